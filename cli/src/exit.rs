@@ -27,7 +27,7 @@ pub(crate) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            say(&error_in_words(&error));
+            print_error(&error_in_words(&error));
             code_of(&error)
         }
     }
@@ -43,7 +43,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
 
 /// Prints a line on standard error with one write(2), because ranks of one program may print at the same time
 /// and their lines must not mix.
-pub(crate) fn say(text: &str) {
+pub(crate) fn print_error(text: &str) {
     // a failed write to standard error cannot be reported anywhere
     let _ = std::io::stderr().write_all(format!("unisono: {text}\n").as_bytes());
 }

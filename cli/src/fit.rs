@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let says = !(args.quiet || args.dry_run && args.json);
     if says {
         for line in output_lines(&host, &fitted, args.dry_run) {
-            if args.dry_run { output::answer(&line)? } else { exit::say(&line) }
+            if args.dry_run { output::answer(&line)? } else { exit::print_error(&line) }
         }
     }
     if args.dry_run {
@@ -194,7 +194,7 @@ fn fit_json(host: &FitHost, fitted: &[FittedProgram]) -> Value {
 }
 
 fn run_side_by_side(several: &[Companion]) -> anyhow::Result<ExitCode> {
-    let ended = side_by_side::run(several, exit::say).map_err(usage_error)?;
+    let ended = side_by_side::run(several, exit::print_error).map_err(usage_error)?;
     let failed = ended.iter().find(|(_, how)| how.is_failure());
     Ok(failed.map_or(ExitCode::SUCCESS, |(_, how)| ExitCode::from(how.code())))
 }

@@ -261,25 +261,25 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
-    let leftover::Leftover { restored, alive, left } = leftover::restore();
+    let leftover::Leftover { restored, alive, unrestored } = leftover::restore();
     let mut out = std::io::stdout();
     if args.json {
-        let answer = serde_json::json!({ "restored": restored, "still_running": alive, "left": left });
+        let answer = serde_json::json!({ "restored": restored, "still_running": alive, "left": unrestored });
         writeln!(out, "{answer}")?;
     } else {
         let restored = counted(restored, "killed scheduler");
         writeln!(out, "{restored} undone, {alive} still running and left alone")?;
     }
-    for what in &left {
+    for what in &unrestored {
         eprintln!("unisono: not restored: {what}");
     }
-    Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if unrestored.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn guard(args: &GangGuardArgs) -> anyhow::Result<ExitCode> {
     if let Some(done) = guardian::guard(&args.journal, Tid(args.scheduler)).map_err(failure)? {
         eprintln!("unisono: the gang scheduler was killed; its programs go on without gangs");
-        for what in &done.left {
+        for what in &done.unrestored {
             eprintln!("unisono: not restored: {what}; try: unisono gang restore");
         }
     }

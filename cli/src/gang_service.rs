@@ -331,17 +331,17 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn remove(args: RemoveArgs) -> anyhow::Result<ExitCode> {
-    let said = format!("{} is no gang any more", args.gang);
+    let answer = format!("{} is no gang any more", args.gang);
     args.daemon.ask(&ServiceRequest::Remove { gang: args.gang })?;
-    output::answer(&said)?;
+    output::answer(&answer)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn set(args: SetArgs) -> anyhow::Result<ExitCode> {
     if let (Some(gang), Some(weight)) = (args.gang, args.weight) {
-        let said = format!("{gang} has the weight {weight}");
+        let answer = format!("{gang} has the weight {weight}");
         args.daemon.ask(&ServiceRequest::Weight { gang, weight })?;
-        output::answer(&said)?;
+        output::answer(&answer)?;
     }
     if let Some(slice) = args.slice {
         let milliseconds = slice.as_secs_f64() * 1e3;

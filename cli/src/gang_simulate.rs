@@ -141,10 +141,10 @@ fn json(reports: &[(String, Report)]) -> anyhow::Result<serde_json::Value> {
 fn watch(scheduler: &str, simulation: &Simulation) -> impl FnMut(Nanos) -> bool {
     let (begin, end) = (Instant::now(), simulation.length);
     let (scheduler, is_terminal) = (scheduler.to_owned(), std::io::stderr().is_terminal());
-    let mut said = begin;
+    let mut shown_at = begin;
     move |now| {
-        if is_terminal && said.elapsed() >= QUIET {
-            said = Instant::now();
+        if is_terminal && shown_at.elapsed() >= QUIET {
+            shown_at = Instant::now();
             let percent = now.0 as f64 / end.0 as f64 * 100.0;
             output::remark(format_args!(
                 "{scheduler}: {:.2} s simulated, {percent:.0} %\n",

@@ -42,8 +42,8 @@ fn expected_number(cause: &(dyn std::error::Error + 'static)) -> Option<String> 
     }
     let words = cause.to_string();
     let (_, range) = words.split_once(" is not in ")?;
-    let (least, greatest) = range.split_once("..=")?;
-    Some(format!("write a whole number from {least} to {greatest}"))
+    let (min, greatest) = range.split_once("..=")?;
+    Some(format!("write a whole number from {min} to {greatest}"))
 }
 
 /// For an unknown subcommand of `program`, suggests the groups with a subcommand of this name: for `unisono

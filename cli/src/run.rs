@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_launch::{Across, Bind, Error, HostRanks, LaunchCommand, Options, Prefix, WindowTable};
+use unisono_launch::{Bind, Cluster, Error, HostRanks, LaunchCommand, Options, Prefix, WindowTable};
 use unisono_measure::units;
 
 /// Start N processes of a native one-sided program (no MPI needed)
@@ -94,7 +94,7 @@ pub(crate) struct Args {
 
 /// Detects MPI programs, because each of their ranks would be alone here. Refuses a program that needs the
 /// preload, and otherwise only warns, because a program may use both.
-fn look_for_mpi(args: &Args) -> Result<(), Failure> {
+fn detect_mpi(args: &Args) -> Result<(), Failure> {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
     let ranks = args.ranks.unwrap_or_else(|| args.hosts.iter().map(|host| host.ranks).sum());
@@ -109,7 +109,7 @@ fn look_for_mpi(args: &Args) -> Result<(), Failure> {
         }
         [program, ..] => {
             if let Some(mpi) = unisono_mpi_preload::linked_to(program) {
-                exit::say(&format!(
+                exit::print_error(&format!(
                     "{program} is linked to {mpi}, for which every rank is alone, because no mpiexec starts \
                      it; a program with MPI starts as 'mpiexec.{mpi} -n {ranks} unisono mpi -- {program}'",
                     mpi = mpi.name(),
@@ -133,10 +133,11 @@ const BIND: [(Bind, &str, &str); 3] = [
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.helper {
-        let code = unisono_launch::help(exit::say).map_err(|error| Failure::Usage(error.to_string()))?;
+        let code =
+            unisono_launch::help(exit::print_error).map_err(|error| Failure::Usage(error.to_string()))?;
         return Ok(ExitCode::from(code));
     }
-    look_for_mpi(args)?;
+    detect_mpi(args)?;
     let options = Options {
         ranks: args.ranks.unwrap_or_default(),
         command: args.command.clone(),
@@ -147,16 +148,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         limit: args.timeout,
     };
     let done = if args.hosts.is_empty() {
-        unisono_launch::run(&options, exit::say)
+        unisono_launch::run(&options, exit::print_error)
     } else {
         let program = std::env::current_exe().context("find this program's own path")?;
-        let across = Across {
+        let cluster = Cluster {
             hosts: args.hosts.clone(),
             launch: args.launch.clone(),
             helper: vec![program.into(), "run".into(), "--helper".into()],
             port: args.port,
         };
-        unisono_launch::run_across(&options, &across, exit::say)
+        unisono_launch::run_across(&options, &cluster, exit::print_error)
     };
     let summary = done.map_err(|error| match error {
         Error::Input(_) | Error::Program { .. } => Failure::Usage(error.to_string()).into(),

@@ -74,7 +74,7 @@ static ELEMENTS: [LayoutHandle; Element::ALL.len()] = {
     let mut all = [const { MaybeUninit::uninit() }; Element::ALL.len()];
     let mut at = 0;
     while at < all.len() {
-        all[at].write(LayoutHandle(Layout::of(Element::ALL[at])));
+        all[at].write(LayoutHandle(Layout::from_element(Element::ALL[at])));
         at += 1;
     }
     // SAFETY: the loop wrote every entry, and a `MaybeUninit<T>` has the same representation as its `T`.

@@ -147,7 +147,7 @@ fn get_accumulate(
 /// The origin's side of a get_accumulate. The no-op does not read the origin: the program may pass NULL, and
 /// an empty layout takes the place of the program's.
 fn unless_ignored(operation: c_int, near: NearSide) -> NearSide {
-    static NOTHING: LayoutHandle = LayoutHandle(Layout::of(Element::Byte));
+    static NOTHING: LayoutHandle = LayoutHandle(Layout::from_element(Element::Byte));
     if operation == OperationCode::NoOp as c_int { (std::ptr::null(), 0, &raw const NOTHING) } else { near }
 }
 

@@ -93,8 +93,8 @@ fn a_c_program_makes_every_call_about_events() {
         for address in [format!("unix:{}", socket.display()), format!("{}", socket.display())] {
             let output = run(Command::new(&program).arg(&address));
             assert!(output.status.success(), "{address}: {output:?}");
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert_eq!(said, "every call about events answered as it should\n");
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(printed, "every call about events answered as it should\n");
         }
     });
 }

@@ -109,7 +109,7 @@ fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
             median(&runs.iter().map(|run| of(&run.observation)).collect::<Vec<_>>()).unwrap_or(0.0)
         };
         let failed = runs.iter().find_map(|run| match &run.ended {
-            RunEnd::Failed { code, last_line: said } => Some((*code, said.clone())),
+            RunEnd::Failed { code, last_line: words } => Some((*code, words.clone())),
             _ => None,
         });
         let seconds = match (median(&ended), &failed) {
@@ -128,9 +128,9 @@ fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
             number(middle(|seen| seen.ran_s)),
             number(middle(|seen| seen.others)),
         );
-        if let Some((code, said)) = failed {
-            let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-            let _ = writeln!(text, "      exit code {code}{said}");
+        if let Some((code, words)) = failed {
+            let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+            let _ = writeln!(text, "      exit code {code}{words}");
         } else if !remedy.is_known_to_act(&trials.runtimes) {
             text.push_str("      no runtime that reads these variables was seen in the programs\n");
         }
@@ -220,14 +220,14 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
         .gain
         .map(|gain| json!({ "median": gain.value, "low": gain.low, "high": gain.high, "n": gain.n }));
     let run = |run: &unisono_advise::TrialRun| {
-        let (ended, code, said) = match &run.ended {
+        let (ended, code, words) = match &run.ended {
             RunEnd::Succeeded => ("well", Some(0), None),
-            RunEnd::Failed { code, last_line: said } => ("failed", Some(*code), Some(said)),
+            RunEnd::Failed { code, last_line: words } => ("failed", Some(*code), Some(words)),
             RunEnd::Stopped => ("stopped", None, None),
         };
         let seen = &run.observation;
         json!({
-            "way": run.remedy.name(), "round": run.round, "ended": ended, "exit_code": code, "said": said,
+            "way": run.remedy.name(), "round": run.round, "ended": ended, "exit_code": code, "said": words,
             "seconds": run.seconds, "threads": seen.threads, "cpu_s": seen.ran_s, "waited_s": seen.waited_s,
             "sleeps_per_cpu_s": seen.sleeps_per_s, "imbalance": seen.imbalance, "change": seen.load_variation,
             "others": seen.others, "between_sleeps_ns": between_sleeps(seen),

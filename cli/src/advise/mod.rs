@@ -193,7 +193,7 @@ fn apply(programs: &Programs, remedy: TriedRemedy) -> anyhow::Result<ExitCode> {
     }
     let mut worst = ExitCode::SUCCESS;
     for stage in &stages {
-        let ended = side_by_side::run(&companions(stage)?, exit::say)?;
+        let ended = side_by_side::run(&companions(stage)?, exit::print_error)?;
         if let Some((_, how)) = ended.iter().find(|(_, how)| how.is_failure()) {
             worst = ExitCode::from(how.code());
             break;

@@ -70,7 +70,7 @@ pub(crate) struct ReconnectFlag {
 }
 
 impl ReconnectFlag {
-    fn of(&self, options: ClientOptions) -> ClientOptions {
+    fn apply_to(&self, options: ClientOptions) -> ClientOptions {
         match self.reconnect {
             Some(within) => options.reconnecting(within),
             None => options,
@@ -84,8 +84,8 @@ impl BrokerFlag {
     }
 
     /// Connects, and asks the broker for the types of topics.
-    pub(super) fn told_types(&self, again: &ReconnectFlag) -> anyhow::Result<Client> {
-        self.connect(again.of(ClientOptions::new().told_types()))
+    pub(super) fn with_types(&self, again: &ReconnectFlag) -> anyhow::Result<Client> {
+        self.connect(again.apply_to(ClientOptions::new().told_types()))
     }
 
     /// Connects with a lease and a way of waiting.
@@ -95,7 +95,7 @@ impl BrokerFlag {
 
     /// Connects with a lease and a way of waiting, and again whenever the connection breaks.
     pub(super) fn lasting(&self, stay: &StayFlags, again: &ReconnectFlag) -> anyhow::Result<Client> {
-        self.connect(again.of(stay.options()))
+        self.connect(again.apply_to(stay.options()))
     }
 
     fn connect(&self, mut options: ClientOptions) -> anyhow::Result<Client> {

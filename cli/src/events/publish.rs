@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut unheard = false;
     let mut publish = |client: &mut Client, payload: &[u8]| {
         if let Some(every) = args.every {
-            rest(client, args.stay.lease, (every * number).saturating_sub(start.elapsed()))?;
+            sleep_with_lease(client, args.stay.lease, (every * number).saturating_sub(start.elapsed()))?;
         }
         let sequence = match &args.writer {
             Some(_) => {
@@ -138,8 +138,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => None,
         };
         number += 1;
-        let heard = one(args, client, topic, (payload, sequence))?;
-        if heard == Audience::Nobody && !unheard && std::io::stderr().is_terminal() {
+        let audience = publish_event(args, client, topic, (payload, sequence))?;
+        if audience == Audience::Nobody && !unheard && std::io::stderr().is_terminal() {
             unheard = true; // once is enough
             eprintln!("nobody subscribes to {}; unisono events subscribe '{0}' does", args.topic);
         }
@@ -155,20 +155,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             if std::io::stdin().is_terminal() {
                 eprintln!("reading standard input: each line is an event of {}; Ctrl-D ends it", args.topic);
             }
-            each_line(&mut client, args.stay.lease, publish)?;
+            publish_lines(&mut client, args.stay.lease, publish)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Sleeps. A program with a lease renews it meanwhile.
-fn rest(client: &mut Client, lease: Option<Duration>, time: Duration) -> anyhow::Result<()> {
+fn sleep_with_lease(client: &mut Client, lease: Option<Duration>, time: Duration) -> anyhow::Result<()> {
     let until = Instant::now() + time;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let most = lease.map_or(left, |lease| lease / 3);
-        std::thread::sleep(left.min(most));
-        if left <= most {
+        let max_sleep = lease.map_or(left, |lease| lease / 3);
+        std::thread::sleep(left.min(max_sleep));
+        if left <= max_sleep {
             return Ok(());
         }
         client.alive()?;
@@ -176,7 +176,7 @@ fn rest(client: &mut Client, lease: Option<Duration>, time: Duration) -> anyhow:
 }
 
 /// Calls `publish` with each line of standard input. A program with a lease renews it while no line comes.
-fn each_line(
+fn publish_lines(
     client: &mut Client,
     lease: Option<Duration>,
     mut publish: impl FnMut(&mut Client, &[u8]) -> anyhow::Result<()>,
@@ -219,7 +219,7 @@ enum Audience {
     Nobody,
 }
 
-fn one(
+fn publish_event(
     args: &Args,
     client: &mut Client,
     topic: TopicHandle,

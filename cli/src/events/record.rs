@@ -54,7 +54,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut client = args.broker.told_types(&args.reconnect)?;
+    let mut client = args.broker.with_types(&args.reconnect)?;
     let mut log = open(&args.directory)?;
     let interests = args.topics.iter().map(|topics| InterestSpec {
         topics: topics.clone(),

@@ -149,7 +149,7 @@ fn answer(
         && let Ok(group) = group
     {
         // with all processes that it started; killing a process that has just ended does no harm
-        let _ = group.tell(Signal::Kill);
+        let _ = group.send_signal(Signal::Kill);
         let _ = child.wait();
     }
     match (printed, ended) {

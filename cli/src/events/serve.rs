@@ -168,7 +168,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut server = Server::new(broker, args.wait)?;
     server.tell_notes(|text| eprintln!("note: {text}"));
     if let Some(file) = audit {
-        server.audit_to(file, Box::new(|error| exit::say(&format!("warning: {error}"))));
+        server.audit_to(file, Box::new(|error| exit::print_error(&format!("warning: {error}"))));
     }
     let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref());
     if let Some(own) = own.map_err(|error| refused(error.into()))? {
@@ -317,9 +317,9 @@ impl Drop for SetOnDrop<'_> {
 /// Reads the files again on SIGHUP. If a new file is wrong, a server keeps the earlier contents.
 fn read_again(certificates: Option<&ClientCertificateCheck>) {
     match certificates.map_or(Ok(false), ClientCertificateCheck::read_again) {
-        Ok(true) => exit::say("SIGHUP: the revocation lists were read again"),
+        Ok(true) => exit::print_error("SIGHUP: the revocation lists were read again"),
         Ok(false) => {}
-        Err(error) => exit::say(&format!("warning: SIGHUP: {error}; the lists read before hold on")),
+        Err(error) => exit::print_error(&format!("warning: SIGHUP: {error}; the lists read before hold on")),
     }
 }
 

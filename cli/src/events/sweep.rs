@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let theirs: Vec<_> = args.sockets.iter().map(|path| (path, identity(path))).collect();
-    privilege::keep(&[Privilege::OverrideFileModes])?;
+    privilege::retain_only(&[Privilege::OverrideFileModes])?;
     privilege::never_more()?;
     // systemd signals all processes of a service; the broker's end is what counts
     interrupt::ignore()?;

@@ -24,7 +24,7 @@ pub(super) enum NextUser {
 impl NextUser {
     /// The user named by `--user`, or the default.
     pub(super) fn chosen(text: Option<&str>) -> anyhow::Result<Self> {
-        let wish = match text {
+        let parsed = match text {
             None => return Ok(if process::is_root() { Self::Unused } else { Self::Same }),
             Some(text) => numbers(text).ok_or_else(|| {
                 let what =
@@ -32,14 +32,14 @@ impl NextUser {
                 Failure::Usage(what)
             })?,
         };
-        if wish.0 == unisono_linux::local_socket::own_user() {
+        if parsed.0 == unisono_linux::local_socket::own_user() {
             return Ok(Self::Same);
         }
         if !process::is_root() {
             let what = "only root can become another user; leave --user out, or start it as that user";
             return Err(Failure::Usage(what.to_owned()).into());
         }
-        Ok(Self::Named { user: wish.0, group: wish.1 })
+        Ok(Self::Named { user: parsed.0, group: parsed.1 })
     }
 }
 
@@ -82,7 +82,7 @@ impl BecomeUser<'_> {
             [] => None,
             _ => Some(SocketSweeper::start(sockets).context("cannot start what removes the sockets")?),
         };
-        privilege::give_up(user, group).with_context(|| {
+        privilege::drop_to_user(user, group).with_context(|| {
             format!(
                 "cannot become user {user} instead of root; choose another one: --user NAME, or --user root"
             )

@@ -105,7 +105,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     }
     if linking == Linking::Inside {
         if first_rank::is_first_rank() {
-            exit::say(&format!(
+            exit::print_error(&format!(
                 "{name} has its MPI linked in statically, where nothing can be preloaded; it runs without \
                  Unisono's windows (link it to the MPI's shared library to have them)"
             ));
@@ -116,7 +116,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     // an error about the program is reported before any library is built for it
     let (library, bridge) = find_libraries(args.mpicc.as_deref()).map_err(usage_error)?;
     if linking == Linking::Static && first_rank::is_first_rank() {
-        exit::say(&format!(
+        exit::print_error(&format!(
             "{name} has no MPI, and is linked statically: 'unisono mpi' serves the programs that it starts, not itself"
         ));
     }
@@ -157,7 +157,7 @@ fn find_libraries(mpicc: Option<&str>) -> Result<(PathBuf, Option<PathBuf>), Err
     let core = libraries::core(&unisono)?;
     let cache = libraries::cache()?;
     let bridge = mpicc
-        .map(|mpicc| libraries::compiled_bridge(mpicc, &cache, &mut |text| exit::say(text)))
+        .map(|mpicc| libraries::compiled_bridge(mpicc, &cache, &mut |text| exit::print_error(text)))
         .transpose()?;
     Ok((libraries::preload(&core, &cache)?, bridge))
 }

@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn it_says_where_flows_take_turns_if_that_depends_on_the_kernel() {
-        let said = |queues: [&str; 2]| {
+        let line_for = |queues: [&str; 2]| {
             let mut reading = reading(0, None);
             for (class, queue) in reading.live.classes.iter_mut().zip(queues) {
                 class.queue = Some(queue.to_owned());
@@ -316,12 +316,12 @@ mod tests {
             assert!(json(&reading, &reading.live.paces(&reading.live), &[]).contains(queues[0]));
             others(&reading, &[], usize::MAX)
         };
-        assert_eq!(said(["fq_codel"; 2]), "\nflows take turns inside of every class (fq_codel)");
+        assert_eq!(line_for(["fq_codel"; 2]), "\nflows take turns inside of every class (fq_codel)");
         assert!(
-            said(["fq_codel", "pfifo"])
+            line_for(["fq_codel", "pfifo"])
                 .ends_with("take turns inside of video (fq_codel), and wait together in rest")
         );
-        assert!(said(["bfifo", "pfifo"]).contains("flows wait together inside of every class"));
+        assert!(line_for(["bfifo", "pfifo"]).contains("flows wait together inside of every class"));
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn table(trace: &Trace, departures: &[Departure]) -> String {
             class.packets,
             class.bytes,
             class.mean * 1e3,
-            class.most * 1e3
+            class.max_delay * 1e3
         );
     }
     let end = departures.last().map_or(0.0, |last| last.end.to_f64());

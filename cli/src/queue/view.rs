@@ -104,12 +104,12 @@ fn depth(live: &Live, class: &LiveClass) -> usize {
     .count()
 }
 
-/// A text cut to `most` characters; a cut text ends in a mark.
-pub(super) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// A text cut to `max_letters` characters; a cut text ends in a mark.
+pub(super) fn cut(text: &str, max_letters: usize) -> String {
+    if text.chars().count() <= max_letters {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    let kept: String = text.chars().take(max_letters.saturating_sub(1)).collect();
     kept + "~"
 }
 

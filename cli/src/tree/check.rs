@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let checked = check(&input.topology.network, group, &tree, rules);
         match checked.and_then(|shape| shape.is_as_claimed(&claims).map(|()| shape)) {
             Ok(shape) => verdicts.push((shape, group.members().len())),
-            Err(broken) => return say_broken(args, &name, &text, &tree, &broken),
+            Err(broken) => return print_broken(args, &name, &text, &tree, &broken),
         }
         trees.push(tree);
     }
@@ -129,7 +129,13 @@ fn group<'a>(
     })
 }
 
-fn say_broken(args: &Args, name: &str, text: &str, tree: &Tree, broken: &Broken) -> anyhow::Result<ExitCode> {
+fn print_broken(
+    args: &Args,
+    name: &str,
+    text: &str,
+    tree: &Tree,
+    broken: &Broken,
+) -> anyhow::Result<ExitCode> {
     let place = tree.locate(text, broken.place, broken.to_string());
     if args.json {
         let verdict = json!({

@@ -39,35 +39,35 @@ impl Failures {
                     error => anyhow::Error::from(error),
                 },
             )?;
-        let mut said = String::new();
+        let mut text = String::new();
         for (repair, name) in after.repairs.iter().zip(names) {
             let _ = match repair {
                 Some(repair) => writeln!(
-                    said,
+                    text,
                     "without {name}: {} to write, {} moved, height {}",
                     counted(repair.changed.len(), "register"),
                     counted(repair.moved, "switch"),
                     repair.height,
                 ),
-                None => writeln!(said, "without {name}: the root is gone, so the tree is planned anew"),
+                None => writeln!(text, "without {name}: the root is gone, so the tree is planned anew"),
             };
         }
         if after.root == RootFate::CutOff {
-            said.push_str("the root is cut off from all members, so the tree is planned anew\n");
+            text.push_str("the root is cut off from all members, so the tree is planned anew\n");
         }
         let root = topology.switch_shown(after.anew.tree.root_switch);
-        let _ = writeln!(said, "a new plan: root switch {root}, height {}", after.anew.height);
+        let _ = writeln!(text, "a new plan: root switch {root}, height {}", after.anew.height);
         if !after.cut_off.is_empty() {
             let names: Vec<String> = after.cut_off.iter().map(|node| topology.node_shown(*node)).collect();
             let _ = writeln!(
-                said,
+                text,
                 "cut off for good: {} of {}: {}",
                 names.len(),
                 counted(group.members().len(), "member"),
                 names.join(", ")
             );
         }
-        Ok((after, said))
+        Ok((after, text))
     }
 
     fn named(&self, topology: &NetworkFile) -> anyhow::Result<Vec<(NetworkFailure, String)>> {

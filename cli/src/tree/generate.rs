@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::generate::{NetworkWish, Sparse, generate};
+use unisono_btin::generate::{NetworkOptions, Sparse, generate};
 use unisono_linux::counted::counted;
 
 /// Draw a network at random
@@ -59,7 +59,7 @@ fn part(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let wish = NetworkWish {
+    let options = NetworkOptions {
         switches: args.switches,
         ports: args.ports,
         nodes: args.nodes,
@@ -68,17 +68,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         sparse: if args.at_least_tree { Sparse::BareTree } else { Sparse::Refuse },
     };
-    let topology = generate(&wish).map_err(|error| Failure::Usage(error.to_string()))?;
+    let topology = generate(&options).map_err(|error| Failure::Usage(error.to_string()))?;
     if topology.generated.as_ref().is_some_and(|how| how.bare_tree) {
         let network = &topology.network;
         let used = 2 * network.links().len() + network.nodes().len();
-        let all = f64::from(wish.switches) * f64::from(wish.ports);
+        let all = f64::from(options.switches) * f64::from(options.ports);
         eprintln!(
             "unisono: this is the bare tree: its {} and {} use {:.1} % of the ports, not {:.1} %",
             counted(network.links().len(), "link"),
             counted(network.nodes().len(), "node"),
             100.0 * used as f64 / all,
-            100.0 * wish.connectivity,
+            100.0 * options.connectivity,
         );
     }
     let text = topology.to_json();

@@ -128,17 +128,17 @@ impl Input {
     }
 }
 
-/// The name and text of a file of at most `most` bytes; - is standard input.
-pub(crate) fn text_of(path: &Path, most: u64) -> anyhow::Result<(String, String)> {
-    let (name, bytes) = bytes_of(path, most);
+/// The name and text of a file of at most `max_bytes` bytes; - is standard input.
+pub(crate) fn text_of(path: &Path, max_bytes: u64) -> anyhow::Result<(String, String)> {
+    let (name, bytes) = bytes_of(path, max_bytes);
     as_text(name, bytes, "")
 }
 
-fn bytes_of(path: &Path, most: u64) -> (String, std::io::Result<Vec<u8>>) {
+fn bytes_of(path: &Path, max_bytes: u64) -> (String, std::io::Result<Vec<u8>>) {
     if path == Path::new("-") {
-        return ("standard input".to_owned(), file::all(std::io::stdin().lock(), most));
+        return ("standard input".to_owned(), file::all(std::io::stdin().lock(), max_bytes));
     }
-    (path.display().to_string(), file::file(path, most))
+    (path.display().to_string(), file::file(path, max_bytes))
 }
 
 fn as_text(name: String, bytes: std::io::Result<Vec<u8>>, remedy: &str) -> anyhow::Result<(String, String)> {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod comparison;
 mod convert;
 mod deadlock;
 mod deploy;
@@ -15,7 +16,6 @@ mod planning;
 mod simulate;
 mod slow;
 mod undeploy;
-mod worth;
 
 use crate::exit::Failure;
 use clap::Subcommand;

@@ -1,8 +1,8 @@
 //! `unisono tree plan`: finds the best barrier tree of a group and prints the registers of its switches.
 
+use super::comparison::SchemeComparison;
 use super::input::NetworkSource;
 use super::planning::{AskedGroups, PlannedGroup, Planning, Trees};
-use super::worth::Worth;
 use crate::output;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -49,27 +49,31 @@ const MAX_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let trees = args.planning.trees(args.source.read()?, AskedGroups::One)?;
-    let Trees { topology, planned, said, .. } = &trees;
+    let Trees { topology, planned, notes, .. } = &trees;
     let PlannedGroup { group, plan, .. } = &planned[0];
     if let Some(file) = &args.svg {
-        let notes: Vec<String> = said.lines().map(str::to_owned).collect();
+        let notes: Vec<String> = notes.lines().map(str::to_owned).collect();
         super::picture::write(file, topology, group, plan, &notes)?;
     }
-    let worth = Worth::compute(topology, &planned[0]);
+    let comparison = SchemeComparison::compute(topology, &planned[0]);
     if args.json {
-        eprint!("{said}");
-        output::answer(&json(topology, &planned[0], &worth))?;
+        eprint!("{notes}");
+        output::answer(&json(topology, &planned[0], &comparison))?;
     } else {
-        let between = if said.is_empty() { "" } else { "\n\n" };
+        let between = if notes.is_empty() { "" } else { "\n\n" };
         let table = table(topology, group, plan);
-        let worth = worth.text();
-        output::answer(&format!("{}\n\n{worth}{between}{}", table.trim_end(), said.trim_end()))?;
+        let comparison = comparison.text();
+        output::answer(&format!("{}\n\n{comparison}{between}{}", table.trim_end(), notes.trim_end()))?;
     }
     Ok(trees.exit_code())
 }
 
 /// The file of the registers, with the figures of the table added.
-fn json(topology: &NetworkFile, PlannedGroup { plan, chosen, .. }: &PlannedGroup, worth: &Worth) -> String {
+fn json(
+    topology: &NetworkFile,
+    PlannedGroup { plan, chosen, .. }: &PlannedGroup,
+    comparison: &SchemeComparison,
+) -> String {
     let registers = plan.to_json();
     let registers = registers.trim_end();
     let registers = registers.strip_suffix('}').unwrap_or(registers);
@@ -82,10 +86,10 @@ fn json(topology: &NetworkFile, PlannedGroup { plan, chosen, .. }: &PlannedGroup
     let mut how = String::new();
     if let Some((ties, sure)) = chosen.filter(|(ties, sure)| *ties == Ties::Fast || sure.stopped) {
         let ties = if ties == Ties::Fast { "fast" } else { "exact" };
-        let Certainty { least_height, open, stopped, .. } = sure;
+        let Certainty { min_height, open, stopped, .. } = sure;
         let _ = write!(
             how,
-            "\n\"ties\":\"{ties}\",\"least_height\":{least_height},\"roots_not_measured\":{open},\"stopped\":{stopped},"
+            "\n\"ties\":\"{ties}\",\"least_height\":{min_height},\"roots_not_measured\":{open},\"stopped\":{stopped},"
         );
     }
     format!(
@@ -93,7 +97,7 @@ fn json(topology: &NetworkFile, PlannedGroup { plan, chosen, .. }: &PlannedGroup
         plan.height,
         plan.edges,
         plan.leaves,
-        worth.json()
+        comparison.json()
     )
 }
 

@@ -80,7 +80,7 @@ pub(crate) struct PlannedGroup {
     /// failed.
     pub(crate) chosen: Option<(Ties, Certainty)>,
     /// The gain of `--any-root`, and the changes by failures: one line each.
-    said: String,
+    notes: String,
 }
 
 /// The trees, and the network that remains after the failures.
@@ -92,7 +92,7 @@ pub(crate) struct Trees {
     /// Number of members that no tree can reach after the failures.
     pub(crate) cut_off: usize,
     /// The effects of the options: one line each.
-    pub(crate) said: String,
+    pub(crate) notes: String,
 }
 
 impl Trees {
@@ -116,9 +116,9 @@ impl Planning {
         let mut topology = input.topology;
         let whole = self.failures.any().then(|| topology.clone());
 
-        let mut said = String::new();
+        let mut notes = String::new();
         let plans = if self.share_links {
-            let plans = self.shared(&topology, &groups, &mut said).map_err(wrong)?;
+            let plans = self.shared(&topology, &groups, &mut notes).map_err(wrong)?;
             plans.into_iter().map(|plan| (plan, None)).collect()
         } else {
             let each = groups.iter().map(|group| {
@@ -130,13 +130,13 @@ impl Planning {
         let planned = groups.into_iter().zip(plans);
         let mut planned: Vec<PlannedGroup> = planned
             .map(|(group, (plan, chosen))| {
-                let said = chosen.map_or_else(String::new, |(ties, sure)| choice(ties, sure, plan.height));
-                PlannedGroup { group: group.clone(), plan, chosen, said }
+                let notes = chosen.map_or_else(String::new, |(ties, sure)| choice(ties, sure, plan.height));
+                PlannedGroup { group: group.clone(), plan, chosen, notes }
             })
             .collect();
         if self.any_root {
-            for PlannedGroup { group, plan, said, .. } in &mut planned {
-                said.push_str(&self.against_members(&topology, group, plan).map_err(wrong)?);
+            for PlannedGroup { group, plan, notes, .. } in &mut planned {
+                notes.push_str(&self.against_members(&topology, group, plan).map_err(wrong)?);
             }
         }
         let mut links: Vec<u32> = (0..).take(topology.network.links().len()).collect();
@@ -144,10 +144,10 @@ impl Planning {
         if let Some(whole) = &whole {
             for planned in &mut planned {
                 let group = &planned.group;
-                let (after, said) = self.failures.repair(whole, group, &planned.plan, &options)?;
-                let said = format!("{}{said}", planned.said);
+                let (after, notes) = self.failures.repair(whole, group, &planned.plan, &options)?;
+                let notes = format!("{}{notes}", planned.notes);
                 cut_off += after.cut_off.len();
-                *planned = PlannedGroup { group: after.group, plan: after.plan, chosen: None, said };
+                *planned = PlannedGroup { group: after.group, plan: after.plan, chosen: None, notes };
                 topology.network = after.network;
             }
             let left: HashSet<End> = topology.network.links().iter().map(|link| link.a).collect();
@@ -162,16 +162,16 @@ impl Planning {
             planned.retain(|planned| planned.group.id() == one.id());
         }
         let several = planned.len() > 1;
-        for PlannedGroup { group, plan, said: repair, .. } in &planned {
+        for PlannedGroup { group, plan, notes: repair, .. } in &planned {
             let whose = if several { format!("group {}: ", group.id().0) } else { String::new() };
             for line in repair.lines() {
-                let _ = writeln!(said, "{whose}{line}");
+                let _ = writeln!(notes, "{whose}{line}");
             }
             if !plan.in_memory.is_empty() {
-                let _ = writeln!(said, "{whose}{}", in_memory(&topology, plan));
+                let _ = writeln!(notes, "{whose}{}", in_memory(&topology, plan));
             }
         }
-        Ok(Trees { topology, links, planned, cut_off, said })
+        Ok(Trees { topology, links, planned, cut_off, notes })
     }
 
     fn options(&self, network: &SwitchNetwork) -> PlanOptions {
@@ -205,13 +205,13 @@ impl Planning {
         ))
     }
 
-    /// Plans each group over the links that carry the fewest trees. `said` gets the reduction of the busiest
+    /// Plans each group over the links that carry the fewest trees. `notes` gets the reduction of the busiest
     /// link's load.
     fn shared(
         &self,
         topology: &NetworkFile,
         groups: &[&BarrierGroup],
-        said: &mut String,
+        notes: &mut String,
     ) -> Result<Vec<TreePlan>, String> {
         let (network, options) = (&topology.network, self.options(&topology.network));
         let (mut shared, mut plain) = (Loads::new(network), Loads::new(network));
@@ -221,13 +221,13 @@ impl Planning {
             plans.push(shared.plan(network, group, &options).map_err(wrong)?);
             plain.add(network, &plan(network, group, &options).map_err(wrong)?.tree);
         }
-        let most = |loads: &Loads| loads.links().iter().max().copied().unwrap_or(0);
+        let busiest = |loads: &Loads| loads.links().iter().max().copied().unwrap_or(0);
         let _ = writeln!(
-            said,
+            notes,
             "busiest link: {} of {}, without --share-links {}",
-            most(&shared),
+            busiest(&shared),
             counted(groups.len(), "tree"),
-            most(&plain)
+            busiest(&plain)
         );
         Ok(plans)
     }
@@ -242,7 +242,7 @@ fn planned(
 ) -> Result<(TreePlan, Certainty), String> {
     let mut slow = Slow::new();
     let planned = plan_watched(network, group, options, &mut |done, all| {
-        if slow.tell(done, all) {
+        if slow.planning(done, all) {
             // without a handler Ctrl-C ends the program, as everywhere else
             let _ = interrupt::catch();
         }
@@ -257,27 +257,27 @@ fn planned(
 
 /// How the root was chosen, one line each. Empty if the root is the one that the paper's rule chooses.
 fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
-    let mut said = String::new();
+    let mut notes = String::new();
     if ties == Ties::Fast {
-        said.push_str(
+        notes.push_str(
             "ties: fast: of the roots with the same height and number of links, the one with the lowest number was taken; \
              --ties exact takes the one with the fewest leaves\n",
         );
     }
     let open = counted(sure.open, "root") + if sure.open == 1 { " was" } else { " were" };
     if sure.stopped {
-        let _ = writeln!(said, "stopped: the best so far; {open} not measured");
+        let _ = writeln!(notes, "stopped: the best so far; {open} not measured");
     }
-    if sure.least_height < height {
-        let least = sure.least_height;
+    if sure.min_height < height {
+        let min_height = sure.min_height;
         let _ = writeln!(
-            said,
-            "the height may not be the least: {open} not measured; no tree is lower than {least}"
+            notes,
+            "the height may not be the least: {open} not measured; no tree is lower than {min_height}"
         );
     } else if sure.open > 0 && !sure.stopped {
-        let _ = writeln!(said, "the height is the least; links may not be the fewest: {open} not measured");
+        let _ = writeln!(notes, "the height is the least; links may not be the fewest: {open} not measured");
     }
-    said
+    notes
 }
 
 /// The registers that are in a node's memory instead of their switch.

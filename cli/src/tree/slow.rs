@@ -15,7 +15,7 @@ impl Slow {
     }
 
     /// `done` of `all` roots are measured. Returns true if the bar has just appeared.
-    pub(super) fn tell(&mut self, done: usize, all: usize) -> bool {
+    pub(super) fn planning(&mut self, done: usize, all: usize) -> bool {
         let template = "planning: {bar:30} root {pos} of {len}, {eta} left; Ctrl-C takes the best so far";
         self.show(template, done as u64, Some(all as u64), "")
     }

@@ -492,8 +492,8 @@ mod tests {
                 })
                 .collect();
             let all = trials(&rounds.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            let said = judge(&all, &two()).verdict;
-            advised += u32::from(!matches!(said, AdviceVerdict::Nothing | AdviceVerdict::Undecided));
+            let verdict = judge(&all, &two()).verdict;
+            advised += u32::from(!matches!(verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided));
         }
         assert!(advised <= 10, "{advised} of 200 trials");
     }

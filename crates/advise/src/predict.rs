@@ -212,17 +212,21 @@ mod tests {
             wait: SimulatedWait::Spin,
             counts_affinity: true,
         };
-        let told = predict(&fine, &two_on(2), &TriedRemedy::ALL).expect("a simulation");
-        assert_eq!(told.remedies.len(), TriedRemedy::ALL.len() - 1);
-        let gangs = gain(&told, TriedRemedy::Gangs);
-        assert_eq!(gain(&told, TriedRemedy::Partition), gain(&told, TriedRemedy::Fit), "one thread each");
-        assert!(gangs > 3.0, "{told:?}");
+        let prediction = predict(&fine, &two_on(2), &TriedRemedy::ALL).expect("a simulation");
+        assert_eq!(prediction.remedies.len(), TriedRemedy::ALL.len() - 1);
+        let gangs = gain(&prediction, TriedRemedy::Gangs);
+        assert_eq!(
+            gain(&prediction, TriedRemedy::Partition),
+            gain(&prediction, TriedRemedy::Fit),
+            "one thread each"
+        );
+        assert!(gangs > 3.0, "{prediction:?}");
         assert!(
-            gain(&told, TriedRemedy::InTurn) > 3.0 && gain(&told, TriedRemedy::Passive) < gangs,
-            "{told:?}"
+            gain(&prediction, TriedRemedy::InTurn) > 3.0 && gain(&prediction, TriedRemedy::Passive) < gangs,
+            "{prediction:?}"
         );
         let coarse = TeamShape { interval: Nanos(50_000_000), wait: SimulatedWait::Block, ..fine };
-        let told = predict(&coarse, &two_on(2), &TriedRemedy::ALL).expect("a simulation");
-        assert!(gain(&told, TriedRemedy::Gangs) < 1.5, "{told:?}");
+        let prediction = predict(&coarse, &two_on(2), &TriedRemedy::ALL).expect("a simulation");
+        assert!(gain(&prediction, TriedRemedy::Gangs) < 1.5, "{prediction:?}");
     }
 }

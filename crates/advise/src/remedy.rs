@@ -328,8 +328,8 @@ mod tests {
         let words = ["it's", "", "a b", "$HOME", "--n=3", "x;y", "\"q\"", "`id`"];
         let line = format!("printf '%s\\n' {}", shell_quoted(&programs(&[&words])[0]));
         let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
-        let said = String::from_utf8(output.stdout).expect("text");
-        assert_eq!(said.lines().collect::<Vec<_>>(), words);
+        let printed = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(printed.lines().collect::<Vec<_>>(), words);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::tree::TreeReading;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
-use unisono_linux::switches::{Left, Recorder, Recording};
+use unisono_linux::switches::{Recorder, Recording, SwitchReason};
 
 /// The most processors that are recorded: each ring takes 260 KB of memory that is never swapped.
 const MAX_PROCESSORS: usize = 64;
@@ -93,7 +93,7 @@ fn between_sleeps(recordings: &[Recording], threads: &BTreeSet<Tid>) -> Vec<Nano
             if let Some(since) = work.running_since.take() {
                 work.sum = work.sum.after(change.time.since(since));
             }
-            if change.left == Left::Asleep {
+            if change.reason == SwitchReason::Asleep {
                 if work.is_whole {
                     all.push(work.sum);
                 }
@@ -114,8 +114,8 @@ mod tests {
 
     const IDLE: Tid = Tid(0);
 
-    fn change(time: u64, from: Tid, left: Left, to: Tid) -> SwitchChange {
-        SwitchChange { time: Nanos(time), from, left, to }
+    fn change(time: u64, from: Tid, reason: SwitchReason, to: Tid) -> SwitchChange {
+        SwitchChange { time: Nanos(time), from, reason, to }
     }
 
     fn complete(changes: &[SwitchChange]) -> Recording {
@@ -130,14 +130,14 @@ mod tests {
     fn work_is_counted_across_processors_and_without_interruptions() {
         let (thread, other) = (Tid(7), Tid(9));
         let first = complete(&[
-            change(10, thread, Left::Asleep, IDLE),
-            change(100, IDLE, Left::Preempted, thread),
-            change(130, thread, Left::Preempted, other),
+            change(10, thread, SwitchReason::Asleep, IDLE),
+            change(100, IDLE, SwitchReason::Preempted, thread),
+            change(130, thread, SwitchReason::Preempted, other),
         ]);
         let second = complete(&[
-            change(150, IDLE, Left::Preempted, thread),
-            change(170, thread, Left::Asleep, other),
-            change(300, other, Left::Preempted, thread),
+            change(150, IDLE, SwitchReason::Preempted, thread),
+            change(170, thread, SwitchReason::Asleep, other),
+            change(300, other, SwitchReason::Preempted, thread),
         ]);
         assert_eq!(between_sleeps(&[second, first], &ours()), [Nanos(50)], "the last work has no end yet");
     }
@@ -145,9 +145,15 @@ mod tests {
     #[test]
     fn work_whose_begin_or_end_was_not_recorded_is_left_out() {
         let thread = Tid(7);
-        let before = [change(10, IDLE, Left::Preempted, thread), change(20, thread, Left::Asleep, IDLE)];
+        let before = [
+            change(10, IDLE, SwitchReason::Preempted, thread),
+            change(20, thread, SwitchReason::Asleep, IDLE),
+        ];
         assert_eq!(between_sleeps(&[complete(&before)], &ours()), []);
-        let later = [change(30, IDLE, Left::Preempted, thread), change(45, thread, Left::Asleep, IDLE)];
+        let later = [
+            change(30, IDLE, SwitchReason::Preempted, thread),
+            change(45, thread, SwitchReason::Asleep, IDLE),
+        ];
         let all = complete(&[before, later].concat());
         assert_eq!(between_sleeps(std::slice::from_ref(&all), &ours()), [Nanos(15)]);
         let full = Recording { changes: Vec::new(), full: Some(Nanos(40)) };

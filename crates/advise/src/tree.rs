@@ -50,7 +50,7 @@ pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
         let _ = schedstat::refresh(Tid(process));
         let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
         for thread in tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok()) {
-            let Ok(times) = schedstat::of(Tid(thread)) else { continue };
+            let Ok(times) = schedstat::read(Tid(thread)) else { continue };
             let sleeps = schedstat::sleeps(Tid(thread)).unwrap_or(0);
             let one = ThreadReading { ran: Nanos(times.ran_ns), waited: Nanos(times.waited_ns), sleeps };
             reading.threads.insert((process, thread), one);

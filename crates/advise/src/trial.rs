@@ -211,7 +211,7 @@ struct TrialProcess {
 
 impl TrialProcess {
     fn signal(&self, signal: Signal) {
-        let _ = self.group.tell(signal); // every member belongs to another user now
+        let _ = self.group.send_signal(signal); // every member belongs to another user now
     }
 }
 

@@ -23,19 +23,19 @@ pub(crate) struct Dissemination {
     rank: usize,
     members: usize,
     rounds: usize,
-    lines_each: usize,
+    lines_per_member: usize,
     /// The round whose signal is awaited; this participant's own signal of that round is out.
     round: usize,
 }
 
 impl Protocol for Dissemination {
     fn lines(members: usize) -> usize {
-        members * lines_each(members)
+        members * lines_per_member(members)
     }
 
     fn new(rank: usize, members: usize) -> Self {
-        let (rounds, lines_each) = (rounds(members), lines_each(members));
-        Self { rank, members, rounds, lines_each, round: 0 }
+        let (rounds, lines_per_member) = (rounds(members), lines_per_member(members));
+        Self { rank, members, rounds, lines_per_member, round: 0 }
     }
 
     #[inline]
@@ -70,7 +70,7 @@ impl Dissemination {
 
     #[inline]
     fn flag<'a>(&self, words: &GroupWords<'a>, rank: usize, round: usize) -> unisono_sync::Flag<'a> {
-        words.flag(rank * self.lines_each + round / CacheLine::FLAGS, round % CacheLine::FLAGS)
+        words.flag(rank * self.lines_per_member + round / CacheLine::FLAGS, round % CacheLine::FLAGS)
     }
 }
 
@@ -78,7 +78,7 @@ const fn rounds(members: usize) -> usize {
     members.next_power_of_two().trailing_zeros() as usize
 }
 
-const fn lines_each(members: usize) -> usize {
+const fn lines_per_member(members: usize) -> usize {
     let lines = rounds(members).div_ceil(CacheLine::FLAGS);
     if lines == 0 { 1 } else { lines }
 }
@@ -90,14 +90,14 @@ mod tests {
     #[test]
     fn after_all_rounds_everybody_has_heard_of_everybody() {
         for members in 1..=70_usize {
-            let mut heard: Vec<u128> = (0..members).map(|rank| 1 << rank).collect();
+            let mut known: Vec<u128> = (0..members).map(|rank| 1 << rank).collect();
             for round in 0..rounds(members) {
-                let before = heard.clone();
+                let before = known.clone();
                 for (rank, words) in before.iter().enumerate() {
-                    heard[(rank + (1 << round)) % members] |= words;
+                    known[(rank + (1 << round)) % members] |= words;
                 }
             }
-            assert!(heard.iter().all(|words| words.count_ones() as usize == members), "{members} members");
+            assert!(known.iter().all(|words| words.count_ones() as usize == members), "{members} members");
         }
     }
 }

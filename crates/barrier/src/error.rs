@@ -17,8 +17,8 @@ pub enum Error {
     NoParticipants,
     /// The group is larger than [`GroupSpec::MAX_PARTICIPANTS`](crate::GroupSpec::MAX_PARTICIPANTS), or has
     /// no place left.
-    #[error("{wanted} participants are too many: at most {most}")]
-    TooMany { wanted: usize, most: usize },
+    #[error("{wanted} participants are too many: at most {max}")]
+    TooMany { wanted: usize, max: usize },
     /// There is no such place in the group.
     #[error("participant {id} does not exist: the group has places 0 to {}", capacity - 1)]
     NoSuchPlace { id: usize, capacity: usize },

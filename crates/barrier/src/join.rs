@@ -36,11 +36,11 @@ impl Group {
     /// [`GroupSpec`](crate::GroupSpec::capacity)), with [`Error::Gone`] if a member is gone, and with
     /// [`Error::Disbanded`] if all members have left.
     pub fn join(&self) -> Result<Participant, Error> {
-        let (wanted, most) = (self.control.capacity + 1, self.control.capacity);
+        let (wanted, max) = (self.control.capacity + 1, self.control.capacity);
         let takes = |id: &usize| {
             self.control.member(*id).change_standing(PlaceStanding::Free, PlaceStanding::Claimed)
         };
-        let id = (0..most).find(takes).ok_or(Error::TooMany { wanted, most })?;
+        let id = (0..max).find(takes).ok_or(Error::TooMany { wanted, max })?;
         self.sign_in(id);
         self.control.member(id).set_standing(PlaceStanding::Asking);
         // Once a member is gone, from any episode on, the episode after it cannot be joined.

@@ -263,7 +263,7 @@ impl Participant {
         if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE != 0 {
             return self.reach_boundary(role, limit);
         }
-        let spare = self.waiter.uncounted_left(decides, self.episode);
+        let spare = self.waiter.uncounted_remaining(decides, self.episode);
         if spare > 0 {
             self.batch.start(spare, decides, self.group.control.regime().poll_choice());
         }

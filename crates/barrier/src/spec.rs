@@ -30,10 +30,10 @@ impl GroupSpec {
     /// As [`new`](Self::new), with a given algorithm; saves the files that counting the CPUs reads. Fails
     /// with [`Error::NoParticipants`], [`Error::TooMany`].
     pub fn with_algorithm(participants: usize, algorithm: Algorithm) -> Result<Self, Error> {
-        let most = Self::MAX_PARTICIPANTS;
+        let max = Self::MAX_PARTICIPANTS;
         match participants {
             0 => Err(Error::NoParticipants),
-            wanted if wanted > most => Err(Error::TooMany { wanted, most }),
+            wanted if wanted > max => Err(Error::TooMany { wanted, max }),
             participants => Ok(Self {
                 participants,
                 capacity: participants,
@@ -64,7 +64,7 @@ impl GroupSpec {
     /// every member that ever joins. Fails with [`Error::TooMany`].
     pub fn capacity(self, capacity: usize) -> Result<Self, Error> {
         if capacity > Self::MAX_PARTICIPANTS {
-            return Err(Error::TooMany { wanted: capacity, most: Self::MAX_PARTICIPANTS });
+            return Err(Error::TooMany { wanted: capacity, max: Self::MAX_PARTICIPANTS });
         }
         Ok(Self { capacity: capacity.max(self.participants), ..self })
     }

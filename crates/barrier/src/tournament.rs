@@ -24,7 +24,7 @@ pub(crate) struct Tournament {
     members: usize,
     /// The number of rounds that this participant wins before it loses; all rounds, for the champion.
     wins: usize,
-    lines_each: usize,
+    lines_per_member: usize,
     round: usize,
     /// Whether this participant has signalled its winner or, as champion, released its losers.
     settled: bool,
@@ -32,19 +32,19 @@ pub(crate) struct Tournament {
 
 impl Protocol for Tournament {
     fn lines(members: usize) -> usize {
-        members * lines_each(members)
+        members * lines_per_member(members)
     }
 
     fn new(rank: usize, members: usize) -> Self {
         let wins = if rank == 0 { rounds(members) } else { rank.trailing_zeros() as usize };
-        Self { rank, members, wins, lines_each: lines_each(members), round: 0, settled: false }
+        Self { rank, members, wins, lines_per_member: lines_per_member(members), round: 0, settled: false }
     }
 
     #[inline]
     fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         (self.round, self.settled) = (0, false);
         while self.round < self.wins
-            && (!self.has_loser(self.round) || self.heard(words, self.round).reached(episode))
+            && (!self.has_loser(self.round) || self.loser_flag(words, self.round).reached(episode))
         {
             self.round += 1;
         }
@@ -56,7 +56,7 @@ impl Protocol for Tournament {
         let (words, episode) = (wait.words, wait.episode);
         while self.round < self.wins {
             if self.has_loser(self.round) {
-                wait.until(self.heard(words, self.round))?;
+                wait.until(self.loser_flag(words, self.round))?;
             }
             self.round += 1;
         }
@@ -99,7 +99,7 @@ impl Tournament {
 
     /// The flag by which the loser of a round signals this participant.
     #[inline]
-    fn heard<'a>(&self, words: &GroupWords<'a>, round: usize) -> Flag<'a> {
+    fn loser_flag<'a>(&self, words: &GroupWords<'a>, round: usize) -> Flag<'a> {
         self.flag(words, self.rank, 1 + round)
     }
 
@@ -110,7 +110,7 @@ impl Tournament {
 
     #[inline]
     fn flag<'a>(&self, words: &GroupWords<'a>, rank: usize, flag: usize) -> Flag<'a> {
-        words.flag(rank * self.lines_each + flag / CacheLine::FLAGS, flag % CacheLine::FLAGS)
+        words.flag(rank * self.lines_per_member + flag / CacheLine::FLAGS, flag % CacheLine::FLAGS)
     }
 }
 
@@ -118,6 +118,6 @@ const fn rounds(members: usize) -> usize {
     members.next_power_of_two().trailing_zeros() as usize
 }
 
-const fn lines_each(members: usize) -> usize {
+const fn lines_per_member(members: usize) -> usize {
     (1 + rounds(members)).div_ceil(CacheLine::FLAGS)
 }

@@ -6,7 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a program that prints a line")]
 
 use std::time::Instant;
-use unisono_btin::generate::{NetworkWish, generate};
+use unisono_btin::generate::{NetworkOptions, generate};
 use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, Simulator};
 use unisono_btin::{BarrierGroup, GroupId, NodeId, PlanOptions, plan};
 
@@ -16,8 +16,9 @@ fn main() {
     let start = Instant::now();
     let mut events = 0;
     for seed in 0..networks {
-        let wish = NetworkWish { switches: 300, nodes: 1024, members: 1024, seed, ..NetworkWish::default() };
-        let network = generate(&wish).expect("there is such a network").network;
+        let options =
+            NetworkOptions { switches: 300, nodes: 1024, members: 1024, seed, ..NetworkOptions::default() };
+        let network = generate(&options).expect("there is such a network").network;
         let simulator = Simulator::new(&network);
         for size in 1..=10 {
             let members = (0..1024_u32).step_by(1024 >> size).map(NodeId).collect();

@@ -121,14 +121,15 @@ pub fn direct_exchange(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::{NetworkWish, generate};
+    use crate::generate::{NetworkOptions, generate};
     use crate::{PlanOptions, plan};
 
     /// Runs a check on each of several random groups, with both turn points.
-    fn each(members: u32, check: impl Fn(&Simulator<'_>, &SimulatedBarrier<'_>, Scheme)) {
+    fn for_random_groups(members: u32, check: impl Fn(&Simulator<'_>, &SimulatedBarrier<'_>, Scheme)) {
         for seed in 0..8 {
-            let wish = NetworkWish { switches: 20, nodes: 60, members, seed, ..NetworkWish::default() };
-            let topology = generate(&wish).expect("there is such a network");
+            let options =
+                NetworkOptions { switches: 20, nodes: 60, members, seed, ..NetworkOptions::default() };
+            let topology = generate(&options).expect("there is such a network");
             let group = &topology.groups[0];
             let planned = plan(&topology.network, group, &PlanOptions::default()).expect("connected");
             let barrier = SimulatedBarrier::planned(group, &planned);
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn an_allreduce_is_what_a_direct_computation_says_in_the_time_of_a_barrier() {
-        each(25, |simulator, barrier, scheme| {
+        for_random_groups(25, |simulator, barrier, scheme| {
             let conditions = Conditions::default();
             let plain = simulator.run(std::slice::from_ref(barrier), scheme, &conditions).latency();
             for operation in ReductionOperator::ALL {
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_multicast_tells_everybody_the_source_s_value() {
-        each(25, |simulator, barrier, scheme| {
+        for_random_groups(25, |simulator, barrier, scheme| {
             for source in [0, 12, 24].map(|at| barrier.group.members()[at]) {
                 let run = multicast(simulator, barrier, (source, 42), scheme, &Conditions::default());
                 assert_eq!(run.results, [Some(42)]);
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_total_exchange_tells_everybody_everything_and_takes_a_barrier_a_member() {
-        each(25, |simulator, barrier, scheme| {
+        for_random_groups(25, |simulator, barrier, scheme| {
             let conditions = Conditions::default();
             let run = total_exchange(simulator, barrier, &value, scheme, &conditions);
             let direct: Vec<_> = barrier.group.members().iter().map(|node| Some(value(*node))).collect();
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_direct_exchange_between_two_is_one_message() {
-        each(2, |simulator, barrier, _| {
+        for_random_groups(2, |simulator, barrier, _| {
             let conditions = Conditions::default();
             let distances = simulator.distances(barrier, &conditions);
             assert_eq!(

@@ -90,7 +90,7 @@ fn mask(ports: &[Port]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::{NetworkWish, generate};
+    use crate::generate::{NetworkOptions, generate};
     use crate::{MessageKind, PlanOptions, Switch, plan};
     use std::collections::BTreeMap;
 
@@ -146,8 +146,9 @@ mod tests {
     #[test]
     fn the_entries_send_what_the_registers_send() {
         for (seed, turn) in (0..20).zip([TurnPoint::AtNode, TurnPoint::AtSwitch].into_iter().cycle()) {
-            let wish = NetworkWish { switches: 15, nodes: 30, members: 12, seed, ..NetworkWish::default() };
-            let topology = generate(&wish).expect("there is such a network");
+            let options =
+                NetworkOptions { switches: 15, nodes: 30, members: 12, seed, ..NetworkOptions::default() };
+            let topology = generate(&options).expect("there is such a network");
             let group = &topology.groups[0];
             let tree = plan(&topology.network, group, &PlanOptions::default()).expect("connected").tree;
             let exported = p4(&topology, &tree, turn);

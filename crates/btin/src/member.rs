@@ -123,7 +123,7 @@ impl GroupMember {
 
     /// Gives up the episode. Sends a failure that goes to the root and from there to all members that the
     /// tree still connects.
-    pub fn give_up(&self, out: &mut Vec<BarrierFrame>) {
+    pub fn abandon_episode(&self, out: &mut Vec<BarrierFrame>) {
         if self.is_waiting() {
             out.push(self.frame(MessageKind::Failure, self.episode, 0));
         }
@@ -229,11 +229,11 @@ mod tests {
     fn a_member_that_gives_up_is_heard_by_those_who_wait_for_the_same_and_passed_on_by_the_root() {
         let mut member = GroupMember::new(GROUP, MemberRole::Member, ReductionOperator::Or).beginning_with(7);
         let mut out = Vec::new();
-        member.give_up(&mut out);
+        member.abandon_episode(&mut out);
         assert_eq!(out, [], "it waits for nothing");
         member.arrive(0, &mut out);
         out.clear();
-        member.give_up(&mut out);
+        member.abandon_episode(&mut out);
         assert_eq!(out, [frame(MessageKind::Failure, 7, 0)]);
         assert!(member.is_given_up(out[0]) && !member.is_given_up(frame(MessageKind::Failure, 6, 0)));
         let mut root = GroupMember::new(GROUP, MemberRole::Root, ReductionOperator::Or).beginning_with(7);

@@ -47,15 +47,15 @@ mod tests {
 
     #[test]
     fn order_and_grouping_do_not_show_and_the_neutral_value_changes_nothing() {
-        let most = SyncMessage::MAX_DATA;
+        let max = SyncMessage::MAX_DATA;
         for operation in ReductionOperator::ALL {
-            for a in 0..=most {
+            for a in 0..=max {
                 assert_eq!(operation.combine(operation.neutral(), a), a);
-                for b in 0..=most {
+                for b in 0..=max {
                     let both = operation.combine(a, b);
                     assert_eq!(both, operation.combine(b, a));
-                    assert!(both <= most);
-                    for c in [0, 1, 31, 62, most] {
+                    assert!(both <= max);
+                    for c in [0, 1, 31, 62, max] {
                         assert_eq!(operation.combine(both, c), operation.combine(a, operation.combine(b, c)));
                     }
                 }

@@ -51,8 +51,8 @@ impl Components {
         for node in group.members() {
             members[part_of(node) as usize] += 1;
         }
-        let most = members.iter().max().copied().unwrap_or_default();
-        let home = (0..).zip(&members).find(|(_, n)| **n == most).map_or(0, |(part, _)| part);
+        let max = members.iter().max().copied().unwrap_or_default();
+        let home = (0..).zip(&members).find(|(_, n)| **n == max).map_or(0, |(part, _)| part);
         group.members().iter().copied().filter(|node| part_of(node) != home).collect()
     }
 }

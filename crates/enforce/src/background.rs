@@ -31,7 +31,7 @@ pub(crate) fn start(
     input: &[u8],
 ) -> io::Result<StartOutcome> {
     // first: the following lines keep open a descriptor that this would close
-    descriptors::leave_behind(&mut command);
+    descriptors::close_inherited(&mut command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(lock) = lock {
         let number = lock.pass_to(&mut command);

@@ -279,10 +279,10 @@ mod tests {
             eprintln!("skipped: no systemd-analyze here: apt-get install systemd");
             return;
         };
-        let said = String::from_utf8_lossy(&output.stderr);
-        let ours = said.lines().filter(|line| line.contains("unisono-queue"));
-        assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new(), "{said}");
-        assert!(output.status.success(), "{said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        let ours = messages.lines().filter(|line| line.contains("unisono-queue"));
+        assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new(), "{messages}");
+        assert!(output.status.success(), "{messages}");
     }
 
     #[test]

@@ -81,11 +81,11 @@ impl Cables {
         let known = if news.contains(&News::Missed) {
             fabric.carriers()?
         } else {
-            let said = news.iter().filter_map(|news| match news {
+            let changes = news.iter().filter_map(|news| match news {
                 News::Device(index, carrier) => Some((end_of(*index)?, *carrier)),
                 News::Missed => None,
             });
-            said.collect()
+            changes.collect()
         };
         let before = self.down.clone();
         for (end, carrier) in known {

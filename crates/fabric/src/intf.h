@@ -23,7 +23,7 @@
 
 enum unisono_kind { UNISONO_REDUCTION, UNISONO_DISTRIBUTION, UNISONO_SETUP, UNISONO_FAILURE };
 enum unisono_operation { UNISONO_OR, UNISONO_AND, UNISONO_MIN, UNISONO_MAX, UNISONO_SUM };
-enum unisono_asks { UNISONO_INSTALL, UNISONO_RELEASE, UNISONO_DONE };
+enum unisono_request_kind { UNISONO_INSTALL, UNISONO_RELEASE, UNISONO_DONE };
 
 /* Follows the Ethernet header of a UNISONO_BARRIER frame; in network byte order. */
 struct unisono_frame {
@@ -33,7 +33,7 @@ struct unisono_frame {
 
 /* Follows the Ethernet header of a UNISONO_REQUEST frame; in network byte order. */
 struct unisono_request {
-	__u8 asks;
+	__u8 kind;
 	__u8 group;
 	__u8 above; /* a port, or UNISONO_NOWHERE where messages turn around */
 	__u8 operation;

@@ -102,7 +102,7 @@ impl RegisterState {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asks {
+pub enum RegisterRequestKind {
     Install(RegisterSetup),
     Release,
 }
@@ -110,7 +110,7 @@ pub enum Asks {
 /// A request about a register of a switch, sent by a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterRequest {
-    pub asks: Asks,
+    pub kind: RegisterRequestKind,
     pub group: GroupId,
     pub target: SwitchId,
     pub origin: u32,
@@ -124,12 +124,12 @@ impl RegisterRequest {
 
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let none = RegisterSetup { above: None, below: 0, operation: ReductionOperator::Or, first: 0 };
-        let (asks, setup) = match self.asks {
-            Asks::Install(setup) => (0, setup),
-            Asks::Release => (1, none),
+        let (code, setup) = match self.kind {
+            RegisterRequestKind::Install(setup) => (0, setup),
+            RegisterRequestKind::Release => (1, none),
         };
         let mut bytes = [0; Self::LENGTH];
-        bytes[..4].copy_from_slice(&[asks, self.group.0, setup.above_byte(), operation(setup.operation)]);
+        bytes[..4].copy_from_slice(&[code, self.group.0, setup.above_byte(), operation(setup.operation)]);
         bytes[4..6].copy_from_slice(&setup.first.to_be_bytes());
         bytes[6..8].copy_from_slice(&self.number.to_be_bytes());
         for (at, word) in [(8, setup.below), (12, self.target.0), (16, self.origin)] {
@@ -221,7 +221,7 @@ int main(void)
             first: 0x0506,
         };
         let request = RegisterRequest {
-            asks: Asks::Install(setup),
+            kind: RegisterRequestKind::Install(setup),
             group: GroupId(9),
             target: SwitchId(7),
             origin: 11,

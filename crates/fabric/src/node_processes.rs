@@ -73,15 +73,15 @@ impl NodeProcesses {
     ) -> Result<usize, Error> {
         let mut line = serde_json::to_vec(order).expect("serializes because it holds numbers and text alone");
         line.push(b'\n');
-        let mut told = 0;
+        let mut sent = 0;
         for process in self.0.iter_mut().filter(|process| !process.gone && to(process.node)) {
             match process.line.write_all(&line) {
-                Ok(()) => told += 1,
+                Ok(()) => sent += 1,
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {} // `receive_reports` will report it
                 Err(error) => return Err(Error::io(format!("talk to node {}", process.node.0))(error)),
             }
         }
-        Ok(told)
+        Ok(sent)
     }
 
     /// Receives the reports of nodes. Waits for the first report, at most for `timeout`, or until `also` is

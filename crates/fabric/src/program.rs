@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_btin::routing::RouteTree;
 use unisono_btin::{End, GroupId, SwitchId, SwitchNetwork};
 use unisono_linux::bpf::compile::{CSource, compile};
-use unisono_linux::bpf::object::{self, Meaning};
+use unisono_linux::bpf::object::{self, SymbolValue};
 use unisono_linux::bpf::{Array, ClassifierProgram};
 
 pub(crate) const SWITCH: CSource = CSource {
@@ -60,7 +60,7 @@ impl SwitchProgram {
         let names = ["registers", "routes", "places", "counters", "settings"];
         let instructions = object::link(object, "tc", |name| {
             let at = names.iter().position(|known| *known == name)?;
-            Some(Meaning::Map(maps[at].as_fd().as_raw_fd()))
+            Some(SymbolValue::Map(maps[at].as_fd().as_raw_fd()))
         })?;
         let program = ClassifierProgram::load("unisono_switch", &instructions)?;
         let [registers, routes, places, counters, settings] = maps;
@@ -181,7 +181,7 @@ mod tests {
         };
         let names = ["registers", "routes", "places", "counters", "settings"];
         let number = |name: &str| names.iter().position(|known| *known == name).map(|at| 100 + at as i32);
-        let map = |name: &str| number(name).map(Meaning::Map);
+        let map = |name: &str| number(name).map(SymbolValue::Map);
         let instructions = object::link(&object, "tc", map).expect("our own program");
         for descriptor in 100..105_u64 {
             let load = 0x18 | 1 << 12 | descriptor << 32;
@@ -192,7 +192,7 @@ mod tests {
             "a map is missing"
         );
         assert!(
-            object::link(&object, "tc", |_| Some(Meaning::Function(1))).is_err(),
+            object::link(&object, "tc", |_| Some(SymbolValue::Function(1))).is_err(),
             "a map is not called"
         );
         assert!(object::link(&object, "xdp", map).is_err(), "there is no such section");

@@ -299,16 +299,16 @@ static __always_inline int request(struct __sk_buff *skb, __u32 here, __u32 swit
 	if ((void *)(asked + 1) > (void *)(long)skb->data_end)
 		return drop(UNISONO_DROPPED_UNKNOWN);
 	target = bpf_ntohl(asked->target);
-	if (asked->asks == UNISONO_DONE)
+	if (asked->kind == UNISONO_DONE)
 		return towards_node(skb, here, target, switches);
 	if (target != here)
 		return towards_switch(skb, here, target, switches);
 	slot = here * UNISONO_GROUPS + asked->group;
 	reg = bpf_map_lookup_elem(&registers, &slot);
-	if (!reg || asked->asks > UNISONO_RELEASE)
+	if (!reg || asked->kind > UNISONO_RELEASE)
 		return drop(UNISONO_DROPPED_UNKNOWN);
 	setup = 0;
-	if (asked->asks == UNISONO_INSTALL)
+	if (asked->kind == UNISONO_INSTALL)
 		setup = UNISONO_IN_USE | (__u64)(asked->operation & 0x7f) << UNISONO_OPERATION_SHIFT |
 			(__u64)asked->above << UNISONO_ABOVE_SHIFT |
 			(__u64)bpf_ntohs(asked->episode) << UNISONO_FIRST_SHIFT | bpf_ntohl(asked->below);
@@ -318,7 +318,7 @@ static __always_inline int request(struct __sk_buff *skb, __u32 here, __u32 swit
 		reg->state = gathering(bpf_ntohs(asked->episode), asked->operation, 0);
 		__sync_lock_test_and_set(&reg->setup, setup);
 	}
-	asked->asks = UNISONO_DONE;
+	asked->kind = UNISONO_DONE;
 	asked->target = asked->origin;
 	return towards_node(skb, here, bpf_ntohl(asked->origin), switches);
 }

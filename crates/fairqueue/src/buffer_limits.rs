@@ -21,7 +21,7 @@ struct LimitedClass {
     waiting: Backlog,
     /// The backlog beyond which [`Overflow::DropLongest`] drops: the limit, or the backlog at the moment when
     /// the limit was set, until the backlog has shrunk to the limit.
-    most: Backlog,
+    max_waiting: Backlog,
     /// Leaves below the class, by the bytes that wait in them; kept for [`Overflow::DropLongest`] only.
     longest: BTreeSet<(u64, usize)>,
 }
@@ -42,7 +42,7 @@ impl BufferLimits {
                         limit,
                         above,
                         waiting: Backlog::default(),
-                        most: Backlog { packets: limit.packets, bytes: limit.bytes },
+                        max_waiting: Backlog { packets: limit.packets, bytes: limit.bytes },
                         longest: BTreeSet::new(),
                     });
                     u32::try_from(limited.len() - 1).expect("fits because classes do")
@@ -94,9 +94,11 @@ impl BufferLimits {
             waiting.bytes -= u64::from(length);
         });
         let mut at = self.nearest.get(leaf).copied().unwrap_or(NONE);
-        while let Some(LimitedClass { limit, above, waiting, most, .. }) = self.limited.get_mut(at as usize) {
-            most.packets = most.packets.min(waiting.packets).max(limit.packets);
-            most.bytes = most.bytes.min(waiting.bytes).max(limit.bytes);
+        while let Some(LimitedClass { limit, above, waiting, max_waiting, .. }) =
+            self.limited.get_mut(at as usize)
+        {
+            max_waiting.packets = max_waiting.packets.min(waiting.packets).max(limit.packets);
+            max_waiting.bytes = max_waiting.bytes.min(waiting.bytes).max(limit.bytes);
             at = *above;
         }
     }
@@ -108,9 +110,9 @@ impl BufferLimits {
         }
         self.change(leaf, |waiting| *waiting += already);
         let mut at = self.nearest.get(leaf).copied().unwrap_or(NONE);
-        while let Some(LimitedClass { above, waiting, most, .. }) = self.limited.get_mut(at as usize) {
-            most.packets = most.packets.max(waiting.packets);
-            most.bytes = most.bytes.max(waiting.bytes);
+        while let Some(LimitedClass { above, waiting, max_waiting, .. }) = self.limited.get_mut(at as usize) {
+            max_waiting.packets = max_waiting.packets.max(waiting.packets);
+            max_waiting.bytes = max_waiting.bytes.max(waiting.bytes);
             at = *above;
         }
     }
@@ -138,8 +140,8 @@ impl BufferLimits {
     /// After an arrival at `leaf`: the leaf whose last packet has to be dropped, if any.
     pub(crate) fn longest_to_drop(&self, leaf: usize) -> Option<usize> {
         self.ancestors(leaf).find_map(|at| {
-            let LimitedClass { waiting, most, longest, .. } = &self.limited[at];
-            let full = waiting.packets > most.packets || waiting.bytes > most.bytes;
+            let LimitedClass { waiting, max_waiting, longest, .. } = &self.limited[at];
+            let full = waiting.packets > max_waiting.packets || waiting.bytes > max_waiting.bytes;
             longest.last().filter(|_| full).map(|(_, leaf)| *leaf)
         })
     }

@@ -39,15 +39,15 @@ pub(crate) struct Calendar {
 const MAX_PAGES: usize = 1 << 17;
 
 impl Calendar {
-    /// A queue of at most `most` entries. Usually an entry is at most `span` tags ahead when it is inserted.
-    pub(crate) fn new(most: usize, span: u64) -> Self {
-        let wanted = usize::try_from(span).unwrap_or(MAX_PAGES).min(16 * most).min(MAX_PAGES);
+    /// A queue of at most `classes` entries. Usually an entry is at most `span` tags ahead when it is inserted.
+    pub(crate) fn new(classes: usize, span: u64) -> Self {
+        let wanted = usize::try_from(span).unwrap_or(MAX_PAGES).min(16 * classes).min(MAX_PAGES);
         let pages = wanted.next_power_of_two().max(512);
         let mut shift = 0;
         while span >> shift > pages as u64 {
             shift += 1;
         }
-        let (ring, far) = (PageRing::new(pages, most), Wheel::new(most));
+        let (ring, far) = (PageRing::new(pages, classes), Wheel::new(classes));
         Self { shift, today: 0, horizon: pages as u64, ring, far, base: 0 }
     }
 

@@ -79,7 +79,7 @@ impl Deadlines {
     /// Whether entry `one` belongs above entry `other` on a level of the kind that `level_of` is on.
     fn above(&self, level_of: usize, one: usize, other: usize) -> bool {
         let (one, other) = (self.heap[one], self.heap[other]);
-        if is_least(level_of) { one < other } else { one > other }
+        if is_min_level(level_of) { one < other } else { one > other }
     }
 
     fn rise(&mut self, mut at: usize) {
@@ -117,7 +117,7 @@ fn parent(at: usize) -> usize {
 }
 
 /// Whether an entry is on a level that holds the least entries.
-fn is_least(at: usize) -> bool {
+fn is_min_level(at: usize) -> bool {
     (at + 1).ilog2().is_multiple_of(2)
 }
 

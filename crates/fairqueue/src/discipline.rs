@@ -11,8 +11,8 @@ use unisono_linux::clock::Nanos;
 pub enum EnqueueError {
     #[error("class {class} has children, and packets wait at leaves; name one of its leaves")]
     NotALeaf { class: String },
-    #[error("a packet of {length} bytes is too long: at most {most}")]
-    TooLong { length: u32, most: u32 },
+    #[error("a packet of {length} bytes is too long: at most {max}")]
+    TooLong { length: u32, max: u32 },
 }
 
 /// The packets that wait, and their bytes; the packet in service does not count.

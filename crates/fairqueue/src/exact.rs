@@ -17,7 +17,7 @@ use crate::natural::Natural;
 use crate::packet::Packet;
 use crate::packet_queues::{PacketQueue, PacketQueues};
 use crate::scheduler::Scheduler;
-use crate::weight::{Weight, whole};
+use crate::weight::{Weight, to_integers};
 use unisono_linux::clock::Nanos;
 
 /// Start-time fair queuing without rounding: a [`Scheduler`] if its tags are exact, else a scheduler with
@@ -76,7 +76,7 @@ impl<T> Exact<T> {
         for (_, class) in hierarchy.classes() {
             let weights: Vec<Weight> =
                 class.children.iter().map(|child| hierarchy.class(*child).weight).collect();
-            let weights = whole(&weights);
+            let weights = to_integers(&weights);
             let unit = weights.iter().fold(Natural::from(1), |unit, weight| unit.common_multiple(*weight));
             for (child, weight) in class.children.iter().zip(weights) {
                 classes[child.index()].cost = unit.divided_by(weight).0;
@@ -108,7 +108,7 @@ impl<T> Discipline<T> for Exact<T> {
         }
         let length = packet.length;
         if length > Packet::<T>::MAX_LENGTH {
-            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MAX_LENGTH });
+            return Err(EnqueueError::TooLong { length, max: Packet::<T>::MAX_LENGTH });
         }
         self.waiting += Backlog { packets: 1, bytes: u64::from(length) };
         let mut at = class.index();

@@ -87,8 +87,8 @@ impl ClassSpec {
 pub enum HierarchyError {
     #[error("two classes are called `{name}`; names are unique in the whole tree")]
     NameTwice { name: String },
-    #[error("there are more than {most} classes")]
-    TooMany { most: u32 },
+    #[error("there are more than {max} classes")]
+    TooMany { max: u32 },
     /// The default class is not a leaf of the tree.
     #[error("the default class `{name}` is not a leaf of the tree")]
     Default { name: String },
@@ -124,7 +124,7 @@ impl Hierarchy {
         let mut open = vec![(ClassId::ROOT, root)];
         while let Some((parent, spec)) = open.pop() {
             let id = u32::try_from(classes.len()).ok().filter(|id| *id < MAX_CLASSES).map(ClassId);
-            let id = id.ok_or(HierarchyError::TooMany { most: MAX_CLASSES })?;
+            let id = id.ok_or(HierarchyError::TooMany { max: MAX_CLASSES })?;
             if names.insert(spec.name.clone(), id).is_some() {
                 return Err(HierarchyError::NameTwice { name: spec.name });
             }
@@ -146,7 +146,7 @@ impl Hierarchy {
             Some(_) => return Err(HierarchyError::Default { name: name.to_owned() }),
             None => {
                 let id = u32::try_from(self.classes.len()).ok().filter(|id| *id < MAX_CLASSES).map(ClassId);
-                let id = id.ok_or(HierarchyError::TooMany { most: MAX_CLASSES })?;
+                let id = id.ok_or(HierarchyError::TooMany { max: MAX_CLASSES })?;
                 let ClassSpec { name, weight, order, limit, .. } = ClassSpec::new(name);
                 self.names.insert(name.clone(), id);
                 self.classes.push(Class {

@@ -39,7 +39,7 @@ impl LinkPace {
     }
 
     /// No packet has waited until `now`, so the link's capacity until then is lost.
-    pub fn rest_until(&mut self, now: Nanos) {
+    pub fn skip_until(&mut self, now: Nanos) {
         if now > self.free_at {
             (self.free_at, self.remainder) = (now, 0);
         }
@@ -54,7 +54,7 @@ impl LinkPace {
     /// Charges a packet that is sent now, or that would have been sent when the link became free.
     #[inline]
     pub fn carry(&mut self, now: Nanos, bytes: u32) {
-        self.rest_until(now.since(self.late));
+        self.skip_until(now.since(self.late));
         let wanted = bit_nanos(bytes).saturating_add(self.remainder);
         self.free_at += Nanos(wanted / self.rate.bits_per_second());
         self.remainder = wanted % self.rate.bits_per_second();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LATE: Nanos = Nanos(5_000_000);
+    const MAX_LATENESS: Nanos = Nanos(5_000_000);
 
     fn link(bits_per_second: u64, late: Nanos) -> LinkPace {
         LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), late)
@@ -81,9 +81,9 @@ mod tests {
         #[test]
         fn a_busy_link_carries_its_rate_exactly_however_late_it_is_looked_at(
             rate in 1_000_000_u64..10_000_000_000,
-            packets in prop::collection::vec((60_u32..1600, 0..LATE.0 / 2), 1..300),
+            packets in prop::collection::vec((60_u32..1600, 0..MAX_LATENESS.0 / 2), 1..300),
         ) {
-            let mut pace = link(rate, LATE);
+            let mut pace = link(rate, MAX_LATENESS);
             let (mut now, mut bits) = (Nanos::ZERO, 0_u64);
             for (bytes, late) in packets {
                 now = now.max(Nanos(late).after(pace.free_at()));
@@ -97,12 +97,12 @@ mod tests {
 
     #[test]
     fn an_idle_link_saves_nothing_up_and_long_lateness_is_lost() {
-        let mut pace = link(8_000, LATE);
-        pace.rest_until(Nanos::SECOND.times(5));
+        let mut pace = link(8_000, MAX_LATENESS);
+        pace.skip_until(Nanos::SECOND.times(5));
         pace.carry(Nanos::SECOND.times(5), 1000);
         assert_eq!(pace.free_at(), Nanos::SECOND.times(6));
         pace.carry(Nanos::SECOND.times(8), 1000);
-        assert_eq!(pace.free_at(), Nanos::SECOND.times(9).since(LATE));
+        assert_eq!(pace.free_at(), Nanos::SECOND.times(9).since(MAX_LATENESS));
         assert_eq!(pace.time_of(1000), Nanos::SECOND);
     }
 }

@@ -150,8 +150,11 @@ mod tests {
             let (class, quantum) = processor.dispatch().expect("all want to run");
             processor.ran(if class == ids[0] { quantum / 2 } else { quantum }, Wants::More);
         }
-        let got = ids.map(|id| processor.shares().served(id).bytes as f64);
-        assert!((got[0] / got[1] - 2.0).abs() < 0.01 && (got[1] / got[2] - 3.0).abs() < 0.02, "{got:?}");
+        let served = ids.map(|id| processor.shares().served(id).bytes as f64);
+        assert!(
+            (served[0] / served[1] - 2.0).abs() < 0.01 && (served[1] / served[2] - 3.0).abs() < 0.02,
+            "{served:?}"
+        );
         // with one asleep, the others share by weight, and the sleeper is owed nothing
         while let Some((class, quantum)) = processor.dispatch() {
             processor.ran(quantum, if class == ids[0] { Wants::More } else { Wants::Sleep });

@@ -42,9 +42,9 @@ pub(crate) struct PageRing {
 }
 
 impl PageRing {
-    /// A ring of `pages` pages, a power of two and no less than 64, for `most` entries.
-    pub(crate) fn new(pages: usize, most: usize) -> Self {
-        let count = u32::try_from(most).expect("fits because classes have numbers of 30 bits");
+    /// A ring of `pages` pages, a power of two and no less than 64, for `classes` entries.
+    pub(crate) fn new(pages: usize, classes: usize) -> Self {
+        let count = u32::try_from(classes).expect("fits because classes have numbers of 30 bits");
         let link = |next| PageLink { tag: 0, slot: 0, next };
         Self {
             pages: vec![Page::default(); pages].into(),

@@ -32,15 +32,15 @@ struct ByteTurn<T> {
 }
 
 impl<T> RoundRobin<T> {
-    /// A discipline without packets. The class with the least share may send `least_quantum` bytes a round.
+    /// A discipline without packets. The class with the least share may send `min_quantum` bytes a round.
     /// Use at least the length of the longest packet, so that no class is passed over.
-    pub fn new(hierarchy: Hierarchy, least_quantum: u32) -> Self {
+    pub fn new(hierarchy: Hierarchy, min_quantum: u32) -> Self {
         let all = hierarchy.shares();
         let share = |id: ClassId| if hierarchy.is_leaf(id) { all[id.index()] } else { f64::INFINITY };
         let shares: Vec<f64> = hierarchy.classes().map(|(id, _)| share(id)).collect();
-        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let min_share = shares.iter().copied().fold(f64::INFINITY, f64::min);
         let turn = |share: &f64| ByteTurn {
-            quantum: share / least * f64::from(least_quantum),
+            quantum: share / min_share * f64::from(min_quantum),
             deficit: 0.0,
             began: false,
             waiting: VecDeque::new(),

@@ -29,7 +29,7 @@ pub struct Delays {
     pub bytes: u64,
     /// Seconds from arrival to the last bit, on average.
     pub mean: f64,
-    pub most: f64,
+    pub max_delay: f64,
 }
 
 impl Trace {
@@ -48,7 +48,7 @@ impl Trace {
                 packets: delays.len(),
                 bytes,
                 mean: delays.iter().sum::<f64>() / delays.len().max(1) as f64,
-                most: delays.iter().copied().fold(0.0, f64::max),
+                max_delay: delays.iter().copied().fold(0.0, f64::max),
             })
             .collect()
     }

@@ -39,10 +39,10 @@ pub enum TraceError {
     /// The text is not JSON, or does not have the form of a trace; the message includes the position.
     #[error("{0}")]
     Form(#[from] serde_json::Error),
-    #[error("classes are nested more than {most} deep")]
-    TooDeep { most: usize },
-    #[error("rate: expected a whole number of bits a second, at least 1 and at most {most}, not {rate}")]
-    Rate { rate: Number, most: u64 },
+    #[error("classes are nested more than {max} deep")]
+    TooDeep { max: usize },
+    #[error("rate: expected a whole number of bits a second, at least 1 and at most {max}, not {rate}")]
+    Rate { rate: Number, max: u64 },
     #[error("class `{class}` has no weight; give it one, such as \"weight\": 1")]
     NoWeight { class: String },
     #[error("class `{class}`: {error}")]
@@ -106,14 +106,14 @@ impl Trace {
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         // a class and the list of its children are two levels of JSON
         if depth(text) > 2 * MAX_DEPTH {
-            return Err(TraceError::TooDeep { most: MAX_DEPTH });
+            return Err(TraceError::TooDeep { max: MAX_DEPTH });
         }
         let mut reader = serde_json::Deserializer::from_str(text);
         reader.disable_recursion_limit();
         let file = File::deserialize(&mut reader)?;
         reader.end()?;
         let rate = file.rate.as_u64().filter(|rate| *rate <= MAX_RATE).and_then(Rate::new);
-        let rate = rate.ok_or(TraceError::Rate { rate: file.rate, most: MAX_RATE })?;
+        let rate = rate.ok_or(TraceError::Rate { rate: file.rate, max: MAX_RATE })?;
         let hierarchy = Hierarchy::new(class(file.tree, Depth::Root)?)?;
         let arrivals = file.packets.into_iter().enumerate().map(|(number, sent)| {
             arrival(&hierarchy, number, sent).map_err(|what| TraceError::Packet { number, what })

@@ -26,7 +26,7 @@ pub struct WeightError {
 impl Weight {
     pub const ONE: Self = Self { numerator: NonZeroU32::MIN, denominator: NonZeroU32::MIN };
 
-    pub fn whole(weight: NonZeroU32) -> Self {
+    pub fn from_integer(weight: NonZeroU32) -> Self {
         Self { numerator: weight, denominator: NonZeroU32::MIN }
     }
 
@@ -87,9 +87,10 @@ impl WeightScale {
     pub(crate) fn from_weights(weights: &[Weight]) -> Self {
         let exact = exact_costs(weights);
         let costs = exact.clone().unwrap_or_else(|| {
-            let least = weights.iter().map(|weight| weight.to_f64()).fold(f64::INFINITY, f64::min);
+            let min_weight = weights.iter().map(|weight| weight.to_f64()).fold(f64::INFINITY, f64::min);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most MAX_COST")]
-            let cost = |weight: &Weight| ((least / weight.to_f64() * MAX_COST as f64).round() as u64).max(1);
+            let cost =
+                |weight: &Weight| ((min_weight / weight.to_f64() * MAX_COST as f64).round() as u64).max(1);
             weights.iter().map(cost).collect()
         });
         Self { costs, exact: exact.is_some() }
@@ -110,15 +111,15 @@ impl WeightScale {
 }
 
 fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {
-    let whole = whole(weights);
-    let unit = whole.iter().try_fold(1_u128, |unit, whole| lcm(unit, u128::from(*whole)))?;
+    let integers = to_integers(weights);
+    let unit = integers.iter().try_fold(1_u128, |unit, whole| lcm(unit, u128::from(*whole)))?;
     let cost = |whole: &u64| u64::try_from(unit / u128::from(*whole)).ok().filter(|cost| *cost <= MAX_COST);
-    whole.iter().map(cost).collect()
+    integers.iter().map(cost).collect()
 }
 
 /// The weights as whole numbers, all multiplied by the same factor. A denominator divides 10^9 and a
 /// numerator is below 10^9, so the products fit.
-pub(crate) fn whole(weights: &[Weight]) -> Vec<u64> {
+pub(crate) fn to_integers(weights: &[Weight]) -> Vec<u64> {
     let divide = |a: u64, b: u64| u64::try_from(gcd(a.into(), b.into())).map_or(1, |common| a / common);
     let common = weights.iter().fold(1, |common, weight| {
         let denominator = u64::from(weight.denominator.get());

@@ -58,10 +58,10 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    /// A queue of at most `most` entries.
-    pub(crate) fn new(most: usize) -> Self {
+    /// A queue of at most `classes` entries.
+    pub(crate) fn new(classes: usize) -> Self {
         // a bucket has at most two chunks that are not full, its first and its last; with one entry only one
-        let count = most / ROOM + 2 * most.min(LEVELS * BUCKETS) + 1;
+        let count = classes / ROOM + 2 * classes.min(LEVELS * BUCKETS) + 1;
         let count = u32::try_from(count).expect("fits because classes have numbers of 30 bits");
         let chunk = |next| WheelChunk { next, from: 0, to: 0, entries: [(0, 0); ROOM] };
         Self {
@@ -112,8 +112,8 @@ impl Wheel {
             let shift = DIGIT * self.levels.trailing_zeros();
             // the least tag that the bucket can have
             let above = self.base.checked_shr(shift + DIGIT).map_or(0, |base| base << (shift + DIGIT));
-            let least = above | (bucket as u64) << shift;
-            if least >= limit {
+            let min_tag = above | (bucket as u64) << shift;
+            if min_tag >= limit {
                 return None;
             }
             if level > 0 {
@@ -202,14 +202,14 @@ impl Wheel {
         let bucket = self.buckets[level].trailing_zeros() as usize;
         let first = std::mem::replace(&mut self.ends[level][bucket], NO_CHUNKS).first;
         self.now_empty(level, bucket);
-        let mut least = limit;
+        let mut min_tag = limit;
         let mut at = first;
         while let Some(chunk) = self.chunks.get(at as usize) {
             let entries = &chunk.entries[chunk.from as usize..chunk.to as usize];
-            least = entries.iter().map(|entry| entry.0).fold(least, u64::min);
+            min_tag = entries.iter().map(|entry| entry.0).fold(min_tag, u64::min);
             at = chunk.next;
         }
-        self.base = least;
+        self.base = min_tag;
         let mut at = first;
         while at != NONE {
             // a copy, so that the chunk can be reused while its entries are inserted

@@ -164,7 +164,7 @@ proptest! {
     ) {
         let weights = heavy.iter().chain([&light]).enumerate();
         let leaf = |(at, weight): (usize, &u32)| {
-            let weight = Weight::whole(NonZeroU32::new(*weight).expect("it is above 0"));
+            let weight = Weight::from_integer(NonZeroU32::new(*weight).expect("it is above 0"));
             ClassSpec::new(at.to_string()).weighing(weight)
         };
         let tree = Hierarchy::new(ClassSpec::new("link").with(weights.map(leaf))).expect("names are unique");

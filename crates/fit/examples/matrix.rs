@@ -135,7 +135,7 @@ impl Drop for Loops {
     fn drop(&mut self) {
         for child in &mut self.0 {
             let group = ProcessGroup::of_child(child);
-            let _ = group.map(|group| group.tell(Signal::Kill));
+            let _ = group.map(|group| group.send_signal(Signal::Kill));
             let _ = child.wait();
         }
     }

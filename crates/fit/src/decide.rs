@@ -244,7 +244,7 @@ impl Decision<'_> {
 
     fn set_go_threads(&mut self, minor: u32, reads_quota: bool) {
         // Go reads only the quota of its own control group
-        let own = |quota: &Quota| quota.of == unisono_linux::quota::Whose::Own;
+        let own = |quota: &Quota| quota.of == unisono_linux::quota::GroupRelation::Own;
         let quota = self.observed.limits.quota.as_ref();
         let sees = reads_quota && quota.is_none_or(own) && !self.is_partition();
         if sees || !self.miscounts(CountedProcessors::Affinity) {
@@ -297,9 +297,9 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use unisono_linux::affinity::CpuSet;
     use unisono_linux::cgroup::CgroupVersion;
-    use unisono_linux::quota::Whose;
+    use unisono_linux::quota::GroupRelation;
 
-    fn quota(processors: u64, of: Whose) -> Quota {
+    fn quota(processors: u64, of: GroupRelation) -> Quota {
         Quota {
             time_us: processors * 100_000,
             period_us: 100_000,
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_quota_of_one_processor_means_one_thread_whatever_the_program_loads() {
-        let one = host(8, Some(quota(1, Whose::Own)), Some(0));
+        let one = host(8, Some(quota(1, GroupRelation::Own)), Some(0));
         assert_eq!(set(&one, &ProgramTraits::default(), &[]), COUNTED);
         assert_eq!(set(&one, &openmp(), &[]), COUNTED);
     }
@@ -399,13 +399,13 @@ mod tests {
         assert_eq!(blas(8, Some(3)).as_deref(), Some("OPENBLAS_NUM_THREADS=5"));
         assert_eq!(blas(2, Some(9)).as_deref(), Some("OPENBLAS_NUM_THREADS=1"));
         assert_eq!([blas(8, Some(0)), blas(8, None), blas(1, Some(1))], [None, None, None]);
-        let half = host(8, Some(quota(4, Whose::Own)), Some(4));
+        let half = host(8, Some(quota(4, GroupRelation::Own)), Some(4));
         assert!(set(&half, &ProgramTraits::default(), &[]).contains(&"OPENBLAS_NUM_THREADS=4".into()));
     }
 
     #[test]
     fn more_threads_than_there_is_quota_for_stay_the_users_but_wait_passively() {
-        let one = host(8, Some(quota(1, Whose::Own)), Some(0));
+        let one = host(8, Some(quota(1, GroupRelation::Own)), Some(0));
         let user = [("OMP_NUM_THREADS", "8")];
         let found = set(&one, &openmp(), &user);
         assert!(
@@ -425,8 +425,10 @@ mod tests {
             go: Some(Go { minor, reads_quota }),
             ..ProgramTraits::default()
         };
-        let (own, around) =
-            (host(8, Some(quota(2, Whose::Own)), None), host(8, Some(quota(2, Whose::Ancestor)), None));
+        let (own, around) = (
+            host(8, Some(quota(2, GroupRelation::Own)), None),
+            host(8, Some(quota(2, GroupRelation::Ancestor)), None),
+        );
         assert_eq!(set(&own, &built(24, false), &[]), ["GOMAXPROCS=2"]);
         assert!(set(&own, &built(25, true), &[]).is_empty());
         assert_eq!(set(&own, &built(25, false), &[]), ["GOMAXPROCS=2"], "turned off by its module");
@@ -441,7 +443,7 @@ mod tests {
     fn go_that_reads_the_whole_quota_is_told_its_part_of_it() {
         let program =
             ProgramTraits { go: Some(Go { minor: 26, reads_quota: true }), ..ProgramTraits::default() };
-        let mut part = host(4, Some(quota(2, Whose::Own)), None);
+        let mut part = host(4, Some(quota(2, GroupRelation::Own)), None);
         part.effective = Effective { processors: 1, limited_by: LimitedBy::Partition };
         assert_eq!(set(&part, &program, &[]), ["GOMAXPROCS=1"]);
     }
@@ -452,12 +454,14 @@ mod tests {
             java: Some(Java { feature, update }),
             ..ProgramTraits::default()
         };
-        let (own, around) =
-            (host(8, Some(quota(2, Whose::Own)), None), host(8, Some(quota(2, Whose::Ancestor)), None));
-        let told = ["JAVA_TOOL_OPTIONS=-XX:ActiveProcessorCount=2"];
+        let (own, around) = (
+            host(8, Some(quota(2, GroupRelation::Own)), None),
+            host(8, Some(quota(2, GroupRelation::Ancestor)), None),
+        );
+        let expected = ["JAVA_TOOL_OPTIONS=-XX:ActiveProcessorCount=2"];
         assert!(set(&own, &java(17, 15), &[]).is_empty());
-        assert_eq!(set(&own, &java(11, 15), &[]), told);
-        assert_eq!(set(&around, &java(17, 15), &[]), told);
+        assert_eq!(set(&own, &java(11, 15), &[]), expected);
+        assert_eq!(set(&around, &java(17, 15), &[]), expected);
         assert!(set(&around, &java(24, 0), &[]).is_empty());
         assert!(set(&around, &java(17, 15), &[("JAVA_TOOL_OPTIONS", "-Xmx1g")]).is_empty());
     }
@@ -490,7 +494,7 @@ mod tests {
                 proptest::sample::select(vec!["", "1", "8,2", "16", "nonsense", "-1"]), 0..6,
             ),
         ) {
-            let whose = if own { Whose::Own } else { Whose::Ancestor };
+            let whose = if own { GroupRelation::Own } else { GroupRelation::Ancestor };
             let observed = host(allowed, share.map(|share| quota(share, whose)), others);
             let program = match kind {
                 0 => ProgramTraits::default(),

@@ -94,10 +94,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use unisono_linux::cgroup::CgroupVersion;
-    use unisono_linux::quota::Whose;
+    use unisono_linux::quota::GroupRelation;
 
     fn quota(time_us: u64, period_us: u64) -> Quota {
-        Quota { time_us, period_us, group: "/job".into(), of: Whose::Own, version: CgroupVersion::V2 }
+        Quota { time_us, period_us, group: "/job".into(), of: GroupRelation::Own, version: CgroupVersion::V2 }
     }
 
     fn limits(affinity: &str, cpuset: Option<&str>, time_us: Option<u64>) -> ProcessorLimits {

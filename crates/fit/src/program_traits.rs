@@ -14,7 +14,7 @@ use std::path::Path;
 use unisono_linux::cgroup::CgroupVersion;
 use unisono_linux::elf;
 use unisono_linux::programs::executable;
-use unisono_linux::quota::{Quota, Whose};
+use unisono_linux::quota::{GroupRelation, Quota};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTraits {
@@ -152,9 +152,9 @@ impl Java {
     pub fn counts_quota(self, quota: &Quota) -> bool {
         let Self { feature, update } = self;
         match (quota.of, quota.version) {
-            (Whose::Ancestor, _) => feature >= 24,
-            (Whose::Own, CgroupVersion::V1) => feature >= 10 || feature == 8 && update >= 191,
-            (Whose::Own, CgroupVersion::V2) => {
+            (GroupRelation::Ancestor, _) => feature >= 24,
+            (GroupRelation::Own, CgroupVersion::V1) => feature >= 10 || feature == 8 && update >= 191,
+            (GroupRelation::Own, CgroupVersion::V2) => {
                 feature >= 15 || feature == 8 && update >= 372 || feature == 11 && update >= 16
             }
         }

@@ -135,7 +135,7 @@ impl GangCgroups {
         Ok(GangCgroups { gangs, control: control.parent, scale: weighed.map(|tree| tree.parent), missing })
     }
 
-    pub fn of(&self, gang: GangId) -> &GangGroups {
+    pub fn get(&self, gang: GangId) -> &GangGroups {
         &self.gangs[gang.0]
     }
 }

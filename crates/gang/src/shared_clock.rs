@@ -26,7 +26,7 @@ const MIN_PART: u64 = 8;
 pub(crate) struct ClockTurn {
     pub(crate) slot: usize,
     /// Remaining length from the given moment.
-    pub(crate) left: Nanos,
+    pub(crate) remaining: Nanos,
 }
 
 /// The slot that has the turn at a moment of the clock; `lengths` are the lengths of the slots, in the order
@@ -41,11 +41,11 @@ pub(crate) fn turn_at(moment: Nanos, lengths: &[Nanos]) -> Option<ClockTurn> {
             place -= length.0;
             continue;
         }
-        let left = Nanos(length.0 - place);
-        if left.0 >= length.0.div_ceil(MIN_PART) {
-            return Some(ClockTurn { slot, left: left.after(skipped) });
+        let remaining = Nanos(length.0 - place);
+        if remaining.0 >= length.0.div_ceil(MIN_PART) {
+            return Some(ClockTurn { slot, remaining: remaining.after(skipped) });
         }
-        (skipped, place) = (left, 0);
+        (skipped, place) = (remaining, 0);
     }
     None
 }
@@ -62,11 +62,11 @@ mod tests {
     #[test]
     fn the_place_in_the_round_is_the_time_of_the_clock() {
         let lengths = lengths(&[20, 40]);
-        for (at, slot, left) in
+        for (at, slot, remaining) in
             [(0, 0, 20), (10, 0, 10), (20, 1, 40), (50, 1, 10), (60, 0, 20), (6_000_025, 1, 35)]
         {
             let turn = turn_at(Nanos(at * 1_000_000), &lengths);
-            assert_eq!(turn, Some(ClockTurn { slot, left: Nanos(left * 1_000_000) }), "at {at} ms");
+            assert_eq!(turn, Some(ClockTurn { slot, remaining: Nanos(remaining * 1_000_000) }), "at {at} ms");
         }
     }
 
@@ -75,7 +75,7 @@ mod tests {
         let lengths = lengths(&[20, 20]);
         for (at, slot) in [(19_999_000, 1), (39_999_000, 0)] {
             let turn = turn_at(Nanos(at), &lengths).expect("a turn");
-            assert_eq!((turn.slot, turn.left), (slot, Nanos(20_001_000)));
+            assert_eq!((turn.slot, turn.remaining), (slot, Nanos(20_001_000)));
         }
         assert_eq!(turn_at(Nanos(17_000_000), &lengths).expect("a turn").slot, 0);
     }
@@ -101,12 +101,12 @@ mod tests {
                 let turn = turn_at(Nanos(now), &lengths).expect("a turn");
                 // another host asks at moments in between
                 for asked in &asked {
-                    let within = now + turn.left.0 * asked / 128;
+                    let within = now + turn.remaining.0 * asked / 128;
                     let other = turn_at(Nanos(within), &lengths).expect("a turn");
-                    prop_assert_eq!((other.slot, other.left.0), (turn.slot, now + turn.left.0 - within));
+                    prop_assert_eq!((other.slot, other.remaining.0), (turn.slot, now + turn.remaining.0 - within));
                 }
-                given[turn.slot] += turn.left.0;
-                now += turn.left.0;
+                given[turn.slot] += turn.remaining.0;
+                now += turn.remaining.0;
             }
             prop_assert_eq!(given, lengths.iter().map(|length| length.0).collect::<Vec<_>>());
         }

@@ -65,7 +65,7 @@ mod tests {
 
     /// Simulates other programs that get the part of time of `tasks` default tasks against `weight`, up to
     /// `wanted`.
-    fn settle(share: f64, tasks: f64, wanted: f64) -> (Steering, f64) {
+    fn simulate(share: f64, tasks: f64, wanted: f64) -> (Steering, f64) {
         let mut steering = Steering::new(share);
         let mut others = 0.0;
         for _ in 0..40 {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn others_that_want_little_get_it_at_the_least_weight() {
-        let (steering, others) = settle(0.9, 1.0, 0.02);
+        let (steering, others) = simulate(0.9, 1.0, 0.02);
         assert!((others - 0.02).abs() < 1e-9, "{others}");
         assert!((steering.weight() - 3.0).abs() < 1e-9, "{steering:?}");
     }
@@ -85,16 +85,16 @@ mod tests {
     #[test]
     fn others_that_want_all_get_the_reserve_whether_they_count_as_half_a_task_or_as_two() {
         for tasks in [0.5, 1.0, 2.0] {
-            let (_, others) = settle(0.9, tasks, 1.0);
+            let (_, others) = simulate(0.9, tasks, 1.0);
             assert!((0.08..0.13).contains(&others), "{others} for {tasks} tasks a core");
         }
     }
 
     #[test]
     fn schedulers_that_outbid_each_other_stop_at_a_bound() {
-        let (steering, _) = settle(0.9, 1000.0, 1.0);
+        let (steering, _) = simulate(0.9, 1000.0, 1.0);
         assert!((steering.weight() - 18.0).abs() < 1e-9, "{steering:?}");
-        assert!(settle(0.99, 1000.0, 1.0).0.weight().is_finite());
+        assert!(simulate(0.99, 1000.0, 1.0).0.weight().is_finite());
     }
 
     #[test]

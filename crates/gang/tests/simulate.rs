@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use unisono_gang::policy::Backfill;
 use unisono_gang::simulate::{
-    CpuQuota, Fate, JobArrivals, KernelModel, Meets, Report, Sharing, SimulatedMachine, SimulatedProgram,
-    SimulatedWait, SimulationSpec, WaitCosts, simulate,
+    CpuQuota, JobArrivals, KernelModel, Meets, ProgramResult, Report, Sharing, SimulatedMachine,
+    SimulatedProgram, SimulatedWait, SimulationSpec, WaitCosts, simulate,
 };
 use unisono_linux::clock::Nanos;
 
@@ -25,8 +25,8 @@ fn run(machine: &SimulatedMachine, programs: &[SimulatedProgram], how: Sharing, 
     simulate(machine, programs, how, Nanos(ms * MS), 1).expect("a simulation")
 }
 
-fn used(fate: &Fate) -> f64 {
-    fate.work_s + fate.spin_s + fate.overhead_s
+fn used(result: &ProgramResult) -> f64 {
+    result.work_s + result.spin_s + result.overhead_s
 }
 
 #[track_caller]
@@ -133,11 +133,11 @@ fn a_partition_and_a_batch_give_each_program_its_share_without_waiting() {
     let host = machine(4, KernelModel::Eevdf);
     let partition = run(&host, &[barriers(2, 50), barriers(2, 50)], Sharing::Partition, 200);
     let batch = run(&host, &[barriers(4, 50), barriers(4, 50)], Sharing::Batch, 200);
-    for fate in &partition.gangs {
-        near(fate.barriers_per_s, 20_000.0, 0.02);
+    for result in &partition.gangs {
+        near(result.barriers_per_s, 20_000.0, 0.02);
     }
-    for fate in &batch.gangs {
-        near(fate.barriers_per_s, 10_000.0, 0.02);
+    for result in &batch.gangs {
+        near(result.barriers_per_s, 10_000.0, 0.02);
     }
 }
 
@@ -295,9 +295,9 @@ proptest! {
         let report = simulate(&machine, &programs, how, length, seed).expect("runs");
         let sum = report.utilization + report.spinning + report.overhead + report.idle;
         prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}: {report:?}");
-        for (fate, program) in report.gangs.iter().zip(&programs) {
+        for (result, program) in report.gangs.iter().zip(&programs) {
             let Some(quota) = program.quota else { continue };
-            prop_assert!(fate.most_in_period_s <= quota.quota.0 as f64 / 1e9 + 1e-12, "{fate:?}");
+            prop_assert!(result.most_in_period_s <= quota.quota.0 as f64 / 1e9 + 1e-12, "{result:?}");
         }
         prop_assert_eq!(&report, &simulate(&machine, &programs, how, length, seed).expect("runs"));
     }
@@ -318,9 +318,9 @@ proptest! {
             threads.iter().map(|(arrives, nice)| (*arrives, 1.25f64.powi(-i32::from(*nice)))).collect();
         // CFS: a period of 1 ms per thread, at least 5 ms, and a debit of a period at the start
         let slice = if is_cfs { 2.0 * 0.005f64.max(0.001 * threads.len() as f64) } else { 0.0007 };
-        for (fate, fluid) in report.gangs.iter().zip(fluid(&weights, 400_000)) {
+        for (result, fluid) in report.gangs.iter().zip(fluid(&weights, 400_000)) {
             let bound = slice + 0.004 + 0.01 * fluid;
-            prop_assert!((used(fate) - fluid).abs() <= bound, "{} instead of {fluid}", used(fate));
+            prop_assert!((used(result) - fluid).abs() <= bound, "{} instead of {fluid}", used(result));
         }
     }
 }

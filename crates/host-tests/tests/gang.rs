@@ -42,10 +42,10 @@ fn assert_free(pid: i32) {
         "{pid}"
     );
     assert!(
-        matches!(scheduling::of(Tid(pid)).expect("runs"), SchedulingPolicy::Other { .. }),
+        matches!(scheduling::get(Tid(pid)).expect("runs"), SchedulingPolicy::Other { .. }),
         "class of {pid}"
     );
-    let ran = || unisono_linux::schedstat::of(Tid(pid)).expect("runs").ran_ns;
+    let ran = || unisono_linux::schedstat::read(Tid(pid)).expect("runs").ran_ns;
     let before = ran();
     until("progress of a released program", || ran() > before);
 }
@@ -178,7 +178,7 @@ fn the_guardian_puts_real_time_classes_back_when_the_scheduler_is_killed() -> Te
     let mut child = start(&["--isolate"]);
     let scheduler = child.id();
     let programs = programs(scheduler);
-    let promoted = |pid: &i32| matches!(scheduling::of(Tid(*pid)), Ok(SchedulingPolicy::RoundRobin(_)));
+    let promoted = |pid: &i32| matches!(scheduling::get(Tid(*pid)), Ok(SchedulingPolicy::RoundRobin(_)));
     until("promotion", || programs.iter().all(promoted));
     kill(scheduler as i32, Signal::Kill);
     child.wait().expect("reap");
@@ -366,7 +366,7 @@ fn a_new_process_runs_while_gangs_spin_on_all_cores() -> TestOutcome {
 /// What a process has used so far, in seconds.
 fn processor_time(pid: i32) -> f64 {
     // one that has just ended has used no more
-    schedstat::of(Tid(pid)).map_or(0.0, |time| time.ran_ns as f64 / 1e9)
+    schedstat::read(Tid(pid)).map_or(0.0, |time| time.ran_ns as f64 / 1e9)
 }
 
 fn a_larger_share_is_more_time_beside_other_programs() -> TestOutcome {

@@ -72,7 +72,7 @@ fn the_next_run_puts_back_what_a_killed_scheduler_and_its_guardian_left_and_says
     assert!(errors.contains("put back before the start what 1 killed scheduler had left"), "{errors}");
     assert_nothing_is_left(scheduler);
     for pid in &left {
-        let ran = || schedstat::of(Tid(*pid)).expect("it runs").ran_ns;
+        let ran = || schedstat::read(Tid(*pid)).expect("it runs").ran_ns;
         let before = ran();
         until("progress of a program that had been left frozen", || ran() > before);
     }
@@ -119,7 +119,7 @@ fn an_alarm_and_a_new_size_of_the_terminal_are_passed_on() -> TestOutcome {
 
 /// The letter of a process's state.
 fn state(pid: i32) -> char {
-    ProcessStat::of(pid).map_or('?', |stat| stat.state)
+    ProcessStat::read(pid).map_or('?', |stat| stat.state)
 }
 
 fn a_suspended_run_stops_its_programs_and_goes_on_when_it_is_continued() -> TestOutcome {
@@ -135,7 +135,7 @@ fn a_suspended_run_stops_its_programs_and_goes_on_when_it_is_continued() -> Test
         until("two loops", || loops().len() == 2);
         let loops = loops();
         let ran =
-            || loops.iter().map(|pid| schedstat::of(Tid(*pid)).map_or(0, |t| t.ran_ns)).collect::<Vec<_>>();
+            || loops.iter().map(|pid| schedstat::read(Tid(*pid)).map_or(0, |t| t.ran_ns)).collect::<Vec<_>>();
         until("both have run", || ran().iter().all(|ns| *ns > 0));
         kill(scheduler, Signal::Suspend);
         until("the scheduler stops", || state(scheduler) == 'T');

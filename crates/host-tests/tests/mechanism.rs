@@ -90,7 +90,7 @@ impl Stage {
         };
         for (gang, script) in scripts.iter().enumerate() {
             let procs_files =
-                cgroups.as_ref().map(|cgroups| cgroups.of(GangId(gang)).procs_files().expect("doors"));
+                cgroups.as_ref().map(|cgroups| cgroups.get(GangId(gang)).procs_files().expect("doors"));
             let family = if cgroups.is_some() { Family::Same } else { Family::OwnGroup };
             let mut command = Command::new("sh");
             command.args(["-c", script]).env("FLAG", &stage.flag).env("UNISONO", program::unisono());
@@ -189,7 +189,7 @@ impl Stage {
         for gang in 0..self.leaders.len() {
             self.wait_for_progress(gang);
             for thread in self.threads(gang) {
-                let class = scheduling::of(thread);
+                let class = scheduling::get(thread);
                 // one that has ended has none
                 let is_fair = class.is_err() || matches!(class, Ok(SchedulingPolicy::Other { .. }));
                 assert!(is_fair, "thread {thread} of gang {gang}: {class:?}");
@@ -213,7 +213,7 @@ impl Drop for Stage {
         }
         let restored = journal::restore(&self.journal);
         if !std::thread::panicking() {
-            assert_eq!(restored.expect("a journal").left, Vec::<String>::new());
+            assert_eq!(restored.expect("a journal").unrestored, Vec::<String>::new());
         }
     }
 }
@@ -224,7 +224,7 @@ fn send(pid: i32, signal: Signal) {
 }
 
 fn is_stopped(pid: i32) -> bool {
-    ProcessStat::of(pid).is_none_or(|stat| matches!(stat.state, 'T' | 'Z' | 'X'))
+    ProcessStat::read(pid).is_none_or(|stat| matches!(stat.state, 'T' | 'Z' | 'X'))
 }
 
 fn a_waiting_gang_makes_no_progress(kind: MechanismKind) -> TestOutcome {
@@ -332,7 +332,7 @@ fn a_release_frees_everybody_and_a_second_one_is_harmless(kind: MechanismKind) -
     stage.assert_free();
     for thread in stage.threads(1) {
         assert_eq!(scheduling::nice_of(thread).expect("it runs"), 5, "thread {thread}");
-        let class = scheduling::of(thread).expect("it runs");
+        let class = scheduling::get(thread).expect("it runs");
         assert_eq!(class, SchedulingPolicy::Other { nice: 5, slice: None }, "thread {thread}");
     }
     Ok(())
@@ -359,12 +359,12 @@ fn dropping_it_frees_everybody(kind: MechanismKind) -> TestOutcome {
 fn a_gang_that_left_runs_and_is_unknown(kind: MechanismKind) -> TestOutcome {
     let mut stage = Stage::new(kind, [SPIN, SPIN])?;
     stage.turn_of(0);
-    stage.mechanism().leave(GangId(1));
+    stage.mechanism().remove(GangId(1));
     stage.wait_for_progress(1);
     let refused = stage.apply(Standing::Running, Standing::Waiting);
     assert!(matches!(&refused, Err(Error::Input(why)) if why.contains("gang 2")), "{refused:?}");
     stage.mechanism().apply(&[(GangId(0), Standing::Running)]).expect("the other one stays known");
-    stage.mechanism().leave(GangId(1));
+    stage.mechanism().remove(GangId(1));
     stage.wait_for_progress(0);
     stage.wait_for_progress(1);
     Ok(())
@@ -375,8 +375,8 @@ fn a_gang_that_joins_later_takes_turns_or_is_refused(kind: MechanismKind) -> Tes
     let Some(cgroups) = stage.cgroups.clone() else {
         return Err(Skipped::because("without groups nobody can join; use another mechanism"));
     };
-    stage.mechanism().leave(GangId(1));
-    let joined = stage.mechanism().join(GangId(1), cgroups.of(GangId(1)));
+    stage.mechanism().remove(GangId(1));
+    let joined = stage.mechanism().join(GangId(1), cgroups.get(GangId(1)));
     if kind == MechanismKind::Freeze {
         joined.expect("it joins");
         stage.assert_only(0, 1);

@@ -178,7 +178,7 @@ fn a_stopped_job_goes_on_together() -> TestOutcome {
     // no loop of sleeps: a shell that has called vfork shows as D, not T, when its child is stopped before it
     // has become sleep
     let (mut child, numbers, _output) = start(&[], "echo $$; exec sleep 100", 2);
-    let is_stopped = |pid: i32| ProcessStat::of(pid).is_some_and(|stat| stat.state == 'T');
+    let is_stopped = |pid: i32| ProcessStat::read(pid).is_some_and(|stat| stat.state == 'T');
     let launcher = child.id() as i32;
     send(child.id() as i32, Signal::Suspend);
     let all = || numbers.iter().copied().chain([launcher]);

@@ -52,7 +52,7 @@ fn state() -> String {
 
 /// The processes with this policy among some.
 fn extensible(processes: &BTreeSet<i32>) -> usize {
-    let is = |pid: &&i32| matches!(scheduling::of(Tid(**pid)), Ok(SchedulingPolicy::Extensible { .. }));
+    let is = |pid: &&i32| matches!(scheduling::get(Tid(**pid)), Ok(SchedulingPolicy::Extensible { .. }));
     processes.iter().filter(is).count()
 }
 
@@ -160,7 +160,7 @@ impl Stage {
         for (gang, script) in scripts.iter().enumerate() {
             let mut command = Command::new("sh");
             command.args(["-c", script]).stdin(Stdio::null());
-            let procs_files = stage.cgroups.of(GangId(gang)).procs_files().expect("doors");
+            let procs_files = stage.cgroups.get(GangId(gang)).procs_files().expect("doors");
             stage.leaders.push(process::start(&mut command, procs_files, Family::Same).expect("sh starts"));
         }
         until("all processes", || (0..2).all(|gang| stage.processes(gang).len() == processes[gang]));
@@ -197,7 +197,7 @@ impl Drop for Stage {
         }
         let restored = journal::restore(&self.journal);
         if !std::thread::panicking() {
-            assert_eq!(restored.expect("a journal").left, Vec::<String>::new());
+            assert_eq!(restored.expect("a journal").unrestored, Vec::<String>::new());
         }
     }
 }
@@ -261,7 +261,7 @@ fn nobody_waits_for_a_turn_while_others_wait_for_rcu() -> TestOutcome {
         entering.retain_mut(|child: &mut Child| child.try_wait().expect("its state").is_none());
         if entering.is_empty() {
             let mut command = Command::new("true");
-            let procs_files = stage.cgroups.of(GangId(0)).procs_files().expect("doors");
+            let procs_files = stage.cgroups.get(GangId(0)).procs_files().expect("doors");
             // whoever enters a group waits for RCU
             entering.push(process::start(&mut command, procs_files, Family::Same).expect("true starts"));
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use unisono_btin::generate::{NetworkWish, Sparse, generate};
+use unisono_btin::generate::{NetworkOptions, Sparse, generate};
 use unisono_btin::{
     BarrierGroup, End, GroupId, NetworkFile, NodeId, Port, ReductionOperator, SwitchId, SwitchLink,
     SwitchNetwork, TurnPoint,
@@ -280,7 +280,7 @@ fn members_that_no_link_connects_are_named_before_anything_is_made() -> TestOutc
 
 fn a_network_of_the_paper_comes_up_and_synchronizes() -> TestOutcome {
     here()?;
-    let wish = NetworkWish {
+    let options = NetworkOptions {
         switches: 75,
         ports: 8,
         nodes: 256,
@@ -289,7 +289,7 @@ fn a_network_of_the_paper_comes_up_and_synchronizes() -> TestOutcome {
         seed: 1,
         sparse: Sparse::Refuse,
     };
-    let NetworkFile { network, groups, .. } = generate(&wish).expect("it is possible");
+    let NetworkFile { network, groups, .. } = generate(&options).expect("it is possible");
     let jobs =
         [BarrierJob { group: groups[0].clone(), turn: TurnPoint::AtNode, operation: ReductionOperator::Or }];
     let mut deployment = deploy(&network, &jobs)?;

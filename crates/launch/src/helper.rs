@@ -18,7 +18,7 @@ use unisono_linux::process::Signal;
 
 /// Starts the ranks that the launcher orders over standard input, and reports over standard output. Returns
 /// the exit code. Fails with [`Error::Input`] if no launcher is at the other end.
-pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
+pub fn help(report: impl Fn(&str)) -> Result<u8, Error> {
     let order = match frame::read(&mut io::stdin().lock()) {
         Ok(Some((ORDER, bytes))) => {
             serde_json::from_slice::<HelperOrder>(&bytes).map_err(|error| error.to_string())
@@ -36,7 +36,7 @@ pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
             "the launcher is of another version ({why}); install the same unisono on all hosts"
         ))
     }) {
-        Ok(order) => run_order(&order, say),
+        Ok(order) => run_order(&order, report),
         Err(error) => Err(error),
     };
     let done = match done {
@@ -54,7 +54,7 @@ pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
     })
 }
 
-fn run_order(order: &HelperOrder, say: impl Fn(&str)) -> Result<JobSummary, Error> {
+fn run_order(order: &HelperOrder, report: impl Fn(&str)) -> Result<JobSummary, Error> {
     let directory = &order.directory;
     std::env::set_current_dir(directory).map_err(|error| {
         let directory = directory.to_string_lossy();
@@ -64,7 +64,7 @@ fn run_order(order: &HelperOrder, say: impl Fn(&str)) -> Result<JobSummary, Erro
     })?;
     let (options, part) = (&order.options, &order.part);
     let names = (part.first..part.first + options.ranks).map(|rank| rank.to_string()).collect();
-    supervise(options, ("rank", names), Console::Framed, say, |job| {
+    supervise(options, ("rank", names), Console::Framed, report, |job| {
         let bind = job.start(options, part)?;
         let input = job.take_standard_input();
         spawn_input_threads(input).map_err(Error::system("start a thread"))?;

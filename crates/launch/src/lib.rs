@@ -53,5 +53,5 @@ pub use lines::Prefix;
 pub use order::{Options, WindowTable};
 pub use placement::Bind;
 pub use summary::{JobSummary, RankSummary};
-pub use supervise::{Across, run, run_across};
+pub use supervise::{Cluster, run, run_across};
 pub use termination::ExitOutcome;

@@ -36,8 +36,10 @@ impl Bind {
 /// The first hardware thread of every core, then the second ones, and so on.
 fn order(machine: &Topology) -> Vec<usize> {
     let cores: Vec<Vec<usize>> = machine.cores().iter().map(|core| core.iter().collect()).collect();
-    let most = cores.iter().map(Vec::len).max().unwrap_or(0);
-    (0..most).flat_map(|thread| cores.iter().filter_map(move |core| core.get(thread).copied())).collect()
+    let max_threads = cores.iter().map(Vec::len).max().unwrap_or(0);
+    (0..max_threads)
+        .flat_map(|thread| cores.iter().filter_map(move |core| core.get(thread).copied()))
+        .collect()
 }
 
 #[cfg(test)]

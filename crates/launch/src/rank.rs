@@ -150,7 +150,7 @@ impl RankProcess {
 
     /// Sends a signal to the process (a rank or a launch command) and to its descendants on this host.
     pub(crate) fn signal(&self, signal: Signal) {
-        let _ = self.group.tell(signal); // everybody in it belongs to another user now
+        let _ = self.group.send_signal(signal); // everybody in it belongs to another user now
     }
 
     /// Waits for the process if it has ended by now, and returns how it ended.

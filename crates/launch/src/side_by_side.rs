@@ -44,12 +44,12 @@ impl Drop for StartedProgram {
 }
 
 /// Starts the programs and waits until all have ended. Returns how each ended, in the order of their ends:
-/// the first number is the program's index in `programs`. `say` receives a message for each program that
+/// the first number is the program's index in `programs`. `report` receives a message for each program that
 /// fails.
 ///
 /// The calling thread must outlive the programs, and no other thread should have been started before.
 /// [`Error::Program`]: a program could not be started; programs that were started are killed.
-pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, ExitOutcome)>, Error> {
+pub fn run(programs: &[Companion], report: impl Fn(&str)) -> Result<Vec<(usize, ExitOutcome)>, Error> {
     let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(Error::system("receive signals"))?;
     let allowed = affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
     let mut running = Vec::new();
@@ -70,7 +70,7 @@ pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, Exi
             one.ended = Some(how);
             ended.push((index, how));
             if how.is_failure() {
-                say(&format!("{} {how}", programs[index].command[0].to_string_lossy()));
+                report(&format!("{} {how}", programs[index].command[0].to_string_lossy()));
             }
         }
     }

@@ -23,21 +23,21 @@ use unisono_rma::{Key, MAX_RANKS};
 /// How long the launcher ignores the ranks' pipes while its output queue is full.
 const FULL: Duration = Duration::from_millis(5);
 
-/// Starts the ranks, passes signals and output on, and waits until all have ended. `say` receives the
+/// Starts the ranks, passes signals and output on, and waits until all have ended. `report` receives the
 /// launcher's own messages, one line each.
 ///
 /// The calling thread must not end before this function returns. The process should not have started other
 /// threads before: signals are blocked only in threads started from here on. [`Error::Input`] and
 /// [`Error::Program`]: no process was started. [`Error::System`]: all processes were ended.
-pub fn run(options: &Options, say: impl Fn(&str)) -> Result<JobSummary, Error> {
+pub fn run(options: &Options, report: impl Fn(&str)) -> Result<JobSummary, Error> {
     let part = JobPart { first: 0, size: checked(options.ranks)?, key: new_key()?.to_string(), remote: None };
     let names = (0..options.ranks).map(|rank| rank.to_string()).collect();
-    supervise(options, ("rank", names), Console::Own, say, |job| Ok((job.start(options, &part)?, 0)))
+    supervise(options, ("rank", names), Console::Own, report, |job| Ok((job.start(options, &part)?, 0)))
 }
 
 /// The hosts of a job, and how to reach them.
 #[derive(Clone, Debug)]
-pub struct Across {
+pub struct Cluster {
     pub hosts: Vec<HostRanks>,
     /// Starts a helper on a host.
     pub launch: LaunchCommand,
@@ -49,18 +49,18 @@ pub struct Across {
 }
 
 /// Like [`run`], with the ranks on several hosts; ignores `options.ranks`. Fails as [`run`] does.
-pub fn run_across(options: &Options, across: &Across, say: impl Fn(&str)) -> Result<JobSummary, Error> {
-    let size = checked(across.hosts.iter().fold(0, |sum: usize, host| sum.saturating_add(host.ranks)))?;
+pub fn run_across(options: &Options, cluster: &Cluster, report: impl Fn(&str)) -> Result<JobSummary, Error> {
+    let size = checked(cluster.hosts.iter().fold(0, |sum: usize, host| sum.saturating_add(host.ranks)))?;
     let [first, second, ..] = *new_key()?.bytes();
-    let port = across.port.unwrap_or(LOWEST_PORT + u16::from_ne_bytes([first, second]) % PORTS);
-    let root = match across.hosts.len() {
+    let port = cluster.port.unwrap_or(LOWEST_PORT + u16::from_ne_bytes([first, second]) % PORTS);
+    let root = match cluster.hosts.len() {
         1 => String::new(),
-        _ => hosts::root(&across.hosts, port).map_err(Error::Input)?.to_string(),
+        _ => hosts::root(&cluster.hosts, port).map_err(Error::Input)?.to_string(),
     };
     let options = Options { ranks: size, ..options.clone() };
-    let names = across.hosts.iter().map(|host| host.name.clone()).collect();
-    supervise(&options, ("host", names), Console::Own, say, |job| {
-        job.launch(&options, across, &root)?;
+    let names = cluster.hosts.iter().map(|host| host.name.clone()).collect();
+    supervise(&options, ("host", names), Console::Own, report, |job| {
+        job.launch(&options, cluster, &root)?;
         Ok(("", 0))
     })
 }
@@ -95,7 +95,7 @@ pub(crate) fn supervise(
     options: &Options,
     (word, names): (&'static str, Vec<String>),
     console: Console,
-    say: impl Fn(&str),
+    report: impl Fn(&str),
     begin: impl FnOnce(&mut StartedJob) -> Result<(&'static str, usize), Error>,
 ) -> Result<JobSummary, Error> {
     // signals that nohup(1) or a shell has set to be ignored stay ignored
@@ -107,18 +107,18 @@ pub(crate) fn supervise(
     let mut job = StartedJob { ranks: Vec::new(), sinks, start: Instant::now(), input: None, kill_at: None };
     let (bind, first) = begin(&mut job)?;
     let mut termination = Termination::new(word, names, options.grace, options.limit);
-    let mut told = false;
+    let mut notified = false;
     while !termination.is_over() {
         let actions =
             job.wait_and_handle(&mut termination, &signals).map_err(Error::system("watch the ranks"))?;
         for action in actions {
             match action {
-                Action::Print(text) => say(&text),
+                Action::Print(text) => report(&text),
                 Action::Signal(signal) => job.signal_all(signal, options.grace),
             }
         }
-        if console == Console::Framed && !told && termination.first_failure().is_some() {
-            told = true;
+        if console == Console::Framed && !notified && termination.first_failure().is_some() {
+            notified = true;
             // the thread that reads from the launcher notices if the launcher is gone
             let _ = frame::write(&mut stdout().lock(), frame::FAILED, &[termination.code()]);
         }
@@ -182,15 +182,15 @@ impl StartedJob {
     }
 
     /// Starts the launch commands of the hosts.
-    fn launch(&mut self, options: &Options, across: &Across, root: &str) -> Result<(), Error> {
+    fn launch(&mut self, options: &Options, cluster: &Cluster, root: &str) -> Result<(), Error> {
         let directory = std::env::current_dir().map_err(Error::system("find out the working directory"))?;
         let (key, mut first) = (new_key()?.to_string(), 0);
-        for host in &across.hosts {
+        for host in &cluster.hosts {
             let remote = Some(RemotePart { host: host.name.clone(), root: root.to_owned() });
             let part = JobPart { first, size: options.ranks, key: key.clone(), remote };
             let options = Options { ranks: host.ranks, limit: None, ..options.clone() };
             let order = HelperOrder { directory: directory.clone().into_os_string(), options, part };
-            let words = across.launch.expand(host, &across.helper);
+            let words = cluster.launch.expand(host, &cluster.helper);
             self.ranks.push(RankProcess::launch(&words, host, &order)?);
             first += host.ranks;
         }
@@ -365,8 +365,8 @@ impl StartedJob {
         }
         let [out, err] = &mut self.sinks;
         while !(out.is_finished() & err.is_finished()) {
-            let told = readable(&[signals.as_fd()], Some(Duration::from_millis(1)));
-            if told.is_ok_and(|told| told == [true]) && signals.next().is_some() {
+            let pending = readable(&[signals.as_fd()], Some(Duration::from_millis(1)));
+            if pending.is_ok_and(|pending| pending == [true]) && signals.next().is_some() {
                 return;
             }
         }

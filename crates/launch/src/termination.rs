@@ -233,17 +233,17 @@ impl Termination {
         {
             self.timed_out = self.first_failure.is_none();
             self.phase = TerminationPhase::Asked(now + self.grace);
-            let said = format!("the time limit of {:?} has passed", self.limit.unwrap_or_default());
+            let reason = format!("the time limit of {:?} has passed", self.limit.unwrap_or_default());
             return vec![
-                Action::Print(format!("{said}; telling {} to end", self.remaining_members())),
+                Action::Print(format!("{reason}; telling {} to end", self.remaining_members())),
                 Action::Signal(Signal::Terminate),
             ];
         }
         match self.phase {
             TerminationPhase::Failing(until) if now >= until => {
                 self.phase = TerminationPhase::Asked(now + self.grace);
-                let say = format!("telling {} to end", self.remaining_members());
-                vec![Action::Print(say), Action::Signal(Signal::Terminate)]
+                let text = format!("telling {} to end", self.remaining_members());
+                vec![Action::Print(text), Action::Signal(Signal::Terminate)]
             }
             TerminationPhase::Asked(until) if now >= until => self.kill("they did not end when told"),
             _ => Vec::new(),
@@ -285,27 +285,27 @@ mod tests {
         Termination::new("rank", (0..count).map(|rank| rank.to_string()).collect(), grace, limit)
     }
 
-    fn tells(actions: &[Action]) -> Vec<Signal> {
-        let tell = |action: &Action| match action {
+    fn signals(actions: &[Action]) -> Vec<Signal> {
+        let as_signal = |action: &Action| match action {
             Action::Signal(signal) => Some(*signal),
             Action::Print(_) => None,
         };
-        actions.iter().filter_map(tell).collect()
+        actions.iter().filter_map(as_signal).collect()
     }
 
     #[test]
     fn the_first_failure_decides_and_the_others_are_asked_and_then_killed() {
         let mut termination = ranks(3, GRACE, None);
         assert_eq!(termination.next_deadline(), None);
-        let said = termination.on_exit(at(1), 1, 77, ExitOutcome::Exited(3));
-        let [Action::Print(text)] = said.as_slice() else { panic!("{said:?}") };
+        let actions = termination.on_exit(at(1), 1, 77, ExitOutcome::Exited(3));
+        let [Action::Print(text)] = actions.as_slice() else { panic!("{actions:?}") };
         assert!(text.contains("rank 1 (process 77) ended with exit code 3"), "{text}");
         assert_eq!(termination.next_deadline(), Some(at(3)));
         assert_eq!(termination.on_timeout(at(2)), []);
-        assert_eq!(tells(&termination.on_timeout(at(3))), [Signal::Terminate]);
+        assert_eq!(signals(&termination.on_timeout(at(3))), [Signal::Terminate]);
         assert_eq!(termination.on_exit(at(4), 0, 76, ExitOutcome::Signalled(15)), []);
         assert_eq!(termination.next_deadline(), Some(at(5)));
-        assert_eq!(tells(&termination.on_timeout(at(5))), [Signal::Kill]);
+        assert_eq!(signals(&termination.on_timeout(at(5))), [Signal::Kill]);
         assert_eq!(termination.on_exit(at(5), 2, 78, ExitOutcome::Signalled(9)), []);
         assert!(termination.is_over());
         assert_eq!((termination.code(), termination.next_deadline()), (3, None));
@@ -328,7 +328,7 @@ mod tests {
         }
         assert_eq!(termination.on_signal(Signal::Interrupt), [Action::Signal(Signal::Interrupt)]);
         assert_eq!(termination.next_deadline(), None, "the program may take its time");
-        assert_eq!(tells(&termination.on_signal(Signal::Terminate)), [Signal::Kill]);
+        assert_eq!(signals(&termination.on_signal(Signal::Terminate)), [Signal::Kill]);
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         let mut termination = ranks(2, GRACE, None);
         termination.on_signal(Signal::Interrupt);
         assert_eq!(termination.on_exit(at(1), 1, 9, ExitOutcome::Signalled(2)), []);
-        assert_eq!(tells(&termination.on_timeout(at(3))), [Signal::Terminate], "the one left is asked");
+        assert_eq!(signals(&termination.on_timeout(at(3))), [Signal::Terminate], "the one left is asked");
         assert_eq!(termination.code(), 130);
     }
 
@@ -344,8 +344,8 @@ mod tests {
     fn a_time_limit_asks_then_kills_and_has_an_exit_code_of_its_own() {
         let mut termination = ranks(1, GRACE, Some(at(10)));
         assert_eq!(termination.next_deadline(), Some(at(10)));
-        assert_eq!(tells(&termination.on_timeout(at(10))), [Signal::Terminate]);
-        assert_eq!(tells(&termination.on_timeout(at(12))), [Signal::Kill]);
+        assert_eq!(signals(&termination.on_timeout(at(10))), [Signal::Terminate]);
+        assert_eq!(signals(&termination.on_timeout(at(12))), [Signal::Kill]);
         assert_eq!(termination.on_exit(at(12), 0, 5, ExitOutcome::Signalled(9)), []);
         assert_eq!((termination.code(), termination.timed_out()), (TIMED_OUT, true));
     }
@@ -354,15 +354,15 @@ mod tests {
     fn a_failure_before_the_time_limit_keeps_its_code() {
         let mut termination = ranks(2, at(20), Some(at(10)));
         termination.on_exit(at(9), 0, 5, ExitOutcome::Signalled(11));
-        assert_eq!(tells(&termination.on_timeout(at(10))), [Signal::Terminate]);
+        assert_eq!(signals(&termination.on_timeout(at(10))), [Signal::Terminate]);
         assert_eq!((termination.code(), termination.timed_out()), (139, false));
     }
 
     #[test]
     fn a_lost_host_is_named_and_is_a_failure_with_code_one() {
         let mut termination = Termination::new("host", vec!["a".into(), "b".into()], GRACE, None);
-        let said = termination.on_exit(at(1), 1, 9, ExitOutcome::LostByExit(255));
-        let [Action::Print(text)] = said.as_slice() else { panic!("{said:?}") };
+        let actions = termination.on_exit(at(1), 1, 9, ExitOutcome::LostByExit(255));
+        let [Action::Print(text)] = actions.as_slice() else { panic!("{actions:?}") };
         assert!(text.contains("host b (process 9) is lost") && text.contains("exit code 255"), "{text}");
         assert_eq!((termination.code(), termination.next_deadline()), (1, Some(at(3))));
         assert!(!termination.on_failure(at(2), 0, ExitOutcome::Exited(7)), "one was first");
@@ -379,9 +379,9 @@ mod tests {
             termination.on_failure(at(1), 0, ExitOutcome::Exited(1)),
             "a rank of the first host missed the second"
         );
-        let said = termination.on_exit(at(1), 1, 9, ExitOutcome::LostBySignal(9));
+        let actions = termination.on_exit(at(1), 1, 9, ExitOutcome::LostBySignal(9));
         assert_eq!(
-            said,
+            actions,
             [Action::Print(
                 "host b (process 9) is lost: its launch command was ended by SIGKILL (signal 9)".to_owned()
             )]
@@ -394,8 +394,8 @@ mod tests {
     #[test]
     fn many_ranks_are_counted_not_listed() {
         let mut termination = ranks(100, GRACE, Some(at(1)));
-        let said = termination.on_timeout(at(1));
-        let Action::Print(text) = &said[0] else { panic!("{said:?}") };
+        let actions = termination.on_timeout(at(1));
+        let Action::Print(text) = &actions[0] else { panic!("{actions:?}") };
         assert!(text.contains("5, 6, 7 and 92 others"), "{text}");
     }
 }

@@ -25,11 +25,11 @@ mod tests {
 
     #[test]
     fn one_thing_is_singular_and_every_other_number_plural() {
-        let said = |count: u64| {
+        let text = |count: u64| {
             ["core", "switch", "process", "study", "delay", "leaf"].map(|one| counted(count, one))
         };
-        assert_eq!(said(1), ["1 core", "1 switch", "1 process", "1 study", "1 delay", "1 leaf"]);
-        assert_eq!(said(2), ["2 cores", "2 switches", "2 processes", "2 studies", "2 delays", "2 leaves"]);
+        assert_eq!(text(1), ["1 core", "1 switch", "1 process", "1 study", "1 delay", "1 leaf"]);
+        assert_eq!(text(2), ["2 cores", "2 switches", "2 processes", "2 studies", "2 delays", "2 leaves"]);
         assert_eq!(counted(0, "rank"), "0 ranks");
         assert_eq!(counted("1,024", "run"), "1,024 runs");
     }

@@ -15,7 +15,7 @@ const FIRST: RawFd = 3;
 
 /// Starts the command's program with only standard input, output and error: no other descriptor, no
 /// environment, and the root directory as working directory.
-pub fn leave_behind(command: &mut Command) {
+pub fn close_inherited(command: &mut Command) {
     command.env_clear().current_dir("/");
     // also closes the standard library's own descriptors, when the program begins
     let close = || close_range(FIRST, RawFd::MAX, libc::CLOSE_RANGE_CLOEXEC);
@@ -26,7 +26,7 @@ pub fn leave_behind(command: &mut Command) {
 /// Closes all descriptors of this process except `kept` and standard input, output and error. For a copy of a
 /// process ([`crate::fork`]) that neither uses nor drops the owners of the other descriptors. Needs Linux
 /// 5.9.
-pub fn keep_only(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub fn close_all_except(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).filter(|kept| *kept >= FIRST).collect();
     kept.sort_unstable();
     let mut from = FIRST;
@@ -61,9 +61,9 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "/bin/ls /proc/self/fd | /usr/bin/tr '\\n' ' '; pwd; echo ${HOME-none}"]);
         command.stdin(Stdio::null());
-        leave_behind(&mut command);
-        let said = command.output().expect("the shell starts").stdout;
+        close_inherited(&mut command);
+        let output = command.output().expect("the shell starts").stdout;
         // 3 is the directory that ls reads
-        assert_eq!(String::from_utf8_lossy(&said), "0 1 2 3 /\nnone\n");
+        assert_eq!(String::from_utf8_lossy(&output), "0 1 2 3 /\nnone\n");
     }
 }

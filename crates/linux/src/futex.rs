@@ -26,7 +26,7 @@ pub enum Scope {
 
 /// How a wait ended. No variant promises that the awaited condition holds: check it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wakened {
+pub enum FutexWait {
     /// A wake-up, or a spurious one (a signal handler ran).
     Woken,
     /// The word did not hold the expected value: no sleep took place.
@@ -43,14 +43,14 @@ pub enum WakeCount {
 
 /// Sleeps while `word` holds `expected`, until a [`wake`] or the `deadline` (a time of
 /// [`crate::clock::now`]).
-pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Scope) -> Wakened {
+pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Scope) -> FutexWait {
     let time = deadline.map(timespec);
     match futex::wait_bitset(word, flags(scope), expected, time.as_ref(), NonZeroU32::MAX) {
-        Ok(()) => Wakened::Woken,
-        Err(Errno::AGAIN) => Wakened::Changed,
-        Err(Errno::TIMEDOUT) => Wakened::TimedOut,
+        Ok(()) => FutexWait::Woken,
+        Err(Errno::AGAIN) => FutexWait::Changed,
+        Err(Errno::TIMEDOUT) => FutexWait::TimedOut,
         // EINTR: a signal handler ran; the caller checks again, as after any wake-up.
-        _ => Wakened::Woken,
+        _ => FutexWait::Woken,
     }
 }
 
@@ -62,7 +62,7 @@ pub const MAX_WORDS: usize = 128;
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.16; `EPERM` or `ENOSYS` if a system call filter refuses it.
-pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Nanos>, scope: Scope) -> io::Result<Wakened> {
+pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Nanos>, scope: Scope) -> io::Result<FutexWait> {
     let size = match scope {
         Scope::Private => WaitFlags::SIZE_U32 | WaitFlags::PRIVATE,
         Scope::Shared => WaitFlags::SIZE_U32,
@@ -79,21 +79,21 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Nanos>, scope: Sco
         .collect();
     let time = deadline.map(timespec);
     match futex::waitv(&waits, WaitvFlags::empty(), time.as_ref(), ClockId::Monotonic) {
-        Ok(_) => Ok(Wakened::Woken),
-        Err(Errno::AGAIN) => Ok(Wakened::Changed),
-        Err(Errno::TIMEDOUT) => Ok(Wakened::TimedOut),
-        Err(Errno::INTR) => Ok(Wakened::Woken),
+        Ok(_) => Ok(FutexWait::Woken),
+        Err(Errno::AGAIN) => Ok(FutexWait::Changed),
+        Err(Errno::TIMEDOUT) => Ok(FutexWait::TimedOut),
+        Err(Errno::INTR) => Ok(FutexWait::Woken),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Wakes waiters of `word`; returns their number.
 pub fn wake(word: &AtomicU32, count: WakeCount, scope: Scope) -> u32 {
-    let most = match count {
+    let max = match count {
         WakeCount::All => i32::MAX as u32,
         WakeCount::AtMost(n) => n.min(i32::MAX as u32),
     };
-    futex::wake(word, flags(scope), most).map_or(0, |woken| woken as u32)
+    futex::wake(word, flags(scope), max).map_or(0, |woken| woken as u32)
 }
 
 const fn flags(scope: Scope) -> futex::Flags {
@@ -121,13 +121,13 @@ mod tests {
 
     #[test]
     fn a_changed_word_does_not_sleep() {
-        assert_eq!(wait(&AtomicU32::new(1), 0, None, Scope::Private), Wakened::Changed);
+        assert_eq!(wait(&AtomicU32::new(1), 0, None, Scope::Private), FutexWait::Changed);
     }
 
     #[test]
     fn a_deadline_ends_the_sleep_and_not_early() {
         let deadline = Nanos(20_000_000).after(now());
-        assert_eq!(wait(&AtomicU32::new(0), 0, Some(deadline), Scope::Shared), Wakened::TimedOut);
+        assert_eq!(wait(&AtomicU32::new(0), 0, Some(deadline), Scope::Shared), FutexWait::TimedOut);
         assert!(now() >= deadline);
     }
 
@@ -137,7 +137,7 @@ mod tests {
             let words = [const { AtomicU32::new(0) }; 3];
             let pairs: Vec<_> = words.iter().map(|word| (word, 0)).collect();
             match wait_any(&pairs, Some(Nanos(1_000_000).after(now())), scope) {
-                Ok(ended) => assert_eq!(ended, Wakened::TimedOut),
+                Ok(ended) => assert_eq!(ended, FutexWait::TimedOut),
                 // Linux before 5.16, or a system call filter
                 Err(error) => return eprintln!("skipped: futex_waitv: {error}"),
             }
@@ -153,7 +153,7 @@ mod tests {
                     wake(word, WakeCount::All, scope);
                     sleeper.join().expect("no panic");
                 });
-                assert_eq!(wait_any(&pairs, None, scope).expect("it did before"), Wakened::Changed);
+                assert_eq!(wait_any(&pairs, None, scope).expect("it did before"), FutexWait::Changed);
                 word.store(0, SeqCst);
             }
         }

@@ -11,20 +11,20 @@ use std::time::Duration;
 /// The number of readings, and the pause between two: a thread that runs only briefly rarely appears in all
 /// of them.
 const SAMPLES: usize = 3;
-const PAUSE: Duration = Duration::from_micros(300);
+const SAMPLE_INTERVAL: Duration = Duration::from_micros(300);
 
 /// The minimum number of other runnable threads in a few readings within a millisecond; `None` if the kernel
 /// does not report it.
 pub fn others() -> Option<usize> {
-    let look = |number| {
+    let sample = |number| {
         if number > 0 {
-            thread::sleep(PAUSE);
+            thread::sleep(SAMPLE_INTERVAL);
         }
         let running = running(&fs::read_to_string("/proc/loadavg").ok()?)?;
         // the reading thread itself is counted too
         Some(running.saturating_sub(1))
     };
-    (0..SAMPLES).map(look).collect::<Option<Vec<_>>>()?.into_iter().min()
+    (0..SAMPLES).map(sample).collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
 fn running(text: &str) -> Option<usize> {

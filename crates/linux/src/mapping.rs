@@ -27,16 +27,16 @@ impl Mapping {
         bytes: usize,
         more: MapFlags,
     ) -> io::Result<Self> {
-        Self::of(file, offset, bytes, ProtFlags::READ | ProtFlags::WRITE, more)
+        Self::map(file, offset, bytes, ProtFlags::READ | ProtFlags::WRITE, more)
     }
 
     /// Like [`shared`](Self::shared), for reading data that other processes write. A store ends this process
     /// (SIGSEGV).
     pub(crate) fn read_only(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        Self::of(file, 0, bytes, ProtFlags::READ, MapFlags::empty())
+        Self::map(file, 0, bytes, ProtFlags::READ, MapFlags::empty())
     }
 
-    fn of(
+    fn map(
         file: BorrowedFd<'_>,
         offset: u64,
         bytes: usize,

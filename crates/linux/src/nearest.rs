@@ -16,11 +16,11 @@ pub fn misspelt<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     closest(word, known, |shorter| 1.max(shorter / 3))
 }
 
-/// The known name with the fewest edits, if their number is at most `most` of the shorter name's length.
+/// The known name with the fewest edits, if their number is at most `max_edits` of the shorter name's length.
 fn closest<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,
-    most: impl Fn(usize) -> usize,
+    max_edits: impl Fn(usize) -> usize,
 ) -> Option<&'a str> {
     known
         .into_iter()
@@ -29,7 +29,7 @@ fn closest<'a>(
         // two swapped letters count as one edit
         .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
         .min()
-        .filter(|(edits, candidate)| *edits <= most(candidate.len().min(word.len())))
+        .filter(|(edits, candidate)| *edits <= max_edits(candidate.len().min(word.len())))
         .map(|(_, candidate)| candidate)
 }
 

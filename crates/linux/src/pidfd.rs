@@ -56,7 +56,7 @@ impl AsFd for PidFd {
 
 /// The start time of a process, in clock ticks since boot; `None` if the process does not exist.
 pub fn start_time(process: u32) -> Option<u64> {
-    ProcessStat::of(process).map(|stat| stat.started)
+    ProcessStat::read(process).map(|stat| stat.started)
 }
 
 /// Whether the process with this number and start time is still running. An ended process stays in the

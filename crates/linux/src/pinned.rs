@@ -74,7 +74,7 @@ impl PinnedProcess {
     pub fn of_child(child: &Child) -> io::Result<Self> {
         let number = child.id();
         let held = PidFd::open(number)?;
-        let stat = ProcessStat::of(number).ok_or(Errno::SRCH)?;
+        let stat = ProcessStat::read(number).ok_or(Errno::SRCH)?;
         if stat.parent.cast_unsigned() != std::process::id() {
             return Err(Errno::SRCH.into());
         }
@@ -135,7 +135,7 @@ impl PinnedProcess {
 
     /// What the kernel says of it now.
     pub fn stat(&self) -> io::Result<ProcessStat> {
-        self.read(|number| ProcessStat::of(number).ok_or_else(|| Errno::SRCH.into()))
+        self.read(|number| ProcessStat::read(number).ok_or_else(|| Errno::SRCH.into()))
     }
 
     /// Asks for longer or shorter turns for all its fair threads; threads that these start inherit them.
@@ -254,12 +254,12 @@ impl PinnedThread {
 
     /// The class that it is in.
     pub fn class(&self) -> io::Result<SchedulingPolicy> {
-        self.read(scheduling::of)
+        self.read(scheduling::get)
     }
 
     /// Puts it into a class. Fails as sched_setattr(2) does, and with `ESRCH` if it has ended.
     pub fn set_class(&self, policy: SchedulingPolicy) -> io::Result<()> {
-        self.write(|number| scheduling::set(number, policy, Children::Inherit), give_back_class)
+        self.write(|number| scheduling::set(number, policy, Children::Inherit), restore_class)
     }
 
     /// Puts many into a class, at the cost of one poll(2) for all of them: for moments in which each
@@ -283,7 +283,7 @@ impl PinnedThread {
         let ended = readable_of(&fds, Some(Duration::ZERO))?;
         for ((at, _), _) in held.iter().zip(ended).filter(|(_, ended)| *ended) {
             if !missing.contains(at) {
-                all[*at].give_back(give_back_class);
+                all[*at].restore(restore_class);
                 missing.push(*at);
             }
         }
@@ -293,13 +293,13 @@ impl PinnedThread {
     /// Puts it back into the default class, with the nice value that it had before. Fails as
     /// [`PinnedThread::set_class`] does.
     pub fn set_fair(&self) -> io::Result<()> {
-        self.write(scheduling::set_fair, give_back_class)
+        self.write(scheduling::set_fair, restore_class)
     }
 
     /// Has the scheduler that is loaded into the kernel schedule it. Fails as [`PinnedThread::set_class`]
     /// does, and with `EINVAL` if the kernel has no sched_ext.
     pub fn set_extensible(&self) -> io::Result<()> {
-        self.write(scheduling::set_extensible, give_back_class)
+        self.write(scheduling::set_extensible, restore_class)
     }
 
     /// Writes by the number. A thread that has taken the number between the two looks gets back what the
@@ -307,7 +307,7 @@ impl PinnedThread {
     fn write(
         &self,
         write: impl FnOnce(Tid) -> io::Result<()>,
-        give_back: impl FnOnce(Tid, Tid) -> io::Result<()>,
+        restore: impl FnOnce(Tid, Tid) -> io::Result<()>,
     ) -> io::Result<()> {
         if !self.lives() {
             return Err(Errno::SRCH.into());
@@ -316,19 +316,19 @@ impl PinnedThread {
         if self.lives() {
             return written;
         }
-        self.give_back(give_back);
+        self.restore(restore);
         Err(Errno::SRCH.into())
     }
 
-    fn give_back(&self, give_back: impl FnOnce(Tid, Tid) -> io::Result<()>) {
+    fn restore(&self, restore: impl FnOnce(Tid, Tid) -> io::Result<()>) {
         if let Some(source) = source_of(self.number) {
-            let _ = give_back(self.number, source); // the thread that took the number has ended, too
+            let _ = restore(self.number, source); // the thread that took the number has ended, too
         }
     }
 }
 
-fn give_back_class(number: Tid, source: Tid) -> io::Result<()> {
-    scheduling::set(number, scheduling::of(source)?, Children::Inherit)
+fn restore_class(number: Tid, source: Tid) -> io::Result<()> {
+    scheduling::set(number, scheduling::get(source)?, Children::Inherit)
 }
 
 /// From whom the thread that has this number now inherited its settings: its process, or the parent of that.
@@ -339,7 +339,7 @@ fn source_of(number: Tid) -> Option<Tid> {
     if process != number {
         return Some(process);
     }
-    ProcessStat::of(number).map(|stat| Tid(stat.parent)).filter(|parent| parent.0 > 0)
+    ProcessStat::read(number).map(|stat| Tid(stat.parent)).filter(|parent| parent.0 > 0)
 }
 
 #[cfg(test)]
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_process_that_is_no_child_of_this_one_cannot_pass_for_one() {
         let mut child = sleeper();
-        let parent = ProcessStat::of(std::process::id()).expect("this process").parent;
+        let parent = ProcessStat::read(std::process::id()).expect("this process").parent;
         child.kill().expect("our child");
         child.wait().expect("our child");
         // the number of a child that was waited for is anybody's: here nobody's, and never our parent's
@@ -389,13 +389,13 @@ mod tests {
             return;
         }
         let one = CpuSet::single(all.iter().next().expect("a processor"));
-        let (say, said) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || {
-            say.send(Tid::current()).expect("it is heard");
+            sender.send(Tid::current()).expect("it is heard");
             let _ = ended.recv(); // until the other end is gone
         });
-        let number = said.recv().expect("it speaks");
+        let number = receiver.recv().expect("it speaks");
         // pinned with the start time of another thread, on a kernel without pidfds of threads
         let stale = |started| PinnedThread { held: None, number, started };
         let started = start_time(number.into()).expect("it lives");
@@ -437,13 +437,13 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_pinned_is_told_from_its_successors() {
-        let (say, said) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || {
-            say.send(Tid::current()).expect("it is heard");
+            sender.send(Tid::current()).expect("it is heard");
             let _ = ended.recv();
         });
-        let pinned = PinnedThread::now(said.recv().expect("it speaks")).expect("it lives");
+        let pinned = PinnedThread::now(receiver.recv().expect("it speaks")).expect("it lives");
         let all = pinned.allowed().expect("it lives");
         pinned.restrict(&all).expect("ours");
         drop(end);

@@ -40,7 +40,7 @@ pub fn unused_user() -> io::Result<u32> {
 
 /// Changes to that user and group, without other groups, without capabilities and without a way back. Fails
 /// with `EPERM` if this process is not root, and with `EINVAL` if this user namespace has no such user.
-pub fn give_up(user: u32, group: u32) -> io::Result<()> {
+pub fn drop_to_user(user: u32, group: u32) -> io::Result<()> {
     // SAFETY: the list of groups is empty.
     done(unsafe { libc::setgroups(0, std::ptr::null()) })?;
     // SAFETY: three numbers; the call accesses no memory of this process.
@@ -71,7 +71,7 @@ pub enum Privilege {
 }
 
 /// Keeps these capabilities and drops all others. Fails with `EPERM` if this process lacks any of them.
-pub fn keep(capabilities: &[Privilege]) -> io::Result<()> {
+pub fn retain_only(capabilities: &[Privilege]) -> io::Result<()> {
     let kept = capabilities.iter().fold(CapabilitySet::empty(), |kept, capability| {
         let wanted = CapabilitySet::from_bits_retain(1 << *capability as u32);
         kept | if is_known(wanted) { wanted } else { CapabilitySet::SYS_ADMIN }
@@ -110,7 +110,7 @@ mod tests {
         }
         // capabilities belong to a thread: only this thread's change
         let kept = std::thread::spawn(|| {
-            keep(&[Privilege::Kill, Privilege::NetworkAdministration])?;
+            retain_only(&[Privilege::Kill, Privilege::NetworkAdministration])?;
             std::fs::read_to_string("/proc/thread-self/status")
         });
         let status = kept.join().expect("it does not panic").expect("root may");

@@ -38,7 +38,7 @@ impl ProcessGroup {
     }
 
     /// Sends a signal to every process of the group; a group without processes is no error.
-    pub fn tell(&self, signal: Signal) -> io::Result<()> {
+    pub fn send_signal(&self, signal: Signal) -> io::Result<()> {
         let sent = match self.through_the_leader(signal) {
             Err(Errno::INVAL) if self.has_its_number() => kill_process_group(self.number, signal.named()),
             sent => sent,
@@ -83,7 +83,7 @@ impl ProcessGroup {
 
 /// Sends a signal to each process of a group whose leader, not a child of this process, had this number and
 /// started then. Nothing is sent if another process has the number by now.
-pub fn tell_group_of(leader: u32, started: u64, signal: Signal) {
+pub fn signal_group(leader: u32, started: u64, signal: Signal) {
     if start_time(leader).is_some_and(|now| now != started) {
         return;
     }
@@ -111,7 +111,7 @@ mod tests {
         let mut child = pair();
         let group = ProcessGroup::of_child(&child).expect("a number above 1");
         assert!(group.is_alive());
-        group.tell(Signal::Kill).expect("our own children");
+        group.send_signal(Signal::Kill).expect("our own children");
         child.wait().expect("it was killed");
         let mut tries = 0;
         // init or a subreaper waits for the grandchild
@@ -120,7 +120,7 @@ mod tests {
             tries += 1;
         }
         assert!(!group.is_alive() || only_zombies(child.id()), "the grandchild is still there");
-        group.tell(Signal::Terminate).expect("a group without processes is no error");
+        group.send_signal(Signal::Terminate).expect("a group without processes is no error");
     }
 
     #[test]
@@ -132,9 +132,9 @@ mod tests {
         child.wait().expect("it ends by itself");
         assert!(ProcessGroup::of_child(&child).is_err(), "its number may be anybody's");
         assert!(group.is_alive(), "the one that it started is left");
-        tell_group_of(leader, started + 1_000_000, Signal::Kill);
+        signal_group(leader, started + 1_000_000, Signal::Kill);
         assert!(group.is_alive() && !only_zombies(leader), "its members started before that leader");
-        tell_group_of(leader, started, Signal::Kill);
+        signal_group(leader, started, Signal::Kill);
         while group.is_alive() && !only_zombies(leader) {
             std::thread::yield_now();
         }

@@ -51,7 +51,7 @@ pub fn descendants_in(all: &[ListedProcess], is_first: impl Fn(&ListedProcess) -
 
 /// One process; `None`: it has ended.
 pub fn listed(number: i32) -> Option<ListedProcess> {
-    let ProcessStat { parent, group, started, .. } = ProcessStat::of(number)?;
+    let ProcessStat { parent, group, started, .. } = ProcessStat::read(number)?;
     Some(ListedProcess { number, parent, group, started })
 }
 
@@ -70,9 +70,9 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("sh is on every Linux");
-        let mut said = [0; 16];
-        let length = child.stdout.as_mut().expect("piped").read(&mut said).expect("it says its number");
-        let grandchild = String::from_utf8_lossy(&said[..length]).trim().parse::<i32>().expect("a number");
+        let mut written = [0; 16];
+        let length = child.stdout.as_mut().expect("piped").read(&mut written).expect("it says its number");
+        let grandchild = String::from_utf8_lossy(&written[..length]).trim().parse::<i32>().expect("a number");
         let first = child.id().cast_signed();
         let found = with_descendants(|one| one.number == first);
         drop(child.stdin.take());

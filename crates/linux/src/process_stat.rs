@@ -28,7 +28,7 @@ pub struct ProcessStat {
 
 impl ProcessStat {
     /// `None` if the process does not exist.
-    pub fn of(number: impl Display) -> Option<Self> {
+    pub fn read(number: impl Display) -> Option<Self> {
         let bytes = fs::read(format!("/proc/{number}/stat")).ok()?;
         // a command's name is cut at 15 bytes, also in the middle of a letter
         Self::parse(&String::from_utf8_lossy(&bytes))
@@ -61,7 +61,7 @@ impl ProcessStat {
 
 /// Whether the process does not exist, or has ended without being waited for.
 pub fn is_gone(number: impl Display) -> bool {
-    ProcessStat::of(number).is_none_or(ProcessStat::has_ended)
+    ProcessStat::read(number).is_none_or(ProcessStat::has_ended)
 }
 
 #[cfg(test)]
@@ -87,24 +87,24 @@ mod tests {
 
     #[test]
     fn a_name_that_is_cut_in_the_middle_of_a_letter_hides_nothing() {
-        let (say, said) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             fs::write("/proc/thread-self/comm", "aaaaaaaaaaaaaa\u{fc}").expect("it is ours");
             let raw = fs::read("/proc/thread-self/comm").expect("it is ours");
-            say.send((crate::affinity::Tid::current(), raw)).expect("it is heard");
+            sender.send((crate::affinity::Tid::current(), raw)).expect("it is heard");
             let _ = ended.recv(); // until the other end is gone
         });
-        let (thread_number, raw) = said.recv().expect("it speaks");
+        let (thread_number, raw) = receiver.recv().expect("it speaks");
         assert!(String::from_utf8(raw).is_err(), "the kernel has cut it");
-        assert!(ProcessStat::of(thread_number).is_some());
+        assert!(ProcessStat::read(thread_number).is_some());
         drop(end);
         thread.join().expect("it ends");
     }
 
     #[test]
     fn this_process_runs_and_one_that_is_not_there_is_gone() {
-        assert_eq!(ProcessStat::of("thread-self").map(|stat| stat.state), Some('R'));
+        assert_eq!(ProcessStat::read("thread-self").map(|stat| stat.state), Some('R'));
         assert!(!is_gone(std::process::id()) && is_gone(i32::MAX));
     }
 }

@@ -40,14 +40,14 @@ pub struct Quota {
     pub period_us: u64,
     /// The group with this quota.
     pub group: PathBuf,
-    pub of: Whose,
+    pub of: GroupRelation,
     /// The version of its hierarchy: old language runtimes read only version 1.
     pub version: CgroupVersion,
 }
 
 /// The position of a group relative to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum GroupRelation {
     /// The group that the process is in.
     Own,
     /// A group above it. Some runtimes (Go 1.25, Java before 24) read only their own group.
@@ -149,22 +149,22 @@ impl ProcessorLimits {
         let Some(path) = tree.path_in(text) else { return };
         let own = tree.group_at(path);
         let around = own.path().ancestors().take_while(|directory| directory.starts_with(&tree.root));
-        let mut whose = if tree.shows(path) { Whose::Own } else { Whose::Ancestor };
+        let mut whose = if tree.shows(path) { GroupRelation::Own } else { GroupRelation::Ancestor };
         let mut cpuset = None;
         for directory in around {
             let group = ControlGroup::at(directory.to_owned(), tree.version);
             if let Some(quota) = self.quota_of(&group, whose)
-                && self.quota.as_ref().is_none_or(|least| quota.compare(least) == Ordering::Less)
+                && self.quota.as_ref().is_none_or(|smallest| quota.compare(smallest) == Ordering::Less)
             {
                 self.quota = Some(quota);
             }
             cpuset = cpuset.or_else(|| self.cpuset_of(&group));
-            whose = Whose::Ancestor;
+            whose = GroupRelation::Ancestor;
         }
         self.cpuset = self.cpuset.take().or(cpuset);
     }
 
-    fn quota_of(&mut self, group: &ControlGroup, of: Whose) -> Option<Quota> {
+    fn quota_of(&mut self, group: &ControlGroup, of: GroupRelation) -> Option<Quota> {
         let (file, text) = match group.version() {
             CgroupVersion::V2 => ("cpu.max", group.read("cpu.max").ok()?),
             CgroupVersion::V1 => {
@@ -235,7 +235,7 @@ mod tests {
         limits
     }
 
-    fn quota_with(files: &[(&str, &str)]) -> Option<(f64, String, Whose)> {
+    fn quota_with(files: &[(&str, &str)]) -> Option<(f64, String, GroupRelation)> {
         let limits = with(files);
         assert_eq!(limits.unread, Vec::<String>::new());
         limits.quota.map(|quota| (quota.processors(), quota.group.display().to_string(), quota.of))
@@ -258,7 +258,7 @@ mod tests {
             ("sys/fs/cgroup/slurm/job/cpu.max", "150000 100000\n"),
             ("sys/fs/cgroup/slurm/cpu.max", "max 100000\n"),
         ]);
-        assert_eq!(found, Some((1.5, "/sys/fs/cgroup/slurm/job".into(), Whose::Ancestor)));
+        assert_eq!(found, Some((1.5, "/sys/fs/cgroup/slurm/job".into(), GroupRelation::Ancestor)));
     }
 
     #[test]
@@ -287,7 +287,10 @@ mod tests {
             ("sys/fs/cgroup/cpuset/set/inner/cpuset.cpus", "\n"),
             ("sys/fs/cgroup/cpuset/set/cpuset.cpus", "2-3\n"),
         ];
-        assert_eq!(quota_with(&files), Some((0.5, "/sys/fs/cgroup/cpu,cpuacct/job".into(), Whose::Own)));
+        assert_eq!(
+            quota_with(&files),
+            Some((0.5, "/sys/fs/cgroup/cpu,cpuacct/job".into(), GroupRelation::Own))
+        );
         assert_eq!(with(&files).cpuset, Some(CpuSet::from_iter([2, 3])));
     }
 
@@ -302,7 +305,7 @@ mod tests {
             ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n"),
             ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
         ]);
-        assert_eq!(found, Some((2.0, "/sys/fs/cgroup/cpu".into(), Whose::Own)));
+        assert_eq!(found, Some((2.0, "/sys/fs/cgroup/cpu".into(), GroupRelation::Own)));
     }
 
     #[test]
@@ -312,7 +315,7 @@ mod tests {
             ("proc/self/cgroup", "0::/../..\n"),
             ("sys/fs/cgroup/cpu.max", "300000 100000\n"),
         ]);
-        assert_eq!(found, Some((3.0, "/sys/fs/cgroup".into(), Whose::Ancestor)));
+        assert_eq!(found, Some((3.0, "/sys/fs/cgroup".into(), GroupRelation::Ancestor)));
     }
 
     #[test]
@@ -322,7 +325,7 @@ mod tests {
             ("proc/self/cgroup", "0::/../../pod\n"),
             ("sys/fs/cgroup/pod/cpu.max", "100000 100000\n"),
         ]);
-        assert_eq!(found, Some((1.0, "/sys/fs/cgroup/pod".into(), Whose::Own)));
+        assert_eq!(found, Some((1.0, "/sys/fs/cgroup/pod".into(), GroupRelation::Own)));
     }
 
     #[test]
@@ -337,7 +340,7 @@ mod tests {
             ("mnt/other/cpu.max", "10000 100000\n"),
             ("sys/fs/cgroup/mine/cpu.max", "200000 100000\n"),
         ]);
-        assert_eq!(found, Some((2.0, "/sys/fs/cgroup/mine".into(), Whose::Own)));
+        assert_eq!(found, Some((2.0, "/sys/fs/cgroup/mine".into(), GroupRelation::Own)));
     }
 
     #[test]
@@ -353,7 +356,7 @@ mod tests {
             ("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "30000"),
             ("sys/fs/cgroup/unified/b/cpu.max", "250000 100000"),
         ]);
-        assert_eq!(found, Some((2.5, "/sys/fs/cgroup/unified/b".into(), Whose::Own)));
+        assert_eq!(found, Some((2.5, "/sys/fs/cgroup/unified/b".into(), GroupRelation::Own)));
     }
 
     #[test]

@@ -16,33 +16,33 @@ pub const HAND_WRITTEN: u64 = 16 << 20;
 /// The limit for a file that programs write: networks, traces, records.
 pub const MACHINE_WRITTEN: u64 = 256 << 20;
 
-/// All bytes of a stream, at most `most`. Fails with [`ErrorKind::FileTooLarge`] if the stream holds more.
-pub fn all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
-    gathered(stream, most, Vec::new())
+/// All bytes of a stream, at most `max_bytes`. Fails with [`ErrorKind::FileTooLarge`] if the stream holds more.
+pub fn all(stream: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
+    gathered(stream, max_bytes, Vec::new())
 }
 
-fn gathered(stream: impl Read, most: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+fn gathered(stream: impl Read, max_bytes: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     // Read one byte more than allowed, to distinguish a file that is too long from a file that just fits.
-    stream.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        let problem = format!("it is longer than {}", Size(most));
+    stream.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
+        let problem = format!("it is longer than {}", Size(max_bytes));
         return Err(Error::new(ErrorKind::FileTooLarge, problem));
     }
     Ok(bytes)
 }
 
-/// All bytes of a file, at most `most`. Fails with [`ErrorKind::FileTooLarge`] if the file holds more.
-pub fn file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// All bytes of a file, at most `max_bytes`. Fails with [`ErrorKind::FileTooLarge`] if the file holds more.
+pub fn file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     // The file's apparent size as initial capacity; otherwise the capacity would grow to twice the file.
-    let seems = file.metadata().map_or(0, |metadata| metadata.len()).min(most);
-    gathered(file, most, Vec::with_capacity(usize::try_from(seems).unwrap_or(0)))
+    let seems = file.metadata().map_or(0, |metadata| metadata.len()).min(max_bytes);
+    gathered(file, max_bytes, Vec::with_capacity(usize::try_from(seems).unwrap_or(0)))
 }
 
-/// The text of a UTF-8 file, at most `most` bytes. Fails with [`ErrorKind::InvalidData`] if the file is not
+/// The text of a UTF-8 file, at most `max_bytes` bytes. Fails with [`ErrorKind::InvalidData`] if the file is not
 /// UTF-8; otherwise as [`file()`].
-pub fn text(path: &Path, most: u64) -> io::Result<String> {
-    String::from_utf8(file(path, most)?)
+pub fn text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    String::from_utf8(file(path, max_bytes)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "this is no text in UTF-8"))
 }
 

@@ -13,9 +13,9 @@ pub fn raise_open_files(wanted: u64) -> io::Result<u64> {
         return Ok(current);
     }
     if crate::process::is_root() {
-        limit.maximum = limit.maximum.map(|most| most.max(wanted)); // root may, up to fs.nr_open
+        limit.maximum = limit.maximum.map(|max| max.max(wanted)); // root may, up to fs.nr_open
     }
-    let may = limit.maximum.map_or(wanted, |most| wanted.min(most));
+    let may = limit.maximum.map_or(wanted, |max| wanted.min(max));
     setrlimit(Resource::Nofile, Rlimit { current: Some(may), ..limit })?;
     Ok(may)
 }

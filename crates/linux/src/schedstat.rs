@@ -23,7 +23,7 @@ pub struct RunTime {
 
 /// Reads a thread's times; `process` may be any thread number of its process or the thread itself. Fails if
 /// the kernel was built without these numbers.
-pub fn of(thread: Tid) -> io::Result<RunTime> {
+pub fn read(thread: Tid) -> io::Result<RunTime> {
     parse(&fs::read_to_string(format!("/proc/{thread}/schedstat"))?)
 }
 
@@ -46,7 +46,7 @@ pub fn sleeps(thread: Tid) -> io::Result<u64> {
 
 /// Whether a thread runs or waits for a processor; false if it has ended. Another read of about 2 us.
 pub fn is_runnable(thread: Tid) -> bool {
-    ProcessStat::of(thread).is_some_and(|stat| stat.state == 'R')
+    ProcessStat::read(thread).is_some_and(|stat| stat.state == 'R')
 }
 
 /// Updates the numbers of a process's running threads and returns their sum in nanoseconds.
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_works_has_run() {
-        let before = of(Tid::current()).expect("schedstat");
+        let before = read(Tid::current()).expect("schedstat");
         let until = Nanos(5_000_000).after(clock::now());
         while clock::now() < until {}
         let process = refresh(Tid(std::process::id() as i32)).expect("process clock");
-        let after = of(Tid::current()).expect("schedstat");
+        let after = read(Tid::current()).expect("schedstat");
         assert!(after.ran_ns > before.ran_ns, "{before:?} {after:?}");
         assert!(process >= after.ran_ns);
     }
@@ -80,13 +80,13 @@ mod tests {
     #[test]
     fn who_reads_is_runnable_and_who_sleeps_is_not() {
         assert!(is_runnable(Tid::current()));
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let sleeper = std::thread::spawn(move || {
-            tell.send(Tid::current()).expect("it is heard");
+            sender.send(Tid::current()).expect("it is heard");
             let _ = ended.recv(); // until the other end is gone
         });
-        let thread = told.recv().expect("it speaks");
+        let thread = receiver.recv().expect("it speaks");
         while is_runnable(thread) {
             std::thread::yield_now();
         }

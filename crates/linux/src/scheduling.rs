@@ -163,7 +163,7 @@ pub(crate) fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> 
 }
 
 /// The class that a thread is in.
-pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
+pub fn get(thread: Tid) -> io::Result<SchedulingPolicy> {
     let attributes = attributes_of(thread)?;
     let urgency = Urgency::new(u8::try_from(attributes.priority).unwrap_or(99));
     Ok(match attributes.policy {
@@ -227,7 +227,7 @@ mod tests {
     fn a_thread_that_asks_for_the_idle_class_is_in_it() {
         std::thread::spawn(|| {
             set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit).expect("lowering is always permitted");
-            assert_eq!(of(Tid::SELF).expect("own class"), SchedulingPolicy::Idle);
+            assert_eq!(get(Tid::SELF).expect("own class"), SchedulingPolicy::Idle);
         })
         .join()
         .expect("thread");
@@ -238,7 +238,7 @@ mod tests {
         std::thread::spawn(|| {
             let policy = SchedulingPolicy::Batch { nice: 7 };
             set(Tid::SELF, policy, Children::Inherit).expect("lowering is always permitted");
-            assert_eq!(of(Tid::current()).expect("own class"), policy);
+            assert_eq!(get(Tid::current()).expect("own class"), policy);
         })
         .join()
         .expect("thread");
@@ -264,7 +264,7 @@ mod tests {
             set(Tid::SELF, SchedulingPolicy::Batch { nice: 7 }, Children::Inherit).expect("always permitted");
             assert_eq!(nice_of(Tid::SELF).expect("own nice value"), 7);
             set_fair(Tid::SELF).expect("always permitted");
-            assert_eq!(of(Tid::SELF).expect("own class"), SchedulingPolicy::Other { nice: 7, slice: None });
+            assert_eq!(get(Tid::SELF).expect("own class"), SchedulingPolicy::Other { nice: 7, slice: None });
         })
         .join()
         .expect("thread");

@@ -33,7 +33,7 @@ const SWITCHED_OUT: u64 = 1 << 13;
 const PREEMPTED: u64 = 1 << 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum SwitchReason {
     /// It sleeps, or has ended.
     Asleep,
     /// It was still runnable.
@@ -48,7 +48,7 @@ pub struct SwitchChange {
     /// The thread that ran until then.
     pub from: Tid,
     /// The reason why it stopped running.
-    pub left: Left,
+    pub reason: SwitchReason,
     /// The thread that runs from then on.
     pub to: Tid,
 }
@@ -175,8 +175,14 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
         let (kind, flags, words) = (header & 0xffff_ffff, header >> 32 & 0xffff, (header >> 51) as usize);
         match (kind, others) {
             (SWITCH, [to, from, time, ..]) if flags & SWITCHED_OUT != 0 => {
-                let left = if flags & PREEMPTED != 0 { Left::Preempted } else { Left::Asleep };
-                changes.push(SwitchChange { time: Nanos(*time), from: thread(*from), left, to: thread(*to) });
+                let reason =
+                    if flags & PREEMPTED != 0 { SwitchReason::Preempted } else { SwitchReason::Asleep };
+                changes.push(SwitchChange {
+                    time: Nanos(*time),
+                    from: thread(*from),
+                    reason,
+                    to: thread(*to),
+                });
             }
             _ => {}
         }
@@ -203,8 +209,8 @@ mod tests {
         let over = record(SWITCH, SWITCHED_OUT | PREEMPTED, 3, 7, 110);
         let words = [out, into, record(99, 0, 1, 2, 3), over].concat();
         let change =
-            |time, from, left, to| SwitchChange { time: Nanos(time), from: Tid(from), left, to: Tid(to) };
-        let expected = [change(100, 3, Left::Asleep, 7), change(110, 7, Left::Preempted, 3)];
+            |time, from, reason, to| SwitchChange { time: Nanos(time), from: Tid(from), reason, to: Tid(to) };
+        let expected = [change(100, 3, SwitchReason::Asleep, 7), change(110, 7, SwitchReason::Preempted, 3)];
         assert_eq!(parse(&words), Some(expected.to_vec()));
     }
 

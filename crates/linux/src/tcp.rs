@@ -45,7 +45,7 @@ pub struct Silence {
     /// Probes of a closed window (or of an idle connection) that were not answered yet.
     pub probes: u32,
     /// The time since the last acknowledgment or data from the peer's kernel.
-    pub heard: Duration,
+    pub last_received: Duration,
 }
 
 /// The number of segments with data that arrived on a connection, including segments out of order and
@@ -81,11 +81,11 @@ fn info(socket: &impl AsFd) -> io::Result<Info> {
 pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
     let info = info(&socket)?;
     let word = |at: Field| info.word(at);
-    let heard = word(Field::LastAcknowledgement).min(word(Field::LastData));
+    let last_received = word(Field::LastAcknowledgement).min(word(Field::LastData));
     Ok(Silence {
         unacknowledged: word(Field::Unacknowledged),
         probes: u32::from(info.0[PROBES]),
-        heard: Duration::from_millis(u64::from(heard)),
+        last_received: Duration::from_millis(u64::from(last_received)),
     })
 }
 

@@ -41,7 +41,7 @@ const UNFINISHED: &str = ".new";
 /// of it.
 const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// The pause between two attempts to take a lock that another process holds.
-const AGAIN: Duration = Duration::from_millis(2);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// The number of attempts to make a directory that another process removes at the same time.
 const MAX_TRIES: usize = 100;
 
@@ -58,12 +58,12 @@ pub struct Author {
 
 impl Author {
     /// The author that has this number now. An ended process gets the start 0 and does not live.
-    pub fn of(process: u32) -> Self {
+    pub fn for_process(process: u32) -> Self {
         Self { process, started: start_time(process).unwrap_or(0) }
     }
 
     pub fn this_process() -> Self {
-        Self::of(std::process::id())
+        Self::for_process(std::process::id())
     }
 
     /// Whether it is still running. If not, its records have to be undone.
@@ -257,7 +257,7 @@ impl UndoDirectory {
             match held.try_lock() {
                 Err(TryLockError::WouldBlock) if Instant::now() >= until => return Ok(None),
                 Err(TryLockError::WouldBlock) => {
-                    std::thread::sleep(AGAIN);
+                    std::thread::sleep(LOCK_RETRY_INTERVAL);
                     continue;
                 }
                 locked => locked?,

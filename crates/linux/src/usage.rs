@@ -32,21 +32,21 @@ impl Usage {
 
 /// The usage of this process until now.
 pub fn of_this_process() -> Usage {
-    of(libc::RUSAGE_SELF)
+    read(libc::RUSAGE_SELF)
 }
 
 /// The usage of the calling thread until now.
 pub fn of_this_thread() -> Usage {
-    of(libc::RUSAGE_THREAD)
+    read(libc::RUSAGE_THREAD)
 }
 
 /// The usage of all children that this process has waited for, and of their own waited-for descendants
 /// (`RUSAGE_CHILDREN`).
 pub fn of_collected_children() -> Usage {
-    of(libc::RUSAGE_CHILDREN)
+    read(libc::RUSAGE_CHILDREN)
 }
 
-fn of(whom: libc::c_int) -> Usage {
+fn read(whom: libc::c_int) -> Usage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is valid for writes of one rusage; the values that callers pass are always accepted.
     unsafe { libc::getrusage(whom, usage.as_mut_ptr()) };

@@ -139,7 +139,7 @@ mod tests {
         #[test]
         fn the_drawn_interval_agrees_with_the_enumerated_one(mut values in prop::collection::vec(1.0f64..1000.0, 3..=5), seed: u64) {
             values.sort_by(f64::total_cmp);
-            let got = median_interval(&values, 0.8, seed).expect("not empty");
+            let interval = median_interval(&values, 0.8, seed).expect("not empty");
             let all = all_medians(&values);
             // each bound lies within the noise of 2,000 draws of the enumerated quantile (four standard
             // errors of a share of 0.1)
@@ -147,8 +147,8 @@ mod tests {
                 let (a, b) = (quantile::sorted_quantile(&all, q - 0.027), quantile::sorted_quantile(&all, q + 0.027));
                 a.is_some_and(|a| a <= x + 1e-9) && b.is_some_and(|b| x <= b + 1e-9)
             };
-            prop_assert!(within(got.low, 0.1), "low {} of {:?}", got.low, values);
-            prop_assert!(within(got.high, 0.9), "high {} of {:?}", got.high, values);
+            prop_assert!(within(interval.low, 0.1), "low {} of {:?}", interval.low, values);
+            prop_assert!(within(interval.high, 0.9), "high {} of {:?}", interval.high, values);
         }
 
         #[test]

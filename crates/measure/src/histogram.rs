@@ -96,17 +96,17 @@ mod tests {
                 if i % 2 == 0 { left.record_nanos(*v) } else { right.record_nanos(*v) }
             }
             left.merge(&right);
-            let got = histogram.distribution(1.0).expect("not empty");
-            prop_assert_eq!(Some(got), left.distribution(1.0));
+            let distribution = histogram.distribution(1.0).expect("not empty");
+            prop_assert_eq!(Some(distribution), left.distribution(1.0));
             let mut sorted = values.clone();
             sorted.sort_unstable();
             let nearest = |q: f64| sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1] as f64;
-            for (name, got, want) in [("p25", got.p25, nearest(0.25)), ("median", got.median, nearest(0.5)), ("p99", got.p99, nearest(0.99))] {
-                prop_assert!((got - want).abs() <= want * 1.1e-3 + 1.0, "{}: {} instead of {}", name, got, want);
+            for (name, distribution, want) in [("p25", distribution.p25, nearest(0.25)), ("median", distribution.median, nearest(0.5)), ("p99", distribution.p99, nearest(0.99))] {
+                prop_assert!((distribution - want).abs() <= want * 1.1e-3 + 1.0, "{}: {} instead of {}", name, distribution, want);
             }
             let mean = values.iter().map(|value| *value as f64).sum::<f64>() / values.len() as f64;
             prop_assert!((histogram.mean() - mean).abs() <= mean * 1.1e-3 + 1.0, "mean: {} instead of {mean}", histogram.mean());
-            prop_assert_eq!(got.n, values.len() as u64);
+            prop_assert_eq!(distribution.n, values.len() as u64);
         }
     }
 

@@ -252,12 +252,16 @@ mod tests {
     fn warnings_name_the_disturbance_and_the_remedy() {
         let runs = [run(0, 1.0, 0.0), run(1, 1.2, 0.3), run(2, 0.8, 0.0)];
         let place = |run: &RunLine| format!("the {} of two", run.variant);
-        let said = study_warnings(&runs.iter().collect::<Vec<_>>(), "x", &place);
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].contains("in 1 of 3 runs") && said[0].contains("stop them"), "{said:?}");
+        let warnings = study_warnings(&runs.iter().collect::<Vec<_>>(), "x", &place);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(
-            said[1].contains("the gang of two: 3 runs scatter by 20 %") && said[1].contains("--paper"),
-            "{said:?}"
+            warnings[0].contains("in 1 of 3 runs") && warnings[0].contains("stop them"),
+            "{warnings:?}"
+        );
+        assert!(
+            warnings[1].contains("the gang of two: 3 runs scatter by 20 %")
+                && warnings[1].contains("--paper"),
+            "{warnings:?}"
         );
         assert_eq!(
             study_warnings(&[&run(0, 1.0, 0.0), &run(1, 1.0, 0.0)], "x", &place),

@@ -30,7 +30,8 @@ impl RunLine {
 
     /// Whether the run's parameters have all these values.
     pub fn has_parameters(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
-        only.iter().all(|(name, wanted)| self.parameters.get(name).is_some_and(|got| same_value(got, wanted)))
+        only.iter()
+            .all(|(name, wanted)| self.parameters.get(name).is_some_and(|value| same_value(value, wanted)))
     }
 }
 
@@ -214,9 +215,9 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
         Answer::Unanswered(reason) => return format!("{subject}: not answered; {reason}"),
         Answer::Compared { comparison, finding } => (comparison, finding),
     };
-    let said = finding_in_words(*finding);
+    let words = finding_in_words(*finding);
     let mut text = format!(
-        "{subject}: {said}, {} ({})",
+        "{subject}: {words}, {} ({})",
         factor_in_words(c, *finding),
         confidence(&for_display(c, *finding))
     );
@@ -400,8 +401,8 @@ mod tests {
             run("spread", 0, 0, 2.0),
             run("spread", 0, 0, 3.0),
         ];
-        let got = pairs("gang", "spread", |run| run.value("rate"), &runs.iter().collect::<Vec<_>>());
-        assert_eq!(got, vec![(6.0, 1.0), (6.0, 2.0), (6.0, 3.0)]);
+        let found = pairs("gang", "spread", |run| run.value("rate"), &runs.iter().collect::<Vec<_>>());
+        assert_eq!(found, vec![(6.0, 1.0), (6.0, 2.0), (6.0, 3.0)]);
     }
 
     #[test]
@@ -412,13 +413,13 @@ mod tests {
             runs.extend([run("gang", repetition, 10, 25.0 * wobble), run("spread", repetition, 10, 10.0)]);
             runs.extend([run("gang", repetition, 0, 10.0), run("spread", repetition, 0, 10.0)]);
         }
-        let said = judge(&verdict(Some("interval_us")), &runs.iter().collect::<Vec<_>>());
-        assert_eq!(said.len(), 2);
+        let judgements = judge(&verdict(Some("interval_us")), &runs.iter().collect::<Vec<_>>());
+        assert_eq!(judgements.len(), 2);
         assert_eq!(
-            said[0].words,
+            judgements[0].words,
             "gangs against pinned threads at interval_us = 0: no difference, 1.000 times (95 % interval 1.000 to 1.000, n = 6)"
         );
-        assert!(said[1].words.starts_with("gangs against pinned threads at interval_us = 10: better, 2.51 times as much (95 % interval 2.50 to 2.51, n = 6)"), "{}", said[1].words);
+        assert!(judgements[1].words.starts_with("gangs against pinned threads at interval_us = 10: better, 2.51 times as much (95 % interval 2.50 to 2.51, n = 6)"), "{}", judgements[1].words);
     }
 
     #[test]
@@ -430,16 +431,17 @@ mod tests {
             ..RunLine::default()
         };
         let runs = [skipped, run("spread", 0, 0, 10.0)];
-        let said = judge(&verdict(None), &runs.iter().collect::<Vec<_>>());
-        assert_eq!(said[0].words, "gangs against pinned threads: not answered; gang: needs root");
-        let said = judge(&verdict(Some("interval_us")), &runs.iter().collect::<Vec<_>>());
+        let judgements = judge(&verdict(None), &runs.iter().collect::<Vec<_>>());
+        assert_eq!(judgements[0].words, "gangs against pinned threads: not answered; gang: needs root");
+        let judgements = judge(&verdict(Some("interval_us")), &runs.iter().collect::<Vec<_>>());
         assert_eq!(
-            said[0].words, "gangs against pinned threads at interval_us = 0: not answered; gang: needs root",
+            judgements[0].words,
+            "gangs against pinned threads at interval_us = 0: not answered; gang: needs root",
             "the reason of a variant that was skipped as a whole holds at every interval"
         );
-        let said = judge(&verdict(Some("interval_us")), &[]);
+        let judgements = judge(&verdict(Some("interval_us")), &[]);
         assert_eq!(
-            said[0].words,
+            judgements[0].words,
             "gangs against pinned threads: not answered; gang was not run; let a study run to its end"
         );
     }
@@ -484,16 +486,17 @@ mod tests {
             run("spread", 2, 0, 37e3),
         ];
         let asked = Verdict { expected: Some(100.0), expected_from: Some("budget".into()), ..verdict(None) };
-        let said = &judge(&asked, &runs.iter().collect::<Vec<_>>())[0];
+        let judgement = &judge(&asked, &runs.iter().collect::<Vec<_>>())[0];
         assert!(
-            said.words.contains("spread has two modes: 37,000 (n = 2) and 5,500,000 (n = 1)"),
+            judgement.words.contains("spread has two modes: 37,000 (n = 2) and 5,500,000 (n = 1)"),
             "{}",
-            said.words
+            judgement.words
         );
         assert!(
-            said.words.contains("all 3 pairs, ") && said.words.ends_with("expected 100 (budget): reached"),
+            judgement.words.contains("all 3 pairs, ")
+                && judgements.words.ends_with("expected 100 (budget): reached"),
             "{}",
-            said.words
+            judgement.words
         );
     }
 

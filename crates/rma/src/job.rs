@@ -268,7 +268,7 @@ impl Job {
             Some(own) => self.print_stats(&own)?,
             None => self.shared.barrier(0)?,
         }
-        self.shared.core().say_goodbye()?;
+        self.shared.core().send_goodbye()?;
         self.shared.wait_for(|core| Ok(core.transport.flush()?.then_some(())))?;
         self.shared.stop_agent();
         Ok(())

@@ -20,7 +20,7 @@ mod hand_off;
 mod lock_word;
 
 use gate::{AccumulateLength, TargetGate};
-use hand_off::{OfferForm, OfferLine, OfferedSpan};
+use hand_off::{OfferLine, OfferPlacement, OfferedSpan};
 use lock_word::{Attempt, LockWord};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
@@ -179,11 +179,13 @@ impl Offered {
     }
 
     /// Completes a staged put as `mapped::passive` does: the target applies it or, after a while, the origin.
-    fn complete(&self, number: u32, form: OfferForm) {
+    fn complete(&self, number: u32, form: OfferPlacement) {
         match form {
             // SAFETY: one word, which is readable.
-            OfferForm::InLine => unsafe { self.offers().carry(number.into(), (&raw const number).cast(), 4) },
-            OfferForm::InRing => self.entry.set(number),
+            OfferPlacement::InLine => unsafe {
+                self.offers().carry(number.into(), (&raw const number).cast(), 4)
+            },
+            OfferPlacement::InRing => self.entry.set(number),
         }
         let span = OfferedSpan { start: ENTRY * (number - 1), end: ENTRY * number };
         self.offers().offer(span, form);
@@ -209,14 +211,14 @@ impl Offered {
             let number = end / ENTRY;
             assert_eq!(begins, ENTRY * (number - 1), "the start of this offer");
             match form {
-                OfferForm::InLine => {
+                OfferPlacement::InLine => {
                     let put = self.offers().carried();
                     let (data, length) = put.data();
                     // SAFETY: the put's data is a word long.
                     let found = unsafe { data.cast::<u32>().read() };
                     assert_eq!((put.offset, length, found), (number.into(), 4, number), "of this offer");
                 }
-                OfferForm::InRing => assert_eq!(self.entry.read(), number, "the entry of this offer"),
+                OfferPlacement::InRing => assert_eq!(self.entry.read(), number, "the entry of this offer"),
             }
             self.memory.add();
             self.offers().applied(end);
@@ -227,10 +229,10 @@ impl Offered {
 #[test]
 fn what_is_offered_is_done_once_by_the_one_or_the_other() {
     for forms in [
-        [OfferForm::InLine, OfferForm::InLine],
-        [OfferForm::InLine, OfferForm::InRing],
-        [OfferForm::InRing, OfferForm::InLine],
-        [OfferForm::InRing, OfferForm::InRing],
+        [OfferPlacement::InLine, OfferPlacement::InLine],
+        [OfferPlacement::InLine, OfferPlacement::InRing],
+        [OfferPlacement::InRing, OfferPlacement::InLine],
+        [OfferPlacement::InRing, OfferPlacement::InRing],
     ] {
         model(move || {
             let cell = || Part(UnsafeCell::new(0));

@@ -107,7 +107,7 @@ impl StudyChild {
     /// Ends the group: with SIGTERM, and after [`KILL_AFTER`] with SIGKILL.
     fn terminate(&mut self) {
         if !self.ended {
-            let _already_gone = self.group.tell(Signal::Terminate);
+            let _already_gone = self.group.send_signal(Signal::Terminate);
             let until = Instant::now() + KILL_AFTER;
             while self.poll_end().is_none() && Instant::now() < until {
                 std::thread::sleep(POLL_INTERVAL);
@@ -117,7 +117,7 @@ impl StudyChild {
     }
 
     fn kill(&mut self) {
-        let _already_gone = self.group.tell(Signal::Kill);
+        let _already_gone = self.group.send_signal(Signal::Kill);
         if !self.ended {
             let _already_gone = self.process.kill();
             let _reaped = self.process.wait();

@@ -32,12 +32,12 @@ impl ForeignLoadWatch {
     pub fn start() -> Self {
         let own = std::process::id().cast_signed();
         let ours = process_list::with_descendants(|one| one.number == own);
-        let parent = |number: &i32| ProcessStat::of(number).map(|stat| stat.parent);
+        let parent = |number: &i32| ProcessStat::read(number).map(|stat| stat.parent);
         let above: Vec<i32> = std::iter::successors(parent(&own), parent).collect();
         let foreign = process_list::with_descendants(|_| true).into_iter();
         let foreign = foreign.filter(|number| !ours.contains(number) && *number != KTHREADD);
         let known = foreign.filter_map(|number| {
-            let before = ProcessStat::of(number).filter(|stat| stat.parent != KTHREADD)?;
+            let before = ProcessStat::read(number).filter(|stat| stat.parent != KTHREADD)?;
             Some((number, ForeignProcess { before, is_above: above.contains(&number) }))
         });
         Self(known.collect())
@@ -47,7 +47,7 @@ impl ForeignLoadWatch {
     pub fn used_ticks(&self) -> u64 {
         let used = self.0.iter().filter_map(|(number, ForeignProcess { before, is_above })| {
             // another process may have the number by now
-            let now = ProcessStat::of(number).filter(|now| now.started == before.started)?;
+            let now = ProcessStat::read(number).filter(|now| now.started == before.started)?;
             let ended = if *is_above { 0 } else { now.children_ticks.saturating_sub(before.children_ticks) };
             Some(now.own_ticks.saturating_sub(before.own_ticks) + ended)
         });
@@ -72,7 +72,7 @@ mod tests {
     /// A watch that treats this process as a stranger.
     fn watch_of_this(is_above: bool) -> ForeignLoadWatch {
         let own = std::process::id().cast_signed();
-        let before = ProcessStat::of(own).expect("it runs");
+        let before = ProcessStat::read(own).expect("it runs");
         ForeignLoadWatch(BTreeMap::from([(own, ForeignProcess { before, is_above })]))
     }
 

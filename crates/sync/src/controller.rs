@@ -61,11 +61,11 @@ const LONG_PROBE: u32 = 64;
 const PROBE_LIMIT: Nanos = Nanos(2_000_000);
 /// The pause before the next probe after a waiter gave up: about one foreign slice. Most foreign
 /// threads run only briefly; those that stay double the pause with each probe.
-const PAUSE_AFTER_GIVING_UP: Nanos = Nanos(10_000_000);
+const MIN_PROBE_INTERVAL: Nanos = Nanos(10_000_000);
 /// The first pause between probes. A bad probe costs about 2 ms, so it may take 4 % once; then pauses double.
-const PAUSE: Nanos = Nanos(50_000_000);
+const FIRST_PROBE_INTERVAL: Nanos = Nanos(50_000_000);
 /// The longest pause: the group notices a changed machine within a second, and a bad probe costs 0.2 %.
-const MAX_PAUSE: Nanos = Nanos(1_000_000_000);
+const MAX_PROBE_INTERVAL: Nanos = Nanos(1_000_000_000);
 /// About this much time passes between two observations. An observation reads the clock (20 to 40 ns), so the
 /// controller costs 0.02 %.
 const SCAN_INTERVAL: Nanos = Nanos(250_000);
@@ -105,7 +105,7 @@ pub struct Controller {
     awake: Cost,
     asleep: Cost,
     last: Nanos,
-    pause: Nanos,
+    probe_interval: Nanos,
     next_probe: Nanos,
     /// Time and episodes of the running probe.
     probe: Option<Cost>,
@@ -121,8 +121,8 @@ impl Controller {
             awake: Cost::default(),
             asleep: Cost::default(),
             last: now,
-            pause: PAUSE,
-            next_probe: PAUSE.after(now),
+            probe_interval: FIRST_PROBE_INTERVAL,
+            next_probe: FIRST_PROBE_INTERVAL.after(now),
             probe: None,
             dear: 0,
         }
@@ -153,7 +153,7 @@ impl Controller {
             let probe = *probe;
             self.judge(now, probe, gave_up);
         } else if gave_up {
-            self.settle(now, ControllerMode::Asleep, PAUSE_AFTER_GIVING_UP);
+            self.set_mode(now, ControllerMode::Asleep, MIN_PROBE_INTERVAL);
         } else {
             self.note_change(now, elapsed, episodes, before);
             if now >= self.next_probe && self.is_worth_a_probe() {
@@ -182,35 +182,35 @@ impl Controller {
         let new = probe.mean().unwrap_or(Nanos(u64::MAX));
         // Ten per cent: less is within the scatter of 16 episodes, and each change costs a round of wake-ups.
         if !gave_up && Nanos(new.0 / 10).after(new) < old {
-            self.settle(now, self.mode, PAUSE);
+            self.set_mode(now, self.mode, FIRST_PROBE_INTERVAL);
         } else {
-            self.settle(now, self.mode.other(), self.pause.times(2).min(MAX_PAUSE));
+            self.set_mode(now, self.mode.other(), self.probe_interval.times(2).min(MAX_PROBE_INTERVAL));
         }
     }
 
-    fn settle(&mut self, now: Nanos, mode: ControllerMode, pause: Nanos) {
+    fn set_mode(&mut self, now: Nanos, mode: ControllerMode, probe_interval: Nanos) {
         self.mode = mode;
         self.probe = None;
         self.dear = 0;
-        self.pause = pause;
-        self.next_probe = pause.after(now);
+        self.probe_interval = probe_interval;
+        self.next_probe = probe_interval.after(now);
     }
 
     /// Brings the next probe forward when episodes have cost twice as much as before in four observations in
     /// a row (a millisecond): one or two may be a foreign slice, four mean that the machine has changed.
     fn note_change(&mut self, now: Nanos, elapsed: Nanos, episodes: u32, before: Option<Nanos>) {
-        let each = Nanos(elapsed.0 / u64::from(episodes.max(1)));
-        let dear = before.is_some_and(|before| each > before.times(2));
+        let episode_cost = Nanos(elapsed.0 / u64::from(episodes.max(1)));
+        let dear = before.is_some_and(|before| episode_cost > before.times(2));
         self.dear = if dear { self.dear + 1 } else { 0 };
-        if self.dear == 4 && self.pause > PAUSE {
-            self.pause = PAUSE;
+        if self.dear == 4 && self.probe_interval > FIRST_PROBE_INTERVAL {
+            self.probe_interval = FIRST_PROBE_INTERVAL;
             self.next_probe = now;
         }
     }
 
     fn is_worth_a_probe(&self) -> bool {
         self.mode == ControllerMode::Asleep
-            || self.cost(self.mode).is_some_and(|each| each > TOO_CHEAP_TO_SLEEP)
+            || self.cost(self.mode).is_some_and(|episode_cost| episode_cost > TOO_CHEAP_TO_SLEEP)
     }
 
     fn start_probe(&mut self) {
@@ -224,8 +224,8 @@ impl Controller {
         if self.probe.is_some() {
             return PROBE / 4;
         }
-        let each = self.cost(self.mode).unwrap_or(SCAN_INTERVAL).0.max(1);
-        u32::try_from(SCAN_INTERVAL.0 / each).unwrap_or(u32::MAX).clamp(1, 1 << 16)
+        let episode_cost = self.cost(self.mode).unwrap_or(SCAN_INTERVAL).0.max(1);
+        u32::try_from(SCAN_INTERVAL.0 / episode_cost).unwrap_or(u32::MAX).clamp(1, 1 << 16)
     }
 }
 
@@ -253,10 +253,11 @@ mod tests {
         let (end, mut episodes_done) = (now.0 + time, 0.0);
         let start = now.0;
         while now.0 < end {
-            let each = if step.mode == ControllerMode::Awake { machine.awake } else { machine.asleep };
+            let episode_cost =
+                if step.mode == ControllerMode::Awake { machine.awake } else { machine.asleep };
             let gives_up = step.mode == ControllerMode::Awake && machine.yields_take_long;
             let episodes = if gives_up { 1 } else { step.observe_after };
-            now.0 += each * u64::from(episodes);
+            now.0 += episode_cost * u64::from(episodes);
             episodes_done += f64::from(episodes);
             *step = controller.observe(*now, episodes, gives_up);
         }

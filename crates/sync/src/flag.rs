@@ -305,9 +305,9 @@ impl Flag<'_> {
 
     fn wait<W: Watch>(self, woken: u32, watch: &mut W, scope: Scope) -> Sleep {
         match futex::wait(&self.sleepers.woken, woken, watch.sleep_until(), scope) {
-            futex::Wakened::Changed => Sleep::Unneeded,
-            futex::Wakened::Woken => Sleep::Woken,
-            futex::Wakened::TimedOut => Sleep::TimedOut,
+            futex::FutexWait::Changed => Sleep::Unneeded,
+            futex::FutexWait::Woken => Sleep::Woken,
+            futex::FutexWait::TimedOut => Sleep::TimedOut,
         }
     }
 }
@@ -338,9 +338,9 @@ impl Drop for CountedSleeper<'_> {
 pub fn sleep_at_any(counted: &[CountedSleeper<'_>], until: Option<Nanos>, scope: Scope) -> io::Result<Sleep> {
     let words: Vec<_> = counted.iter().map(|one| (&one.sleepers.woken, one.woken)).collect();
     Ok(match futex::wait_any(&words, until, scope)? {
-        futex::Wakened::Changed => Sleep::Unneeded,
-        futex::Wakened::Woken => Sleep::Woken,
-        futex::Wakened::TimedOut => Sleep::TimedOut,
+        futex::FutexWait::Changed => Sleep::Unneeded,
+        futex::FutexWait::Woken => Sleep::Woken,
+        futex::FutexWait::TimedOut => Sleep::TimedOut,
     })
 }
 

@@ -74,7 +74,7 @@ fn pauses() -> bool {
 #[derive(Debug, Default)]
 pub struct EpisodeBatch {
     size: u32,
-    left: u32,
+    remaining: u32,
     pub initial_poll: InitialPoll,
     /// The measured costs of the two ways; only for an exchange through one line.
     exchange: Option<Trials>,
@@ -95,7 +95,7 @@ impl EpisodeBatch {
     /// in which both poll, and stores it in `decision`.
     #[inline]
     pub fn start(&mut self, episodes: u32, decides: bool, decision: &AtomicU32) {
-        (self.size, self.left) = (episodes, episodes);
+        (self.size, self.remaining) = (episodes, episodes);
         let Some(trials) = &mut self.exchange else { return };
         if cfg!(loom) || episodes < MIN_EPISODES {
             return;
@@ -117,15 +117,15 @@ impl EpisodeBatch {
     #[inline]
     #[must_use]
     pub fn take_episode(&mut self) -> bool {
-        let left = self.left.checked_sub(1);
-        self.left = left.unwrap_or(0);
-        left.is_some()
+        let remaining = self.remaining.checked_sub(1);
+        self.remaining = remaining.unwrap_or(0);
+        remaining.is_some()
     }
 
     /// Ends the batch; returns how many of its episodes were taken.
     #[inline]
     pub fn end(&mut self) -> u32 {
-        let used = self.size - self.left;
+        let used = self.size - self.remaining;
         if used >= MIN_EPISODES
             && self.began != Ticks(0)
             && let Some(trials) = &mut self.exchange
@@ -133,7 +133,7 @@ impl EpisodeBatch {
             trials.learn(ticks().since(self.began).0 / u64::from(used));
             self.began = Ticks(0);
         }
-        (self.size, self.left) = (0, 0);
+        (self.size, self.remaining) = (0, 0);
         used
     }
 }

@@ -149,14 +149,14 @@ impl<'a> Regime<'a> {
 #[derive(Clone, Debug)]
 pub struct RegimeLearner {
     controller: Option<Controller>,
-    left: u32,
+    remaining: u32,
     counted: u32,
     sleeps_seen: u64,
 }
 
 impl Default for RegimeLearner {
     fn default() -> Self {
-        Self { controller: None, left: 1, counted: 0, sleeps_seen: 0 }
+        Self { controller: None, remaining: 1, counted: 0, sleeps_seen: 0 }
     }
 }
 
@@ -166,23 +166,23 @@ impl RegimeLearner {
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>, sleeps: u64, moment: impl FnOnce() -> Nanos) {
         self.counted += 1;
-        self.left -= 1;
-        if self.left == 0 || sleeps >= self.sleeps_seen + MANY_SLEEPS {
+        self.remaining -= 1;
+        if self.remaining == 0 || sleeps >= self.sleeps_seen + MANY_SLEEPS {
             self.decide(regime, sleeps, moment());
         }
     }
 
     /// The number of waits that may pass uncounted before the next decision is due.
     #[inline]
-    pub fn uncounted_left(&self) -> u32 {
-        self.left - 1
+    pub fn uncounted_remaining(&self) -> u32 {
+        self.remaining - 1
     }
 
     /// Counts `waits` that passed uncounted.
     #[inline]
     pub fn add_uncounted(&mut self, waits: u32) {
         self.counted += waits;
-        self.left = self.left.saturating_sub(waits).max(1);
+        self.remaining = self.remaining.saturating_sub(waits).max(1);
     }
 
     #[cold]
@@ -198,7 +198,7 @@ impl RegimeLearner {
         if mode != before {
             regime.mode().store(mode, Ordering::Relaxed);
         }
-        (self.left, self.counted, self.sleeps_seen) = (step.observe_after, 0, sleeps);
+        (self.remaining, self.counted, self.sleeps_seen) = (step.observe_after, 0, sleeps);
     }
 }
 
@@ -285,9 +285,9 @@ mod tests {
             learner.learn(regime, 0, || now);
         }
         // After catching up, the next wait leads to a decision: it asks for the moment.
-        let spare = learner.uncounted_left();
+        let spare = learner.uncounted_remaining();
         learner.add_uncounted(spare + 5);
-        assert_eq!(learner.uncounted_left(), 0);
+        assert_eq!(learner.uncounted_remaining(), 0);
         let mut asked = false;
         learner.learn(regime, 0, || {
             asked = true;

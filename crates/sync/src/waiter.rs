@@ -125,7 +125,7 @@ impl Waiter {
     /// The number of episodes that may pass on the fast path before this waiter has to renew its note or, if
     /// it `decides` for the group, to learn.
     #[inline]
-    pub fn uncounted_left(&self, decides: bool, episode: u32) -> u32 {
+    pub fn uncounted_remaining(&self, decides: bool, episode: u32) -> u32 {
         match &self.policy {
             AnyPolicy::Spin(_) => u32::MAX,
             AnyPolicy::SpinBlock(policy) if policy.spins() => u32::MAX,
@@ -133,7 +133,7 @@ impl Waiter {
             AnyPolicy::Adaptive(_) if self.crowded || episode % REFRESH_INTERVAL < 4 => 0,
             AnyPolicy::Adaptive(_) => {
                 let before_note = RECORD_INTERVAL - 1 - episode % RECORD_INTERVAL;
-                if decides { before_note.min(self.learner.uncounted_left()) } else { before_note }
+                if decides { before_note.min(self.learner.uncounted_remaining()) } else { before_note }
             }
             AnyPolicy::Yield(_) | AnyPolicy::Block(_) | AnyPolicy::SpinBlock(_) => 0,
         }

@@ -3,12 +3,12 @@
 
 use std::sync::LazyLock;
 use unisono_btin::check::{Rules, check};
-use unisono_btin::generate::{NetworkWish, generate};
+use unisono_btin::generate::{NetworkOptions, generate};
 use unisono_btin::{NetworkFile, Tree};
 
 static NETWORK: LazyLock<NetworkFile> = LazyLock::new(|| {
-    let wish = NetworkWish { switches: 6, ports: 4, nodes: 8, members: 5, ..NetworkWish::default() };
-    generate(&wish).expect("it fits")
+    let options = NetworkOptions { switches: 6, ports: 4, nodes: 8, members: 5, ..NetworkOptions::default() };
+    generate(&options).expect("it fits")
 });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -121,9 +121,9 @@ unsafe fn advertisement(options: *const TopicOptions) -> Result<Advertisement, E
 }
 
 /// Refuses a value that is too long for a frame: the broker would close the connection.
-fn within(what: &str, length: usize, most: usize) -> Result<(), EventsError> {
-    match length > most {
-        true => Err(argument(format!("{what} has {length}, and {most} is the most")).into()),
+fn within(what: &str, length: usize, max: usize) -> Result<(), EventsError> {
+    match length > max {
+        true => Err(argument(format!("{what} has {length}, and {max} is the most")).into()),
         false => Ok(()),
     }
 }

@@ -85,8 +85,8 @@ pub enum Error {
     /// The core (`libunisono.so`) is missing.
     #[error("{path} is missing; 'cargo build --release' makes it in target/release: copy it there")]
     NoCore { path: PathBuf },
-    #[error("{compiler} cannot compile a bridge: {said}")]
-    NotBuilt { compiler: PathBuf, said: String },
+    #[error("{compiler} cannot compile a bridge: {message}")]
+    NotBuilt { compiler: PathBuf, message: String },
     /// Reading or writing a file failed.
     #[error("cannot {what}: {source}")]
     Io {

@@ -178,9 +178,9 @@ fn compile(compiler: &Path, directory: &Path) -> Result<(), Error> {
         .output()
         .map_err(Error::io(format!("run {}", compiler.display())))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let line = said.lines().find(|line| line.contains("error")).unwrap_or("it did not say why");
-        return Err(Error::NotBuilt { compiler: compiler.to_owned(), said: line.trim().to_owned() });
+        let message = String::from_utf8_lossy(&output.stderr);
+        let line = message.lines().find(|line| line.contains("error")).unwrap_or("it did not say why");
+        return Err(Error::NotBuilt { compiler: compiler.to_owned(), message: line.trim().to_owned() });
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub(super) struct CollectiveRow {
     btin_turn: Option<SimulatedTime>,
     messages: Option<SimulatedTime>,
     /// The value that all members got in each round, in both modes. `None` if they got different ones.
-    told: Vec<Option<u8>>,
+    agreed: Vec<Option<u8>>,
 }
 
 pub(super) fn run(
@@ -40,8 +40,8 @@ pub(super) fn run(
     let value = |node: NodeId| (node.0 * 37 % 64) as u8;
     let row = |name, messages, one: &dyn Fn(Scheme) -> Collective| {
         let (btin, turn) = (one(Scheme::Btin), one(Scheme::BtinTurn));
-        let told = btin.results.iter().zip(&turn.results).map(|(a, b)| a.filter(|_| a == b)).collect();
-        CollectiveRow { name, btin: btin.latency, btin_turn: turn.latency, messages, told }
+        let agreed = btin.results.iter().zip(&turn.results).map(|(a, b)| a.filter(|_| a == b)).collect();
+        CollectiveRow { name, btin: btin.latency, btin_turn: turn.latency, messages, agreed }
     };
     let by_messages = simulator.run(std::slice::from_ref(barrier), Scheme::Unicast, conditions).latency();
     let allreduce = |operation| {
@@ -72,7 +72,7 @@ fn name(operation: ReductionOperator) -> &'static str {
 
 /// The result in words: `63`, `5 values`, or that members got different ones.
 fn describe(row: &CollectiveRow) -> String {
-    match row.told[..] {
+    match row.agreed[..] {
         [] => "nothing".to_owned(),
         [one] => one.map_or_else(|| "not the same".to_owned(), |value| value.to_string()),
         ref each if each.contains(&None) => "not the same".to_owned(),
@@ -100,7 +100,7 @@ pub(super) fn json(rows: &[CollectiveRow]) -> Value {
     let one = |row: &CollectiveRow| {
         let value = json!({
             "btin_us": us(row.btin), "btin_turn_us": us(row.btin_turn), "by_messages_us": us(row.messages),
-            "told": row.told,
+            "told": row.agreed,
         });
         (row.name.to_owned(), value)
     };

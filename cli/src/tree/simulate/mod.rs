@@ -184,7 +184,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         super::picture::write(file, &trees.topology, group, plan, &table::notes(&run))?;
     }
     if args.json {
-        eprint!("{}", trees.said);
+        eprint!("{}", trees.notes);
         output::answer(&table::json(&run, &conditions, args.per_link).to_string())?;
     } else {
         output::answer(&table::text(&run))?;

@@ -34,7 +34,7 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
     if groups > 1 {
         let _ = write!(out, "\n{groups} groups at the same time; the slowest is shown");
     }
-    for line in run.trees.said.lines() {
+    for line in run.trees.notes.lines() {
         let _ = write!(out, "\n{line}");
     }
     let _ = write!(
@@ -90,7 +90,7 @@ pub(super) fn notes(run: &SimulationRun<'_>) -> Vec<String> {
         format!("{} {latency}, {}", simulated.scheme.name(), counted(simulated.hops, "hop"))
     };
     let mut notes = vec![run.schemes.iter().map(one).collect::<Vec<_>>().join("; ")];
-    notes.extend(run.trees.said.lines().map(str::to_owned));
+    notes.extend(run.trees.notes.lines().map(str::to_owned));
     notes
 }
 
@@ -194,18 +194,18 @@ fn scheme(run: &SimulationRun<'_>, simulated: &Simulated, analytic: SimulatedTim
             })
         })
         .collect();
-    let (most, used, all) = simulated
+    let (busiest, used, all) = simulated
         .links
         .iter()
         .flat_map(|(a, b)| [*a, *b])
-        .fold((0, 0_u64, 0_u64), |(most, used, all), load| {
-            (load.max(most), used + u64::from(load > 0), all + u64::from(load))
+        .fold((0, 0_u64, 0_u64), |(busiest, used, all), load| {
+            (load.max(busiest), used + u64::from(load > 0), all + u64::from(load))
         });
     let mut value = json!({
         "latency_us": us(simulated.latency()), "analytic_us": analytic.as_us(), "hops": simulated.hops,
         "messages": simulated.messages, "startups": simulated.startups,
         "link_load": {
-            "max": most,
+            "max": busiest,
             "mean_of_used": if used > 0 { all as f64 / used as f64 } else { 0.0 },
             "directions_used": used,
         },

@@ -181,7 +181,7 @@ pub(crate) fn members_join_between_episodes(subject: Subject) {
         let mut me = first;
         finish_together(&mut me, 4);
     });
-    assert!(matches!(group.join(), Err(Error::TooMany { wanted: 5, most: 4 })));
+    assert!(matches!(group.join(), Err(Error::TooMany { wanted: 5, max: 4 })));
 }
 
 /// Passes episodes until the group has grown to `members`, and then ten more.

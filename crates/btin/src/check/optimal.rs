@@ -17,10 +17,10 @@ pub(super) fn check(
     for root in &members {
         let distances = distances(network, *root);
         let farthest = members.iter().map(|member| distances[member.0 as usize]).max();
-        if let Some(least) = farthest
-            && least < height
+        if let Some(min_height) = farthest
+            && min_height < height
         {
-            let what = format!("the height is {height}, but switch {} as root gives {least}", root.0);
+            let what = format!("the height is {height}, but switch {} as root gives {min_height}", root.0);
             return broken(TreeRule::LeastHeight, TreeElement::RootSwitch, what);
         }
     }

@@ -1,7 +1,7 @@
 //! Each rule is broken on purpose and must be the reported one; sound trees of random networks pass.
 
 use super::*;
-use crate::generate::{NetworkWish, Sparse, generate};
+use crate::generate::{NetworkOptions, Sparse, generate};
 use crate::{GroupId, PlanOptions, SwitchLink, plan};
 use proptest::prelude::*;
 
@@ -34,8 +34,8 @@ fn group(network: &SwitchNetwork) -> BarrierGroup {
 
 #[test]
 fn what_a_file_says_about_its_tree_is_held_against_the_registers() {
-    let wish = NetworkWish { switches: 12, nodes: 20, members: 9, ..NetworkWish::default() };
-    let topology = generate(&wish).expect("there is such a network");
+    let options = NetworkOptions { switches: 12, nodes: 20, members: 9, ..NetworkOptions::default() };
+    let topology = generate(&options).expect("there is such a network");
     let group = &topology.groups[0];
     let planned = plan(&topology.network, group, &PlanOptions::default()).expect("connected");
     let shape = check(&topology.network, group, &planned.tree, Rules::Optimal).expect("it is the planner's");
@@ -176,8 +176,8 @@ proptest! {
     fn planned_trees_pass_and_no_change_to_one_port_of_them_does(
         switches in 1..30_u32, members in 1..40_u32, seed: u64, choice: prop::sample::Index, port in 0..8_u16,
     ) {
-        let wish = NetworkWish { switches, nodes: 2 * switches, members: members.min(2 * switches), seed, ..NetworkWish::default() };
-        let topology = generate(&NetworkWish { sparse: Sparse::BareTree, ..wish }).expect("it fits");
+        let options = NetworkOptions { switches, nodes: 2 * switches, members: members.min(2 * switches), seed, ..NetworkOptions::default() };
+        let topology = generate(&NetworkOptions { sparse: Sparse::BareTree, ..options }).expect("it fits");
         let (network, group) = (&topology.network, &topology.groups[0]);
         let planned = plan(network, group, &PlanOptions::default()).expect("it is connected");
         let shape = check(network, group, &planned.tree, Rules::Optimal);

@@ -30,7 +30,7 @@ pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
 /// A legend in rows below the picture: a sample of each symbol, with its name.
 fn legend(canvas: &mut TreeCanvas) {
     const SAMPLE: f64 = 30.0;
-    const STEP: f64 = 190.0;
+    const ENTRY_WIDTH: f64 = 190.0;
     let top = canvas.height + 10.0;
     canvas.text("", 16.0, top + 8.0, "Legend");
     let boxes = [
@@ -40,19 +40,19 @@ fn legend(canvas: &mut TreeCanvas) {
         ("key out", "not in the tree"),
     ];
     for ((class, name), column) in boxes.into_iter().zip(0_u8..) {
-        let x = 16.0 + f64::from(column) * STEP;
+        let x = 16.0 + f64::from(column) * ENTRY_WIDTH;
         canvas.rect(class, (x, top + 18.0, SAMPLE, 14.0), name);
         draw_name(canvas, x, top + 29.0, name);
     }
     let y = top + 48.0;
     canvas.circle("key member", (16.0 + SAMPLE / 2.0, y), 3.2, "member");
     draw_name(canvas, 16.0, y + 4.0, "member");
-    canvas.circle("key rootnode", (16.0 + STEP + SAMPLE / 2.0, y), 3.2, "root node");
-    draw_name(canvas, 16.0 + STEP, y + 4.0, "root node");
+    canvas.circle("key rootnode", (16.0 + ENTRY_WIDTH + SAMPLE / 2.0, y), 3.2, "root node");
+    draw_name(canvas, 16.0 + ENTRY_WIDTH, y + 4.0, "root node");
     for ((class, name), column) in
         [("key edge", "link of the tree"), ("key other", "other link")].into_iter().zip(2_u8..)
     {
-        let x = 16.0 + f64::from(column) * STEP;
+        let x = 16.0 + f64::from(column) * ENTRY_WIDTH;
         canvas.path(class, &format!("M{x:.0} {y:.0}L{:.0} {y:.0}", x + SAMPLE));
         draw_name(canvas, x, y + 4.0, name);
     }
@@ -195,9 +195,9 @@ fn draw_switch(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, switch: SwitchId,
     }
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+fn shortened(text: &str, max_letters: usize) -> String {
+    if text.chars().count() <= max_letters {
         return text.to_owned();
     }
-    text.chars().take(most - 1).chain(['\u{2026}']).collect()
+    text.chars().take(max_letters - 1).chain(['\u{2026}']).collect()
 }

@@ -29,10 +29,10 @@ pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
         level.members += members;
         level.children += shape.children.get(switch).map_or(0, Vec::len);
     }
-    let most = levels.iter().map(|level| level.switches).max().unwrap_or(1) as f64;
+    let max_switches = levels.iter().map(|level| level.switches).max().unwrap_or(1) as f64;
     for (depth, level) in levels.iter().enumerate() {
         let y = top + depth as f64 * ROW;
-        let of = |switches: usize| MAX_WIDTH * switches as f64 / most;
+        let of = |switches: usize| MAX_WIDTH * switches as f64 / max_switches;
         canvas.text("", 16.0, y + 15.0, &format!("depth {depth}"));
         let with = of(level.member_switches);
         let title = format!("{} with members", counted(level.member_switches, "switch"));

@@ -192,11 +192,11 @@ impl fmt::Display for SvgText<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::{NetworkWish, generate};
+    use crate::generate::{NetworkOptions, generate};
     use crate::{PlanOptions, plan};
 
-    fn picture(wish: NetworkWish) -> (NetworkFile, Tree, String) {
-        let topology = generate(&wish).expect("there is such a network");
+    fn picture(options: NetworkOptions) -> (NetworkFile, Tree, String) {
+        let topology = generate(&options).expect("there is such a network");
         let group = &topology.groups[0];
         let tree = plan(&topology.network, group, &PlanOptions::default()).expect("connected").tree;
         let svg = svg(&topology, group, &tree, &["a < b".to_owned()]);
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn each_switch_has_a_box_each_member_a_circle_each_tree_link_a_line() {
-        let (topology, tree, svg) = picture(NetworkWish::default());
+        let (topology, tree, svg) = picture(NetworkOptions::default());
         assert_eq!(svg.matches("<rect class=\"box").count(), tree.registers.len());
         let outside = topology.network.switch_count() - tree.registers.len();
         assert_eq!(svg.matches("<rect class=\"out").count(), outside);
@@ -229,9 +229,10 @@ mod tests {
 
     #[test]
     fn the_same_network_is_the_same_picture_and_a_large_one_is_a_bar_a_depth() {
-        assert_eq!(picture(NetworkWish::default()).2, picture(NetworkWish::default()).2);
-        let wish = NetworkWish { switches: 300, nodes: 1024, members: 1024, ..NetworkWish::default() };
-        let (_, tree, svg) = picture(wish);
+        assert_eq!(picture(NetworkOptions::default()).2, picture(NetworkOptions::default()).2);
+        let options =
+            NetworkOptions { switches: 300, nodes: 1024, members: 1024, ..NetworkOptions::default() };
+        let (_, tree, svg) = picture(options);
         assert!(svg.len() < 20_000, "{} bytes for {} registers", svg.len(), tree.registers.len());
         assert!(svg.contains("depth 0") && svg.contains("depth 5"));
     }

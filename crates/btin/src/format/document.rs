@@ -52,13 +52,13 @@ struct TopologyDocument {
 }
 
 /// The first cable with a port beyond 65535: its number, switch and port.
-type Beyond = Option<(usize, u32, u32)>;
+type InvalidPort = Option<(usize, u32, u32)>;
 
 #[derive(Default)]
-struct LinkList(Vec<SwitchLink>, Beyond);
+struct LinkList(Vec<SwitchLink>, InvalidPort);
 
 #[derive(Default)]
-struct NodeEnds(Vec<End>, Beyond);
+struct NodeEnds(Vec<End>, InvalidPort);
 
 #[derive(Default)]
 struct GroupLists(Vec<Vec<NodeId>>);
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for Ports {
 }
 
 /// An end of a cable; remembers the first port that does not fit the format.
-fn port(beyond: &mut Beyond, number: usize, switch: u32, port: u32) -> End {
+fn port(beyond: &mut InvalidPort, number: usize, switch: u32, port: u32) -> End {
     let fits = u16::try_from(port);
     if fits.is_err() && beyond.is_none() {
         *beyond = Some((number, switch, port));
@@ -177,9 +177,9 @@ fn port(beyond: &mut Beyond, number: usize, switch: u32, port: u32) -> End {
 }
 
 /// Reads a list and passes each element to `take`.
-struct Each<F>(F, &'static str);
+struct ListVisitor<F>(F, &'static str);
 
-impl<'de, T: Deserialize<'de>, F: FnMut(T)> Visitor<'de> for Each<(F, std::marker::PhantomData<T>)> {
+impl<'de, T: Deserialize<'de>, F: FnMut(T)> Visitor<'de> for ListVisitor<(F, std::marker::PhantomData<T>)> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -194,22 +194,26 @@ impl<'de, T: Deserialize<'de>, F: FnMut(T)> Visitor<'de> for Each<(F, std::marke
     }
 }
 
-fn each<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+fn visit_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
     what: &'static str,
     take: impl FnMut(T),
 ) -> Result<(), D::Error> {
-    deserializer.deserialize_seq(Each((take, std::marker::PhantomData), what))
+    deserializer.deserialize_seq(ListVisitor((take, std::marker::PhantomData), what))
 }
 
 impl<'de> Deserialize<'de> for LinkList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (mut links, mut beyond) = (Vec::new(), None);
-        each(deserializer, "links, each [switch, port, switch, port]", |[sa, pa, sb, pb]: [u32; 4]| {
-            let number = links.len();
-            let a = port(&mut beyond, number, sa, pa);
-            links.push(SwitchLink { a, b: port(&mut beyond, number, sb, pb) });
-        })?;
+        visit_list(
+            deserializer,
+            "links, each [switch, port, switch, port]",
+            |[sa, pa, sb, pb]: [u32; 4]| {
+                let number = links.len();
+                let a = port(&mut beyond, number, sa, pa);
+                links.push(SwitchLink { a, b: port(&mut beyond, number, sb, pb) });
+            },
+        )?;
         links.shrink_to_fit();
         Ok(Self(links, beyond))
     }
@@ -218,7 +222,7 @@ impl<'de> Deserialize<'de> for LinkList {
 impl<'de> Deserialize<'de> for NodeEnds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (mut nodes, mut beyond) = (Vec::new(), None);
-        each(deserializer, "nodes, each [switch, port]", |[switch, at]: [u32; 2]| {
+        visit_list(deserializer, "nodes, each [switch, port]", |[switch, at]: [u32; 2]| {
             nodes.push(port(&mut beyond, nodes.len(), switch, at));
         })?;
         nodes.shrink_to_fit();
@@ -229,7 +233,7 @@ impl<'de> Deserialize<'de> for NodeEnds {
 impl<'de> Deserialize<'de> for GroupLists {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut groups = Vec::new();
-        each(deserializer, "groups, each a list of nodes", |group: Vec<u32>| {
+        visit_list(deserializer, "groups, each a list of nodes", |group: Vec<u32>| {
             if groups.len() < MAX_GROUPS {
                 groups.push(members(group));
             }
@@ -241,7 +245,7 @@ impl<'de> Deserialize<'de> for GroupLists {
 impl<'de> Deserialize<'de> for Names {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut names = Names::default();
-        each(deserializer, "a list of names", |name: String| names.push(&name))?;
+        visit_list(deserializer, "a list of names", |name: String| names.push(&name))?;
         Ok(names)
     }
 }

@@ -56,8 +56,8 @@ impl ReadError {
     }
 
     pub(crate) fn from_json(error: &serde_json::Error) -> Self {
-        let said = error.to_string();
-        let problem = said.rsplit_once(" at line ").map_or(said.as_str(), |(before, _)| before);
+        let message = error.to_string();
+        let problem = message.rsplit_once(" at line ").map_or(message.as_str(), |(before, _)| before);
         Self {
             line: error.line().max(1),
             column: error.column().max(1),

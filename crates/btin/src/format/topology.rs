@@ -74,8 +74,8 @@ impl NetworkFile {
     pub fn to_json(&self) -> String {
         // Reserves room for all links and nodes: text that grows by doubling takes up to twice its size.
         let digits = |number: usize| number.max(1).ilog10() as usize + 1;
-        let most = self.network.switches().map(|switch| self.network.ports(switch)).max().unwrap_or(0);
-        let end = digits(self.network.switch_count()) + digits(usize::from(most));
+        let max_ports = self.network.switches().map(|switch| self.network.ports(switch)).max().unwrap_or(0);
+        let end = digits(self.network.switch_count()) + digits(usize::from(max_ports));
         let (links, nodes) = (self.network.links().len(), self.network.nodes().len());
         let mut out = String::with_capacity(200 + links * (2 * end + 6) + nodes * (end + 4));
         let _ = writeln!(out, "{{\"format\":\"{FORMAT}\",");

@@ -24,7 +24,7 @@ use rand_pcg::Pcg64Mcg;
 use unisono_linux::counted::counted;
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct NetworkWish {
+pub struct NetworkOptions {
     /// Switches (the paper's q).
     pub switches: u32,
     /// Ports of each switch (k).
@@ -40,7 +40,7 @@ pub struct NetworkWish {
     pub sparse: Sparse,
 }
 
-impl Default for NetworkWish {
+impl Default for NetworkOptions {
     /// The smaller of the paper's two systems.
     fn default() -> Self {
         Self {
@@ -76,7 +76,7 @@ pub enum GenerateError {
          (or the bare tree: --at-least-tree)",
         counted(switches, "switch"), counted(ports, "port"), counted(nodes, "node"), percent(*connectivity), enough(*switches, *ports, *nodes)
     )]
-    TooSparse { switches: u32, ports: u16, nodes: u32, connectivity: f64, least: f64 },
+    TooSparse { switches: u32, ports: u16, nodes: u32, connectivity: f64, min: f64 },
     #[error(
         "{} of {} have {have} in all, but {} and a tree of {} need {needed}",
         counted(switches, "switch"),
@@ -101,49 +101,50 @@ fn percent(part: f64) -> String {
 /// The smallest sufficient connectivity in steps of 0.1 %, given that the number of ports is whole.
 fn enough(switches: u32, ports: u16, nodes: u32) -> String {
     let all = f64::from(switches) * f64::from(ports);
-    let least = least_connectivity(switches, ports, nodes);
-    let tenths = (least * 1000.0).floor();
-    let enough = (tenths / 1000.0 * all).round() >= (least * all).round();
+    let min = min_connectivity(switches, ports, nodes);
+    let tenths = (min * 1000.0).floor();
+    let enough = (tenths / 1000.0 * all).round() >= (min * all).round();
     percent(if enough { tenths } else { tenths + 1.0 } / 1000.0)
 }
 
 /// The smallest connectivity at which such a network can be connected.
-pub fn least_connectivity(switches: u32, ports: u16, nodes: u32) -> f64 {
+pub fn min_connectivity(switches: u32, ports: u16, nodes: u32) -> f64 {
     let all = f64::from(switches) * f64::from(ports);
     let needed = 2.0 * (f64::from(switches) - 1.0) + f64::from(nodes);
     if all > 0.0 { needed / all } else { f64::INFINITY }
 }
 
-pub fn generate(wish: &NetworkWish) -> Result<NetworkFile, GenerateError> {
-    let (links, bare_tree) = link_count(wish)?;
-    let mut random = Pcg64Mcg::seed_from_u64(wish.seed);
-    let mut free = FreePorts::new(wish.switches, wish.ports, &mut random);
+pub fn generate(options: &NetworkOptions) -> Result<NetworkFile, GenerateError> {
+    let (links, bare_tree) = link_count(options)?;
+    let mut random = Pcg64Mcg::seed_from_u64(options.seed);
+    let mut free = FreePorts::new(options.switches, options.ports, &mut random);
     let mut cables: Vec<SwitchLink> = Vec::with_capacity(links);
-    for (a, b) in tree::draw(wish.switches, wish.ports, &mut random) {
+    for (a, b) in tree::draw(options.switches, options.ports, &mut random) {
         cables.push(SwitchLink { a: free.take(a), b: free.take(b) });
     }
-    let mut pool = free.left();
+    let mut pool = free.free_ports();
     pool.shuffle(&mut random);
     more_links(&mut cables, &mut pool, links, &mut random);
-    let nodes = pool.split_off(pool.len() - wish.nodes as usize);
-    let network = SwitchNetwork::new(vec![wish.ports; wish.switches as usize], cables, nodes)
+    let nodes = pool.split_off(pool.len() - options.nodes as usize);
+    let network = SwitchNetwork::new(vec![options.ports; options.switches as usize], cables, nodes)
         .expect("each port was taken once because the pool held it once");
 
-    let mut all: Vec<NodeId> = (0..wish.nodes).map(NodeId).collect();
-    let (chosen, _) = all.partial_shuffle(&mut random, wish.members as usize);
+    let mut all: Vec<NodeId> = (0..options.nodes).map(NodeId).collect();
+    let (chosen, _) = all.partial_shuffle(&mut random, options.members as usize);
     let members = chosen.to_vec();
     let groups = match BarrierGroup::new(&network, GroupId(0), members) {
         Ok(group) => vec![group],
         Err(_) => vec![], // no members were wanted
     };
     let mut topology = NetworkFile::new(network, groups);
-    topology.generated = Some(Generated { connectivity: wish.connectivity, seed: wish.seed, bare_tree });
+    topology.generated =
+        Some(Generated { connectivity: options.connectivity, seed: options.seed, bare_tree });
     Ok(topology)
 }
 
 /// The number of links in the network, and whether they are only the bare tree's.
-fn link_count(wish: &NetworkWish) -> Result<(usize, bool), GenerateError> {
-    let NetworkWish { switches, ports, nodes, connectivity, members, .. } = *wish;
+fn link_count(options: &NetworkOptions) -> Result<(usize, bool), GenerateError> {
+    let NetworkOptions { switches, ports, nodes, connectivity, members, .. } = *options;
     if switches == 0 {
         return Err(GenerateError::NoSwitches);
     }
@@ -172,11 +173,11 @@ fn link_count(wish: &NetworkWish) -> Result<(usize, bool), GenerateError> {
     if used >= needed || switches == 1 && used >= u64::from(nodes) {
         return Ok((links as usize, false));
     }
-    match wish.sparse {
+    match options.sparse {
         Sparse::BareTree => Ok((tree as usize, true)),
         Sparse::Refuse => {
-            let least = least_connectivity(switches, ports, nodes);
-            Err(GenerateError::TooSparse { switches, ports, nodes, connectivity, least })
+            let min = min_connectivity(switches, ports, nodes);
+            Err(GenerateError::TooSparse { switches, ports, nodes, connectivity, min })
         }
     }
 }
@@ -206,7 +207,7 @@ impl FreePorts {
         End { switch: SwitchId(switch), port: Port(port) }
     }
 
-    fn left(self) -> Vec<End> {
+    fn free_ports(self) -> Vec<End> {
         let of = |(switch, left): (u32, &u16)| {
             let first = switch as usize * self.ports;
             let mine = self.shuffled[first..first + usize::from(*left)].iter();

@@ -91,9 +91,9 @@ mod tests {
         let draws = 45_360;
         for _ in 0..draws {
             let links = draw(4, 3, &mut random);
-            let most =
+            let max_degree =
                 (0..4).map(|switch| links.iter().filter(|(a, b)| *a == switch || *b == switch).count()).max();
-            *of_degree.entry(most.unwrap_or(0)).or_default() += 1;
+            *of_degree.entry(max_degree.unwrap_or(0)).or_default() += 1;
         }
         let stars = f64::from(of_degree[&3]);
         assert!((stars - 6480.0).abs() < 5.0 * 75.0, "{stars} stars of {draws}, expected 6480 +- 75");

@@ -25,28 +25,28 @@ impl Bits {
     }
 
     #[inline(always)]
-    pub(super) fn each(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self {
+    pub(super) fn zip_words(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self {
         Self(std::array::from_fn(|word| op(self.0[word], other.0[word])))
     }
 
     #[inline(always)]
     pub(super) fn and(self, other: Self) -> Self {
-        self.each(other, |a, b| a & b)
+        self.zip_words(other, |a, b| a & b)
     }
 
     #[inline(always)]
     pub(super) fn and_not(self, other: Self) -> Self {
-        self.each(other, |a, b| a & !b)
+        self.zip_words(other, |a, b| a & !b)
     }
 
     #[inline(always)]
     pub(super) fn or(self, other: Self) -> Self {
-        self.each(other, |a, b| a | b)
+        self.zip_words(other, |a, b| a | b)
     }
 
     #[inline(always)]
     pub(super) fn xor(self, other: Self) -> Self {
-        self.each(other, |a, b| a ^ b)
+        self.zip_words(other, |a, b| a ^ b)
     }
 
     #[inline(always)]
@@ -117,8 +117,8 @@ pub(super) fn transpose(square: &mut [Bits; 64]) {
         while row < 64 {
             // pairs each row whose number lacks the bit `width` with the row that has it
             let (low, high) = (square[row], square[row + width]);
-            let moved = low.each(high, |low, high| (low >> width ^ high) & mask);
-            square[row] = low.each(moved, |low, moved| low ^ moved << width);
+            let moved = low.zip_words(high, |low, high| (low >> width ^ high) & mask);
+            square[row] = low.zip_words(moved, |low, moved| low ^ moved << width);
             square[row + width] = high.xor(moved);
             row = (row + width + 1) & !width;
         }

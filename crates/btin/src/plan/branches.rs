@@ -76,8 +76,8 @@ impl<const D: usize> WalkRecorder for Branch<D> {
 
 /// The binary digits that branch numbers of this network need. `None`: more than a walk supports.
 pub(super) fn digits(graph: &Graph) -> Option<usize> {
-    let most = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
-    [1, 2, 3, 4, 5, 6].into_iter().find(|digits| most <= 1 << digits)
+    let max_degree = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
+    [1, 2, 3, 4, 5, 6].into_iter().find(|digits| max_degree <= 1 << digits)
 }
 
 /// The number of walks over the whole network for this many roots.

@@ -30,7 +30,7 @@ use super::lanes::{self, CountLeaves, Parents};
 use super::lean::{Lean, TreeSize};
 use super::search::{Search, TreeMeasure};
 use super::symmetry::Symmetries;
-use super::walk::{Nothing, Walk, blocks};
+use super::walk::{NoRecorder, Walk, blocks};
 use super::workers::{PlanWatch, Workers};
 use super::{Certainty, MemberSwitches, Scan, Ties};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -89,11 +89,11 @@ pub(super) fn choose(
 }
 
 /// A lower bound of every tree's height, given the number of member switches.
-fn least_height(graph: &Graph, members: usize) -> u32 {
-    let most = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
+fn min_height(graph: &Graph, members: usize) -> u32 {
+    let max_degree = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     let (mut level, mut within, mut height) = (1, 1, 0);
     while within < members && level > 0 {
-        level = if height == 0 { most } else { level.saturating_mul(most - 1) };
+        level = if height == 0 { max_degree } else { level.saturating_mul(max_degree - 1) };
         within = within.saturating_add(level);
         height += 1;
     }
@@ -133,7 +133,7 @@ impl<'a> Bounds<'a> {
         (scan, ties): (Scan, Ties),
         workers: Workers,
     ) -> Self {
-        let floor = least_height(graph, members.switches.len());
+        let floor = min_height(graph, members.switches.len());
         Self {
             graph,
             members,
@@ -154,12 +154,12 @@ impl<'a> Bounds<'a> {
         let best = self.best.expect("the first search is from a candidate");
         self.alive.retain(|&root| self.at_least[root as usize] <= best.shape.height);
         self.alive.sort_unstable();
-        let least_height = self.least_height();
+        let min_height = self.min_height();
         let best = self.measure(best, reached, watch);
-        let (least_height, open) = if watch.stopped { (least_height, watch.left) } else { (u32::MAX, 0) };
+        let (min_height, open) = if watch.stopped { (min_height, watch.left) } else { (u32::MAX, 0) };
         (
             best,
-            Certainty { least_height: least_height.min(best.shape.height), open, stopped: watch.stopped },
+            Certainty { min_height: min_height.min(best.shape.height), open, stopped: watch.stopped },
         )
     }
 
@@ -179,22 +179,22 @@ impl<'a> Bounds<'a> {
                 self.by_lanes(&mut best, || Parents::new(self.graph), true, watch);
                 return best;
             }
-            let look = self.by_lanes(&mut best, || Nothing, false, watch);
-            if watch.stopped || everywhere && self.by_branches(&mut best, look, watch) {
+            let widths = self.by_lanes(&mut best, || NoRecorder, false, watch);
+            if watch.stopped || everywhere && self.by_branches(&mut best, widths, watch) {
                 return best;
             }
         }
         if everywhere {
             self.leaves_one_by_one(best, all_alike.as_ref(), watch)
         } else {
-            self.each(best, watch)
+            self.measure_each(best, watch)
         }
     }
 
     /// A lower bound of the best tree's height.
-    pub(super) fn least_height(&self) -> u32 {
-        let most = self.best.map_or(u32::MAX, |best| best.shape.height);
-        self.alive.iter().map(|&root| self.at_least[root as usize]).fold(most, u32::min)
+    pub(super) fn min_height(&self) -> u32 {
+        let max_height = self.best.map_or(u32::MAX, |best| best.shape.height);
+        self.alive.iter().map(|&root| self.at_least[root as usize]).fold(max_height, u32::min)
     }
 
     /// Drops candidates that at best equal an earlier candidate; valid if every switch has a member.
@@ -210,7 +210,7 @@ impl<'a> Bounds<'a> {
     /// help.
     fn keep_one_of_symmetric(&mut self) -> Option<Symmetries> {
         let before = self.alive.len();
-        if before < WORTH_LANES || self.one_by_one() < WORTH_SYMMETRY {
+        if before < WORTH_LANES || self.measuring_cost() < WORTH_SYMMETRY {
             return None;
         }
         let symmetries = Symmetries::find(self.graph, self.scan, self.workers)?;
@@ -255,17 +255,17 @@ impl<'a> Bounds<'a> {
     ) -> usize {
         let Self { graph, members, .. } = *self;
         let ordered = blocks(graph, &self.alive, LANES);
-        let least = AtomicU32::new(best.shape.height);
-        let (least, ordered) = (&least, &ordered[..]);
+        let min_height = AtomicU32::new(best.shape.height);
+        let (min_height, ordered) = (&min_height, &ordered[..]);
         let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, TreeSize)>), block: usize| {
             let roots = &ordered[block * LANES..ordered.len().min((block + 1) * LANES)];
             // A stale value costs work but loses no root of least height, so `Relaxed` is enough.
-            let most = least.load(Ordering::Relaxed);
+            let max_height = min_height.load(Ordering::Relaxed);
             let MemberSwitches { switches, is_member } = members;
-            let measured = lanes::measure(walk, graph, roots, switches, is_member, most);
+            let measured = lanes::measure(walk, graph, roots, switches, is_member, max_height);
             for (&root, limit) in roots.iter().zip(measured) {
                 if let Some(limit) = limit {
-                    least.fetch_min(limit.height, Ordering::Relaxed);
+                    min_height.fetch_min(limit.height, Ordering::Relaxed);
                     found.push((root, limit));
                 }
             }
@@ -283,8 +283,9 @@ impl<'a> Bounds<'a> {
             let workers = self
                 .workers
                 .for_steps((edges_visited as f64 * (all - 1) as f64 * EDGE_COST_BATCHED) as usize);
-            let mut tell = |block: usize| watch.report((block + 1) * LANES, ordered.len());
-            let others = workers.run_pieces(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
+            let mut report = |block: usize| watch.report((block + 1) * LANES, ordered.len());
+            let others =
+                workers.run_pieces(all - 1, &mut report, state, |own, block| measure(own, block + 1));
             found.extend(others.into_iter().flat_map(|(_, found)| found));
         }
         for &(root, limit) in &found {
@@ -297,13 +298,14 @@ impl<'a> Bounds<'a> {
         if regular {
             left.extend(&ordered[LANES..]);
         }
-        let least = least.load(Ordering::Relaxed);
-        if watch.stopped && least < best.shape.height {
-            let lowest = found.iter().filter(|(_, limit)| limit.height == least).map(|(root, _)| *root).min();
+        let min_height = min_height.load(Ordering::Relaxed);
+        if watch.stopped && min_height < best.shape.height {
+            let lowest =
+                found.iter().filter(|(_, limit)| limit.height == min_height).map(|(root, _)| *root).min();
             self.search.run(graph, lowest.unwrap_or(best.root), self.scan);
             *best = self.choice(self.search.root());
         }
-        left.retain(|&root| self.at_least[root as usize] <= least);
+        left.retain(|&root| self.at_least[root as usize] <= min_height);
         left.sort_unstable();
         self.alive = left;
         edges_visited
@@ -318,7 +320,7 @@ impl<'a> Bounds<'a> {
         let together = edges_visited as f64
             * (EDGE_COST_BATCHED + EDGE_COST_PER_DIGIT * digits as f64)
             * (all.len().div_ceil(LANES) * branches::walks(graph, alive.len())) as f64;
-        if together > self.one_by_one() {
+        if together > self.measuring_cost() {
             return false;
         }
         let all = blocks(graph, all, LANES);
@@ -331,7 +333,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// An estimate of the time to measure the remaining candidates individually, in nanoseconds.
-    fn one_by_one(&self) -> f64 {
+    fn measuring_cost(&self) -> f64 {
         self.alive.len() as f64 * (self.graph.edge_ends() + self.graph.len()) as f64 * EDGE_COST
     }
 
@@ -342,7 +344,7 @@ impl<'a> Bounds<'a> {
         symmetries: Option<&Symmetries>,
         watch: &mut PlanWatch,
     ) -> RootChoice {
-        let workers = self.workers.for_steps(self.one_by_one() as usize);
+        let workers = self.workers.for_steps(self.measuring_cost() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
         let all = alive.len();
         // The best root found by any thread. It does not depend on the threads' order, because a candidate is
@@ -369,17 +371,17 @@ impl<'a> Bounds<'a> {
     }
 
     /// Measures the remaining candidates individually.
-    fn each(self, best: RootChoice, watch: &mut PlanWatch) -> RootChoice {
-        let workers = self.workers.for_steps(self.one_by_one() as usize);
+    fn measure_each(self, best: RootChoice, watch: &mut PlanWatch) -> RootChoice {
+        let workers = self.workers.for_steps(self.measuring_cost() as usize);
         let Self { graph, members, scan, alive, .. } = self;
         let all = alive.len();
-        let least = AtomicU32::new(best.shape.height);
+        let min_height = AtomicU32::new(best.shape.height);
         let measure = |(search, best): &mut (Search, RootChoice), at: usize| {
             let root = alive[at];
-            if search.run_to(graph, root, scan, members, least.load(Ordering::Relaxed)) {
+            if search.run_to(graph, root, scan, members, min_height.load(Ordering::Relaxed)) {
                 let without_members = !members.is_member[root as usize];
                 let found = RootChoice { shape: search.shape(&members.is_member), without_members, root };
-                least.fetch_min(found.shape.height, Ordering::Relaxed);
+                min_height.fetch_min(found.shape.height, Ordering::Relaxed);
                 *best = (*best).min(found);
             }
         };
@@ -415,14 +417,14 @@ impl<'a> Bounds<'a> {
             }
         }
         let has_member = self.members.is_member[from as usize];
-        let most = self.best.map_or(u32::MAX, |best| best.shape.height);
+        let max_height = self.best.map_or(u32::MAX, |best| best.shape.height);
         let Self { search, alive, at_least, away, .. } = self;
         alive.retain(|&root| {
             let depth = search.depth(root);
             let bound = &mut at_least[root as usize];
             *bound = (*bound).max(height.saturating_sub(depth)).max(if has_member { depth } else { 0 });
             away[root as usize] += depth;
-            *bound <= most
+            *bound <= max_height
         });
     }
 }

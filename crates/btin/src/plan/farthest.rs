@@ -26,7 +26,8 @@ pub(super) struct Farthest {
 impl Farthest {
     /// Walks from these members, at most [`TARGETS`].
     pub(super) fn from_members(graph: &Graph, from: &[u32], is_member: &[bool]) -> Self {
-        let mut told = Self { away: vec![0; graph.len()], heights: vec![0; from.len()], edges_visited: 0 };
+        let mut farthest =
+            Self { away: vec![0; graph.len()], heights: vec![0; from.len()], edges_visited: 0 };
         let word = || vec![0_u64; graph.len()];
         let (mut seen, mut now, mut next) = (word(), word(), word());
         let (mut front, mut reached) = (Vec::new(), Vec::new());
@@ -40,7 +41,7 @@ impl Farthest {
         for level in 1.. {
             for &switch in &front {
                 let bits = std::mem::take(&mut now[switch as usize]);
-                told.edges_visited += graph.near(switch).len();
+                farthest.edges_visited += graph.near(switch).len();
                 for &near in graph.near(switch) {
                     let new = bits & !seen[near as usize];
                     if new != 0 {
@@ -59,10 +60,10 @@ impl Farthest {
                 let new = std::mem::take(&mut next[switch as usize]);
                 seen[switch as usize] |= new;
                 now[switch as usize] = new;
-                told.away[switch as usize] = level;
+                farthest.away[switch as usize] = level;
                 at_members |= if is_member[switch as usize] { new } else { 0 };
             }
-            for (bit, height) in told.heights.iter_mut().enumerate() {
+            for (bit, height) in farthest.heights.iter_mut().enumerate() {
                 if at_members >> bit & 1 == 1 {
                     *height = level;
                 }
@@ -70,7 +71,7 @@ impl Farthest {
             std::mem::swap(&mut front, &mut reached);
             reached.clear();
         }
-        told
+        farthest
     }
 }
 
@@ -89,15 +90,15 @@ mod tests {
             let graph = Graph::new(&network);
             let MemberSwitches { switches, is_member } = MemberSwitches::new(&network, &group);
             let from = &switches[..switches.len().min(TARGETS)];
-            let told = Farthest::from_members(&graph, from, &is_member);
+            let farthest = Farthest::from_members(&graph, from, &is_member);
             let mut search = Search::new(&graph);
             let mut away = vec![0; graph.len()];
-            for (member, height) in from.iter().zip(told.heights) {
+            for (member, height) in from.iter().zip(farthest.heights) {
                 search.run(&graph, *member, Scan::Queue);
                 prop_assert_eq!(height, search.height(&is_member));
                 (0..).zip(&mut away).for_each(|(switch, away)| *away = (*away).max(search.depth(switch)));
             }
-            prop_assert_eq!(told.away, away);
+            prop_assert_eq!(farthest.away, away);
         }
     }
 }

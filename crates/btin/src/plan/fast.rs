@@ -81,13 +81,13 @@ impl Bounds<'_> {
         }
         let best = self.best.expect("the first search is from a candidate");
         let open = self.alive.iter().filter(|&&root| self.at_best(root).shape < best.shape).count();
-        (best, Certainty { least_height: self.least_height(), open, stopped: false })
+        (best, Certainty { min_height: self.min_height(), open, stopped: false })
     }
 
     /// Candidates whose trees may be lower than the lowest found.
     fn lower(&self) -> impl Iterator<Item = u32> {
-        let most = self.best.map_or(u32::MAX, |best| best.shape.height);
-        self.alive.iter().copied().filter(move |&root| self.at_least[root as usize] < most)
+        let max_height = self.best.map_or(u32::MAX, |best| best.shape.height);
+        self.alive.iter().copied().filter(move |&root| self.at_least[root as usize] < max_height)
     }
 
     /// The best tree that a candidate can have, by its bounds.
@@ -177,16 +177,16 @@ impl Bounds<'_> {
                 (1..=TARGETS as u64).map(|at| spread(walk * TARGETS as u64 + at)).collect();
             from.sort_unstable();
             from.dedup();
-            let told = Farthest::from_members(self.graph, &from, &self.members.is_member);
-            budget.edges_visited = budget.edges_visited.saturating_sub(told.edges_visited);
-            for (at_least, away) in self.at_least.iter_mut().zip(told.away) {
+            let farthest = Farthest::from_members(self.graph, &from, &self.members.is_member);
+            budget.edges_visited = budget.edges_visited.saturating_sub(farthest.edges_visited);
+            for (at_least, away) in self.at_least.iter_mut().zip(farthest.away) {
                 *at_least = away.max(*at_least);
             }
-            for (&root, &height) in from.iter().zip(&told.heights) {
+            for (&root, &height) in from.iter().zip(&farthest.heights) {
                 self.at_least[root as usize] = height;
             }
-            let most = self.best.map_or(u32::MAX, |best| best.shape.height);
-            let lowest = told.heights.iter().zip(&from).min().filter(|(height, _)| **height < most);
+            let max_height = self.best.map_or(u32::MAX, |best| best.shape.height);
+            let lowest = farthest.heights.iter().zip(&from).min().filter(|(height, _)| **height < max_height);
             if let Some((_, &root)) = lowest {
                 self.search_from(root);
             }
@@ -199,9 +199,9 @@ impl Bounds<'_> {
 
     /// Drops candidates whose trees are higher than the lowest found.
     fn drop_higher(&mut self) {
-        let most = self.best.map_or(u32::MAX, |best| best.shape.height);
+        let max_height = self.best.map_or(u32::MAX, |best| best.shape.height);
         let Self { alive, at_least, .. } = self;
-        alive.retain(|&root| at_least[root as usize] <= most);
+        alive.retain(|&root| at_least[root as usize] <= max_height);
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
                     let (fast, sure) = watched(&network, &group, &options(Ties::Fast, scan, roots));
                     let exact = plan(&network, &group, &options(Ties::Exact, scan, roots)).expect("connected");
                     prop_assert_eq!((fast.height, fast.edges), (exact.height, exact.edges));
-                    prop_assert_eq!((sure.least_height, sure.open, sure.stopped), (exact.height, 0, false));
+                    prop_assert_eq!((sure.min_height, sure.open, sure.stopped), (exact.height, 0, false));
                 }
             }
         }
@@ -264,10 +264,10 @@ mod tests {
         ) {
             let (found, sure) = within(&network, &group, edges_visited);
             let exact = plan(&network, &group, &PlanOptions::default()).expect("connected");
-            prop_assert!(sure.least_height <= exact.height && exact.height <= found.shape.height);
+            prop_assert!(sure.min_height <= exact.height && exact.height <= found.shape.height);
             if sure.open == 0 {
                 prop_assert_eq!((found.shape.height, found.shape.edges), (exact.height, exact.edges));
-                prop_assert_eq!(sure.least_height, exact.height);
+                prop_assert_eq!(sure.min_height, exact.height);
             }
         }
     }
@@ -280,7 +280,7 @@ mod tests {
             let (n, network) = (links.0, with_nodes(&links));
             let search = Graph::new(&network).edge_ends() + n as usize;
             let (found, sure) = within(&network, &everybody(&network), SEARCHES * search);
-            assert_eq!((sure.least_height, sure.open), (found.shape.height, 0), "{n} switches");
+            assert_eq!((sure.min_height, sure.open), (found.shape.height, 0), "{n} switches");
             let exact = plan(&network, &everybody(&network), &PlanOptions::default()).expect("connected");
             assert_eq!((found.shape.height, found.shape.edges), (exact.height, exact.edges), "{n} switches");
         }
@@ -293,12 +293,12 @@ mod tests {
         let network = with_nodes(&(n, links));
         let search = Graph::new(&network).edge_ends() + n as usize;
         let (found, sure) = within(&network, &everybody(&network), SEARCHES * search);
-        assert!(sure.open > 0 && sure.least_height < found.shape.height);
+        assert!(sure.open > 0 && sure.min_height < found.shape.height);
         assert!(
-            found.shape.height <= 21 && sure.least_height >= 14,
+            found.shape.height <= 21 && sure.min_height >= 14,
             "{} {}",
             found.shape.height,
-            sure.least_height
+            sure.min_height
         );
     }
 
@@ -306,10 +306,10 @@ mod tests {
     fn a_plan_that_is_stopped_is_the_best_of_those_measured_and_says_so() {
         let n = 700;
         let network = with_nodes(&regular(n, 4));
-        let most = (0..n).filter(|node| node % 7 != 3).map(NodeId).collect();
-        let most = BarrierGroup::new(&network, crate::GroupId(0), most).expect("all exist");
+        let subset = (0..n).filter(|node| node % 7 != 3).map(NodeId).collect();
+        let subset = BarrierGroup::new(&network, crate::GroupId(0), subset).expect("all exist");
         for (group, scan) in
-            [(&everybody(&network), Scan::Queue), (&everybody(&network), Scan::Level), (&most, Scan::Queue)]
+            [(&everybody(&network), Scan::Queue), (&everybody(&network), Scan::Level), (&subset, Scan::Queue)]
         {
             for after in 0..3 {
                 let mut asked = 0;
@@ -321,7 +321,7 @@ mod tests {
                 let (stopped, sure) = plan_watched(&network, group, &options, &mut watch).expect("connected");
                 let whole = plan(&network, group, &options).expect("connected");
                 assert_eq!(sure.stopped, asked > after);
-                assert!(sure.least_height <= whole.height && whole.height <= stopped.height);
+                assert!(sure.min_height <= whole.height && whole.height <= stopped.height);
                 assert!(sure.stopped || stopped == whole);
                 crate::check::check(&network, group, &stopped.tree, crate::check::Rules::Sound)
                     .expect("it is a tree");

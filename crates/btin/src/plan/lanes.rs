@@ -9,7 +9,7 @@
 use super::bits::{Bits, LaneCounter};
 use super::graph::Graph;
 use super::lean::TreeSize;
-use super::walk::{Nothing, Walk, WalkRecorder};
+use super::walk::{NoRecorder, Walk, WalkRecorder};
 
 /// By switch: the searches in whose trees the switch is a parent.
 pub(super) struct Parents(Vec<Bits>);
@@ -43,7 +43,7 @@ pub(super) trait CountLeaves: WalkRecorder {
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32>;
 }
 
-impl CountLeaves for Nothing {
+impl CountLeaves for NoRecorder {
     fn leaves(&self, _: &[u32], lanes: usize) -> Vec<u32> {
         vec![1; lanes]
     }
@@ -58,16 +58,16 @@ impl CountLeaves for Parents {
 }
 
 /// For each root, the height of its tree over the members and its leaves by level order; `None` if the height
-/// exceeds `most`. The leaves are valid only if `K` records parents and every reached switch has a member.
+/// exceeds `max_height`. The leaves are valid only if `K` records parents and every reached switch has a member.
 pub(super) fn measure<K: CountLeaves>(
     walk: &mut Walk<K>,
     graph: &Graph,
     roots: &[u32],
     members: &[u32],
     is_member: &[bool],
-    most: u32,
+    max_height: u32,
 ) -> Vec<Option<TreeSize>> {
-    let heights = walk.run(graph, roots, is_member, most);
+    let heights = walk.run(graph, roots, is_member, max_height);
     let mut complete = Bits::first(roots.len());
     for &member in members {
         complete = complete.and(walk.seen[member as usize]);

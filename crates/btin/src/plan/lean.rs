@@ -66,10 +66,10 @@ impl Lean {
             }
             // A lower tree wins with any number of leaves; as long as this tree may be lower, leaves do not
             // matter.
-            let most = if height.max(at_least) == limit.height { limit.leaves as usize } else { count };
+            let max_leaves = if height.max(at_least) == limit.height { limit.leaves as usize } else { count };
             // A scanned switch that reached no other is a leaf.
             let leaves = level.start - inner;
-            if leaves + rest.get(height as usize - 1).map_or(0, |&rest| rest as usize) > most {
+            if leaves + rest.get(height as usize - 1).map_or(0, |&rest| rest as usize) > max_leaves {
                 return None;
             }
             for at in level.clone() {
@@ -85,7 +85,7 @@ impl Lean {
                 if found == count {
                     break;
                 }
-                if inner + (count - found) + most < count {
+                if inner + (count - found) + max_leaves < count {
                     return None;
                 }
             }

@@ -110,7 +110,12 @@ mod tests {
             aware.plan(&network, &group, &options).expect("it is connected");
             paper.add(&network, &plan(&network, &group, &options).expect("it is connected").tree);
         }
-        let most = |loads: &Loads| loads.links().iter().max().copied();
-        assert!(most(&aware) < most(&paper), "{:?} against {:?}", most(&aware), most(&paper));
+        let heaviest = |loads: &Loads| loads.links().iter().max().copied();
+        assert!(
+            heaviest(&aware) < heaviest(&paper),
+            "{:?} against {:?}",
+            heaviest(&aware),
+            heaviest(&paper)
+        );
     }
 }

@@ -100,7 +100,7 @@ impl Ties {
 #[non_exhaustive]
 pub struct Certainty {
     /// A lower bound of all candidates' heights: the plan's height if that is proved to be the least.
-    pub least_height: u32,
+    pub min_height: u32,
     /// The number of candidates whose trees may be lower, or as low with fewer links. 0: height and links are
     /// proved.
     pub open: usize,

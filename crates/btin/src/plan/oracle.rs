@@ -151,15 +151,15 @@ proptest! {
         let mut search = Search::new(&graph);
         let roots = walk::blocks(&graph, &members.switches, 5);
         prop_assert_eq!(roots.iter().copied().collect::<BTreeSet<_>>(), members.switches.iter().copied().collect());
-        for most in [2, u32::MAX] {
+        for max_height in [2, u32::MAX] {
             let MemberSwitches { switches, is_member } = &members;
-            let found = lanes::measure(&mut together, &graph, &roots, switches, is_member, most);
+            let found = lanes::measure(&mut together, &graph, &roots, switches, is_member, max_height);
             for (&root, found) in roots.iter().zip(found) {
                 search.run(&graph, root, Scan::Level);
                 let alone = search.shape(&members.is_member);
-                prop_assert_eq!(found.map(|found| found.height), (alone.height <= most).then_some(alone.height));
+                prop_assert_eq!(found.map(|found| found.height), (alone.height <= max_height).then_some(alone.height));
                 if members.switches.len() == network.switch_count() {
-                    prop_assert_eq!(found.map(|found| found.leaves), (alone.height <= most).then_some(alone.leaves));
+                    prop_assert_eq!(found.map(|found| found.leaves), (alone.height <= max_height).then_some(alone.leaves));
                 }
             }
         }
@@ -176,8 +176,8 @@ proptest! {
         let roots = MemberSwitches::new(&network, &group).switches;
         let mut search = Search::new(&graph);
         let queue = branches::QueueLeaves { graph: &graph, all: &all, workers, portion };
-        let mut tell = |_, _| ControlFlow::Continue(());
-        let found = queue.measure(&roots, &mut workers::PlanWatch::new(&mut tell));
+        let mut report = |_, _| ControlFlow::Continue(());
+        let found = queue.measure(&roots, &mut workers::PlanWatch::new(&mut report));
         for (&root, found) in roots.iter().zip(found.expect("there are few neighbours")) {
             search.run(&graph, root, Scan::Queue);
             let TreeMeasure { height, leaves, .. } = search.shape(&vec![true; graph.len()]);
@@ -249,9 +249,9 @@ fn any_number_of_threads_comes_to_the_same_tree() {
     for links in [torus(41, 44), regular(1800, 4)] {
         let network = with_nodes(&links);
         let everybody = everybody(&network);
-        let most = (0..links.0).filter(|node| node % 7 != 3).map(NodeId).collect();
-        let most = BarrierGroup::new(&network, GroupId(0), most).expect("all exist");
-        for (group, scan) in [(&everybody, Scan::Queue), (&everybody, Scan::Level), (&most, Scan::Queue)] {
+        let subset = (0..links.0).filter(|node| node % 7 != 3).map(NodeId).collect();
+        let subset = BarrierGroup::new(&network, GroupId(0), subset).expect("all exist");
+        for (group, scan) in [(&everybody, Scan::Queue), (&everybody, Scan::Level), (&subset, Scan::Queue)] {
             let by = |threads| {
                 let threads = NonZeroUsize::new(threads);
                 let options = PlanOptions { scan, threads, ..PlanOptions::default() };

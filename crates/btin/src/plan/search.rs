@@ -51,19 +51,19 @@ impl Search {
     }
 
     /// Grows the tree of a root level by level until it has all members; returns false if that takes more
-    /// than `most` levels. Switches further away would be removed anyway.
+    /// than `max_height` levels. Switches further away would be removed anyway.
     pub(super) fn run_to(
         &mut self,
         graph: &Graph,
         root: u32,
         scan: Scan,
         members: &MemberSwitches,
-        most: u32,
+        max_height: u32,
     ) -> bool {
         self.begin(root);
         let mut missing = members.switches.len() - usize::from(members.is_member[root as usize]);
         let mut level = 0..1;
-        for _ in 0..most {
+        for _ in 0..max_height {
             if missing == 0 {
                 break;
             }

@@ -34,9 +34,9 @@ pub(super) trait WalkRecorder {
 }
 
 /// For walks that only find heights.
-pub(super) struct Nothing;
+pub(super) struct NoRecorder;
 
-impl WalkRecorder for Nothing {
+impl WalkRecorder for NoRecorder {
     type Gathered = ();
 
     fn begin(&mut self, _: &Graph, _: &[u32]) {}
@@ -83,14 +83,20 @@ impl<K: WalkRecorder> Walk<K> {
         Self { seen, now, next, mark, front: Vec::new(), reach: Vec::new(), keep, edges_visited: 0 }
     }
 
-    /// Searches until all switches are reached, or for `most` levels. Returns for each search the last level
+    /// Searches until all switches are reached, or for `max_height` levels. Returns for each search the last level
     /// that reached a member.
-    pub(super) fn run(&mut self, graph: &Graph, from: &[u32], is_member: &[bool], most: u32) -> Vec<u32> {
+    pub(super) fn run(
+        &mut self,
+        graph: &Graph,
+        from: &[u32],
+        is_member: &[bool],
+        max_height: u32,
+    ) -> Vec<u32> {
         let all = Bits::first(from.len());
         self.begin(graph, from);
         let mut heights = vec![0; from.len()];
         let mut level = 0;
-        while !self.front.is_empty() && level < most {
+        while !self.front.is_empty() && level < max_height {
             level += 1;
             let moved = vectorized(Grow { walk: self, graph, all, is_member });
             for (lane, height) in heights.iter_mut().enumerate() {

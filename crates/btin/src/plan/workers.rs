@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Reports to the caller how many candidates of how many have been measured, and stops the measurement at the
 /// caller's request. The numbers restart when the method of measuring changes.
 pub(super) struct PlanWatch<'a> {
-    tell: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    report: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     /// The caller has returned `Break`; it is not called again.
     pub(super) stopped: bool,
     /// Candidates that were not yet measured at the last report.
@@ -23,14 +23,14 @@ pub(super) struct PlanWatch<'a> {
 }
 
 impl<'a> PlanWatch<'a> {
-    pub(super) fn new(tell: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>) -> Self {
-        Self { tell, stopped: false, left: 0 }
+    pub(super) fn new(report: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>) -> Self {
+        Self { report, stopped: false, left: 0 }
     }
 
     pub(super) fn report(&mut self, done: usize, all: usize) -> ControlFlow<()> {
         if !self.stopped {
             self.left = all.saturating_sub(done);
-            self.stopped = (self.tell)(done, all).is_break();
+            self.stopped = (self.report)(done, all).is_break();
         }
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -52,8 +52,8 @@ impl Workers {
     /// As many threads as pay for work of this many steps of about a nanosecond.
     pub(super) fn for_steps(self, steps: usize) -> Self {
         const WORTH_A_THREAD: usize = 500_000;
-        let most = NonZeroUsize::new(steps / WORTH_A_THREAD).unwrap_or(NonZeroUsize::MIN);
-        Self(self.0.min(most))
+        let max_threads = NonZeroUsize::new(steps / WORTH_A_THREAD).unwrap_or(NonZeroUsize::MIN);
+        Self(self.0.min(max_threads))
     }
 
     /// Does all pieces. Every thread makes its own state; all states are returned. `watch` is called on the
@@ -105,9 +105,9 @@ mod tests {
     fn every_piece_is_done_once_by_any_number_of_threads() {
         for threads in 1..5 {
             let workers = Workers::new(NonZeroUsize::new(threads));
-            let mut told = 0;
+            let mut reported = 0;
             let mut watch = |_| {
-                told += 1;
+                reported += 1;
                 ControlFlow::Continue(())
             };
             let done =
@@ -115,7 +115,7 @@ mod tests {
             let mut done: Vec<usize> = done.into_iter().flatten().collect();
             done.sort_unstable();
             assert_eq!(done, (0..100).collect::<Vec<_>>());
-            assert!(told <= 100);
+            assert!(reported <= 100);
             assert_eq!(workers.for_steps(10), Workers::new(NonZeroUsize::new(1)));
         }
     }

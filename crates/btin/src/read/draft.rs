@@ -71,7 +71,7 @@ impl Draft {
     /// Takes an attribute of a vertex. Returns whether the attribute is known, or an error if its value is
     /// invalid.
     pub(super) fn attribute(&mut self, vertex: usize, key: &str, value: &str) -> Result<bool, String> {
-        if self.stated.keep(vertex, key, value) {
+        if self.stated.store(vertex, key, value) {
             return Ok(true);
         }
         let vertex = &mut self.vertices[vertex];

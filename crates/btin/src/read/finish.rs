@@ -59,7 +59,7 @@ impl Draft {
         let is_unplugged =
             |at: &usize| self.vertices[*at].kind == VertexKind::Node && !cables_of.contains_key(at);
         let unplugged: Vec<usize> = (0..self.vertices.len()).filter(is_unplugged).collect();
-        self.keeps_most(idle, unplugged.len()).map_err(whole)?;
+        self.check_left_out(idle, unplugged.len()).map_err(whole)?;
         let mut nodes = self.nodes(&cables_of, &mut plugs);
         self.added(&switches, assume, &mut plugs, &mut nodes);
         let ports = plugs.ports(assume);
@@ -144,7 +144,7 @@ impl Draft {
     }
 
     /// Refuses roles that would leave most of the file out: they misread the file.
-    fn keeps_most(&self, idle: usize, unplugged: usize) -> Result<(), String> {
+    fn check_left_out(&self, idle: usize, unplugged: usize) -> Result<(), String> {
         let (cables, vertices) = (self.cables.len(), self.vertices.len());
         if 2 * idle <= cables && 2 * unplugged <= vertices {
             return Ok(());

@@ -80,7 +80,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             *kind = VertexKind::Node;
         }
         let name = draft.vertices[vertex].name.clone();
-        draft.stated.keep(vertex, "name", &name);
+        draft.stated.store(vertex, "name", &name);
     }
     Ok(draft)
 }

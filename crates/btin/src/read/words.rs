@@ -80,7 +80,7 @@ impl RoleWords {
     }
 
     /// Keeps an attribute of a vertex if it may give a role. Returns whether it was kept.
-    pub(super) fn keep(&mut self, vertex: usize, key: &str, value: &str) -> bool {
+    pub(super) fn store(&mut self, vertex: usize, key: &str, value: &str) -> bool {
         let key = key.to_ascii_lowercase();
         if !ATTRIBUTES.contains(&key.as_str()) && !self.asked.contains(&key) {
             return false;
@@ -95,9 +95,9 @@ impl RoleWords {
         true
     }
 
-    /// As [`keep`](Self::keep), only for attributes that a [`VertexRole`] names: for languages that give
+    /// As [`store`](Self::store), only for attributes that a [`VertexRole`] names: for languages that give
     /// roles in another way.
-    pub(super) fn keep_asked(&mut self, vertex: usize, key: &str, value: &str) -> bool {
-        self.asked.contains(&key.to_ascii_lowercase()) && self.keep(vertex, key, value)
+    pub(super) fn store_requested(&mut self, vertex: usize, key: &str, value: &str) -> bool {
+        self.asked.contains(&key.to_ascii_lowercase()) && self.store(vertex, key, value)
     }
 }

@@ -235,7 +235,7 @@ impl<'a> StandingTree<'a> {
         self.at_depth[depth as usize] += 1;
     }
 
-    fn leave(&mut self, switch: u32) {
+    fn remove(&mut self, switch: u32) {
         let at = switch as usize;
         self.at_depth[self.depth[at] as usize] -= 1;
         while self.at_depth.last() == Some(&0) {

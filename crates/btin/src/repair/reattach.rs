@@ -114,7 +114,7 @@ impl StandingTree<'_> {
         let mut open = vec![top];
         while let Some(switch) = open.pop() {
             before.push((switch, self.parent[switch as usize], self.up[switch as usize]));
-            self.leave(switch);
+            self.remove(switch);
             open.append(&mut self.children[switch as usize]);
         }
     }
@@ -248,7 +248,7 @@ impl StandingTree<'_> {
             && self.children[switch as usize].is_empty()
         {
             let parent = self.parent[switch as usize];
-            self.leave(switch);
+            self.remove(switch);
             self.children[parent as usize].retain(|&child| child != switch);
             touched.push(parent);
             switch = parent;

@@ -4,21 +4,21 @@
 use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};
 use super::*;
-use crate::generate::{NetworkWish, Sparse, generate};
+use crate::generate::{NetworkOptions, Sparse, generate};
 use crate::{BarrierGroup, End, GroupId, NetworkFile, NodeId, PlanOptions, Port, plan};
 use proptest::prelude::*;
 
 fn drawn(switches: u32, connectivity: f64, seed: u64) -> NetworkFile {
-    let wish = NetworkWish {
+    let options = NetworkOptions {
         switches,
         ports: 6,
         nodes: 2 * switches,
         members: switches.min(20),
         connectivity,
         seed,
-        ..NetworkWish::default()
+        ..NetworkOptions::default()
     };
-    generate(&NetworkWish { sparse: Sparse::BareTree, ..wish }).expect("it fits")
+    generate(&NetworkOptions { sparse: Sparse::BareTree, ..options }).expect("it fits")
 }
 
 /// Three switches in a ring; each has a node at port 2.

@@ -1,6 +1,6 @@
 //! The cables of a simulated network: the time of a crossing, waiting messages, and lost messages.
 
-use super::wiring::{CableDirection, Far, Wiring};
+use super::wiring::{CableDirection, PortPeer, Wiring};
 use super::{Channels, Conditions, SimulatedTime};
 use crate::{NodeId, SwitchLink};
 use rand::{Rng, SeedableRng};
@@ -102,7 +102,7 @@ impl<'a> SimulatedFabric<'a> {
     /// Counts a trip from a switch to its node and back, for a register that the node keeps.
     pub(super) fn count_visit(&mut self, node: NodeId) {
         let back = self.wiring.out_of_node(node);
-        if let Far::Switch(end) = self.wiring.far(back) {
+        if let PortPeer::Switch(end) = self.wiring.far(back) {
             self.load[self.wiring.out_of(end.switch, end.port).0 as usize] += 1;
             self.load[back.0 as usize] += 1;
         }
@@ -119,10 +119,10 @@ impl<'a> SimulatedFabric<'a> {
     }
 }
 
-/// A random time up to `most`, uniformly distributed.
-fn late(random: &mut Pcg64Mcg, most: SimulatedTime) -> SimulatedTime {
-    match most.as_picoseconds() {
+/// A random time up to `max`, uniformly distributed.
+fn late(random: &mut Pcg64Mcg, max: SimulatedTime) -> SimulatedTime {
+    match max.as_picoseconds() {
         0 => SimulatedTime::ZERO,
-        most => SimulatedTime::picoseconds(random.random_range(0..=most)),
+        max => SimulatedTime::picoseconds(random.random_range(0..=max)),
     }
 }

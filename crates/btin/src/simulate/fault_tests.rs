@@ -122,7 +122,7 @@ fn the_same_seed_gives_the_same_run_and_this_is_it() {
     let plan = planned(&network, &group);
     let conditions =
         Conditions { arrivals: SimulatedTime::microseconds(5), episodes: 4, ..faulty(0.02, 0.02, 1, 42) };
-    let mut told = String::new();
+    let mut text = String::new();
     for scheme in Scheme::ALL {
         let run =
             || Simulator::new(&network).run(&[SimulatedBarrier::planned(&group, &plan)], scheme, &conditions);
@@ -133,11 +133,11 @@ fn the_same_seed_gives_the_same_run_and_this_is_it() {
         let (hops, messages) = (once.hops, once.messages);
         let (lost, again, repeated) = (once.lost, once.duplicated, course.repetitions);
         writeln!(
-            told,
+            text,
             "{}: {latency} ps, {hops} hops, {messages} messages, {lost} lost, {again} doubled, {repeated} repeated",
             scheme.name(),
         )
         .expect("a string takes everything");
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(text);
 }

@@ -1,6 +1,6 @@
 //! The barriers that a simulation runs, and its results.
 
-use super::wiring::{CableDirection, Far, Wiring};
+use super::wiring::{CableDirection, PortPeer, Wiring};
 use super::{Scheme, SimulatedTime};
 use crate::{BarrierGroup, End, NodeId, ReductionOperator, SwitchId, SwitchNetwork, Tree, TreePlan};
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ impl Simulated {
         self.courses
             .iter()
             .map(Course::latency)
-            .try_fold(SimulatedTime::ZERO, |most, one| one.map(|one| most.max(one)))
+            .try_fold(SimulatedTime::ZERO, |max, one| one.map(|one| max.max(one)))
     }
 }
 
@@ -166,11 +166,11 @@ pub(super) fn busiest(wiring: &Wiring, load: &[u32]) -> Option<Busiest> {
     let (channel, crossings) = (0..)
         .zip(load)
         .filter(|(_, load)| **load > 0)
-        .reduce(|most, one| if one.1 > most.1 { one } else { most })?;
+        .reduce(|max, one| if one.1 > max.1 { one } else { max })?;
     let from = match wiring.from(CableDirection(channel)) {
-        Far::Switch(end) => Ok(end),
-        Far::Node(node) => Err(node),
-        Far::Open => return None,
+        PortPeer::Switch(end) => Ok(end),
+        PortPeer::Node(node) => Err(node),
+        PortPeer::Open => return None,
     };
     Some(Busiest { from, crossings: *crossings })
 }

@@ -138,7 +138,7 @@ fn ways_are_legal_and_as_short_as_a_slow_search_finds_them() {
                 let mut at = root;
                 let mut has_gone_down = false;
                 for channel in legal.out(switch) {
-                    let wiring::Far::Switch(end) = wiring.far(*channel) else {
+                    let wiring::PortPeer::Switch(end) = wiring.far(*channel) else {
                         panic!("a way leaves the switches")
                     };
                     let goes_up = rank(end.switch) < rank(at);
@@ -182,8 +182,8 @@ fn a_multicast_crosses_each_cable_of_its_tree_once() {
     };
     let (unicast, multicast) = (run(Scheme::Unicast), run(Scheme::Multicast));
     let down = multicast.hops - unicast.hops / 2;
-    let most = network.links().len() as u64 + 50;
-    assert!((50..=most).contains(&down), "{down} crossings of the distribution");
+    let limit = network.links().len() as u64 + 50;
+    assert!((50..=limit).contains(&down), "{down} crossings of the distribution");
     assert_eq!(multicast.messages, 50);
 }
 
@@ -272,11 +272,16 @@ fn trees_that_share_links_load_the_busiest_link_less_than_the_papers_on_average_
             assert_eq!(simulated.links, counted, "seed {seed}");
         }
         assert_eq!(ours.latency(), theirs.latency(), "same heights, seed {seed}");
-        let most = |simulated: &Simulated| simulated.links.iter().map(|(up, _)| *up).max().unwrap_or(0);
+        let busiest = |simulated: &Simulated| simulated.links.iter().map(|(up, _)| *up).max().unwrap_or(0);
         // the choice is made from below, one switch at a time, so it is sometimes worse by one
-        assert!(most(&ours) <= most(&theirs) + 1, "seed {seed}: {} against {}", most(&ours), most(&theirs));
-        shared_most += most(&ours);
-        paper_most += most(&theirs);
+        assert!(
+            busiest(&ours) <= busiest(&theirs) + 1,
+            "seed {seed}: {} against {}",
+            busiest(&ours),
+            busiest(&theirs)
+        );
+        shared_most += busiest(&ours);
+        paper_most += busiest(&theirs);
     }
     assert!(shared_most * 20 < paper_most * 19, "{shared_most} against {paper_most} in 12 networks");
 }

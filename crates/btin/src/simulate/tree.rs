@@ -4,7 +4,7 @@
 use super::fabric::SimulatedFabric;
 use super::outcome::{Course, SimulatedBarrier};
 use super::queue::EventQueue;
-use super::wiring::{CableDirection, Far};
+use super::wiring::{CableDirection, PortPeer};
 use super::{Conditions, SimulatedTime};
 use crate::{BarrierFrame, End, FrameOutcome, GroupMember, MemberRole, NodeId, Port, Switch, TurnPoint};
 
@@ -248,15 +248,15 @@ impl TreeRun<'_, '_> {
         let far = self.fabric.wiring.far(channel);
         for out in self.fabric.cross(channel, now).into_iter().flatten() {
             match far {
-                Far::Switch(end) => self.queue.push(out, TreeEvent::AtSwitch { barrier, end, frame }),
-                Far::Node(node) => {
+                PortPeer::Switch(end) => self.queue.push(out, TreeEvent::AtSwitch { barrier, end, frame }),
+                PortPeer::Node(node) => {
                     let member = self.running[usize::from(barrier)].member_at[node.0 as usize];
                     if member != NO_MEMBER {
                         let at = out + self.conditions.costs.switch;
                         self.queue.push(at, TreeEvent::AtNode { barrier, member, frame });
                     }
                 }
-                Far::Open => {}
+                PortPeer::Open => {}
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::{End, NodeId, Port, SwitchId, SwitchNetwork};
 pub(super) struct CableDirection(pub(super) u32);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Far {
+pub(super) enum PortPeer {
     Open,
     Switch(End),
     Node(NodeId),
@@ -16,7 +16,7 @@ pub(super) enum Far {
 #[derive(Clone, Debug)]
 pub(super) struct Wiring {
     first: Vec<u32>,
-    far: Vec<Far>,
+    far: Vec<PortPeer>,
     nodes: Vec<End>,
 }
 
@@ -29,14 +29,15 @@ impl Wiring {
             ports += u32::from(network.ports(switch));
         }
         first.push(ports);
-        let mut far = vec![Far::Open; ports as usize];
+        let mut far = vec![PortPeer::Open; ports as usize];
         for link in network.links() {
             for (here, there) in [(link.a, link.b), (link.b, link.a)] {
-                far[(first[here.switch.0 as usize] + u32::from(here.port.0)) as usize] = Far::Switch(there);
+                far[(first[here.switch.0 as usize] + u32::from(here.port.0)) as usize] =
+                    PortPeer::Switch(there);
             }
         }
         for (id, end) in (0..).zip(network.nodes()) {
-            far[(first[end.switch.0 as usize] + u32::from(end.port.0)) as usize] = Far::Node(NodeId(id));
+            far[(first[end.switch.0 as usize] + u32::from(end.port.0)) as usize] = PortPeer::Node(NodeId(id));
         }
         Self { first, far, nodes: network.nodes().to_vec() }
     }
@@ -61,23 +62,25 @@ impl Wiring {
         self.out_of(end.switch, end.port)
     }
 
-    pub(super) fn far(&self, channel: CableDirection) -> Far {
+    pub(super) fn far(&self, channel: CableDirection) -> PortPeer {
         let at = channel.0 as usize;
         match at.checked_sub(self.far.len()) {
             None => self.far[at],
-            Some(node) => Far::Switch(self.nodes[node]),
+            Some(node) => PortPeer::Switch(self.nodes[node]),
         }
     }
 
     /// The start of a channel: a port of a switch, or a node.
-    pub(super) fn from(&self, channel: CableDirection) -> Far {
+    pub(super) fn from(&self, channel: CableDirection) -> PortPeer {
         let at = channel.0 as usize;
         if let Some(node) = at.checked_sub(self.far.len()) {
-            return Far::Node(NodeId(u32::try_from(node).expect("fits because node numbers are 32 bits")));
+            return PortPeer::Node(NodeId(
+                u32::try_from(node).expect("fits because node numbers are 32 bits"),
+            ));
         }
         let switch = self.first.partition_point(|first| *first <= channel.0) - 1;
         let number = u32::try_from(switch).expect("fits because switch numbers are 32 bits");
         let port = u16::try_from(channel.0 - self.first[switch]).expect("fits because ports are 16 bits");
-        Far::Switch(End { switch: SwitchId(number), port: Port(port) })
+        PortPeer::Switch(End { switch: SwitchId(number), port: Port(port) })
     }
 }

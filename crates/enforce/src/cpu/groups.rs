@@ -102,10 +102,10 @@ impl HeldGroup {
             }
             None => return 0,
         };
-        let whole = now.saturating_sub(self.used_ns) / 1000;
+        let used_us = now.saturating_sub(self.used_ns) / 1000;
         // fractions of a microsecond count the next time
-        self.used_ns = if now < self.used_ns { now } else { self.used_ns + whole * 1000 };
-        whole
+        self.used_ns = if now < self.used_ns { now } else { self.used_ns + used_us * 1000 };
+        used_us
     }
 
     /// Whether any of the first [`MAX_ASKED`] threads wants to run.

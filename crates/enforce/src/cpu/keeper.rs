@@ -299,16 +299,16 @@ pub fn recover_all() -> Result<Vec<String>, Error> {
         return Ok(Vec::new());
     }
     let _lock = Journal::lock_shares()?;
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for journal in journals {
         let process = journal.read::<FrozenGroups>()?.map(|record| record.author.process);
         if restore(&journal)? {
-            said.extend(process.map(|process| {
+            messages.extend(process.map(|process| {
                 format!("let run on what process {process} had stopped, which shared out processor time and was killed")
             }));
         }
     }
-    Ok(said)
+    Ok(messages)
 }
 
 pub fn running() -> Result<Vec<Running>, Error> {

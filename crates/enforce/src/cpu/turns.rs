@@ -95,7 +95,7 @@ impl TurnTaking {
         }
         let enough = (self.quantum / 2).max(1);
         // the kernel gives a group that is always busy as much as the group that gets most
-        let most = used.iter().copied().max().unwrap_or(0);
+        let max_used = used.iter().copied().max().unwrap_or(0);
         for (at, (group, used)) in self.groups.iter_mut().zip(used).enumerate() {
             match group.state {
                 _ if ran == Some(at) => {} // already charged
@@ -105,7 +105,7 @@ impl TurnTaking {
                     group.owes += used;
                     if group.owes >= enough && self.processor.wake(group.class).is_ok() {
                         group.state = TurnState::Waits;
-                        group.hungry = used * 4 >= most * 3 || group.light >= ASK;
+                        group.hungry = used * 4 >= max_used * 3 || group.light >= ASK;
                     }
                 }
                 TurnState::Runs => {}
@@ -126,10 +126,10 @@ impl TurnTaking {
         }
     }
 
-    /// Charges the group whose turn is over. `most` is the time that it could have used.
-    fn end_turn(&mut self, running: usize, used: Micros, most: Micros, wants: Wants) {
+    /// Charges the group whose turn is over. `max_used` is the time that it could have used.
+    fn end_turn(&mut self, running: usize, used: Micros, max_used: Micros, wants: Wants) {
         let group = &mut self.groups[running];
-        let wants = if wants == Wants::More || is_busy(used, most) { Wants::More } else { Wants::Sleep };
+        let wants = if wants == Wants::More || is_busy(used, max_used) { Wants::More } else { Wants::Sleep };
         let used = used + std::mem::take(&mut group.owes);
         group.hungry = wants == Wants::More;
         group.state = if wants == Wants::More { TurnState::Waits } else { TurnState::Free };
@@ -137,9 +137,9 @@ impl TurnTaking {
     }
 }
 
-/// Whether a group that used `used` of `most` possible microseconds has more to do.
-pub(super) fn is_busy(used: Micros, most: Micros) -> bool {
-    used * 2 >= most
+/// Whether a group that used `used` of `max_used` possible microseconds has more to do.
+pub(super) fn is_busy(used: Micros, max_used: Micros) -> bool {
+    used * 2 >= max_used
 }
 
 fn charge(used: Micros) -> u32 {
@@ -168,7 +168,7 @@ mod tests {
     /// that each group takes if it may, with one thread; a whole number is a number of threads that are
     /// always busy.
     fn run(turns: &mut TurnTaking, wants: &[f64], quanta: usize) -> Vec<f64> {
-        let mut got = vec![0.0; wants.len()];
+        let mut shares = vec![0.0; wants.len()];
         let mut backlog = vec![0.0; wants.len()];
         for _ in 0..quanta {
             let quantum = f64::from(QUANTUM);
@@ -185,68 +185,68 @@ mod tests {
                 if who.is_empty() || left < 1e-6 {
                     break;
                 }
-                let least =
+                let min_owed =
                     who.iter().map(|at| backlog[*at] - used[*at]).fold(left / who.len() as f64, f64::min);
                 for at in &who {
-                    used[*at] += least;
+                    used[*at] += min_owed;
                 }
-                left -= least * who.len() as f64;
+                left -= min_owed * who.len() as f64;
             }
             for at in 0..wants.len() {
                 backlog[at] -= used[at];
-                got[at] += used[at];
+                shares[at] += used[at];
             }
             let used: Vec<u64> = used.iter().map(|used| used.round() as u64).collect();
             turns.next(&used, QUANTUM.into(), Wants::Sleep);
         }
         let all = f64::from(QUANTUM) * quanta as f64;
-        got.iter().map(|got| got / all).collect()
+        shares.iter().map(|share| share / all).collect()
     }
 
     #[test]
     fn who_is_always_busy_gets_time_by_weight() {
-        let got = run(&mut turns(&[6, 3, 1]), &[1.0, 1.0, 1.0], 20_000);
-        for (got, share) in got.iter().zip([0.6, 0.3, 0.1]) {
-            assert!((got / share - 1.0).abs() < 0.01, "{got:?}");
+        let shares = run(&mut turns(&[6, 3, 1]), &[1.0, 1.0, 1.0], 20_000);
+        for (part, share) in shares.iter().zip([0.6, 0.3, 0.1]) {
+            assert!((part / share - 1.0).abs() < 0.01, "{shares:?}");
         }
     }
 
     #[test]
     fn who_wants_less_than_its_share_gets_it_and_hardly_anything_is_wasted() {
-        let got = run(&mut turns(&[2, 1, 1]), &[0.2, 1.0, 1.0], 20_000);
-        assert!((got[0] - 0.2).abs() < 0.01, "{got:?}");
-        assert!((got[1] - got[2]).abs() < 0.01 && got.iter().sum::<f64>() > 0.98, "{got:?}");
+        let shares = run(&mut turns(&[2, 1, 1]), &[0.2, 1.0, 1.0], 20_000);
+        assert!((shares[0] - 0.2).abs() < 0.01, "{shares:?}");
+        assert!((shares[1] - shares[2]).abs() < 0.01 && shares.iter().sum::<f64>() > 0.98, "{shares:?}");
     }
 
     #[test]
     fn who_sleeps_a_little_but_wants_more_than_its_share_is_held_to_it() {
-        let got = run(&mut turns(&[1, 9]), &[0.4, 1.0], 20_000);
-        assert!((got[0] - 0.1).abs() < 0.02 && got.iter().sum::<f64>() > 0.98, "{got:?}");
+        let shares = run(&mut turns(&[1, 9]), &[0.4, 1.0], 20_000);
+        assert!((shares[0] - 0.1).abs() < 0.02 && shares.iter().sum::<f64>() > 0.98, "{shares:?}");
     }
 
     #[test]
     fn threads_make_no_share() {
-        let got = run(&mut turns(&[1, 1, 2]), &[8.0, 1.0, 1.0], 20_000);
-        for (got, share) in got.iter().zip([0.25, 0.25, 0.5]) {
-            assert!((got / share - 1.0).abs() < 0.02, "{got:?}");
+        let shares = run(&mut turns(&[1, 1, 2]), &[8.0, 1.0, 1.0], 20_000);
+        for (part, share) in shares.iter().zip([0.25, 0.25, 0.5]) {
+            assert!((part / share - 1.0).abs() < 0.02, "{shares:?}");
         }
     }
 
     #[test]
     fn shares_hold_beside_somebody_who_is_no_group() {
         let mut turns = turns(&[3, 1]);
-        let mut got = [0, 0];
+        let mut shares = [0, 0];
         for _ in 0..20_000 {
             // another program takes three quarters of the processor
             let mut used = [0, 0];
             for at in 0..2 {
                 used[at] = if turns.state(at) == TurnState::Waits { 0 } else { 1000 };
-                got[at] += used[at];
+                shares[at] += used[at];
             }
             turns.next(&used, 4000, Wants::More);
         }
-        let ratio = got[0] as f64 / got[1] as f64;
-        assert!((ratio / 3.0 - 1.0).abs() < 0.02, "{got:?}");
+        let ratio = shares[0] as f64 / shares[1] as f64;
+        assert!((ratio / 3.0 - 1.0).abs() < 0.02, "{shares:?}");
     }
 
     #[test]
@@ -267,9 +267,9 @@ mod tests {
         let tree =
             Hierarchy::new(ClassSpec::new("processor").with([pair, leaf("/b")])).expect("names differ");
         let leaves = ["/a/x", "/a/y", "/b"].map(|name| tree.find(name).expect("it is there"));
-        let got = run(&mut TurnTaking::new(tree, &leaves, QUANTUM), &[1.0, 1.0, 1.0], 20_000);
-        for (got, share) in got.iter().zip([0.25, 0.25, 0.5]) {
-            assert!((got / share - 1.0).abs() < 0.01, "{got:?}");
+        let shares = run(&mut TurnTaking::new(tree, &leaves, QUANTUM), &[1.0, 1.0, 1.0], 20_000);
+        for (part, share) in shares.iter().zip([0.25, 0.25, 0.5]) {
+            assert!((part / share - 1.0).abs() < 0.01, "{shares:?}");
         }
     }
 }

@@ -149,8 +149,8 @@ impl Classifier {
             let ParsedPacket { source, destination, protocol, .. } = packet;
             (Fragmented { source, destination, protocol, identification }, part)
         });
-        if let Some((whole, FragmentPosition::Later)) = fragmented
-            && let Some((_, class)) = self.fragments.iter().flatten().find(|(known, _)| *known == whole)
+        if let Some((packet_key, FragmentPosition::Later)) = fragmented
+            && let Some((_, class)) = self.fragments.iter().flatten().find(|(known, _)| *known == packet_key)
         {
             return Ok((*class, flow(*class)));
         }
@@ -165,8 +165,8 @@ impl Classifier {
             ..sender
         });
         let flow = flow(class);
-        if let Some((whole, FragmentPosition::First)) = fragmented {
-            self.fragments[self.next] = Some((whole, class));
+        if let Some((packet_key, FragmentPosition::First)) = fragmented {
+            self.fragments[self.next] = Some((packet_key, class));
             self.next = (self.next + 1) % REMEMBERED;
         }
         Ok((class, flow))

@@ -154,8 +154,8 @@ mod tests {
         speaks.write_all(b"{\"ask\":").expect("room");
         assert!(connections.requests(now).is_empty());
         speaks.write_all(b"\"live\"}\n").expect("room");
-        let heard = connections.requests(now);
-        assert!(matches!(heard[..], [(_, QueueRequest::Live)]));
+        let received = connections.requests(now);
+        assert!(matches!(received[..], [(_, QueueRequest::Live)]));
         let mut other = UnixStream::connect(&path).expect("it listens");
         other.write_all(b"hello\n").expect("room");
         assert!(connections.requests(now).is_empty() && connections.all.is_empty());

@@ -42,12 +42,12 @@ impl FollowedDevice {
 
     /// The changes since the last call.
     pub(super) fn changes(&mut self, netlink: &mut NetlinkSocket) -> Result<Vec<DeviceChange>, Error> {
-        let heard = self.news.news().map_err(failed("hear of changes of devices"))?;
+        let news = self.news.news().map_err(failed("hear of changes of devices"))?;
         let concerns = |news: &News| match news {
             News::Device(index, _) => *index == self.index,
             News::Missed => true,
         };
-        if heard.iter().any(concerns) { self.compare(netlink) } else { Ok(Vec::new()) }
+        if news.iter().any(concerns) { self.compare(netlink) } else { Ok(Vec::new()) }
     }
 
     /// The differences between the device's present and its last known state.

@@ -134,7 +134,7 @@ fn set_up_and_run(
         fork(move || worker_main(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
     // from here on, the next holder of the lock knows both processes: the worker keeps its copy of the lock
     // until BEGIN arrives
-    record.before.worker = Some(Author::of(worker.process().0.cast_unsigned()));
+    record.before.worker = Some(Author::for_process(worker.process().0.cast_unsigned()));
     // a clsact made by the policy of incoming packets is removed with the last of both policies
     record.before.made_clsact = !queue_device::has_clsact(netlink, device.index)?
         || journal.for_other_direction().read::<serde_json::Value>()?.is_some();
@@ -355,14 +355,14 @@ impl QueueGuard<'_> {
 
     /// Takes packets of another length as far as the way can; the program lets longer ones pass.
     fn set_mtu(&mut self, mtu: u32) {
-        let most = match self.options.way {
+        let max_mtu = match self.options.way {
             FramePathName::Tun => mtu,
-            FramePathName::AfXdp => mtu.min(AfXdp::most(self.device.mtu)),
+            FramePathName::AfXdp => mtu.min(AfXdp::max_mtu(self.device.mtu)),
         };
         // the worker first: frames of the queue's device have to fit into its memory
-        let carried = self.master.request(&QueueRequest::SetMtu { mtu: most }, WORKER_TIMEOUT);
+        let carried = self.master.request(&QueueRequest::SetMtu { mtu: max_mtu }, WORKER_TIMEOUT);
         if matches!(carried, Ok(QueueReply::Done)) {
-            let _ = queue_device::set_mtu(self.netlink, self.queue, most);
+            let _ = queue_device::set_mtu(self.netlink, self.queue, max_mtu);
         }
     }
 
@@ -446,14 +446,14 @@ fn run_worker<W: super::frame_path::FramePath>(
     poll::punctual().map_err(text("ask for punctual timers"))?;
     std::env::set_current_dir("/").map_err(text("leave the directory"))?;
     let user = privilege::unused_user().map_err(text("find an unused user"))?;
-    privilege::give_up(user, user).map_err(text("become an unused user instead of root"))?;
+    privilege::drop_to_user(user, user).map_err(text("become an unused user instead of root"))?;
     // giving up root has cleared the parent-death signal
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
     let Options { choice, device, wait, .. } = options;
     let master = ControlChannel::new_server(master);
     let mut worker = Worker::new(WorkerParts { way, policy, named, choice, device, wait, master, alive })?;
     // descriptors of the guard stay the guard's: sockets, programs, its end of the connection to the worker
-    descriptors::keep_only(&worker.descriptors()).map_err(text("close what the guard opened"))?;
+    descriptors::close_all_except(&worker.descriptors()).map_err(text("close what the guard opened"))?;
     sandbox::worker().map_err(text("filter system calls"))?;
     worker.run().map_err(|error| error.to_string())
 }
@@ -471,9 +471,9 @@ pub(super) fn find(options: &Options) -> Result<Interface, Error> {
         )));
     }
     if options.way == FramePathName::AfXdp && found.mtu > AfXdp::MAX_MTU {
-        let (mtu, most) = (found.mtu, AfXdp::MAX_MTU);
+        let (mtu, max_mtu) = (found.mtu, AfXdp::MAX_MTU);
         return Err(Error::Unfit(format!(
-            "{device} carries packets of {mtu} bytes, and AF_XDP takes at most {most}: use --way tun"
+            "{device} carries packets of {mtu} bytes, and AF_XDP takes at most {max_mtu}: use --way tun"
         )));
     }
     Ok(found)

@@ -53,8 +53,8 @@ impl QueueDevice {
                     NetworkNamespace::current().map_err(failed("hold on to this network namespace"))?;
                 let far = NetworkNamespace::create().map_err(failed("make a network namespace"))?;
                 // so that only the near end limits the length of frames
-                let most = with_tags(AfXdp::most(device.mtu));
-                let made = Self::pair(name, most, netlink, &home, &far);
+                let max_mtu = with_tags(AfXdp::max_mtu(device.mtu));
+                let made = Self::pair(name, max_mtu, netlink, &home, &far);
                 home.enter().map_err(failed("come back from a network namespace"))?;
                 let (queue, sockets) = made?;
                 for offload in [Offload::SendChecksums, Offload::VlanTags] {

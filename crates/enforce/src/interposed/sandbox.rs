@@ -110,7 +110,7 @@ pub(super) fn worker() -> io::Result<()> {
 
 /// Restricts the guard, and gives up the privileges that it does not use.
 pub(super) fn guard() -> io::Result<()> {
-    privilege::keep(&CAPABILITIES)?;
+    privilege::retain_only(&CAPABILITIES)?;
     Filter::allowing(&[&BOTH[..], GUARD].concat()).install()
 }
 

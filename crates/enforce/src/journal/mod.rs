@@ -301,7 +301,7 @@ mod tests {
     fn an_owner_that_has_ended_is_gone_before_it_is_collected() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
         let mut record = Record::new("kernel", "eth0", 3, "", 5_u32);
-        record.author = Author::of(child.id());
+        record.author = Author::for_process(child.id());
         assert!(record.author.lives());
         child.kill().expect("it is ours");
         let held = PidFd::open(child.id()).expect("it has not been collected");

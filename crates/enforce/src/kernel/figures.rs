@@ -17,7 +17,7 @@ pub(super) fn live(
 ) -> Live {
     let tree = &policy.hierarchy;
     let of = |name: &str| {
-        let number = numbers.get(name).map(|number| htb_classes::whole(number.own));
+        let number = numbers.get(name).map(|number| htb_classes::class_handle(number.own));
         statistics.iter().find(|class| Some(class.number) == number).copied().unwrap_or_default()
     };
     let mut classes: Vec<LiveClass> = tree

@@ -141,7 +141,7 @@ pub(super) struct Number {
 }
 
 /// A class's number with the discipline's.
-pub(super) fn whole(number: u16) -> u32 {
+pub(super) fn class_handle(number: u16) -> u32 {
     HANDLE | u32::from(number)
 }
 
@@ -209,22 +209,24 @@ pub(super) fn plan(
     // each piece is counted with the headers of its frames
     let longest = longest + longest / 16 + FRAME;
     let leaves = tree.classes().filter(|(id, _)| tree.is_leaf(*id)).map(|(id, _)| tree.share(id));
-    let least = leaves.fold(f64::INFINITY, f64::min);
+    let min_share = leaves.fold(f64::INFINITY, f64::min);
     tree.classes()
         .map(|(id, class)| {
             let number = numbers[&class.name];
             let rate = ByteRate(whole_bytes(policy.guarantee(id) / 8.0));
             let ceiling = ByteRate(whole_bytes(policy.ceiling(id).bytes_per_second())).max(rate);
-            let most = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(longest as f64);
+            let max_quantum = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(longest as f64);
             let quantum = match tuning {
-                Tuning::ByWeight => whole_bytes((longest as f64 * tree.share(id) / least).round().min(most)),
+                Tuning::ByWeight => {
+                    whole_bytes((longest as f64 * tree.share(id) / min_share).round().min(max_quantum))
+                }
                 Tuning::Plain => (rate.0 / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
             };
             PlannedClass {
                 name: class.name.clone(),
                 class: htb::HtbClass {
-                    number: whole(number.own),
-                    parent: whole(number.above),
+                    number: class_handle(number.own),
+                    parent: class_handle(number.above),
                     rate,
                     ceiling,
                     burst_ns: burst(rate),
@@ -269,14 +271,14 @@ fn codel(
 ) -> FairCodel {
     let micros = |ns: f64| word(whole_bytes(ns / 1e3));
     let target = TARGET_NS.max(longest as f64 / rate as f64 * 1e9);
-    let most = limit.map_or(u64::MAX, |limit| limit.bytes);
+    let bytes = limit.map_or(u64::MAX, |limit| limit.bytes);
     let memory =
         whole_bytes(ceiling as f64 * CODEL_ROOM_NS / 1e9).clamp(4 * longest, MAX_MEMORY.max(4 * longest));
     FairCodel {
         target_us: micros(target),
         interval_us: micros(INTERVAL_NS.max(10.0 * target)),
         packets: limit.map(|limit| limit.packets).filter(|packets| *packets != u64::MAX).map(word),
-        memory: word(if most == u64::MAX { memory } else { most }),
+        memory: word(if bytes == u64::MAX { memory } else { bytes }),
         mark_us: mark.map(|mark| micros(mark.0 as f64)),
     }
 }

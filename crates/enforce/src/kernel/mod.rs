@@ -130,9 +130,9 @@ impl Kernel {
     ) -> Result<PlannedPolicy, Error> {
         let tree = &policy.hierarchy;
         if htb_classes::levels(tree) > htb::MAX_LEVELS {
-            let most = htb::MAX_LEVELS - 1;
+            let max_depth = htb::MAX_LEVELS - 1;
             let what = format!(
-                "the kernel nests classes at most {most} deep; the interposed backend has no such limit"
+                "the kernel nests classes at most {max_depth} deep; the interposed backend has no such limit"
             );
             return Err(Error::BackendUnsupported { what });
         }
@@ -153,7 +153,7 @@ impl Kernel {
         let sources = sources(policy)?;
         let weights = controller::weights(policy)?;
         let number = |class: ClassId| numbers[&tree.class(class).name].own;
-        let program = classifier::write(policy, &sources, |class| htb_classes::whole(number(class)));
+        let program = classifier::write(policy, &sources, |class| htb_classes::class_handle(number(class)));
         let Some(program) = program else {
             return Err(Error::BackendUnsupported {
                 what: "the rules make a program that is too long for the kernel".to_owned(),
@@ -169,7 +169,7 @@ impl Kernel {
             }
         })?;
         self.site.notes.extend(htb_classes::unsupported_notes(policy, can));
-        let now = gso_max_size.map_or(host.link.most_at_once, GsoMaxSize::before);
+        let now = gso_max_size.map_or(host.link.gso_max_size, GsoMaxSize::before);
         let (longest, gso_max_size) = match (is_incoming, self.tuning.longest(policy, now), gso_max_size) {
             (true, ..) => (ingress_redirect::MAX_GRO_BYTES, None),
             (false, longest, Some(gso_max_size)) => (longest, Some(gso_max_size.with_limit(longest))),

@@ -52,9 +52,9 @@ impl GsoMaxSize {
     /// The limit to set on a device. `None`: its packets are not longer.
     pub(super) fn for_device(link: &NetworkDevice, ours: u64) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        (ours < link.most_at_once).then(|| Self {
-            before: word(link.most_at_once),
-            before_4: link.most_at_once_4.map(word),
+        (ours < link.gso_max_size).then(|| Self {
+            before: word(link.gso_max_size),
+            before_4: link.gso_ipv4_max_size.map(word),
             ours: word(ours),
         })
     }
@@ -73,7 +73,7 @@ impl GsoMaxSize {
     }
 
     pub(super) fn holds(self, link: &NetworkDevice) -> bool {
-        link.most_at_once == u64::from(self.ours)
+        link.gso_max_size == u64::from(self.ours)
     }
 
     pub(super) fn restore(self, index: Index) -> NetlinkRequest {

@@ -127,8 +127,9 @@ pub(super) fn steps(
     }));
     asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
     let gone = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers)).unwrap_or_default();
-    let drained = (!gone.is_empty()).then(|| gone.iter().map(|own| htb_classes::whole(*own)).collect());
-    let removed = gone.into_iter().map(|own| htb::remove_class(device, htb_classes::whole(own)));
+    let drained =
+        (!gone.is_empty()).then(|| gone.iter().map(|own| htb_classes::class_handle(*own)).collect());
+    let removed = gone.into_iter().map(|own| htb::remove_class(device, htb_classes::class_handle(own)));
 
     let set = then.weights.iter().map(|weight| KernelStep::SetWeight(weight.clone()));
     let dropped = now.into_iter().flat_map(|now| &now.weights);

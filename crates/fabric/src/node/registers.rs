@@ -5,7 +5,7 @@
 use super::{ETHERNET, MemberNode, NodeContext, OrderDone, header, tolerate};
 use crate::error::Error;
 use crate::job::BarrierJob;
-use crate::layout::{Asks, REQUEST, RegisterRequest, RegisterSetup};
+use crate::layout::{REQUEST, RegisterRequest, RegisterRequestKind, RegisterSetup};
 use crate::orders::NodeReport;
 use std::time::{Duration, Instant};
 use unisono_btin::repair::around_links;
@@ -79,9 +79,9 @@ impl MemberNode<'_> {
         loop {
             let mut asked: Vec<(u16, usize, SetupRequest)> = Vec::new();
             for (at, duty) in self.duties.iter().enumerate() {
-                for wish in duty.agent.requests() {
+                for request in duty.agent.requests() {
                     self.next_request = self.next_request.wrapping_add(1);
-                    asked.push((self.next_request, at, wish));
+                    asked.push((self.next_request, at, request));
                 }
             }
             let Some((_, _, first)) = asked.first() else { break };
@@ -91,9 +91,13 @@ impl MemberNode<'_> {
                     first.switch.0, self.id.0
                 )));
             }
-            for (number, at, wish) in &asked {
-                let request =
-                    on_the_wire(wish, *number, &self.known.jobs[self.duties[*at].job], &self.duties[*at]);
+            for (number, at, request) in &asked {
+                let request = encode_request(
+                    request,
+                    *number,
+                    &self.known.jobs[self.duties[*at].job],
+                    &self.duties[*at],
+                );
                 let bytes = [&header(REQUEST)[..], &request.to_bytes()].concat();
                 tolerate(self.requests.send(&bytes), "send a request")?;
             }
@@ -103,12 +107,12 @@ impl MemberNode<'_> {
                 let Some(length) = received else { break };
                 let done = bytes.get(ETHERNET..length).and_then(RegisterRequest::done);
                 let Some(of) = asked.iter().position(|(number, ..)| Some(*number) == done) else { continue };
-                let (_, at, wish) = asked.swap_remove(of);
-                let answer = match wish.order {
+                let (_, at, request) = asked.swap_remove(of);
+                let answer = match request.order {
                     RegisterOrder::Set { .. } => SetupAnswer::InSwitch,
                     RegisterOrder::Release => SetupAnswer::Released,
                 };
-                let SetupRequest { group, life, from, switch, .. } = wish;
+                let SetupRequest { group, life, from, switch, .. } = request;
                 self.duties[at].agent.take(&SetupReply { group, life, to: from, switch, answer });
             }
         }
@@ -116,15 +120,15 @@ impl MemberNode<'_> {
     }
 }
 
-fn on_the_wire(wish: &SetupRequest, number: u16, job: &BarrierJob, duty: &NodeDuty) -> RegisterRequest {
-    let asks = match &wish.order {
+fn encode_request(request: &SetupRequest, number: u16, job: &BarrierJob, duty: &NodeDuty) -> RegisterRequest {
+    let kind = match &request.order {
         RegisterOrder::Set { register, .. } => {
-            let turn = if wish.switch == duty.root_switch { job.turn } else { TurnPoint::AtNode };
-            Asks::Install(RegisterSetup::new(register, turn, job.operation, duty.first))
+            let turn = if request.switch == duty.root_switch { job.turn } else { TurnPoint::AtNode };
+            RegisterRequestKind::Install(RegisterSetup::new(register, turn, job.operation, duty.first))
         }
-        RegisterOrder::Release => Asks::Release,
+        RegisterOrder::Release => RegisterRequestKind::Release,
     };
-    RegisterRequest { asks, group: wish.group, target: wish.switch, origin: wish.from.0, number }
+    RegisterRequest { kind, group: request.group, target: request.switch, origin: request.from.0, number }
 }
 
 /// Whether a node is its switch's member at the lowest port; other nodes need no tree.

@@ -77,7 +77,7 @@ impl MemberNode<'_> {
                 waiting
                     .iter()
                     .filter_map(|job| self.members[*job].as_ref())
-                    .for_each(|member| member.give_up(&mut out));
+                    .for_each(|member| member.abandon_episode(&mut out));
                 let episode = self.members[waiting[0]].as_ref().map_or(0, |member| member.episode());
                 self.report(&NodeReport::Stuck { job: waiting[0], episode })?;
             }

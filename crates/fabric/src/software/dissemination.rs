@@ -38,12 +38,12 @@ impl DisseminationRank {
     pub(super) fn take(&mut self, message: RankMessage, out: &mut RankMessages) -> bool {
         let round = message.round & !ASK;
         if message.round & ASK != 0 {
-            let told = match self.episode.wrapping_sub(message.episode) {
+            let has_sent = match self.episode.wrapping_sub(message.episode) {
                 0 => self.round.is_some_and(|now| round <= now),
                 1 => true,
                 _ => false,
             };
-            if told {
+            if has_sent {
                 self.signal(round, message.episode, out);
             }
             return false;

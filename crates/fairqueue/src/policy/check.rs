@@ -1,6 +1,6 @@
 //! Turns the classes that were read into a policy: checks the rules that concern several classes.
 
-use super::error::{Position, Wrong, wrong};
+use super::error::{Mistake, Position, wrong};
 use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, is_name};
 use super::shadow::shadows_of;
 use super::units::Rate;
@@ -17,7 +17,7 @@ const MAX_RULES: usize = 4096;
 /// The range of weights for processor time; control groups of both versions support it.
 const CPU_WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
-pub(super) fn check(text: &str, written: Written) -> Result<Policy, Wrong> {
+pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
     let Written { rate, default, classes, cpu } = written;
     let names = names(text, &classes)?;
     let parents = parents(&classes, &names)?;
@@ -65,7 +65,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Wrong> {
 
     let root = ClassSpec::new(ROOT).with(specs(&classes, &children, classes.len()));
     let default = default.unwrap_or_else(|| Placed { value: DEFAULT.to_owned(), at: 0 });
-    let refused = |error: crate::HierarchyError| Wrong { at: default.at, what: error.to_string() };
+    let refused = |error: crate::HierarchyError| Mistake { at: default.at, what: error.to_string() };
     let hierarchy =
         Hierarchy::new(root).and_then(|tree| tree.with_default(&default.value)).map_err(refused)?;
     let id = |class: &WrittenClass| {
@@ -98,7 +98,7 @@ fn children_of(classes: &[WrittenClass], parents: &[Option<usize>]) -> Vec<Vec<u
     children
 }
 
-fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str, usize>, Wrong> {
+fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str, usize>, Mistake> {
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (number, class) in classes.iter().enumerate() {
         let name = class.name.value.as_str();
@@ -117,7 +117,7 @@ fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str,
 }
 
 /// The parent of each class. Fails if a class is its own ancestor.
-fn parents(classes: &[WrittenClass], names: &HashMap<&str, usize>) -> Result<Vec<Option<usize>>, Wrong> {
+fn parents(classes: &[WrittenClass], names: &HashMap<&str, usize>) -> Result<Vec<Option<usize>>, Mistake> {
     let mut parents = Vec::new();
     for class in classes {
         parents.push(match &class.parent {
@@ -177,7 +177,7 @@ fn default_fits(
     classes: &[WrittenClass],
     names: &HashMap<&str, usize>,
     is_leaf: impl Fn(usize) -> bool,
-) -> Result<(), Wrong> {
+) -> Result<(), Mistake> {
     let name = default.value.as_str();
     match names.get(name) {
         Some(number) if !is_leaf(*number) => {
@@ -218,7 +218,7 @@ fn ceilings_fit(
     rate: Rate,
     classes: &[WrittenClass],
     parents: &[Option<usize>],
-) -> Result<(), Wrong> {
+) -> Result<(), Mistake> {
     for (number, class) in classes.iter().enumerate() {
         let Some(ceiling) = &class.ceiling else { continue };
         if ceiling.value > rate {
@@ -270,7 +270,7 @@ fn rules(
     text: &str,
     classes: &[WrittenClass],
     id: impl Fn(&WrittenClass) -> ClassId,
-) -> Result<Vec<Rule>, Wrong> {
+) -> Result<Vec<Rule>, Mistake> {
     let mut written: Vec<_> = classes
         .iter()
         .flat_map(|class| class.matchers.iter().map(move |matcher| (matcher.at, class, &matcher.value)))
@@ -316,7 +316,7 @@ fn check_cpu(
     shares: &[(Placed<String>, Weight)],
     hierarchy: &Hierarchy,
     rules: &[Rule],
-) -> Result<CpuPolicy, Wrong> {
+) -> Result<CpuPolicy, Mistake> {
     let mut checked: Vec<CpuShare> = Vec::new();
     let names: HashMap<&str, usize> =
         hierarchy.classes().skip(1).map(|(id, class)| (class.name.as_str(), id.index())).collect();

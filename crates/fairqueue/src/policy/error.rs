@@ -39,14 +39,14 @@ pub struct PolicyError {
 }
 
 /// A mistake at a byte offset of the text.
-pub(super) struct Wrong {
+pub(super) struct Mistake {
     pub(super) at: usize,
     pub(super) what: String,
 }
 
 /// Returns an error for the text at a byte offset.
-pub(super) fn wrong<T>(at: usize, what: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong { at, what: what.into() })
+pub(super) fn wrong<T>(at: usize, what: impl Into<String>) -> Result<T, Mistake> {
+    Err(Mistake { at, what: what.into() })
 }
 
 /// "did you mean `x`?", or all known words.

@@ -45,7 +45,7 @@ pub use units::{Rate, RateError};
 
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::weight::Weight;
-use error::Wrong;
+use error::Mistake;
 use unisono_linux::clock::Nanos;
 
 const ROOT: &str = "root";
@@ -120,7 +120,7 @@ impl Policy {
             0..=MAX_TEXT => read::read(text).and_then(|written| check::check(text, written)),
             long => error::wrong(0, format!("{long} bytes are too many for a policy; at most {MAX_TEXT}")),
         };
-        policy.map_err(|Wrong { at, what }| PolicyError { at: Position::at_offset(text, at), what })
+        policy.map_err(|Mistake { at, what }| PolicyError { at: Position::at_offset(text, at), what })
     }
 
     pub fn class_of(&self, facts: &Facts<'_>) -> ClassId {

@@ -20,9 +20,9 @@ use unisono_linux::clock::Nanos;
 
 impl<T> Scheduler<T> {
     /// Takes the first packet of a leaf into service out of turn. Returns `None` if the leaf has no packet,
-    /// or if on some level the class is ahead of its parent's virtual time by more than `most` bytes (not
+    /// or if on some level the class is ahead of its parent's virtual time by more than `max_bytes` bytes (not
     /// counting the packet itself).
-    pub fn dequeue_ahead(&mut self, now: Nanos, class: ClassId, most: u32) -> Option<Packet<T>> {
+    pub fn dequeue_ahead(&mut self, now: Nanos, class: ClassId, max_bytes: u32) -> Option<Packet<T>> {
         self.finish(now);
         let leaf = self.slots[class.index()];
         if leaf & INNER != 0 || !self.has_more(leaf) {
@@ -32,7 +32,7 @@ impl<T> Scheduler<T> {
         loop {
             let Sibling { tag, cost, parent, busy, held, .. } = *self.child(slot);
             let Some(inner) = self.inner.get(parent as usize) else { break };
-            if !busy || held || tag.saturating_sub(inner.now) > u64::from(most) * cost {
+            if !busy || held || tag.saturating_sub(inner.now) > u64::from(max_bytes) * cost {
                 return None;
             }
             slot = INNER | parent;

@@ -18,7 +18,7 @@ impl<T> Scheduler<T> {
             return;
         }
         if let Some(parent) = self.stop_waiting(slot) {
-            self.give_up(parent);
+            self.stop_idle_ancestors(parent);
         }
     }
 

@@ -291,7 +291,7 @@ impl<T> Scheduler<T> {
 
     /// Stops a class from waiting after its last packet was dropped, and each ancestor that has no packet
     /// left.
-    fn give_up(&mut self, mut slot: u32) {
+    fn stop_idle_ancestors(&mut self, mut slot: u32) {
         while slot != ROOT && self.child(slot).parent != NONE && self.child(slot).busy && !self.has_more(slot)
         {
             match self.stop_waiting(slot) {
@@ -332,7 +332,7 @@ impl<T> Scheduler<T> {
     /// Ends the service of the packet in service: charges its classes, and inserts each that has more packets
     /// among its siblings.
     #[inline]
-    fn settle(&mut self, leaf: u32) {
+    fn end_service(&mut self, leaf: u32) {
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
         let Leaf { child, queue, .. } = &mut self.leaves[leaf as usize];
         let mut at = child.parent;
@@ -368,7 +368,7 @@ impl<T> Scheduler<T> {
         leaf.served.dropped += 1;
         self.dequeued(at, packet.length);
         self.dropped.push_back((ClassId(number(at)), packet));
-        self.give_up(number(at));
+        self.stop_idle_ancestors(number(at));
     }
 
     #[inline]
@@ -407,7 +407,7 @@ impl<T> Discipline<T> for Scheduler<T> {
         }
         let length = packet.length;
         if length > Packet::<T>::MAX_LENGTH {
-            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MAX_LENGTH });
+            return Err(EnqueueError::TooLong { length, max: Packet::<T>::MAX_LENGTH });
         }
         if !self.limits.is_empty() {
             if self.limits.refuses(at, length) {
@@ -435,7 +435,7 @@ impl<T> Discipline<T> for Scheduler<T> {
     #[inline]
     fn finish(&mut self, _now: Nanos) {
         if let Some(leaf) = self.in_service.take() {
-            self.settle(leaf);
+            self.end_service(leaf);
         }
     }
 

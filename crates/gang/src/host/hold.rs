@@ -40,7 +40,7 @@ const FINISH: Nanos = Nanos(u64::MAX);
 pub(crate) struct Lead(Nanos);
 
 impl Lead {
-    const STEP: Nanos = Nanos(500);
+    const DECREMENT: Nanos = Nanos(500);
     const RANGE: (Nanos, Nanos) = (Nanos(5_000), Nanos(80_000));
 
     /// The initial value, without measurements.
@@ -56,7 +56,11 @@ impl Lead {
     /// Learns from the lateness of a wake-up. A late wake-up adds four steps, a timely one subtracts one, so
     /// in balance four of five wake-ups are in time.
     pub(crate) fn learn(&mut self, late: Nanos) {
-        let next = if late > self.0 { Self::STEP.times(4).after(self.0) } else { self.0.since(Self::STEP) };
+        let next = if late > self.0 {
+            Self::DECREMENT.times(4).after(self.0)
+        } else {
+            self.0.since(Self::DECREMENT)
+        };
         self.0 = next.clamp(Self::RANGE.0, Self::RANGE.1);
     }
 }
@@ -123,7 +127,7 @@ impl Holders {
     }
 
     /// Releases all cores after the switch planned for `moment`, and plans the next one for `next`.
-    pub(crate) fn let_go(&self, moment: Nanos, next: Option<Nanos>) {
+    pub(crate) fn release(&self, moment: Nanos, next: Option<Nanos>) {
         let next = next.unwrap_or(NEVER);
         let before = Nanos(self.shared.planned.swap(next.0, Ordering::Relaxed));
         // SYNC(hold) release: publishes the next plan to the holders that are released
@@ -233,6 +237,6 @@ mod tests {
         // this thread shares the holder's core: if it runs, the holder has released the core
         holders.plan(Some(Nanos(1_000_000).after(now())));
         std::thread::sleep(std::time::Duration::from_millis(5));
-        holders.let_go(now(), None);
+        holders.release(now(), None);
     }
 }

@@ -12,7 +12,7 @@ pub struct Leftover {
     /// Running schedulers, whose journals were left alone.
     pub alive: usize,
     /// Changes that could not be undone and journals that cannot be read, as texts.
-    pub left: Vec<String>,
+    pub unrestored: Vec<String>,
 }
 
 /// Undoes the changes of this user's killed schedulers. A change that cannot be undone does not stop the
@@ -23,7 +23,7 @@ pub fn restore() -> Leftover {
     let journals = match journal::all() {
         Ok(journals) => journals,
         Err(error) => {
-            found.left.push(error.to_string());
+            found.unrestored.push(error.to_string());
             return found;
         }
     };
@@ -33,7 +33,7 @@ pub fn restore() -> Leftover {
             // the journal has gone: a scheduler that ends removes its journal
             Err(_) if !path.exists() => continue,
             Err(error) => {
-                found.left.push(format!("{}: {error}", path.display()));
+                found.unrestored.push(format!("{}: {error}", path.display()));
                 continue;
             }
         };
@@ -45,9 +45,9 @@ pub fn restore() -> Leftover {
         match journal::restore(&path) {
             Ok(done) => {
                 found.restored += 1;
-                found.left.extend(done.left);
+                found.unrestored.extend(done.unrestored);
             }
-            Err(error) => found.left.push(format!("{}: {error}", path.display())),
+            Err(error) => found.unrestored.push(format!("{}: {error}", path.display())),
         }
     }
     found

@@ -72,25 +72,25 @@ impl MainLoop<'_> {
                 self.forward(programs, signal, sender);
             }
             if let Some(reserve) = &mut reserve {
-                reserve.look();
+                reserve.update();
             }
             for (gang, program) in programs.iter_mut().enumerate() {
                 self.reap(GangId(gang), program)?;
-                if !program.left && self.is_due(GangId(gang), program, &mut changed) {
+                if !program.is_gone && self.is_due(GangId(gang), program, &mut changed) {
                     self.scan_threads(GangId(gang), program, journal)?;
                 }
-                if !program.left {
+                if !program.is_gone {
                     self.wake(GangId(gang), program);
                 }
             }
         }
-        Ok(self.left_behind(programs))
+        Ok(self.leftover_warnings(programs))
     }
 
-    fn left_behind(&self, programs: &[GangProgram]) -> Vec<String> {
+    fn leftover_warnings(&self, programs: &[GangProgram]) -> Vec<String> {
         let mut warnings = Vec::new();
-        for (gang, program) in programs.iter().enumerate().filter(|(_, program)| !program.left) {
-            let left = self.cgroups.and_then(|cgroups| cgroups.of(GangId(gang)).control.processes().ok());
+        for (gang, program) in programs.iter().enumerate().filter(|(_, program)| !program.is_gone) {
+            let left = self.cgroups.and_then(|cgroups| cgroups.get(GangId(gang)).control.processes().ok());
             let left = left.map_or(0, |processes| processes.len());
             if left > 0 {
                 let pid = program.child.id();
@@ -112,7 +112,7 @@ impl MainLoop<'_> {
                 (Sender::Process, _) => program.process.send(signal),
                 // the terminal reaches the foreground group, in which programs without control groups are not
                 (Sender::Kernel, MechanismKind::Stop) => {
-                    program.group.as_ref().map_or(Ok(()), |group| group.tell(signal))
+                    program.group.as_ref().map_or(Ok(()), |group| group.send_signal(signal))
                 }
                 (Sender::Kernel, _) => Ok(()),
             };
@@ -136,14 +136,14 @@ impl MainLoop<'_> {
             program.cpu = usage::of_collected_children().since(before).cpu.into();
             program.ended = Some(Instant::now());
         }
-        if program.status.is_some() && !program.left {
-            let control = self.cgroups.map(|cgroups| &cgroups.of(gang).control);
+        if program.status.is_some() && !program.is_gone {
+            let control = self.cgroups.map(|cgroups| &cgroups.get(gang).control);
             let empty = control.is_none_or(|group| group.processes().map_or(true, |p| p.is_empty()));
             if let Some(used) = control.and_then(|group| group.used_ns().ok()) {
                 program.cpu = Nanos(used);
             }
             if empty {
-                program.left = true;
+                program.is_gone = true;
                 // the receiver lives until [`Notice::Finish`]
                 let _ = self.notices.send(Notice::Left(gang));
                 self.alarm.call();
@@ -158,9 +158,9 @@ impl MainLoop<'_> {
         let scan = &mut program.scan;
         let counted = scan.number_file.as_ref().and_then(|number_file| number_file.read().ok());
         let count =
-            counted.unwrap_or_else(|| cgroups.of(gang).control.threads().map_or(0, |t| t.len() as u64));
+            counted.unwrap_or_else(|| cgroups.get(gang).control.threads().map_or(0, |t| t.len() as u64));
         // until its first turn a gang is held, has only its initial thread, and would count as narrow
-        let Some(home) = self.turn_status.line(gang, now()).map(|line| line.cores) else { return false };
+        let Some(home) = self.turn_status.of_gang(gang, now()).map(|line| line.cores) else { return false };
         if scan.count != count || scan.home.as_ref() != Some(&home) {
             *changed = Instant::now();
             (scan.count, scan.home) = (count, Some(home));
@@ -177,12 +177,12 @@ impl MainLoop<'_> {
 
     /// Lets a resting gang take turns again once it wants its cores.
     fn wake(&self, gang: GangId, program: &mut GangProgram) {
-        let line = self.turn_status.line(gang, now()).filter(|line| line.rests);
+        let line = self.turn_status.of_gang(gang, now()).filter(|line| line.rests);
         let (Some(cgroups), Some(line)) = (self.cgroups, line) else {
             program.blocked = None;
             return;
         };
-        let group = &cgroups.of(gang).control;
+        let group = &cgroups.get(gang).control;
         if program.blocked.is_none() {
             program.blocked = BlockedGang::new(group, program.rests);
             program.rests += 1;
@@ -199,7 +199,7 @@ impl MainLoop<'_> {
     /// Sends the policy the gang's width, and gives its threads cores.
     fn scan_threads(&self, gang: GangId, program: &mut GangProgram, journal: &mut GangJournal) -> Result<()> {
         let Some(cgroups) = self.cgroups else { return Ok(()) };
-        let groups = [cgroups.of(gang).control.clone()];
+        let groups = [cgroups.get(gang).control.clone()];
         if let Some(width) = program.threads.measure(&groups) {
             let _ = self.notices.send(Notice::Width(gang, width));
             self.alarm.call();

@@ -41,10 +41,10 @@ enum KnownThread {
 
 #[derive(Clone, Debug)]
 pub struct Spread {
-    whole: CpuSet,
+    all_cpus: CpuSet,
     home: CpuSet,
     known: BTreeMap<Tid, KnownThread>,
-    looks: BTreeMap<Tid, u32>,
+    scans: BTreeMap<Tid, u32>,
 }
 
 /// A process with one thread is left alone for this many scans, because it may be about to start its threads:
@@ -52,9 +52,9 @@ pub struct Spread {
 const SCANS_BEFORE_PLACEMENT: u32 = 5;
 
 impl Spread {
-    /// The placement of a gang whose threads start with the affinity `whole`.
-    pub fn new(whole: CpuSet) -> Spread {
-        Spread { home: whole.clone(), whole, known: BTreeMap::new(), looks: BTreeMap::new() }
+    /// The placement of a gang whose threads start with the affinity `all_cpus`.
+    pub fn new(all_cpus: CpuSet) -> Spread {
+        Spread { home: all_cpus.clone(), all_cpus, known: BTreeMap::new(), scans: BTreeMap::new() }
     }
 
     /// Sets the cores of the gang's place in the matrix; its threads move there at the next scan.
@@ -65,11 +65,11 @@ impl Spread {
     }
 
     /// Compares the gang's threads with their placement; returns the changes to make.
-    pub fn look(&mut self, threads: &[Thread]) -> Vec<PlacementChange> {
+    pub fn update(&mut self, threads: &[Thread]) -> Vec<PlacementChange> {
         self.known.retain(|known, _| threads.iter().any(|t| t.thread == *known));
-        self.looks.retain(|known, _| threads.iter().any(|t| t.process == *known));
+        self.scans.retain(|known, _| threads.iter().any(|t| t.process == *known));
         for process in threads.iter().filter(|t| t.thread == t.process) {
-            *self.looks.entry(process.process).or_default() += 1;
+            *self.scans.entry(process.process).or_default() += 1;
         }
         let given: Vec<usize> = self
             .known
@@ -87,7 +87,7 @@ impl Spread {
                 None => {
                     let ours = |cpu: &usize| thread.allowed == CpuSet::single(*cpu);
                     // a thread inherits the core that was given to its parent
-                    if thread.allowed == self.whole || given.iter().any(ours) {
+                    if thread.allowed == self.all_cpus || given.iter().any(ours) {
                         free.push(thread);
                     } else {
                         self.known.insert(thread.thread, KnownThread::HandsOff);
@@ -99,7 +99,7 @@ impl Spread {
         let fits = threads.len() > 1 && free.len() <= self.home.len() + 1;
         // the maximum of threads per core; a core with more dates from a narrower home, and the surplus
         // threads move
-        let most = free.len().div_ceil(self.home.len().max(1));
+        let max_per_core = free.len().div_ceil(self.home.len().max(1));
         let mut load: BTreeMap<usize, usize> = self.home.iter().map(|cpu| (cpu, 0)).collect();
         let mut changes = Vec::new();
         // threads with a core in the home keep it; the others get the least loaded core
@@ -108,7 +108,7 @@ impl Spread {
         for thread in stay {
             if let Some(KnownThread::Pinned(cpu)) = self.known.get(&thread.thread) {
                 let count = load.entry(*cpu).or_default();
-                if fits && *count < most {
+                if fits && *count < max_per_core {
                     *count += 1;
                     continue;
                 }
@@ -118,7 +118,7 @@ impl Spread {
         for thread in place {
             let siblings = threads.iter().filter(|t| t.process == thread.process).count();
             let settled =
-                siblings > 1 || self.looks.get(&thread.process).is_some_and(|n| *n >= SCANS_BEFORE_PLACEMENT);
+                siblings > 1 || self.scans.get(&thread.process).is_some_and(|n| *n >= SCANS_BEFORE_PLACEMENT);
             let core = load.iter().min_by_key(|(cpu, count)| (**count, **cpu)).map(|(cpu, _)| *cpu);
             let to = match core {
                 Some(cpu) if fits && settled => {
@@ -128,7 +128,7 @@ impl Spread {
                 }
                 _ => {
                     self.known.remove(&thread.thread);
-                    self.whole.clone()
+                    self.all_cpus.clone()
                 }
             };
             if thread.allowed != to {
@@ -163,20 +163,20 @@ mod tests {
     fn each_thread_of_a_program_gets_a_core() {
         let mut spread = Spread::new(cpus("0-1"));
         let mut threads = vec![thread(1, 1, "0-1"), thread(2, 1, "0-1")];
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         assert_eq!((&threads[0].allowed, &threads[1].allowed), (&cpus("0"), &cpus("1")));
-        assert_eq!(spread.look(&threads), [], "nothing to do the second time");
+        assert_eq!(spread.update(&threads), [], "nothing to do the second time");
     }
 
     #[test]
     fn a_thread_born_on_its_parents_core_gets_its_own() {
         let mut spread = Spread::new(cpus("0-3"));
         let mut threads = vec![thread(1, 1, "0-3"), thread(2, 1, "0-3")];
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         threads.push(thread(3, 1, "0"));
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         assert_eq!(changes, [PlacementChange { thread: Tid(3), to: cpus("2") }]);
     }
 
@@ -184,22 +184,22 @@ mod tests {
     fn programs_that_pin_themselves_are_left_alone() {
         let mut spread = Spread::new(cpus("0-3"));
         let own = vec![thread(1, 1, "3"), thread(2, 1, "2-3")];
-        assert_eq!(spread.look(&own), []);
+        assert_eq!(spread.update(&own), []);
         let mut threads = vec![thread(5, 5, "0-3"), thread(6, 5, "0-3")];
         let mut spread = Spread::new(cpus("0-3"));
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         threads[1].allowed = cpus("2-3");
-        assert_eq!(spread.look(&threads), []);
+        assert_eq!(spread.update(&threads), []);
         threads[1].allowed = cpus("0-3");
-        assert_eq!(spread.look(&threads), [], "its program decides from then on");
+        assert_eq!(spread.update(&threads), [], "its program decides from then on");
     }
 
     #[test]
     fn a_program_with_one_thread_is_not_pinned_alone() {
         let mut spread = Spread::new(cpus("0-1"));
         for _ in 0..20 {
-            assert_eq!(spread.look(&[thread(1, 1, "0-1")]), []);
+            assert_eq!(spread.update(&[thread(1, 1, "0-1")]), []);
         }
     }
 
@@ -208,9 +208,9 @@ mod tests {
         let mut spread = Spread::new(cpus("0-1"));
         let mut threads = vec![thread(1, 1, "0-1"), thread(2, 2, "0-1"), thread(3, 3, "0-1")];
         for look in 1..SCANS_BEFORE_PLACEMENT {
-            assert_eq!(spread.look(&threads), [], "look {look}");
+            assert_eq!(spread.update(&threads), [], "look {look}");
         }
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         let cores: Vec<String> = threads.iter().map(|t| t.allowed.to_string()).collect();
         assert_eq!(cores, ["0", "1", "0"]);
@@ -220,10 +220,10 @@ mod tests {
     fn more_threads_than_cores_are_left_to_the_kernel() {
         let mut spread = Spread::new(cpus("0-1"));
         let mut threads = vec![thread(1, 1, "0-1"), thread(2, 1, "0-1")];
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         threads.extend([thread(3, 1, "0"), thread(4, 1, "1")]);
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         assert!(threads.iter().all(|t| t.allowed == cpus("0-1")), "{threads:?}");
     }
@@ -233,11 +233,11 @@ mod tests {
         let mut spread = Spread::new(cpus("0-1"));
         spread.set_home(cpus("1"));
         let mut threads = vec![thread(1, 1, "0-1"), thread(2, 1, "0-1")];
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         assert!(threads.iter().all(|t| t.allowed == cpus("1")), "{threads:?}");
         spread.set_home(cpus("0-1"));
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         assert_eq!((&threads[0].allowed, &threads[1].allowed), (&cpus("1"), &cpus("0")));
     }
@@ -247,16 +247,16 @@ mod tests {
         let mut spread = Spread::new(cpus("0-1"));
         let mut threads =
             vec![thread(1, 1, "0-1"), thread(2, 2, "0-1"), thread(3, 3, "0-1"), thread(4, 3, "0-1")];
-        assert_eq!(spread.look(&threads), [], "four that all want to run are left to the kernel");
+        assert_eq!(spread.update(&threads), [], "four that all want to run are left to the kernel");
         (threads[0].wants, threads[1].wants) = (false, false);
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         let core = |number, to| PlacementChange { thread: Tid(number), to: cpus(to) };
         assert_eq!(changes, [core(3, "0"), core(4, "1")]);
         apply(&mut threads, &changes);
-        assert_eq!(spread.look(&threads), [], "nothing to do the second time");
+        assert_eq!(spread.update(&threads), [], "nothing to do the second time");
         threads[0].wants = true;
         threads[1].wants = true;
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         assert_eq!(changes, [core(3, "0-1"), core(4, "0-1")], "now there are too many");
     }
 
@@ -264,10 +264,10 @@ mod tests {
     fn a_gang_moves_with_its_place_in_the_matrix() {
         let mut spread = Spread::new(cpus("0-3"));
         let mut threads = vec![thread(1, 1, "0-3"), thread(2, 1, "0-3")];
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         spread.set_home(cpus("2-3"));
-        let changes = spread.look(&threads);
+        let changes = spread.update(&threads);
         apply(&mut threads, &changes);
         assert_eq!((&threads[0].allowed, &threads[1].allowed), (&cpus("2"), &cpus("3")));
     }

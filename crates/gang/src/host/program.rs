@@ -27,7 +27,7 @@ pub(crate) struct GangProgram {
     pub(crate) group: Option<ProcessGroup>,
     pub(crate) status: Option<ExitStatus>,
     /// The program has ended and its group has no processes.
-    pub(crate) left: bool,
+    pub(crate) is_gone: bool,
     pub(crate) cpu: Nanos,
     pub(crate) ended: Option<Instant>,
     pub(crate) threads: GangThreads,
@@ -56,32 +56,32 @@ pub(crate) struct ThreadScan {
 pub(crate) fn start_all(
     options: &Options,
     cgroups: Option<&GangCgroups>,
-    whole: &CpuSet,
+    all_cpus: &CpuSet,
     journal: &mut GangJournal,
     mut mechanism: Option<&mut dyn Mechanism>,
     programs: &mut Vec<GangProgram>,
 ) -> Result<()> {
     for (gang, command) in options.commands.iter().enumerate() {
-        let program = start_one(GangId(gang), command, cgroups, whole, journal)?;
+        let program = start_program(GangId(gang), command, cgroups, all_cpus, journal)?;
         let group = program.group.clone();
         programs.push(program);
         match &mut mechanism {
             Some(mechanism) => mechanism.apply(&[(GangId(gang), Standing::Waiting)])?,
             // fails if the process changed to another user
-            None => drop(group.map(|group| group.tell(Signal::Stop))),
+            None => drop(group.map(|group| group.send_signal(Signal::Stop))),
         }
     }
     Ok(())
 }
 
-fn start_one(
+fn start_program(
     gang: GangId,
     command: &[OsString],
     cgroups: Option<&GangCgroups>,
-    whole: &CpuSet,
+    all_cpus: &CpuSet,
     journal: &mut GangJournal,
 ) -> Result<GangProgram> {
-    let procs_files = cgroups.map(|cgroups| cgroups.of(gang).procs_files()).transpose()?.unwrap_or_default();
+    let procs_files = cgroups.map(|cgroups| cgroups.get(gang).procs_files()).transpose()?.unwrap_or_default();
     // without control groups only a process group holds a gang together
     let family = if cgroups.is_some() { Family::Same } else { Family::OwnGroup };
     let mut builder = Command::new(&command[0]);
@@ -95,13 +95,13 @@ fn start_one(
         journal.write(&UndoEntry::Stopped { leader, started })?;
         group = Some(ProcessGroup::of_child(&child).map_err(system("watch a program"))?);
     }
-    let threads = GangThreads::new(whole.clone());
-    let bound = cgroups.and_then(|cgroups| cgroups.of(gang).pids.as_ref());
+    let threads = GangThreads::new(all_cpus.clone());
+    let bound = cgroups.and_then(|cgroups| cgroups.get(gang).pids.as_ref());
     let number_file = bound.and_then(|group| group.number_file("pids.current").ok());
     let scan = ThreadScan { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, number_file };
     let (status, ended) = (None, None);
-    let (left, cpu, blocked, rests) = (false, Nanos::ZERO, None, 0);
-    Ok(GangProgram { child, process, group, status, left, cpu, ended, threads, scan, blocked, rests })
+    let (is_gone, cpu, blocked, rests) = (false, Nanos::ZERO, None, 0);
+    Ok(GangProgram { child, process, group, status, is_gone, cpu, ended, threads, scan, blocked, rests })
 }
 
 /// Ends the programs of a run that failed to start. No freezer may hold them any more, because a process in a

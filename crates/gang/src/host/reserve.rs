@@ -81,7 +81,7 @@ impl Reserve {
     }
 
     /// Reads the times if a reading is due, and sets the weight. If they cannot be read, the weight stays.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn update(&mut self) {
         if self.before.is_some_and(|before| before.at.elapsed() < self.period) {
             return;
         }

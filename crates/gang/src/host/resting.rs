@@ -98,7 +98,7 @@ pub(crate) struct BlockedGang {
 }
 
 /// The time between two samples.
-const PAUSE: Nanos = Nanos(200_000_000);
+const SAMPLE_INTERVAL: Nanos = Nanos(200_000_000);
 
 impl BlockedGang {
     /// `before`: the number of earlier rests of the gang. `None` where the kernel does not count the group's
@@ -113,10 +113,10 @@ impl BlockedGang {
         if now < self.next {
             return false;
         }
-        self.next = PAUSE.after(now);
+        self.next = SAMPLE_INTERVAL.after(now);
         let Ok(used) = self.meter.used_ns() else { return false };
         let times = GangTimes { might: now, used: Nanos(used), pressed: pressed(group) };
-        self.worth.look(times, cores) == Some(TurnsVerdict::Wake)
+        self.worth.evaluate(times, cores) == Some(TurnsVerdict::Wake)
     }
 }
 

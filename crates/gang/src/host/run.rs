@@ -32,7 +32,7 @@ use crate::error::{Result, system};
 use crate::gang::GangId;
 use crate::journal::{self, GangJournal};
 use crate::mechanism::{
-    Freeze, Mechanism, MechanismKind, RealTime, SchedExt, Stop, Wish, recommended, sched_ext,
+    Freeze, Mechanism, MechanismKind, MechanismRequest, RealTime, SchedExt, Stop, recommended, sched_ext,
 };
 use crate::policy::Rotation;
 use crate::turn_quota::TurnQuota;
@@ -53,22 +53,22 @@ use unisono_linux::timer::Sleeper;
 pub fn run(mut options: Options) -> Result<RunSummary> {
     check(&options)?;
     let trace = options.trace.as_deref().map(trace::create).transpose()?;
-    let wish = Wish { isolate: options.isolate, unprivileged: options.unprivileged };
+    let request = MechanismRequest { isolate: options.isolate, unprivileged: options.unprivileged };
     let (kind, reason) = match options.mechanism {
         Some(kind) => (kind, "asked for".to_owned()),
         None => {
-            let (kind, why) = recommended(wish);
+            let (kind, why) = recommended(request);
             (kind, why.to_owned())
         }
     };
-    let whole = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
+    let all_cpus = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
     let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?;
     let leftover = leftover::restore();
     let mut journal = GangJournal::create()?;
     let path = journal.path().to_owned();
     let guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose();
     let result = guardian.map(|guardian| {
-        (run_guarded(&options, kind, reason, &whole, &signals, trace, &mut journal), guardian)
+        (run_guarded(&options, kind, reason, &all_cpus, &signals, trace, &mut journal), guardian)
     });
     // whatever happened: put everything back, then let the guardian see that nothing is left to do
     let restored = journal::restore(&path);
@@ -84,7 +84,10 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     let mut summary = summary?;
     match restored {
         Ok(restored) => summary.warnings.extend(
-            restored.left.into_iter().map(|left| format!("not restored: {left}; try: unisono gang restore")),
+            restored
+                .unrestored
+                .into_iter()
+                .map(|left| format!("not restored: {left}; try: unisono gang restore")),
         ),
         Err(error) => summary.warnings.push(format!("not restored: {error}; try: unisono gang restore")),
     }
@@ -93,17 +96,20 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
         summary.warnings.push(format!("put back before the start what {who} had left"));
     }
     summary.warnings.extend(
-        leftover.left.into_iter().map(|left| format!("left by a killed scheduler and not restored: {left}")),
+        leftover
+            .unrestored
+            .into_iter()
+            .map(|left| format!("left by a killed scheduler and not restored: {left}")),
     );
     Ok(summary)
 }
 
 /// The treatment of blocking gangs, as far as this host supports it.
-fn blocked(wish: BlockedGangs, kind: MechanismKind, cgroups: Option<&GangCgroups>) -> BlockedGangs {
+fn blocked(request: BlockedGangs, kind: MechanismKind, cgroups: Option<&GangCgroups>) -> BlockedGangs {
     // otherwise no thread would notice that a resting gang wants its cores again
     let counted =
         cgroups.is_some_and(|cgroups| cgroups.gangs.iter().all(|groups| groups.control.used_ns().is_ok()));
-    if kind == MechanismKind::Freeze && counted { wish } else { BlockedGangs::TakeTurns }
+    if kind == MechanismKind::Freeze && counted { request } else { BlockedGangs::TakeTurns }
 }
 
 /// The quota that the turns have to enforce, because the kernel does not: it stops threads of the fair class
@@ -187,12 +193,12 @@ fn run_guarded(
     options: &Options,
     kind: MechanismKind,
     reason: String,
-    whole: &CpuSet,
+    all_cpus: &CpuSet,
     signals: &SignalFd,
     trace: Option<File>,
     journal: &mut GangJournal,
 ) -> Result<RunSummary> {
-    let cores = whole.len();
+    let cores = all_cpus.len();
     let quota = quota_of_turns(kind)?;
     let cgroups = make_cgroups(options, kind, cores, journal)?;
     let alarm = Sleeper::new().map_err(system("make an alarm"))?;
@@ -200,7 +206,7 @@ fn run_guarded(
     let started = Instant::now();
     let mut programs = Vec::new();
     let hold = mechanism.as_deref_mut().map(|mechanism| mechanism as &mut dyn Mechanism);
-    if let Err(error) = start_all(options, cgroups.as_deref(), whole, journal, hold, &mut programs) {
+    if let Err(error) = start_all(options, cgroups.as_deref(), all_cpus, journal, hold, &mut programs) {
         drop(mechanism);
         end_all(&mut programs);
         return Err(error);
@@ -216,7 +222,7 @@ fn run_guarded(
     for gang in &gangs {
         rotation.join(*gang, options.weights[gang.0]);
     }
-    let cpus: Vec<usize> = whole.iter().collect();
+    let cpus: Vec<usize> = all_cpus.iter().collect();
     let (watcher, unwatched) = match cgroups.as_ref().map(|_| Watcher::new(&cpus)) {
         Some(Ok(watcher)) => (Some(watcher), None),
         Some(Err(why)) => (None, Some(why)),
@@ -259,8 +265,9 @@ fn run_guarded(
         spread: options.spread,
         kind,
     };
-    let mut reserve =
-        cgroups.as_ref().and_then(|cgroups| Reserve::new(Arc::clone(cgroups), whole.clone(), options.share));
+    let mut reserve = cgroups
+        .as_ref()
+        .and_then(|cgroups| Reserve::new(Arc::clone(cgroups), all_cpus.clone(), options.share));
     let stragglers = main_loop.run(&mut programs, signals, journal, reserve.as_mut());
     let others = reserve.as_mut().and_then(Reserve::others);
     // the receiver lives as long as the thread, which ends at this notice

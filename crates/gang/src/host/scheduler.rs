@@ -4,7 +4,7 @@ use super::hold::{self, Holders};
 use super::resting::Resting;
 use super::trace::{TraceEvent, Tracer};
 use super::turn_status::TurnStatus;
-use super::turns::Listened;
+use super::turns::NoticeEffect;
 use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
 use crate::cgroups::GangGroups;
 use crate::error::Result;
@@ -125,7 +125,7 @@ impl GangScheduler {
 
     pub(super) fn trace(&self, event: TraceEvent) {
         if let Some(tracer) = &self.tracer {
-            tracer.tell(event);
+            tracer.record(event);
         }
     }
 
@@ -138,7 +138,7 @@ impl GangScheduler {
     pub(super) fn begin_to_watch(&mut self) -> Members {
         let mut members = Members::default();
         if let Some(watcher) = &mut self.watcher {
-            members.look(&self.controls);
+            members.add_threads(&self.controls);
             watcher.start();
         }
         members
@@ -165,7 +165,7 @@ impl GangScheduler {
         // when the buffer was full, the turn counts as ended at the last record
         let until = records.full.unwrap_or(until).max(turn.from).min(until);
         let records = records.changes;
-        members.look(&self.controls);
+        members.add_threads(&self.controls);
         let waits: Vec<GangId> = self
             .standings(Some(turn))
             .into_iter()
@@ -209,15 +209,15 @@ impl GangScheduler {
         }
     }
 
-    pub(super) fn listen(&mut self) -> Listened {
-        let mut listened = Listened::Nothing;
+    pub(super) fn handle_notices(&mut self) -> NoticeEffect {
+        let mut effect = NoticeEffect::Nothing;
         let mut notices = std::mem::take(&mut self.own);
         notices.extend(self.notices.try_iter());
         for notice in notices {
-            let means = match notice {
-                Notice::Finish => return Listened::Finish,
-                Notice::Continued => Listened::Continued,
-                Notice::Joins(JoiningGang { id, name, weight, owner, groups }, told) => {
+            let handled = match notice {
+                Notice::Finish => return NoticeEffect::Finish,
+                Notice::Continued => NoticeEffect::Continued,
+                Notice::Joins(JoiningGang { id, name, weight, owner, groups }, reply) => {
                     let joined = self.mechanism.join(id, &groups);
                     if joined.is_ok() {
                         self.controls.insert(id, groups.control);
@@ -227,58 +227,62 @@ impl GangScheduler {
                         self.rotation.name(id, &name);
                         self.trace(TraceEvent::Joined { gang: id, name });
                     }
-                    let _ = told.send(joined); // nobody waits any more
-                    Listened::Regrouped
+                    let _ = reply.send(joined); // nobody waits any more
+                    NoticeEffect::Regrouped
                 }
                 Notice::Left(gang) => {
-                    self.leave(gang);
+                    self.remove(gang);
                     self.trace(TraceEvent::Left { at: now(), gang });
-                    Listened::Changed
+                    NoticeEffect::Changed
                 }
-                Notice::Released(gang, told) => {
-                    self.leave(gang);
+                Notice::Released(gang, reply) => {
+                    self.remove(gang);
                     self.trace(TraceEvent::Released { at: now(), gang });
-                    let _ = told.send(()); // nobody waits any more
-                    Listened::Changed
+                    let _ = reply.send(()); // nobody waits any more
+                    NoticeEffect::Changed
                 }
                 Notice::Weight(gang, weight) => {
                     self.rotation.set_weight(gang, weight);
-                    Listened::Changed
+                    NoticeEffect::Changed
                 }
                 Notice::Quota(gang, quota) => {
                     self.rotation.set_quota(gang, quota);
-                    Listened::Changed
+                    NoticeEffect::Changed
                 }
                 Notice::Slice(slice) => {
                     self.rotation.set_slice(slice);
-                    Listened::Changed
+                    NoticeEffect::Changed
                 }
                 Notice::Lengthen(factor) => {
                     self.rotation.lengthen(factor);
-                    Listened::Changed
+                    NoticeEffect::Changed
                 }
-                Notice::Rests(gang) if self.rotation.rest(gang) => {
-                    self.mechanism.turns_or_rest(gang, TurnsOrRest::Rest);
+                Notice::Rests(gang) if self.rotation.begin_rest(gang) => {
+                    self.mechanism.set_turns_or_rest(gang, TurnsOrRest::Rest);
                     self.resting.begins(gang, now());
-                    self.turn_status.rest(gang, true);
-                    Listened::Regrouped
+                    self.turn_status.set_resting(gang, true);
+                    NoticeEffect::Regrouped
                 }
                 Notice::Wakes(gang) if self.rotation.wake(gang) => {
-                    self.mechanism.turns_or_rest(gang, TurnsOrRest::Turns);
+                    self.mechanism.set_turns_or_rest(gang, TurnsOrRest::Turns);
                     self.resting.ends(gang, now());
-                    self.turn_status.rest(gang, false);
-                    Listened::Regrouped
+                    self.turn_status.set_resting(gang, false);
+                    NoticeEffect::Regrouped
                 }
-                Notice::Rests(_) | Notice::Wakes(_) => Listened::Nothing,
+                Notice::Rests(_) | Notice::Wakes(_) => NoticeEffect::Nothing,
                 Notice::Width(gang, width) => {
                     let fit = if width > self.cpus.len() { Fit::Queues } else { Fit::Fits };
                     self.mechanism.fit(gang, fit);
-                    if self.rotation.set_width(gang, width) { Listened::Changed } else { Listened::Nothing }
+                    if self.rotation.set_width(gang, width) {
+                        NoticeEffect::Changed
+                    } else {
+                        NoticeEffect::Nothing
+                    }
                 }
             };
-            listened = listened.max(means);
+            effect = effect.max(handled);
         }
-        listened
+        effect
     }
 
     /// Gives each gang an equal part of the quota.
@@ -288,13 +292,13 @@ impl GangScheduler {
         self.gangs.iter().for_each(|gang| self.rotation.set_quota(*gang, Some(part)));
     }
 
-    fn leave(&mut self, gang: GangId) {
-        self.rotation.leave(gang);
+    fn remove(&mut self, gang: GangId) {
+        self.rotation.remove(gang);
         self.resting.ends(gang, now());
         self.gangs.retain(|other| *other != gang);
         self.controls.remove(&gang);
-        self.mechanism.leave(gang);
-        self.turn_status.leave(gang);
+        self.mechanism.remove(gang);
+        self.turn_status.remove(gang);
         self.share_quota();
     }
 }

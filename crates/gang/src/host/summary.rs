@@ -26,7 +26,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    fn of(samples: &[f64]) -> Option<Quantiles> {
+    fn from_samples(samples: &[f64]) -> Option<Quantiles> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at =
@@ -97,7 +97,7 @@ impl RunSummary {
 }
 
 /// Warnings about gangs that reached the limit on threads.
-pub(crate) fn refused(cgroups: Option<&GangCgroups>, most: u32) -> Vec<String> {
+pub(crate) fn refused(cgroups: Option<&GangCgroups>, limit: u32) -> Vec<String> {
     let Some(cgroups) = cgroups else { return Vec::new() };
     let count =
         |text: String| text.lines().find_map(|line| line.strip_prefix("max ")?.trim().parse::<u64>().ok());
@@ -108,7 +108,7 @@ pub(crate) fn refused(cgroups: Option<&GangCgroups>, most: u32) -> Vec<String> {
             let times = counted(times, "time");
             let gang = GangId(gang);
             format!(
-                "{gang} was refused a new thread {times} at its limit of {most}; raise it with --max-threads"
+                "{gang} was refused a new thread {times} at its limit of {limit}; raise it with --max-threads"
             )
         })
         .collect()
@@ -159,9 +159,9 @@ pub(crate) fn summarize(
     RunSummary {
         gangs,
         switches: outcome.switches,
-        switch_us: Quantiles::of(&samples.switch_us),
-        enforced_us: Quantiles::of(&samples.enforced_us),
-        skew_us: Quantiles::of(&samples.skew_us).map(|s| s.median),
+        switch_us: Quantiles::from_samples(&samples.switch_us),
+        enforced_us: Quantiles::from_samples(&samples.enforced_us),
+        skew_us: Quantiles::from_samples(&samples.skew_us).map(|s| s.median),
         leak: (samples.watched > Nanos::ZERO).then(|| samples.leaked.0 as f64 / samples.watched.0 as f64),
         not_measured: samples.not_measured(),
         mechanism: kind,

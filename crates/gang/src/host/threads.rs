@@ -29,30 +29,30 @@ pub(crate) struct ThreadSleeps {
 }
 
 pub(crate) struct GangThreads {
-    whole: CpuSet,
+    all_cpus: CpuSet,
     spread: Spread,
     width: Width,
 }
 
 impl GangThreads {
-    /// Starts without measurements; threads start with the affinity `whole`.
-    pub(crate) fn new(whole: CpuSet) -> Self {
-        Self { spread: Spread::new(whole.clone()), width: Width::default(), whole }
+    /// Starts without measurements; threads start with the affinity `all_cpus`.
+    pub(crate) fn new(all_cpus: CpuSet) -> Self {
+        Self { spread: Spread::new(all_cpus.clone()), width: Width::default(), all_cpus }
     }
 
-    fn most(&self) -> usize {
-        MAX_PER_CORE * self.whole.len()
+    fn max_threads(&self) -> usize {
+        MAX_PER_CORE * self.all_cpus.len()
     }
 
     /// The number of cores that the threads in these groups can use at once, if it changed.
     pub(crate) fn measure(&mut self, groups: &[ControlGroup]) -> Option<usize> {
         let threads = threads_in(groups);
-        if threads.len() > self.most() {
+        if threads.len() > self.max_threads() {
             return self.width.count(threads.len());
         }
         // not how long they queued: a sleeper that freezing wakes may queue for a tick
-        let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::of(*thread).ok()?.ran_ns)));
-        self.width.look(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
+        let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::read(*thread).ok()?.ran_ns)));
+        self.width.update(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
     }
 
     /// The running time and the sleeps of the threads in these groups that want to run. Nothing if there are
@@ -60,11 +60,11 @@ impl GangThreads {
     pub(crate) fn slept(&self, groups: &[ControlGroup]) -> ThreadSleeps {
         let threads = threads_in(groups);
         let mut all = ThreadSleeps::default();
-        if threads.len() > self.most() {
+        if threads.len() > self.max_threads() {
             return all;
         }
         for thread in threads.into_iter().filter(|thread| self.width.wants(*thread)) {
-            if let (Ok(times), Ok(sleeps)) = (schedstat::of(thread), schedstat::sleeps(thread)) {
+            if let (Ok(times), Ok(sleeps)) = (schedstat::read(thread), schedstat::sleeps(thread)) {
                 all.threads += 1;
                 all.ran = Nanos(times.ran_ns).after(all.ran);
                 all.sleeps += sleeps;
@@ -80,10 +80,10 @@ impl GangThreads {
         home: &Range<usize>,
         journal: &mut GangJournal,
     ) -> Result<()> {
-        if self.whole.len() < 2 || threads_in(groups).len() > self.most() {
+        if self.all_cpus.len() < 2 || threads_in(groups).len() > self.max_threads() {
             return Ok(());
         }
-        self.spread.set_home(self.whole.iter().skip(home.start).take(home.len()).collect());
+        self.spread.set_home(self.all_cpus.iter().skip(home.start).take(home.len()).collect());
         let mut threads = Vec::new();
         for process in groups.iter().flat_map(|group| group.processes().unwrap_or_default()) {
             for thread in threads_of(process.into()).unwrap_or_default() {
@@ -93,7 +93,7 @@ impl GangThreads {
                 }
             }
         }
-        let changes: Vec<_> = self.spread.look(&threads).into_iter().collect();
+        let changes: Vec<_> = self.spread.update(&threads).into_iter().collect();
         let held: Vec<_> = changes
             .into_iter()
             .filter_map(|change| Some((PinnedThread::now(change.thread).ok()?, change.to)))
@@ -104,7 +104,7 @@ impl GangThreads {
         // listed again after pinning: a number may have been another thread's before
         let there: BTreeSet<Tid> = threads_in(groups).into_iter().collect();
         for (thread, to) in held.iter().filter(|(thread, _)| there.contains(&thread.number())) {
-            journal.write(&UndoEntry::affinity(thread, &self.whole, to))?;
+            journal.write(&UndoEntry::affinity(thread, &self.all_cpus, to))?;
             let _ = thread.restrict(to); // it has ended
         }
         Ok(())

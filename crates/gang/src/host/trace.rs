@@ -73,11 +73,11 @@ impl Tracer {
     /// Ends the running turn, if there is one.
     pub(crate) fn end(&mut self, until: Nanos) {
         if let Some((from, late, run, lent)) = self.turn.take() {
-            self.tell(TraceEvent::Turn { from, until, late, run, lent });
+            self.record(TraceEvent::Turn { from, until, late, run, lent });
         }
     }
 
-    pub(crate) fn tell(&self, event: TraceEvent) {
+    pub(crate) fn record(&self, event: TraceEvent) {
         if self.events.try_send(event).is_err() {
             // Relaxed: a counter, read after this end has been dropped
             self.missed.fetch_add(1, Ordering::Relaxed);
@@ -263,14 +263,14 @@ mod tests {
         let names = BTreeMap::from([(GangId(0), "./a \"quoted\"".to_owned())]);
         let (writer, mut tracer) =
             TraceWriter::start_at(file, names, vec![4, 6, 7], Nanos(1_000_000)).expect("a thread");
-        tracer.tell(TraceEvent::Joined { gang: GangId(1), name: "./b".to_owned() });
+        tracer.record(TraceEvent::Joined { gang: GangId(1), name: "./b".to_owned() });
         tracer.begin(Nanos(1_010_000), Nanos(3000), &[place(0, 0..3)], &[GangId(1)]);
         tracer.begin(Nanos(1_030_000), Nanos(500), &[place(1, 1..3)], &[]);
-        tracer.tell(TraceEvent::Leaked { at: Nanos(1_040_000), leaked: Nanos(250) });
+        tracer.record(TraceEvent::Leaked { at: Nanos(1_040_000), leaked: Nanos(250) });
         tracer.end(Nanos(1_045_000));
         tracer.end(Nanos(9_000_000)); // no gang runs any more
-        tracer.tell(TraceEvent::Left { at: Nanos(1_050_000), gang: GangId(0) });
-        tracer.tell(TraceEvent::Released { at: Nanos(1_050_000), gang: GangId(1) });
+        tracer.record(TraceEvent::Left { at: Nanos(1_050_000), gang: GangId(0) });
+        tracer.record(TraceEvent::Released { at: Nanos(1_050_000), gang: GangId(1) });
         drop(tracer);
         assert_eq!(writer.finish(), Vec::<String>::new());
 

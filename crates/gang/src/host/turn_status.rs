@@ -2,7 +2,7 @@
 //! each gang has run.
 //!
 //! The scheduler writes once a turn. Other threads read when they place threads, list gangs or judge whether
-//! turns help. Cost: an uncontended lock per turn; a reader holds the lock while it copies one gang's line.
+//! turns help. Cost: an uncontended lock per turn; a reader holds the lock while it copies one gang's status.
 
 use crate::gang::GangId;
 use crate::matrix::SlotPlace;
@@ -12,11 +12,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::Nanos;
 
 #[derive(Debug, Default)]
-pub(crate) struct TurnStatus(Mutex<Posted>);
+pub(crate) struct TurnStatus(Mutex<TurnTable>);
 
 #[derive(Debug, Default)]
-struct Posted {
-    gangs: BTreeMap<GangId, GangLine>,
+struct TurnTable {
+    gangs: BTreeMap<GangId, GangTurnStatus>,
     /// When the present turn was enforced.
     since: Nanos,
     switches: u64,
@@ -24,7 +24,7 @@ struct Posted {
 
 /// The published state of one gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GangLine {
+pub(crate) struct GangTurnStatus {
     /// The gang's cores, as indices into the list of scheduled cores.
     pub(crate) cores: Range<usize>,
     pub(crate) turns: u64,
@@ -38,44 +38,44 @@ pub(crate) struct GangLine {
 impl TurnStatus {
     /// From `now` on exactly these gangs run.
     pub(crate) fn turn(&self, now: Nanos, run: &[SlotPlace]) {
-        let mut posted = self.lock();
-        let had = now.since(posted.since);
-        posted.since = now;
+        let mut table = self.lock();
+        let had = now.since(table.since);
+        table.since = now;
         let mut switched = false;
-        for (gang, line) in &mut posted.gangs {
-            if line.runs {
-                line.had = had.after(line.had);
-                line.runs = run.iter().any(|place| place.gang == *gang);
+        for (gang, status) in &mut table.gangs {
+            if status.runs {
+                status.had = had.after(status.had);
+                status.runs = run.iter().any(|place| place.gang == *gang);
             }
         }
         for place in run {
-            let line = posted.gangs.entry(place.gang).or_default();
-            if line.cores != place.cores {
-                line.cores = place.cores.clone();
+            let status = table.gangs.entry(place.gang).or_default();
+            if status.cores != place.cores {
+                status.cores = place.cores.clone();
             }
-            switched |= !std::mem::replace(&mut line.runs, true);
-            line.turns += 1;
+            switched |= !std::mem::replace(&mut status.runs, true);
+            status.turns += 1;
         }
-        posted.switches += u64::from(switched);
+        table.switches += u64::from(switched);
     }
 
     /// Sets whether this gang rests from now on.
-    pub(crate) fn rest(&self, gang: GangId, rests: bool) {
+    pub(crate) fn set_resting(&self, gang: GangId, rests: bool) {
         self.lock().gangs.entry(gang).or_default().rests = rests;
     }
 
-    pub(crate) fn leave(&self, gang: GangId) {
+    pub(crate) fn remove(&self, gang: GangId) {
         self.lock().gangs.remove(&gang);
     }
 
     /// The state of a gang at `now`; `None`: the gang has had no turn yet.
-    pub(crate) fn line(&self, gang: GangId, now: Nanos) -> Option<GangLine> {
-        let posted = self.lock();
-        let mut line = posted.gangs.get(&gang)?.clone();
-        if line.runs {
-            line.had = now.since(posted.since).after(line.had);
+    pub(crate) fn of_gang(&self, gang: GangId, now: Nanos) -> Option<GangTurnStatus> {
+        let table = self.lock();
+        let mut status = table.gangs.get(&gang)?.clone();
+        if status.runs {
+            status.had = now.since(table.since).after(status.had);
         }
-        Some(line)
+        Some(status)
     }
 
     /// Number of switches from one gang to another.
@@ -83,7 +83,7 @@ impl TurnStatus {
         self.lock().switches
     }
 
-    fn lock(&self) -> MutexGuard<'_, Posted> {
+    fn lock(&self) -> MutexGuard<'_, TurnTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,16 +99,16 @@ mod tests {
     #[test]
     fn a_gang_has_had_its_turns_and_the_part_of_the_present_one_that_is_over() {
         let turn_status = TurnStatus::default();
-        assert_eq!(turn_status.line(GangId(0), Nanos(5)), None);
+        assert_eq!(turn_status.of_gang(GangId(0), Nanos(5)), None);
         turn_status.turn(Nanos(10), &[place(0)]);
         turn_status.turn(Nanos(30), &[place(1)]);
         turn_status.turn(Nanos(35), &[place(0), place(1)]);
-        let line = |gang, now| turn_status.line(GangId(gang), Nanos(now)).expect("it had a turn");
-        assert_eq!((line(0, 40).had, line(0, 40).turns), (Nanos(25), 2));
-        assert_eq!((line(1, 40).had, turn_status.switches()), (Nanos(10), 3));
+        let status = |gang, now| turn_status.of_gang(GangId(gang), Nanos(now)).expect("it had a turn");
+        assert_eq!((status(0, 40).had, status(0, 40).turns), (Nanos(25), 2));
+        assert_eq!((status(1, 40).had, turn_status.switches()), (Nanos(10), 3));
         turn_status.turn(Nanos(50), &[]);
-        assert_eq!((line(0, 90).had, line(0, 90).runs), (Nanos(35), false));
-        turn_status.leave(GangId(0));
-        assert_eq!(turn_status.line(GangId(0), Nanos(99)), None);
+        assert_eq!((status(0, 90).had, status(0, 90).runs), (Nanos(35), false));
+        turn_status.remove(GangId(0));
+        assert_eq!(turn_status.of_gang(GangId(0), Nanos(99)), None);
     }
 }

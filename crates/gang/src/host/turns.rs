@@ -19,16 +19,16 @@ use unisono_linux::clock::{Nanos, now, wall_ahead};
 use unisono_linux::timer::Woken;
 
 /// Wait when there is nothing to switch; a notice ends it early.
-const IDLE: Nanos = Nanos(60_000_000_000);
+const MAX_IDLE_WAIT: Nanos = Nanos(60_000_000_000);
 /// Maximum number of switches whose lateness is recorded: 8 MiB, half a day of turns of 20 ms.
 const MAX_SAMPLES: usize = 1 << 20;
 /// Time from a switch to the scheduler's next activity: its own core has to run the new gang meanwhile. Later
 /// than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
 /// machine.
-const SETTLED: Nanos = Nanos(4_200_000);
+const SETTLE_DELAY: Nanos = Nanos(4_200_000);
 /// The same time when cores are lent: they are idle until then, so it is just long enough for a switch to be
 /// over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
-const LENT: Nanos = Nanos(200_000);
+const LENDING_DELAY: Nanos = Nanos(200_000);
 
 /// The state of the loop between two switches.
 struct TurnLoop<'a> {
@@ -62,7 +62,7 @@ impl GangScheduler {
         };
         loop {
             let Some(next) = state.prepared.take() else {
-                if self.wait_without_turns(&mut state)? == Listened::Finish {
+                if self.wait_without_turns(&mut state)? == NoticeEffect::Finish {
                     return Ok(());
                 }
                 continue;
@@ -77,24 +77,24 @@ impl GangScheduler {
             };
             count_slices(outcome, &turn, until);
             if now() > slept_through(&turn).after(until) {
-                self.rotation.take_back();
+                self.rotation.undo_turn();
                 state.prepared = self.prepare(now(), &state.running);
             }
         }
     }
 
     /// Waits for a notice while no gang takes turns.
-    fn wait_without_turns(&mut self, state: &mut TurnLoop<'_>) -> Result<Listened> {
+    fn wait_without_turns(&mut self, state: &mut TurnLoop<'_>) -> Result<NoticeEffect> {
         self.trace_end();
         state.running.clear();
         self.mechanism.apply(&self.standings(None))?;
         self.turn_status.turn(now(), &[]);
-        let _ = self.alarm.wait_until(IDLE.after(now()));
-        let listened = self.listen();
-        if listened != Listened::Finish {
+        let _ = self.alarm.wait_until(MAX_IDLE_WAIT.after(now()));
+        let effect = self.handle_notices();
+        if effect != NoticeEffect::Finish {
             state.prepared = self.prepare(now(), &state.running);
         }
-        Ok(listened)
+        Ok(effect)
     }
 
     /// Switches to a prepared turn, records the switch, and prepares the next turn.
@@ -118,7 +118,7 @@ impl GangScheduler {
         self.mechanism.apply(&standings)?;
         let enforced = now();
         if let Some(holders) = state.holders {
-            holders.let_go(turn.from, self.rotation.is_contended().then_some(turn.until));
+            holders.release(turn.from, self.rotation.is_contended().then_some(turn.until));
         }
         // all other work can wait until this core runs the new gang, and mostly until shortly before the next
         // switch
@@ -171,7 +171,7 @@ impl GangScheduler {
                 holders.plan(switches.then_some(until));
             }
             let wake = match (lone, record) {
-                (true, _) => IDLE.after(now()),
+                (true, _) => MAX_IDLE_WAIT.after(now()),
                 (_, true) => watch::begin(until),
                 _ => state.lead.before(until),
             };
@@ -195,9 +195,9 @@ impl GangScheduler {
                     hold::spin_until(until);
                     return Ok(TurnEnd::Switch(until));
                 }
-                Woken::Called => match self.listen() {
-                    Listened::Finish => return Ok(TurnEnd::Finish(until.min(now()))),
-                    Listened::Nothing => {}
+                Woken::Called => match self.handle_notices() {
+                    NoticeEffect::Finish => return Ok(TurnEnd::Finish(until.min(now()))),
+                    NoticeEffect::Nothing => {}
                     changed => until = self.follow(changed, turn, state, if lone { now() } else { until })?,
                 },
             }
@@ -207,13 +207,13 @@ impl GangScheduler {
     /// Prepares another next turn after a change; returns the end of the present turn.
     fn follow(
         &mut self,
-        changed: Listened,
+        changed: NoticeEffect,
         turn: &Turn,
         state: &mut TurnLoop<'_>,
         planned: Nanos,
     ) -> Result<Nanos> {
         let mut until = planned;
-        if changed == Listened::Continued {
+        if changed == NoticeEffect::Continued {
             // the signal has undone the mechanism's stops, so the next turn applies all of them again
             self.mechanism.release()?;
             state.running.clear();
@@ -224,12 +224,12 @@ impl GangScheduler {
         if state.running.is_empty() {
             until = now();
         }
-        if changed == Listened::Regrouped {
+        if changed == NoticeEffect::Regrouped {
             let standings = self.standings(Some(turn));
             self.mechanism.apply(&standings)?;
             self.mechanism.lend(&standings)?;
         }
-        self.rotation.take_back();
+        self.rotation.undo_turn();
         state.prepared = self.prepare(until, &state.running);
         Ok(until)
     }
@@ -298,7 +298,7 @@ fn slept_through(turn: &Turn) -> Nanos {
 
 /// The combined meaning of the notices since the last turn; a later variant includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Listened {
+pub(super) enum NoticeEffect {
     Nothing,
     Changed,
     /// Gangs joined, rest, or take turns again: the standings that the mechanism applied for this turn are
@@ -311,6 +311,6 @@ pub(super) enum Listened {
 
 /// The time at which the machine has settled after a switch, at most a quarter of the turn after its start.
 fn settled(turn: &Turn) -> Nanos {
-    let settled = if turn.backfill.is_empty() { SETTLED } else { LENT };
+    let settled = if turn.backfill.is_empty() { SETTLE_DELAY } else { LENDING_DELAY };
     settled.min(Nanos(turn.until.since(turn.from).0 / 4)).after(turn.from)
 }

@@ -24,29 +24,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::clock::Nanos;
-use unisono_linux::switches::{Left, Recorder, Recording, SwitchChange};
+use unisono_linux::switches::{Recorder, Recording, SwitchChange, SwitchReason};
 
 /// A gang's use is counted from this long after a switch, and recording stops this long before the turn's
 /// end.
 const RECORD_MARGIN: Nanos = Nanos(1_000_000);
 /// Number of consecutive turns watched at the beginning. Turns whose gang is asleep do not count: programs
 /// may wait for each other before they begin.
-const FIRST: u64 = 10;
+const FIRST_WATCHED: u64 = 10;
 /// Limit of the initial turns, so that sleeping programs are not watched for ever: two seconds of short
 /// slices.
-const MAX_FIRST: u64 = 100;
+const MAX_FIRST_WATCHED: u64 = 100;
 /// Minimum time between two watched turns after the initial ones: 17 turns of the default slice. Watching
-/// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY`] turns of each gang it is three times as
-/// long.
-const OFTEN: Nanos = Nanos(340_000_000);
+/// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY_AFTER_TURNS`] turns of each gang it is
+/// three times as long.
+const WATCH_INTERVAL: Nanos = Nanos(340_000_000);
 /// After this many turns of each gang, most programs have reached the behavior that they keep for long. For
 /// two gangs and the default slice that is three seconds.
-const STEADY: u64 = 75;
+const STEADY_AFTER_TURNS: u64 = 75;
 /// Minimum time between two watched turns when the policy is unsure of a gang: watching costs 0.5 ms, so this
 /// is at most 0.6 % of one core.
-const AGAIN: Nanos = Nanos(85_000_000);
+const UNSURE_WATCH_INTERVAL: Nanos = Nanos(85_000_000);
 /// Recording begins this long before a switch.
-const LEAD: Nanos = Nanos(500_000);
+const RECORDING_LEAD: Nanos = Nanos(500_000);
 /// Recording ends at most this long after a switch.
 const MAX_RECORDED: Nanos = Nanos(100_000_000);
 
@@ -88,20 +88,20 @@ impl Samples {
 /// Whether turn number `turn`, which lasts `length`, is watched. `awake`: number of watched turns whose gang
 /// was awake. The stride is odd, so that two gangs are watched alternately.
 pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos, gangs: usize) -> bool {
-    let often = if turn < STEADY * gangs as u64 { 1 } else { 3 };
-    let stride = (OFTEN.0 / length.0.max(1)).max(17).saturating_mul(often) | 1;
-    let begins = awake < FIRST && turn < MAX_FIRST;
+    let often = if turn < STEADY_AFTER_TURNS * gangs as u64 { 1 } else { 3 };
+    let stride = (WATCH_INTERVAL.0 / length.0.max(1)).max(17).saturating_mul(often) | 1;
+    let begins = awake < FIRST_WATCHED && turn < MAX_FIRST_WATCHED;
     length >= RECORD_MARGIN.times(4) && (begins || turn.is_multiple_of(stride))
 }
 
 /// Whether a turn of this length may be watched out of order, if the last watched turn began at `last`.
 pub(crate) fn may_watch_again(last: Nanos, from: Nanos, length: Nanos) -> bool {
-    length >= RECORD_MARGIN.times(4) && from.since(last) >= AGAIN
+    length >= RECORD_MARGIN.times(4) && from.since(last) >= UNSURE_WATCH_INTERVAL
 }
 
 /// Start of the recording of a switch.
 pub(crate) fn begin(switch: Nanos) -> Nanos {
-    switch.since(LEAD)
+    switch.since(RECORDING_LEAD)
 }
 
 pub(crate) fn end(from: Nanos, until: Nanos) -> Nanos {
@@ -114,14 +114,14 @@ pub(crate) struct Members(BTreeMap<GangId, BTreeSet<Tid>>);
 
 impl Members {
     /// Adds the threads that these control groups contain now.
-    pub(crate) fn look(&mut self, controls: &BTreeMap<GangId, ControlGroup>) {
+    pub(crate) fn add_threads(&mut self, controls: &BTreeMap<GangId, ControlGroup>) {
         for (gang, control) in controls {
             let threads = control.threads().unwrap_or_default();
             self.0.entry(*gang).or_default().extend(threads);
         }
     }
 
-    fn of(&self, gangs: &[GangId]) -> BTreeSet<Tid> {
+    fn threads_of(&self, gangs: &[GangId]) -> BTreeSet<Tid> {
         gangs.iter().filter_map(|gang| self.0.get(gang)).flatten().copied().collect()
     }
 }
@@ -209,7 +209,7 @@ impl WatchedTurn<'_> {
     /// Evaluates the records of all processors; `None` if a processor has no record: the thread that ran
     /// there is unknown.
     pub(crate) fn read(&self, records: &[Vec<SwitchChange>], members: &Members) -> Option<SwitchRecord> {
-        let (runs, waits) = (members.of(self.runs), members.of(self.waits));
+        let (runs, waits) = (members.threads_of(self.runs), members.threads_of(self.waits));
         let (mut leaked, mut starts) = (Nanos::ZERO, Vec::new());
         for (core, changes) in records.iter().enumerate() {
             let first = changes.first()?;
@@ -248,7 +248,7 @@ impl WatchedTurn<'_> {
         gang: GangId,
         cores: usize,
     ) -> WatchedUse {
-        let own = members.of(&[gang]);
+        let own = members.threads_of(&[gang]);
         let from = RECORD_MARGIN.after(self.from).min(self.until);
         let mut runs: Vec<Option<Tid>> =
             records.iter().map(|changes| changes.first().map(|change| change.from)).collect();
@@ -274,11 +274,11 @@ impl WatchedTurn<'_> {
             runs[core] = Some(change.to);
             interrupted.remove(&change.to);
             if own.contains(&change.from) {
-                match change.left {
-                    Left::Preempted => {
+                match change.reason {
+                    SwitchReason::Preempted => {
                         interrupted.insert(change.from);
                     }
-                    Left::Asleep => sleeps += u64::from((from..self.until).contains(&change.time)),
+                    SwitchReason::Asleep => sleeps += u64::from((from..self.until).contains(&change.time)),
                 }
             }
         }
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn change(time: u64, from: i32, to: i32) -> SwitchChange {
-        SwitchChange { time: Nanos(time), from: Tid(from), left: Left::Preempted, to: Tid(to) }
+        SwitchChange { time: Nanos(time), from: Tid(from), reason: SwitchReason::Preempted, to: Tid(to) }
     }
 
     /// Gang 0 waits with threads 10 and 11, gang 1 runs with 20 and 21.
@@ -369,7 +369,7 @@ mod tests {
     }
 
     fn asleep(time: u64, from: i32, to: i32) -> SwitchChange {
-        SwitchChange { left: Left::Asleep, ..change(time, from, to) }
+        SwitchChange { reason: SwitchReason::Asleep, ..change(time, from, to) }
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn short_turns_are_watched_less_often_and_both_of_two_gangs() {
         let among = |gangs: usize, ms: u64| {
-            let is_watched = |turn: &u64| is_watched(*turn, FIRST, Nanos(ms * 1_000_000), gangs);
+            let is_watched = |turn: &u64| is_watched(*turn, FIRST_WATCHED, Nanos(ms * 1_000_000), gangs);
             (10..5_000).filter(is_watched).collect::<Vec<u64>>()
         };
         let watched = |ms| among(2, ms);

@@ -22,7 +22,7 @@ const MIN_OBSERVATION: Nanos = Nanos(10_000_000);
 const FRACTION: u64 = 50;
 
 #[derive(Clone, Copy, Debug)]
-struct SeenThread {
+struct KnownThreadTime {
     /// Processor time at the last comparison.
     ran: Nanos,
     wants: bool,
@@ -30,8 +30,8 @@ struct SeenThread {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Width {
-    known: BTreeMap<Tid, SeenThread>,
-    told: usize,
+    known: BTreeMap<Tid, KnownThreadTime>,
+    reported: usize,
     /// The result of the last comparison, if it was less than the reported width.
     less: Option<usize>,
 }
@@ -39,35 +39,36 @@ pub(crate) struct Width {
 impl Width {
     /// Updates the gang's threads, each with its processor time since its birth. Returns the width if it
     /// changed.
-    pub(crate) fn look(&mut self, threads: &BTreeMap<Tid, Nanos>) -> Option<usize> {
+    pub(crate) fn update(&mut self, threads: &BTreeMap<Tid, Nanos>) -> Option<usize> {
         let first = self.known.is_empty();
         self.known.retain(|thread, _| threads.contains_key(thread));
-        let gained = |known: &SeenThread, thread: &Tid| threads[thread].since(known.ran);
-        let most = self.known.iter().map(|(thread, known)| gained(known, thread)).max().unwrap_or_default();
-        let compared = most >= MIN_OBSERVATION;
+        let gained = |known: &KnownThreadTime, thread: &Tid| threads[thread].since(known.ran);
+        let max_gained =
+            self.known.iter().map(|(thread, known)| gained(known, thread)).max().unwrap_or_default();
+        let compared = max_gained >= MIN_OBSERVATION;
         if compared {
             for (thread, known) in &mut self.known {
-                let wants = gained(known, thread).times(FRACTION) >= most;
-                *known = SeenThread { wants, ran: threads[thread] };
+                let wants = gained(known, thread).times(FRACTION) >= max_gained;
+                *known = KnownThreadTime { wants, ran: threads[thread] };
             }
         }
         for (thread, ran) in threads {
-            self.known.entry(*thread).or_insert(SeenThread { ran: *ran, wants: true });
+            self.known.entry(*thread).or_insert(KnownThreadTime { ran: *ran, wants: true });
         }
         let now = self.known.values().filter(|known| known.wants).count().max(1);
         if first {
-            return self.tell(now);
+            return self.changed_width(now);
         }
-        if now < self.told && !compared {
+        if now < self.reported && !compared {
             return None;
         }
-        let narrower = (now < self.told).then_some(now);
+        let narrower = (now < self.reported).then_some(now);
         let next = match (narrower, std::mem::replace(&mut self.less, narrower)) {
             (Some(_), None) => return None,
             (Some(now), Some(before)) => now.max(before),
             (None, _) => now,
         };
-        self.tell(next)
+        self.changed_width(next)
     }
 
     /// Whether a thread wants to run; true for an unknown thread.
@@ -79,11 +80,11 @@ impl Width {
     pub(crate) fn count(&mut self, threads: usize) -> Option<usize> {
         self.known.clear();
         self.less = None;
-        self.tell(threads.max(1))
+        self.changed_width(threads.max(1))
     }
 
-    fn tell(&mut self, width: usize) -> Option<usize> {
-        (std::mem::replace(&mut self.told, width) != width).then_some(width)
+    fn changed_width(&mut self, width: usize) -> Option<usize> {
+        (std::mem::replace(&mut self.reported, width) != width).then_some(width)
     }
 }
 
@@ -98,46 +99,46 @@ mod tests {
     #[test]
     fn a_shell_that_waits_for_two_loops_is_two_wide_after_two_comparisons() {
         let mut width = Width::default();
-        assert_eq!(width.look(&threads(&[1, 0, 0])), Some(3), "all are new");
-        assert_eq!(width.look(&threads(&[1, 50, 50])), None, "once is not enough");
-        assert_eq!(width.look(&threads(&[1, 100, 100])), Some(2));
-        assert_eq!(width.look(&threads(&[1, 150, 150])), None);
+        assert_eq!(width.update(&threads(&[1, 0, 0])), Some(3), "all are new");
+        assert_eq!(width.update(&threads(&[1, 50, 50])), None, "once is not enough");
+        assert_eq!(width.update(&threads(&[1, 100, 100])), Some(2));
+        assert_eq!(width.update(&threads(&[1, 150, 150])), None);
     }
 
     #[test]
     fn new_threads_make_a_gang_wider_at_once() {
         let mut width = Width::default();
-        assert_eq!(width.look(&threads(&[5])), Some(1));
-        assert_eq!(width.look(&threads(&[5, 0, 0, 0])), Some(4));
+        assert_eq!(width.update(&threads(&[5])), Some(1));
+        assert_eq!(width.update(&threads(&[5, 0, 0, 0])), Some(4));
         assert_eq!(width.count(500), Some(500));
-        assert_eq!(width.look(&threads(&[5, 0])), Some(2));
+        assert_eq!(width.update(&threads(&[5, 0])), Some(2));
     }
 
     #[test]
     fn a_gang_that_was_not_served_in_between_keeps_its_width() {
         let mut width = Width::default();
-        width.look(&threads(&[5, 5]));
+        width.update(&threads(&[5, 5]));
         for _ in 0..10 {
-            assert_eq!(width.look(&threads(&[5, 5])), None);
+            assert_eq!(width.update(&threads(&[5, 5])), None);
         }
     }
 
     #[test]
     fn a_sleeper_that_begins_to_work_makes_its_gang_wider() {
         let mut width = Width::default();
-        width.look(&threads(&[0, 0]));
-        width.look(&threads(&[50, 0]));
-        assert_eq!(width.look(&threads(&[100, 0])), Some(1));
-        assert_eq!(width.look(&threads(&[150, 20])), Some(2));
-        assert_eq!(width.look(&threads(&[200, 20])), None, "and not narrower because it rests once");
-        assert_eq!(width.look(&threads(&[250, 40])), None);
+        width.update(&threads(&[0, 0]));
+        width.update(&threads(&[50, 0]));
+        assert_eq!(width.update(&threads(&[100, 0])), Some(1));
+        assert_eq!(width.update(&threads(&[150, 20])), Some(2));
+        assert_eq!(width.update(&threads(&[200, 20])), None, "and not narrower because it rests once");
+        assert_eq!(width.update(&threads(&[250, 40])), None);
     }
 
     #[test]
     fn a_thread_that_ended_does_not_count() {
         let mut width = Width::default();
-        width.look(&threads(&[0, 0]));
-        assert_eq!(width.look(&threads(&[20])), None);
-        assert_eq!(width.look(&threads(&[40])), Some(1));
+        width.update(&threads(&[0, 0]));
+        assert_eq!(width.update(&threads(&[20])), None);
+        assert_eq!(width.update(&threads(&[40])), Some(1));
     }
 }

@@ -18,22 +18,23 @@
 use unisono_linux::clock::Nanos;
 
 /// A gang rests if it used less than this part of the cores that it can use.
-const LITTLE: f64 = 0.5;
+const REST_BELOW: f64 = 0.5;
 /// A resting gang takes turns again if it uses at least this part.
-const MUCH: f64 = 0.8;
+const WAKE_FROM: f64 = 0.8;
 /// A gang's threads wait for a processor if at least one waited for this part of the time.
-const PRESSED: f64 = 0.25;
+const MIN_PRESSURE: f64 = 0.25;
 /// A gang that uses less than this part of its cores does not want them, whatever its pressure: each thaw
 /// wakes even threads that only sleep, and they wait for a moment to sleep again (measured: 0.36 of their
 /// turns on a machine whose cores were busy). A gang that computes gets more than this beside twenty others.
-const NEXT_TO_NOTHING: f64 = 0.05;
+const MIN_WANTED: f64 = 0.05;
 /// Minimum allowed time between two samples: several turns.
 const MIN_OBSERVATION: Nanos = Nanos(200_000_000);
 /// The shortest and the longest rest of an awake gang; after it the gang takes turns again in any case,
 /// because beside many others it may never use enough to be noticed. Four gangs need ten turns of 20 ms to
 /// find out again that they block: a tenth of the shortest, a hundredth of the longest rest. Each rest is
 /// twice as long as the one before.
-const RESTS: (Nanos, Nanos) = (Nanos(2_000_000_000), Nanos(20_000_000_000));
+const MIN_REST: Nanos = Nanos(2_000_000_000);
+const MAX_REST: Nanos = Nanos(20_000_000_000);
 /// A resting gang is asleep below this part of its cores: it is not thawed meanwhile. A gang that computes
 /// gets more than this beside two hundred others.
 const RESTING_ASLEEP: f64 = 0.005;
@@ -62,7 +63,7 @@ pub struct TurnsWorth {
     before: Option<GangTimes>,
     rests: bool,
     /// Number of consecutive samples in favor of a change.
-    looks: u32,
+    consecutive: u32,
     /// Time of the first sample of the present rest.
     since: Option<Nanos>,
     /// Number of earlier rests.
@@ -80,7 +81,7 @@ impl TurnsWorth {
     }
 
     /// Evaluates a sample of a gang that can use `cores` cores at once. Returns the change to make.
-    pub fn look(&mut self, now: GangTimes, cores: usize) -> Option<TurnsVerdict> {
+    pub fn evaluate(&mut self, now: GangTimes, cores: usize) -> Option<TurnsVerdict> {
         let Some(before) = self.before else {
             self.before = Some(now);
             return None;
@@ -92,15 +93,18 @@ impl TurnsWorth {
         self.before = Some(now);
         let part = |time: Nanos| time.0 as f64 / might.0 as f64;
         let used = part(now.used.since(before.used)) / cores.max(1) as f64;
-        let pressed = used >= NEXT_TO_NOTHING && part(now.pressed.since(before.pressed)) >= PRESSED;
-        let speaks =
-            if self.rests { used >= MUCH || (used >= LITTLE && pressed) } else { used < LITTLE && !pressed };
-        self.looks = if speaks { self.looks + 1 } else { 0 };
-        let is_over = self.rests && used >= RESTING_ASLEEP && self.rests_long_enough(now.might);
-        if !is_over && self.looks < if self.rests { SCANS_TO_WAKE } else { SCANS_TO_REST } {
+        let pressed = used >= MIN_WANTED && part(now.pressed.since(before.pressed)) >= MIN_PRESSURE;
+        let speaks = if self.rests {
+            used >= WAKE_FROM || (used >= REST_BELOW && pressed)
+        } else {
+            used < REST_BELOW && !pressed
+        };
+        self.consecutive = if speaks { self.consecutive + 1 } else { 0 };
+        let is_over = self.rests && used >= RESTING_ASLEEP && self.has_rested_enough(now.might);
+        if !is_over && self.consecutive < if self.rests { SCANS_TO_WAKE } else { SCANS_TO_REST } {
             return None;
         }
-        self.looks = 0;
+        self.consecutive = 0;
         self.rests = !self.rests;
         self.since = None;
         self.rested += u32::from(!self.rests);
@@ -113,13 +117,13 @@ impl TurnsWorth {
 /// A gang rests if it wanted less than this part of its cores in a watched turn. A gang of two threads of
 /// which one computes wants a half, less the time of the switch; programs that block at each barrier want a
 /// tenth (docs/decisions/0008).
-const LITTLE_WANTED: f64 = 0.4;
-const WATCHED_TO_REST: u32 = 2;
+const REST_BELOW_WANTED: f64 = 0.4;
+const WATCHED_TURNS_TO_REST: u32 = 2;
 /// A gang also rests if, in a turn of its own, its threads run for less than this between two sleeps. They
 /// sleep although the others run, so running together gains them nothing. Two threads that meet at a barrier
 /// that blocks at once run for 8 to 16 us. A program that spins for 50 us first does not sleep while it has
 /// its cores.
-const BRIEFLY: Nanos = Nanos(50_000);
+const BRIEF_RUN: Nanos = Nanos(50_000);
 /// A gang that uses this part of its cores does not rest for brief runs: its other threads use the sleepers'
 /// time.
 const FILLED: f64 = 0.9;
@@ -131,8 +135,8 @@ const ASLEEP: f64 = 0.02;
 
 impl TurnsWorth {
     /// While a gang rests, `now` is the time of the clock.
-    fn rests_long_enough(&mut self, now: Nanos) -> bool {
-        let rest = RESTS.0.times(1 << self.rested.min(10)).min(RESTS.1);
+    fn has_rested_enough(&mut self, now: Nanos) -> bool {
+        let rest = MIN_REST.times(1 << self.rested.min(10)).min(MAX_REST);
         now.since(*self.since.get_or_insert(now)) >= rest
     }
 }
@@ -175,15 +179,15 @@ impl WatchedWorth {
         if part < ASLEEP {
             return WatchedVerdict::Asleep;
         }
-        let briefly = part < FILLED && used.wanted < BRIEFLY.times(used.sleeps);
-        self.little = match (part < LITTLE_WANTED, briefly) {
-            (_, true) if used.sleeps >= SLEEPS_TO_REST * cores as u64 => WATCHED_TO_REST,
+        let briefly = part < FILLED && used.wanted < BRIEF_RUN.times(used.sleeps);
+        self.little = match (part < REST_BELOW_WANTED, briefly) {
+            (_, true) if used.sleeps >= SLEEPS_TO_REST * cores as u64 => WATCHED_TURNS_TO_REST,
             (false, false) => 0,
             _ => self.little + 1,
         };
         match self.little {
             0 => WatchedVerdict::Computes,
-            WATCHED_TO_REST.. => WatchedVerdict::Rest,
+            WATCHED_TURNS_TO_REST.. => WatchedVerdict::Rest,
             _ => WatchedVerdict::Unsure,
         }
     }
@@ -195,51 +199,57 @@ mod tests {
     use proptest::prelude::*;
 
     /// Samples a second apart of a gang of two cores that uses, and waits for, these parts of them.
-    fn looks(worth: &mut TurnsWorth, parts: &[(f64, f64)]) -> Vec<Option<TurnsVerdict>> {
+    fn evaluate_samples(worth: &mut TurnsWorth, parts: &[(f64, f64)]) -> Vec<Option<TurnsVerdict>> {
         let mut times = GangTimes::default();
-        let mut look = |used: f64, pressed: f64| {
+        let mut evaluate = |used: f64, pressed: f64| {
             let second = |part: f64| Nanos((part * 1e9) as u64);
             times = GangTimes {
                 might: second(1.0).after(times.might),
                 used: second(used * 2.0).after(times.used),
                 pressed: second(pressed).after(times.pressed),
             };
-            worth.look(times, 2)
+            worth.evaluate(times, 2)
         };
-        parts.iter().map(|(used, pressed)| look(*used, *pressed)).collect()
+        parts.iter().map(|(used, pressed)| evaluate(*used, *pressed)).collect()
     }
 
     #[test]
     fn a_gang_that_blocks_rests_after_three_looks_and_a_busy_one_never_does() {
         let mut worth = TurnsWorth::default();
         let rest = Some(TurnsVerdict::Rest);
-        assert_eq!(looks(&mut worth, &[(0.1, 0.0); 4]), [None, None, None, rest]);
+        assert_eq!(evaluate_samples(&mut worth, &[(0.1, 0.0); 4]), [None, None, None, rest]);
         assert!(worth.rests());
-        assert_eq!(looks(&mut TurnsWorth::default(), &[(0.95, 0.0); 9]), [None; 9]);
+        assert_eq!(evaluate_samples(&mut TurnsWorth::default(), &[(0.95, 0.0); 9]), [None; 9]);
     }
 
     #[test]
     fn time_that_other_programs_took_is_no_blocking() {
-        assert_eq!(looks(&mut TurnsWorth::default(), &[(0.3, 0.9); 9]), [None; 9]);
+        assert_eq!(evaluate_samples(&mut TurnsWorth::default(), &[(0.3, 0.9); 9]), [None; 9]);
     }
 
     #[test]
     fn threads_that_only_sleep_rest_however_long_they_wait_to_sleep_again() {
         let rest = Some(TurnsVerdict::Rest);
-        assert_eq!(looks(&mut TurnsWorth::default(), &[(0.004, 0.36); 4]), [None, None, None, rest]);
+        assert_eq!(
+            evaluate_samples(&mut TurnsWorth::default(), &[(0.004, 0.36); 4]),
+            [None, None, None, rest]
+        );
     }
 
     #[test]
     fn one_pause_is_not_enough_and_neither_is_one_burst() {
         let (idle, busy) = ((0.1, 0.0), (1.0, 0.0));
-        assert_eq!(looks(&mut TurnsWorth::default(), &[idle, idle, idle, busy, idle, idle, busy]), [None; 7]);
+        assert_eq!(
+            evaluate_samples(&mut TurnsWorth::default(), &[idle, idle, idle, busy, idle, idle, busy]),
+            [None; 7]
+        );
         // a gang with a long rest
         let mut worth = TurnsWorth { rested: 9, ..TurnsWorth::default() };
-        looks(&mut worth, &[idle; 4]);
-        assert_eq!(looks(&mut worth, &[idle, busy, idle, busy, idle]), [None; 5]);
+        evaluate_samples(&mut worth, &[idle; 4]);
+        assert_eq!(evaluate_samples(&mut worth, &[idle, busy, idle, busy, idle]), [None; 5]);
         let wake = Some(TurnsVerdict::Wake);
         worth.before = None;
-        assert_eq!(looks(&mut worth, &[busy, busy, busy]), [None, None, wake]);
+        assert_eq!(evaluate_samples(&mut worth, &[busy, busy, busy]), [None, None, wake]);
         assert!(!worth.rests());
     }
 
@@ -247,7 +257,7 @@ mod tests {
     fn a_gang_that_had_no_turn_is_not_judged() {
         let mut worth = TurnsWorth::default();
         for _ in 0..20 {
-            assert_eq!(worth.look(GangTimes::default(), 2), None);
+            assert_eq!(worth.evaluate(GangTimes::default(), 2), None);
         }
     }
 
@@ -288,13 +298,13 @@ mod tests {
     #[test]
     fn a_gang_that_rests_and_uses_its_cores_again_is_woken() {
         let wake = Some(TurnsVerdict::Wake);
-        assert_eq!(looks(&mut TurnsWorth::resting(0), &[(0.9, 0.0); 3]), [None, None, wake]);
+        assert_eq!(evaluate_samples(&mut TurnsWorth::resting(0), &[(0.9, 0.0); 3]), [None, None, wake]);
     }
 
     #[test]
     fn a_rest_ends_after_a_while_unless_the_gang_sleeps_and_later_each_time() {
         let wakes = |rested, used| {
-            let verdicts = looks(&mut TurnsWorth::resting(rested), &[(used, 0.9); 60]);
+            let verdicts = evaluate_samples(&mut TurnsWorth::resting(rested), &[(used, 0.9); 60]);
             verdicts.iter().position(|verdict| *verdict == Some(TurnsVerdict::Wake))
         };
         // the first sample has no predecessor, and the second one begins the rest
@@ -307,12 +317,12 @@ mod tests {
         #[test]
         fn a_steady_gang_does_not_swing(used in 0.0f64..1.0, pressed in 0.0f64..1.0, rests: bool) {
             let mut worth = TurnsWorth { rests, ..TurnsWorth::default() };
-            let verdicts = looks(&mut worth, &vec![(used, pressed); 400]);
+            let verdicts = evaluate_samples(&mut worth, &vec![(used, pressed); 400]);
             let wakes = verdicts.iter().filter(|verdict| **verdict == Some(TurnsVerdict::Wake)).count();
             prop_assert!(wakes <= 400 / 20 + 4, "{verdicts:?}");
             let steady = |verdicts: &[Option<TurnsVerdict>]| verdicts.iter().all(Option::is_none);
-            prop_assert!(!(LITTLE..MUCH).contains(&used) || !rests || wakes <= 1);
-            prop_assert!(used < LITTLE || steady(&verdicts[30..]), "{verdicts:?}");
+            prop_assert!(!(REST_BELOW..WAKE_FROM).contains(&used) || !rests || wakes <= 1);
+            prop_assert!(used < REST_BELOW || steady(&verdicts[30..]), "{verdicts:?}");
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct GangJournal {
     file: File,
     entries: Vec<UndoEntry>,
     /// Maximum number of entries before [`GangJournal::compact`] rewrites the file.
-    most: usize,
+    max_entries: usize,
 }
 
 impl GangJournal {
@@ -79,7 +79,7 @@ impl GangJournal {
             made => made,
         };
         let file = file.map_err(system("create the journal"))?;
-        let mut journal = GangJournal { path, file, entries: Vec::new(), most: LONG };
+        let mut journal = GangJournal { path, file, entries: Vec::new(), max_entries: LONG };
         journal.write(&UndoEntry::Scheduler(scheduler))?;
         Ok(journal)
     }
@@ -137,7 +137,7 @@ impl GangJournal {
         let name = name.to_owned();
         let _lock = lock(&self.path)?;
         let done = undo_all(self.entries.iter().filter(|entry| is_chosen(entry)).cloned().collect(), 1)?;
-        if done.left.is_empty() {
+        if done.unrestored.is_empty() {
             self.entries.retain(|entry| !is_chosen(entry));
             self.write_anew(&name)?;
         }
@@ -146,7 +146,7 @@ impl GangJournal {
 
     /// Writes the journal anew without threads that have ended, if it has become long.
     pub fn compact(&mut self) -> Result<()> {
-        if self.entries.len() <= self.most {
+        if self.entries.len() <= self.max_entries {
             return Ok(());
         }
         let mut seen = BTreeSet::new();
@@ -161,7 +161,7 @@ impl GangJournal {
         });
         live.reverse();
         self.entries = live;
-        self.most = LONG.max(self.entries.len() * 2);
+        self.max_entries = LONG.max(self.entries.len() * 2);
         let (_, name) = place_of(&self.path);
         let name = name.to_owned();
         let _lock = lock(&self.path)?;
@@ -249,7 +249,7 @@ pub fn restore(path: &Path) -> Result<Restored> {
         return Ok(Restored::default());
     };
     let done = undo_all(parse(&text), MAX_ROUNDS)?;
-    if done.left.is_empty() {
+    if done.unrestored.is_empty() {
         journals.remove(name).map_err(system("remove the journal"))?;
     }
     Ok(done)
@@ -368,7 +368,7 @@ mod tests {
                 UndoEntry::Reclassed { path: group.to_owned(), version: 2 },
             ] {
                 write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
-                let left = restore(&path).expect("it is ours").left;
+                let left = restore(&path).expect("it is ours").unrestored;
                 assert!(left.len() == 1 && left[0].contains(why), "{left:?}");
             }
         }
@@ -444,7 +444,7 @@ mod tests {
         fs::write(group.join("cgroup.freeze"), "1").expect("room");
         let entry = UndoEntry::borrowed(&ControlGroup::at(group.clone(), CgroupVersion::V2)).expect("there");
         write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
-        let left = restore(&path).expect("it is ours").left;
+        let left = restore(&path).expect("it is ours").unrestored;
         assert!(left.len() == 1 && left[0].contains("no control group"), "{left:?}");
         assert_eq!(fs::read_to_string(group.join("cgroup.freeze")).expect("it is there"), "1");
     }

@@ -12,7 +12,7 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, CgroupHierarchy, ControlGroup, Frozen, MovedProcess, ProcessMover};
 use unisono_linux::file_system;
 use unisono_linux::pinned::{PinnedProcess, PinnedThread};
-use unisono_linux::process_group::tell_group_of;
+use unisono_linux::process_group::signal_group;
 use unisono_linux::signal::Signal;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Restored {
     /// Threads whose affinity or class was put back.
     pub threads: usize,
     /// Descriptions of the changes that could not be undone.
-    pub left: Vec<String>,
+    pub unrestored: Vec<String>,
 }
 
 /// Undoes these entries; groups that are not empty at once are tried `rounds` times.
@@ -33,7 +33,7 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     entries.retain(|entry| match may_be_undone(entry, &all) {
         Ok(()) => true,
         Err(reason) => {
-            done.left.push(reason);
+            done.unrestored.push(reason);
             false
         }
     });
@@ -58,7 +58,7 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     for group in &groups {
         match empty_and_remove(group, &all, rounds, &mut done.processes) {
             Ok(()) => done.groups += 1,
-            Err(reason) => done.left.push(reason),
+            Err(reason) => done.unrestored.push(reason),
         }
     }
     Ok(done)
@@ -116,7 +116,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
             }
         }
         UndoEntry::Stopped { leader, started } => {
-            tell_group_of(leader.cast_unsigned(), *started, Signal::Continue);
+            signal_group(leader.cast_unsigned(), *started, Signal::Continue);
         }
         UndoEntry::Scheduler(_) | UndoEntry::Group { .. } => {}
     }

@@ -59,13 +59,13 @@ pub struct Freeze {
 }
 
 /// Weight of the gang whose turn it is inside the scheduler's group; waiting gangs have the least.
-const FULL: f64 = 100.0;
+const TURN_WEIGHT: f64 = 100.0;
 /// Weight of a resting gang. Linux gives the weight of a group to the cores on which its threads want to
 /// run. A gang that blocks mostly has one of two threads awake, and that thread has the weight of both. A
 /// program that spins beside three that block got 0.89 of the processor time that it gets when all threads
 /// are pinned. With half the weight for the three it got 1.10, and they 1.03 of theirs (medians of six runs
 /// of 2.5 s, two cores).
-const RESTING: f64 = FULL / 2.0;
+const RESTING_WEIGHT: f64 = TURN_WEIGHT / 2.0;
 
 impl Freeze {
     /// Prepares to freeze the gangs of these groups; no gang is frozen yet.
@@ -82,7 +82,7 @@ impl Freeze {
         Freeze { gangs: BTreeMap::new() }
     }
 
-    fn each(
+    fn for_each_with(
         &mut self,
         standings: &[(GangId, Standing)],
         meant: impl Fn(Standing) -> bool,
@@ -121,8 +121,8 @@ impl Gang {
                     unless_gone(cpu.group.write("cpu.idle", "0"))?;
                 }
                 unless_gone(cpu.weight_file.set(match self.turns {
-                    TurnsOrRest::Turns => FULL,
-                    TurnsOrRest::Rest => RESTING,
+                    TurnsOrRest::Turns => TURN_WEIGHT,
+                    TurnsOrRest::Rest => RESTING_WEIGHT,
                 }))?;
             }
             // `cpu.idle` is lower than the least weight
@@ -148,8 +148,8 @@ impl Mechanism for Freeze {
     fn stop(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         known(standings, |gang| self.gangs.contains_key(&gang))?;
         let stops = |standing| standing != Standing::Running;
-        self.each(standings, stops, |gang| gang.set(Frozen::Yes))?;
-        self.each(standings, stops, |gang| match gang.fit {
+        self.for_each_with(standings, stops, |gang| gang.set(Frozen::Yes))?;
+        self.for_each_with(standings, stops, |gang| match gang.fit {
             Fit::Queues => gang.rank(CpuRank::Last),
             Fit::Fits => Ok(()), // the gang has stopped by now
         })
@@ -157,7 +157,7 @@ impl Mechanism for Freeze {
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
         self.stop(standings)?;
-        self.each(
+        self.for_each_with(
             standings,
             |standing| standing == Standing::Running,
             |gang| {
@@ -173,7 +173,7 @@ impl Mechanism for Freeze {
         }
     }
 
-    fn turns_or_rest(&mut self, gang: GangId, turns: TurnsOrRest) {
+    fn set_turns_or_rest(&mut self, gang: GangId, turns: TurnsOrRest) {
         if let Some(gang) = self.gangs.get_mut(&gang) {
             gang.turns = turns;
             if gang.rank == CpuRank::First {
@@ -199,14 +199,14 @@ impl Mechanism for Freeze {
         Ok(())
     }
 
-    fn leave(&mut self, gang: GangId) {
+    fn remove(&mut self, gang: GangId) {
         if let Some(mut gone) = self.gangs.remove(&gang) {
             let _ = gone.set(Frozen::No); // the journal has the changes that cannot be undone now
         }
     }
 
     fn lend(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        self.each(
+        self.for_each_with(
             standings,
             |standing| standing == Standing::Backfill,
             |gang| {

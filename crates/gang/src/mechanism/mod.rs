@@ -106,7 +106,7 @@ pub trait Mechanism: Send {
     }
 
     /// The gang takes turns, or rests, from the next [`Mechanism::apply`] on.
-    fn turns_or_rest(&mut self, gang: GangId, turns: TurnsOrRest) {
+    fn set_turns_or_rest(&mut self, gang: GangId, turns: TurnsOrRest) {
         let _ = (gang, turns);
     }
 
@@ -122,7 +122,7 @@ pub trait Mechanism: Send {
 
     /// Lets a gang go: it runs, and standings that name it are refused from now on. An unknown gang is no
     /// error.
-    fn leave(&mut self, gang: GangId);
+    fn remove(&mut self, gang: GangId);
 
     /// Lets the backfilled gangs run where the gangs whose turn it is leave cores idle. Called shortly after
     /// each [`Mechanism::apply`], which has stopped them; a mechanism that does not backfill does nothing. If
@@ -170,7 +170,7 @@ impl FromStr for MechanismKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct MechanismRequest {
     /// Keep all other programs off the gangs' cores.
     pub isolate: bool,
     /// Use no control groups.
@@ -178,14 +178,14 @@ pub struct Wish {
 }
 
 /// The mechanism to use when the user asked for none, and the reason.
-pub fn recommended(wish: Wish) -> (MechanismKind, &'static str) {
-    if wish.unprivileged {
+pub fn recommended(request: MechanismRequest) -> (MechanismKind, &'static str) {
+    if request.unprivileged {
         return (
             MechanismKind::Stop,
             "the only one that needs no privilege; gangs overlap by up to milliseconds",
         );
     }
-    if wish.isolate {
+    if request.isolate {
         return (
             MechanismKind::RealTime,
             "nothing else runs on the gangs' cores beyond the real-time reserve",

@@ -31,7 +31,7 @@ pub struct RealTime {
     gangs: Vec<ControlGroup>,
     standings: Vec<Standing>,
     level: u8,
-    left: BTreeSet<GangId>,
+    removed: BTreeSet<GangId>,
     /// The threads of each gang that have been promoted.
     held: Vec<BTreeMap<Tid, PinnedThread>>,
 }
@@ -52,7 +52,7 @@ impl RealTime {
             held: gangs.iter().map(|_| BTreeMap::new()).collect(),
             gangs,
             level: LOWEST,
-            left: BTreeSet::new(),
+            removed: BTreeSet::new(),
         })
     }
 
@@ -90,7 +90,7 @@ impl Mechanism for RealTime {
     }
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        known(standings, |gang| gang.0 < self.gangs.len() && !self.left.contains(&gang))?;
+        known(standings, |gang| gang.0 < self.gangs.len() && !self.removed.contains(&gang))?;
         if self.level >= HIGHEST {
             self.level = LOWEST;
             for (id, _) in standings {
@@ -113,8 +113,8 @@ impl Mechanism for RealTime {
         Ok(())
     }
 
-    fn leave(&mut self, gang: GangId) {
-        let Some(group) = self.gangs.get(gang.0).filter(|_| self.left.insert(gang)) else { return };
+    fn remove(&mut self, gang: GangId) {
+        let Some(group) = self.gangs.get(gang.0).filter(|_| self.removed.insert(gang)) else { return };
         // an empty group has no threads to restore
         if group.threads().is_ok_and(|threads| !threads.is_empty()) {
             let _ = class::put_back(std::slice::from_ref(group)); // what cannot be done now is in the journal

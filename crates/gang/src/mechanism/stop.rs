@@ -20,19 +20,19 @@ use unisono_linux::signal::Signal;
 pub struct Stop {
     /// The process groups, each with its last standing; `None`: no signal was sent yet.
     gangs: Vec<(ProcessGroup, Option<Standing>)>,
-    left: BTreeSet<GangId>,
+    removed: BTreeSet<GangId>,
 }
 
 impl Stop {
     /// Prepares to stop these process groups.
     pub fn new(groups: Vec<ProcessGroup>) -> Stop {
-        Stop { gangs: groups.into_iter().map(|group| (group, None)).collect(), left: BTreeSet::new() }
+        Stop { gangs: groups.into_iter().map(|group| (group, None)).collect(), removed: BTreeSet::new() }
     }
 
     fn signal(&mut self, gang: usize, standing: Standing) {
         let signal = if standing == Standing::Running { Signal::Continue } else { Signal::Stop };
         // fails if all processes of the group changed to another user
-        let _ = self.gangs[gang].0.tell(signal);
+        let _ = self.gangs[gang].0.send_signal(signal);
         self.gangs[gang].1 = Some(standing);
     }
 }
@@ -48,7 +48,7 @@ impl Mechanism for Stop {
     }
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        known(standings, |gang| gang.0 < self.gangs.len() && !self.left.contains(&gang))?;
+        known(standings, |gang| gang.0 < self.gangs.len() && !self.removed.contains(&gang))?;
         for now in [Standing::Running, Standing::Waiting] {
             for (id, standing) in standings {
                 // no signal can make a backfilled gang yield to the running one
@@ -62,15 +62,15 @@ impl Mechanism for Stop {
         Ok(())
     }
 
-    fn leave(&mut self, gang: GangId) {
-        if gang.0 < self.gangs.len() && self.left.insert(gang) {
+    fn remove(&mut self, gang: GangId) {
+        if gang.0 < self.gangs.len() && self.removed.insert(gang) {
             self.signal(gang.0, Standing::Running);
         }
     }
 
     fn release(&mut self) -> Result<()> {
         for gang in 0..self.gangs.len() {
-            if !self.left.contains(&GangId(gang)) {
+            if !self.removed.contains(&GangId(gang)) {
                 self.signal(gang, Standing::Running);
             }
         }

@@ -92,7 +92,7 @@ pub enum Backfill {
     Never,
 }
 
-/// The state before the last turn, for [`Rotation::take_back`].
+/// The state before the last turn, for [`Rotation::undo_turn`].
 #[derive(Clone, Debug)]
 struct Last {
     until: Option<Nanos>,
@@ -200,7 +200,7 @@ impl Rotation {
     }
 
     /// A gang has ended. If it was running, ask for the next turn at once.
-    pub fn leave(&mut self, id: GangId) {
+    pub fn remove(&mut self, id: GangId) {
         self.members.retain(|member| member.id != id);
         self.repack();
     }
@@ -225,7 +225,7 @@ impl Rotation {
     }
 
     /// The gang takes no turns until it is woken; it may always run. Returns whether it took turns before.
-    pub fn rest(&mut self, id: GangId) -> bool {
+    pub fn begin_rest(&mut self, id: GangId) -> bool {
         self.take_part(id, TakesTurns::Rests)
     }
 
@@ -347,7 +347,7 @@ impl Rotation {
         slots.sort_by_key(|slot| self.members_of(&slot.places).map(|member| (&member.name, member.id)).min());
         let lengths: Vec<Nanos> = slots.iter().map(|slot| self.length(&slot.places)).collect();
         let turn = turn_at(moment, &lengths)?;
-        Some((slots[turn.slot], turn.left))
+        Some((slots[turn.slot], turn.remaining))
     }
 
     fn length(&self, places: &[SlotPlace]) -> Nanos {
@@ -383,10 +383,10 @@ impl Rotation {
 
     /// Takes back the last, unused turn; its gangs keep their places in the queue. This allows
     /// the caller to plan a turn ahead of its time.
-    pub fn take_back(&mut self) {
+    pub fn undo_turn(&mut self) {
         let Some(Last { until, served, charged }) = self.last.take() else { return };
         self.until = until;
-        charged.into_iter().for_each(|(owner, before)| self.shares.take_back(owner, before));
+        charged.into_iter().for_each(|(owner, before)| self.shares.refund(owner, before));
         for (id, turn, ready) in served {
             if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
                 (member.served, member.ready) = (turn, ready);

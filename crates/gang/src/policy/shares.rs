@@ -22,13 +22,13 @@ impl UserShares {
 
     /// Adds a user that starts to ask for time; `present` are the users that do already.
     pub(super) fn enter(&mut self, owner: GangOwner, present: &BTreeSet<GangOwner>) {
-        let least =
+        let min_time =
             present.iter().filter(|other| **other != owner).map(|other| self.virtual_time(*other)).min();
-        let least = least.unwrap_or_default();
+        let min_time = min_time.unwrap_or_default();
         // a user who went away ahead of all others is still known, and comes back there
-        self.0.retain(|other, time| present.contains(other) || *time > least);
+        self.0.retain(|other, time| present.contains(other) || *time > min_time);
         let time = self.0.entry(owner).or_default();
-        *time = least.max(*time);
+        *time = min_time.max(*time);
     }
 
     /// Charges a user for a turn of its gangs. Returns the earlier virtual time.
@@ -40,7 +40,7 @@ impl UserShares {
     }
 
     /// A charge that was not used.
-    pub(super) fn take_back(&mut self, owner: GangOwner, before: Nanos) {
+    pub(super) fn refund(&mut self, owner: GangOwner, before: Nanos) {
         self.0.insert(owner, before);
     }
 

@@ -79,10 +79,10 @@ fn idle_cores_are_offered_to_the_gang_that_waits_longest() {
 fn a_gang_that_leaves_in_its_turn_gives_way_at_once() {
     let mut rotation = rotation(2, &[5, 1]);
     rotation.next_turn(Nanos(0));
-    rotation.leave(GangId(0));
+    rotation.remove(GangId(0));
     let next = rotation.next_turn(Nanos(7)).expect("a turn");
     assert_eq!((ids(&next), next.from), (vec![1], Nanos(7)));
-    rotation.leave(GangId(1));
+    rotation.remove(GangId(1));
     assert_eq!(rotation.next_turn(Nanos(9)), None);
 }
 
@@ -92,8 +92,8 @@ fn a_turn_that_was_taken_back_is_given_again() {
     let first = rotation.next_turn(Nanos(0)).expect("a turn");
     let ahead = rotation.next_turn(first.until).expect("a turn");
     assert_eq!(ids(&ahead), [1]);
-    rotation.take_back();
-    rotation.leave(GangId(2));
+    rotation.undo_turn();
+    rotation.remove(GangId(2));
     assert_eq!(rotation.next_turn(first.until), Some(ahead));
 }
 
@@ -124,11 +124,11 @@ fn hosts_that_follow_a_clock_give_a_gang_its_turn_at_the_same_moment() {
 #[test]
 fn a_gang_that_rests_has_no_turns_and_keeps_its_weight() {
     let mut rotation = rotation(2, &[3, 1]);
-    assert!(rotation.is_contended() && rotation.rest(GangId(0)) && !rotation.rest(GangId(0)));
+    assert!(rotation.is_contended() && rotation.begin_rest(GangId(0)) && !rotation.begin_rest(GangId(0)));
     assert!(rotation.is_resting(GangId(0)) && !rotation.is_contended());
     let lone = rotation.next_turn(Nanos(0)).expect("a turn");
     assert_eq!((ids(&lone), lone.backfill), (vec![1], vec![]), "nothing is lent to one that runs anyway");
-    assert!(rotation.rest(GangId(1)));
+    assert!(rotation.begin_rest(GangId(1)));
     assert_eq!(rotation.next_turn(SLICE), None, "nobody takes turns");
     assert!(rotation.wake(GangId(0)) && rotation.wake(GangId(1)) && !rotation.wake(GangId(1)));
     let first = rotation.next_turn(SLICE).expect("a turn");
@@ -166,7 +166,7 @@ fn sixteen_gangs_of_one_user_get_as_much_as_one_of_another() {
 fn a_user_who_comes_back_has_saved_nothing_up() {
     let mut rotation = rotation(2, &[1, 1]);
     rotation.belongs_to(GangId(1), GangOwner(8));
-    rotation.rest(GangId(1));
+    rotation.begin_rest(GangId(1));
     let mut now = Nanos::ZERO;
     for _ in 0..50 {
         now = rotation.next_turn(now).expect("a turn").until;
@@ -216,7 +216,7 @@ fn others_have_the_time_that_a_quota_leaves_and_a_turn_taken_back_costs_none_of_
     let mut rotation = with_a_quota(&[3, 1]);
     let first = rotation.next_turn(Nanos::ZERO).expect("a turn");
     assert_eq!((ids(&first), first.until.0 / 1_000_000), (vec![0], 47), "instead of three slices");
-    rotation.take_back();
+    rotation.undo_turn();
     assert_eq!(rotation.next_turn(Nanos::ZERO).expect("a turn"), first);
     let mut now = first.until;
     for _ in 0..2 {
@@ -279,7 +279,7 @@ proptest! {
             let turn = rotation.next_turn(now).expect("a turn");
             // a turn decided ahead and taken back changes nothing
             let ahead = rotation.next_turn(turn.until);
-            rotation.take_back();
+            rotation.undo_turn();
             prop_assert!(ahead.is_some_and(|ahead| ahead.from == turn.until));
             had[turn.run[0].gang.0] += turn.until.since(turn.from).0;
             now = turn.until;
@@ -293,8 +293,8 @@ proptest! {
             prop_assert!(off <= 2 * turn.0, "user {} had {} of {} slices", user, served / SLICE.0, expected);
             // within a user each gang has had as many turns as the others, but for the present round
             let turns = own.map(|gang| had[gang] / SLICE.times(gangs[gang].1.into()).0);
-            let (least, most) = turns.fold((u64::MAX, 0), |(least, most), n| (least.min(n), most.max(n)));
-            prop_assert!(most - least <= 1, "{} and {} turns", least, most);
+            let (min_turns, max_turns) = turns.fold((u64::MAX, 0), |(min_turns, max_turns), n| (min_turns.min(n), max_turns.max(n)));
+            prop_assert!(max_turns - min_turns <= 1, "{} and {} turns", min_turns, max_turns);
         }
     }
 
@@ -316,12 +316,12 @@ proptest! {
                     next += 1;
                 }
                 (1, Some(gang)) => {
-                    rotation.leave(gang);
+                    rotation.remove(gang);
                     waited.remove(&gang);
                     rests.remove(&gang);
                 }
                 (2, Some(gang)) => { rotation.set_width(gang, width); }
-                (3, Some(gang)) => prop_assert_eq!(rotation.rest(gang), rests.insert(gang)),
+                (3, Some(gang)) => prop_assert_eq!(rotation.begin_rest(gang), rests.insert(gang)),
                 (4, Some(gang)) => {
                     prop_assert_eq!(rotation.wake(gang), rests.remove(&gang));
                     waited.insert(gang, 0);

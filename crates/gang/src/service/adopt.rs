@@ -34,7 +34,7 @@ const MAX_GROUPS: usize = 1000;
 
 /// An inspection of a target, which proceeds in pieces and changes nothing.
 #[derive(Debug)]
-pub(super) struct TargetLook {
+pub(super) struct TargetScan {
     /// The target group, or the group of the target's processes.
     group: ControlGroup,
     /// The target process, if the target is not a group.
@@ -86,14 +86,14 @@ pub fn freezing(all: &[CgroupHierarchy]) -> Result<&CgroupHierarchy> {
     })
 }
 
-impl TargetLook {
+impl TargetScan {
     pub(super) fn begin(
         target: &GangTarget,
         hierarchy: &CgroupHierarchy,
-    ) -> std::result::Result<TargetLook, GangRefusal> {
+    ) -> std::result::Result<TargetScan, GangRefusal> {
         match target {
-            GangTarget::Process { number, started } => look_at_process(*number, *started, hierarchy),
-            GangTarget::Group { path } => look_at_group(path, hierarchy),
+            GangTarget::Process { number, started } => scan_process(*number, *started, hierarchy),
+            GangTarget::Group { path } => scan_group(path, hierarchy),
         }
     }
 
@@ -115,9 +115,9 @@ impl TargetLook {
         }
         loop {
             if let Some(number) = self.processes.pop() {
-                self.look_at_member(number, hierarchy)?;
+                self.scan_member(number, hierarchy)?;
             } else if let Some(group) = self.groups.pop() {
-                self.look_inside(&group);
+                self.scan_groups_below(&group);
             } else {
                 return Ok(Some(FoundTarget {
                     group: self.group.path().to_owned(),
@@ -133,7 +133,7 @@ impl TargetLook {
     }
 
     /// If another process has taken the number by now, it only adds an owner, and so permits nothing more.
-    fn look_at_member(
+    fn scan_member(
         &mut self,
         number: u32,
         hierarchy: &CgroupHierarchy,
@@ -154,7 +154,7 @@ impl TargetLook {
         Ok(())
     }
 
-    fn look_inside(&mut self, group: &ControlGroup) {
+    fn scan_groups_below(&mut self, group: &ControlGroup) {
         self.processes.extend(group.processes().unwrap_or_default().into_iter().map(u32::from));
         let room = MAX_GROUPS.saturating_sub(self.groups_seen);
         let below: Vec<ControlGroup> = groups_in(group).into_iter().take(room).collect();
@@ -278,18 +278,18 @@ impl Moving {
 /// A scan of all processes of the machine, which proceeds in pieces.
 #[derive(Debug)]
 pub(super) struct FamilyScan {
-    left: Vec<i32>,
+    pending: Vec<i32>,
     read: Vec<ListedProcess>,
 }
 
 impl FamilyScan {
     pub(super) fn begin() -> FamilyScan {
-        FamilyScan { left: process_list::numbers(), read: Vec::new() }
+        FamilyScan { pending: process_list::numbers(), read: Vec::new() }
     }
 
     /// Scans until this moment. Returns a process and all its descendants, once everything was read.
     fn family_of(&mut self, process: &PinnedProcess, until: Nanos) -> Option<BTreeSet<u32>> {
-        while let Some(number) = self.left.pop() {
+        while let Some(number) = self.pending.pop() {
             self.read.extend(process_list::listed(number));
             if now() >= until {
                 return None;
@@ -301,11 +301,11 @@ impl FamilyScan {
     }
 }
 
-fn look_at_process(
+fn scan_process(
     number: u32,
     started: u64,
     hierarchy: &CgroupHierarchy,
-) -> std::result::Result<TargetLook, GangRefusal> {
+) -> std::result::Result<TargetScan, GangRefusal> {
     let gone = |_| bad(format!("there is no process {number}, or it is another one by now"));
     let process = PinnedProcess::identified(number, started).map_err(gone)?;
     let group = hierarchy.group_of(process.thread()).map_err(host)?;
@@ -316,10 +316,10 @@ fn look_at_process(
     let name = GangName::like(&process.name().map_err(gone)?);
     let scan = Some(FamilyScan::begin());
     let (processes, groups, owners) = (Vec::new(), Vec::new(), BTreeSet::new());
-    Ok(TargetLook { group, leader: Some(process), name, owners, scan, processes, groups, groups_seen: 0 })
+    Ok(TargetScan { group, leader: Some(process), name, owners, scan, processes, groups, groups_seen: 0 })
 }
 
-fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<TargetLook, GangRefusal> {
+fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<TargetScan, GangRefusal> {
     let shown = path.display();
     let root = hierarchy.root.as_path();
     // by its letters alone: an access to a path on a dead file system would stop the daemon
@@ -347,7 +347,7 @@ fn look_at_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Resul
     let last = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = GangName::like(last.trim_end_matches(".scope").trim_end_matches(".service"));
     let (owners, scan, processes, groups) = (BTreeSet::new(), None, Vec::new(), vec![group.clone()]);
-    Ok(TargetLook { group, leader: None, name, owners, scan, processes, groups, groups_seen: 1 })
+    Ok(TargetScan { group, leader: None, name, owners, scan, processes, groups, groups_seen: 1 })
 }
 
 /// The first part of a path that a gang scheduler of this user has made. If another user has made a group

@@ -3,14 +3,14 @@
 use super::adopt::{self, GangHome, groups_below, threads_in};
 use super::job_queue::{Jobs, ReplyTicket, RuleOutcome};
 use super::limits::GangQuota;
-use super::looks::LookTimes;
 use super::own_time::OwnTime;
 use super::pace::GangSleeps;
 use super::request::{
     GangName, GangRefusal, GangRefusalKind, GangState, GangTarget, GangView, ServiceReply, ServiceRequest,
     ServiceView, slice_of, weight_of,
 };
-use super::state::{AddWish, AskedBy, ROOT, ServedGang, ServiceState};
+use super::scan_times::ScanTimes;
+use super::state::{AddRequest, ROOT, RequestSource, ServedGang, ServiceState};
 use crate::error::{Error, Result, system};
 use crate::gang::{GangId, GangWeight};
 use crate::host::resting::Resting;
@@ -68,7 +68,7 @@ pub(super) struct Terms {
 }
 
 /// A gang as the main loop tends it.
-pub(super) struct Tended {
+pub(super) struct ManagedGang {
     pub(super) home: GangHome,
     pub(super) groups: Vec<ControlGroup>,
     /// The target process; `None`: the target is a group, or the process has ended.
@@ -92,7 +92,7 @@ pub(super) struct Tended {
 pub(super) struct GangDaemon {
     pub(super) terms: Terms,
     pub(super) hierarchy: CgroupHierarchy,
-    pub(super) whole: CpuSet,
+    pub(super) all_cpus: CpuSet,
     pub(super) state: ServiceState,
     pub(super) journal: GangJournal,
     pub(super) turn_status: Arc<TurnStatus>,
@@ -100,8 +100,8 @@ pub(super) struct GangDaemon {
     pub(super) alarm: Sleeper,
     pub(super) thread: Option<JoinHandle<SchedulerOutcome>>,
     pub(super) trace: Option<TraceWriter>,
-    pub(super) tended: BTreeMap<GangId, Tended>,
-    pub(super) looks: LookTimes,
+    pub(super) managed: BTreeMap<GangId, ManagedGang>,
+    pub(super) scan_times: ScanTimes,
     pub(super) rounds: u64,
     pub(super) own_time: OwnTime,
     pub(super) jobs: Jobs,
@@ -117,19 +117,19 @@ impl GangDaemon {
     pub(super) fn start(terms: Terms, journal: GangJournal, trace: Option<File>) -> Result<GangDaemon> {
         let all = hierarchies()?;
         let hierarchy = adopt::freezing(&all)?.clone();
-        let whole = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
+        let all_cpus = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
         let alarm = Sleeper::new().map_err(system("make an alarm"))?;
         let turn_status = Arc::new(TurnStatus::default());
         let (notices, inbox) = channel();
         let slice = Nanos::from(terms.slice);
-        let start = |file| TraceWriter::start(file, BTreeMap::new(), whole.iter().collect());
+        let start = |file| TraceWriter::start(file, BTreeMap::new(), all_cpus.iter().collect());
         let (trace, tracer) = trace.map(start).transpose()?.unzip();
         let scheduler = GangScheduler {
-            rotation: Rotation::new(whole.len(), slice, Backfill::Never),
+            rotation: Rotation::new(all_cpus.len(), slice, Backfill::Never),
             turns_by: terms.turns_by,
             mechanism: Box::new(Freeze::empty()),
             controls: BTreeMap::new(),
-            cpus: whole.iter().collect(),
+            cpus: all_cpus.iter().collect(),
             watcher: None,
             notices: inbox,
             alarm: alarm.clone(),
@@ -147,7 +147,7 @@ impl GangDaemon {
         Ok(GangDaemon {
             terms,
             hierarchy,
-            whole,
+            all_cpus,
             state: ServiceState::default(),
             journal,
             turn_status,
@@ -155,8 +155,8 @@ impl GangDaemon {
             alarm,
             thread,
             trace,
-            tended: BTreeMap::new(),
-            looks: LookTimes::new(now()),
+            managed: BTreeMap::new(),
+            scan_times: ScanTimes::new(now()),
             rounds: 0,
             own_time: OwnTime::new(now(), switching_time()),
             jobs: Jobs::default(),
@@ -172,8 +172,9 @@ impl GangDaemon {
         for gang in gangs {
             let Ok(weight) = weight_of(gang.weight) else { continue };
             let name = gang.name.clone();
-            let wish = AddWish { target: gang.target, name: Some(gang.name), weight, by: AskedBy::Client };
-            self.begin_again(gang.user, wish, &name);
+            let request =
+                AddRequest { target: gang.target, name: Some(gang.name), weight, by: RequestSource::Client };
+            self.begin_again(gang.user, request, &name);
         }
         self.work_to_the_end();
     }
@@ -197,8 +198,9 @@ impl GangDaemon {
         match request {
             ServiceRequest::List {} => return Ok(Some(ServiceReply::Gangs(self.view()))),
             ServiceRequest::Add { target, name, weight } => {
-                let wish = AddWish { target, name, weight: weight_of(weight)?, by: AskedBy::Client };
-                self.begin_add(user, wish, client);
+                let request =
+                    AddRequest { target, name, weight: weight_of(weight)?, by: RequestSource::Client };
+                self.begin_add(user, request, client);
                 return Ok(None);
             }
             ServiceRequest::Remove { gang } => {
@@ -225,7 +227,7 @@ impl GangDaemon {
 
     pub(super) fn set_slice(&mut self, slice: Duration, pace: SlicePace) {
         (self.terms.slice, self.terms.pace) = (slice, pace);
-        self.tell(Notice::Slice(slice.into()));
+        self.notify(Notice::Slice(slice.into()));
     }
 
     fn set_weight(
@@ -235,7 +237,7 @@ impl GangDaemon {
         weight: GangWeight,
     ) -> std::result::Result<(), GangRefusal> {
         let id = self.state.set_weight(user, gang, weight)?;
-        self.tell(Notice::Weight(id, weight));
+        self.notify(Notice::Weight(id, weight));
         Ok(())
     }
 
@@ -254,7 +256,7 @@ impl GangDaemon {
         std::mem::take(&mut self.warnings)
     }
 
-    pub(super) fn tell(&self, notice: Notice) {
+    pub(super) fn notify(&self, notice: Notice) {
         // the receiver lives until the daemon ends its thread, or notices that the thread has failed
         let _ = self.notices.send(notice);
         self.alarm.call();
@@ -272,13 +274,13 @@ impl GangDaemon {
         let groups = groups_below(home.group());
         let one = groups.iter().find_map(|group| group.processes().ok()?.first().copied());
         let may = one.and_then(|process| affinity::allowed(process).ok());
-        let may = may.unwrap_or_else(|| self.whole.clone());
-        let tended = Tended {
-            quota: one.and_then(GangQuota::of),
+        let may = may.unwrap_or_else(|| self.all_cpus.clone());
+        let managed = ManagedGang {
+            quota: one.and_then(GangQuota::for_process),
             groups,
             leader,
-            threads: GangThreads::new(self.whole.clone()),
-            everywhere: may == self.whole,
+            threads: GangThreads::new(self.all_cpus.clone()),
+            everywhere: may == self.all_cpus,
             count: 0,
             width: may.len(),
             worth: TurnsWorth::default(),
@@ -289,19 +291,19 @@ impl GangDaemon {
             interval: None,
             keeps_to: None,
         };
-        self.tended.insert(id, tended);
+        self.managed.insert(id, managed);
         self.divide_quotas();
-        self.looks.gang_came(now());
+        self.scan_times.gang_came(now());
     }
 
     /// The target processes, whose end ends a wait early.
     pub(super) fn leaders(&self) -> impl Iterator<Item = &PinnedProcess> {
-        self.tended.values().filter_map(|gang| gang.leader.as_ref())
+        self.managed.values().filter_map(|gang| gang.leader.as_ref())
     }
 
     /// The time of the next scan or judgement of the gangs; `None`: there are no gangs.
-    pub(super) fn next_look(&self) -> Option<Nanos> {
-        (!self.tended.is_empty()).then_some(self.looks.next())
+    pub(super) fn next_scan(&self) -> Option<Nanos> {
+        (!self.managed.is_empty()).then_some(self.scan_times.next())
     }
 
     /// Access to the gangs for the rules.
@@ -313,10 +315,10 @@ impl GangDaemon {
     fn view(&self) -> ServiceView {
         let at = now();
         let gangs = self.state.gangs().filter_map(|(id, gang)| {
-            let tended = self.tended.get(&id)?;
-            let line = self.turn_status.line(id, at).unwrap_or_default();
-            let used = tended.meter.as_ref().and_then(|meter| meter.used_ns().ok());
-            let state = match (tended.worth.rests(), line.runs) {
+            let managed = self.managed.get(&id)?;
+            let line = self.turn_status.of_gang(id, at).unwrap_or_default();
+            let used = managed.meter.as_ref().and_then(|meter| meter.used_ns().ok());
+            let state = match (managed.worth.rests(), line.runs) {
                 (true, _) => GangState::Resting,
                 (_, true) => GangState::Running,
                 _ => GangState::Waiting,
@@ -327,17 +329,17 @@ impl GangDaemon {
                 user: gang.user,
                 weight: gang.weight,
                 state,
-                width: tended.width.min(self.whole.len()),
-                threads: threads_in(&tended.groups).len(),
+                width: managed.width.min(self.all_cpus.len()),
+                threads: threads_in(&managed.groups).len(),
                 turns: line.turns,
                 had_s: line.had.0 as f64 / 1e9,
-                cpu_s: used.map(|used| used.saturating_sub(tended.used_before) as f64 / 1e9),
+                cpu_s: used.map(|used| used.saturating_sub(managed.used_before) as f64 / 1e9),
             })
         });
         ServiceView {
             process: std::process::id(),
             slice_ms: self.terms.slice.as_secs_f64() * 1e3,
-            cores: self.whole.len(),
+            cores: self.all_cpus.len(),
             switches: self.turn_status.switches(),
             switching_percent: self.own_time.share() * 100.0,
             lengthened: self.own_time.factor(),
@@ -348,7 +350,7 @@ impl GangDaemon {
     /// Ends the scheduler's thread, which releases all gangs. Returns messages about missing parts of the
     /// trace.
     pub(super) fn finish(mut self) -> Vec<String> {
-        self.tell(Notice::Finish);
+        self.notify(Notice::Finish);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // what it left is in the journal
         }
@@ -380,8 +382,8 @@ impl RuledGangs<'_> {
     }
 
     /// Starts to add a gang; the outcome is in [`RuledGangs::outcomes`].
-    pub(super) fn add(&mut self, wish: AddWish, called: Option<&GangName>) {
-        self.0.begin_rule(wish, called.cloned());
+    pub(super) fn add(&mut self, request: AddRequest, called: Option<&GangName>) {
+        self.0.begin_rule(request, called.cloned());
     }
 
     pub(super) fn outcomes(&mut self) -> Vec<RuleOutcome> {

@@ -1,8 +1,8 @@
 //! The unfinished work of the daemon, by user; `jobs.rs` carries it out in pieces.
 
-use super::adopt::{GangHome, Moving, TargetLook};
+use super::adopt::{GangHome, Moving, TargetScan};
 use super::request::{GangName, GangRefusal, GangTarget, ServiceReply};
-use super::state::AddWish;
+use super::state::AddRequest;
 use crate::error::Result;
 use crate::gang::{GangId, GangWeight};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,9 +25,9 @@ pub(super) enum AnswerTo {
 }
 
 pub(super) enum JobStage {
-    Looks {
-        look: Box<TargetLook>,
-        wish: AddWish,
+    Scans {
+        scan: Box<TargetScan>,
+        request: AddRequest,
         called: Option<GangName>,
         user: u32,
     },

@@ -1,7 +1,7 @@
 //! Adding and removing gangs in pieces, between which the daemon answers other clients.
 //!
 //! ```text
-//!   add      Looks --> Moves --> Joins --> a gang          remove   Releases --> Empties --> an answer
+//!   add      Scans --> Moves --> Joins --> a gang          remove   Releases --> Empties --> an answer
 //!              |         |         |
 //!           refused   Empties   Empties --> refused
 //! ```
@@ -10,11 +10,11 @@
 //! requests are carried out one after the other. A gang that cannot be put back within [`EMPTY_TIMEOUT`]
 //! causes a warning, and stays in the journal.
 
-use super::adopt::{self, GangHome, HomeComing, TargetLook, groups_below, threads_in};
+use super::adopt::{self, GangHome, HomeComing, TargetScan, groups_below, threads_in};
 use super::daemon::{GangDaemon, refused};
 use super::job_queue::{AnswerTo, GangJob, JobStage, ReplyTicket, RuleOutcome};
 use super::request::{GangName, GangRefusal, GangRefusalKind, ServiceReply};
-use super::state::{AddWish, AskedBy};
+use super::state::{AddRequest, RequestSource};
 use crate::cgroups::GangGroups;
 use crate::error::Error;
 use crate::gang::{GangId, GangOwner, GangWeight};
@@ -28,7 +28,7 @@ use unisono_linux::pinned::PinnedProcess;
 /// Maximum work in a turn of the loop. A list is answered after at most this time, and one piece more.
 const BUDGET: Nanos = Nanos(2_000_000);
 /// Wait before the next check of work that waits for other work.
-const AGAIN: Nanos = Nanos(1_000_000);
+const CHECK_INTERVAL: Nanos = Nanos(1_000_000);
 /// The scheduler's thread answers between two switches, within milliseconds.
 const SCHEDULER_TIMEOUT: Nanos = Nanos(5_000_000_000);
 /// Maximum time for emptying a home: processes that end or fork meanwhile delay it.
@@ -47,29 +47,29 @@ enum JobStep {
 
 impl GangDaemon {
     /// Starts to add the target of a client's request.
-    pub(super) fn begin_add(&mut self, user: u32, wish: AddWish, client: ReplyTicket) {
-        self.add_for(user, wish, None, AnswerTo::Client(client));
+    pub(super) fn begin_add(&mut self, user: u32, request: AddRequest, client: ReplyTicket) {
+        self.add_for(user, request, None, AnswerTo::Client(client));
     }
 
     /// Starts to add the target of a rule, for root.
-    pub(super) fn begin_rule(&mut self, wish: AddWish, called: Option<GangName>) {
-        let answer_to = AnswerTo::Rule(wish.target.clone(), wish.weight);
-        self.add_for(super::state::ROOT, wish, called, answer_to);
+    pub(super) fn begin_rule(&mut self, request: AddRequest, called: Option<GangName>) {
+        let answer_to = AnswerTo::Rule(request.target.clone(), request.weight);
+        self.add_for(super::state::ROOT, request, called, answer_to);
     }
 
     /// Starts to take over a gang of a killed daemon.
-    pub(super) fn begin_again(&mut self, user: u32, wish: AddWish, name: &GangName) {
+    pub(super) fn begin_again(&mut self, user: u32, request: AddRequest, name: &GangName) {
         let says = format!("the gang {name} was not taken over");
-        self.add_for(user, wish, None, AnswerTo::Nobody(says));
+        self.add_for(user, request, None, AnswerTo::Nobody(says));
     }
 
-    fn add_for(&mut self, user: u32, wish: AddWish, called: Option<GangName>, answer_to: AnswerTo) {
-        match TargetLook::begin(&wish.target, &self.hierarchy) {
-            Ok(look) => {
+    fn add_for(&mut self, user: u32, request: AddRequest, called: Option<GangName>, answer_to: AnswerTo) {
+        match TargetScan::begin(&request.target, &self.hierarchy) {
+            Ok(scan) => {
                 self.jobs.push(
-                    queue_of(wish.by, user),
+                    queue_of(request.by, user),
                     answer_to,
-                    JobStage::Looks { look: Box::new(look), wish, called, user },
+                    JobStage::Scans { scan: Box::new(scan), request, called, user },
                 );
             }
             Err(refusal) => self.conclude(answer_to, JobStep::Refused(refusal)),
@@ -78,8 +78,8 @@ impl GangDaemon {
 
     /// Starts to release a gang, for a client or because it has ended.
     pub(super) fn begin_release(&mut self, user: u32, id: GangId, client: Option<ReplyTicket>) {
-        let (told, released) = channel();
-        self.tell(Notice::Released(id, told));
+        let (reply, released) = channel();
+        self.notify(Notice::Released(id, reply));
         self.jobs.leaving.insert(id);
         let until = SCHEDULER_TIMEOUT.after(now());
         let name =
@@ -90,7 +90,7 @@ impl GangDaemon {
 
     /// The time of the next work; `None`: there is no work.
     pub(super) fn next_work(&self) -> Option<Nanos> {
-        let next = if self.jobs.waits { AGAIN.after(now()) } else { Nanos::ZERO };
+        let next = if self.jobs.waits { CHECK_INTERVAL.after(now()) } else { Nanos::ZERO };
         (!self.jobs.is_empty()).then_some(next)
     }
 
@@ -108,7 +108,7 @@ impl GangDaemon {
     pub(super) fn work_to_the_end(&mut self) {
         while !self.jobs.is_empty() {
             if self.jobs.waits {
-                std::thread::sleep(AGAIN.into());
+                std::thread::sleep(CHECK_INTERVAL.into());
             }
             self.work();
         }
@@ -172,12 +172,12 @@ impl GangDaemon {
 
     fn step(&mut self, stage: JobStage, until: Nanos) -> JobStep {
         match stage {
-            JobStage::Looks { mut look, wish, called, user } => match look.go_on(&self.hierarchy, until) {
-                Ok(None) => JobStep::More(JobStage::Looks { look, wish, called, user }),
+            JobStage::Scans { mut scan, request, called, user } => match scan.go_on(&self.hierarchy, until) {
+                Ok(None) => JobStep::More(JobStage::Scans { scan, request, called, user }),
                 Ok(Some(mut found)) => {
                     found.name = called.unwrap_or(found.name);
-                    match self.state.add(user, wish, &found) {
-                        Ok(id) => self.begin_to_move(id, *look),
+                    match self.state.add(user, request, &found) {
+                        Ok(id) => self.begin_to_move(id, *scan),
                         Err(refusal) => JobStep::Refused(refusal),
                     }
                 }
@@ -203,7 +203,7 @@ impl GangDaemon {
                 Err(_) => self.give_up(id, home, silent()),
             },
             JobStage::Releases { id, released, until } => match released.try_recv() {
-                Ok(()) => match self.tended.remove(&id) {
+                Ok(()) => match self.managed.remove(&id) {
                     Some(gang) => JobStep::More(empties(id, gang.home, None)),
                     None => self.end(id, None),
                 },
@@ -218,9 +218,9 @@ impl GangDaemon {
         }
     }
 
-    fn begin_to_move(&mut self, id: GangId, look: TargetLook) -> JobStep {
+    fn begin_to_move(&mut self, id: GangId, scan: TargetScan) -> JobStep {
         let written = self.journal.entries();
-        match look.begin_to_move(&mut self.journal) {
+        match scan.begin_to_move(&mut self.journal) {
             Ok(HomeComing::Moves(moving)) => JobStep::More(JobStage::Moves { id, moving }),
             Ok(HomeComing::Done(home)) => self.join(id, home, None),
             Err(error) => {
@@ -235,8 +235,8 @@ impl GangDaemon {
         let (name, owner) = (String::from(gang.name.clone()), GangOwner(gang.owner));
         let weight = GangWeight::new(gang.weight).unwrap_or(GangWeight::ONE);
         let groups = Box::new(GangGroups { control: home.group().clone(), cpu: None, pids: None });
-        let (told, joined) = channel();
-        self.tell(Notice::Joins(JoiningGang { id, name, weight, owner, groups }, told));
+        let (reply, joined) = channel();
+        self.notify(Notice::Joins(JoiningGang { id, name, weight, owner, groups }, reply));
         let until = SCHEDULER_TIMEOUT.after(now());
         JobStep::Waits(JobStage::Joins { id, home, leader, joined, until })
     }
@@ -270,7 +270,7 @@ impl GangDaemon {
                     UndoEntry::Affinity { thread, .. } => threads.contains(thread),
                     entry => adopt::is_about(entry, &home),
                 };
-                match self.journal.undo(is_its).map(|done| done.left) {
+                match self.journal.undo(is_its).map(|done| done.unrestored) {
                     Ok(left) if left.is_empty() => return self.end(id, then),
                     // a process that has just ended keeps its group for a moment
                     _ if now() < until => {
@@ -288,7 +288,7 @@ impl GangDaemon {
 
     /// Removes a gang from the state.
     fn end(&mut self, id: GangId, refusal: Option<GangRefusal>) -> JobStep {
-        self.tended.remove(&id);
+        self.managed.remove(&id);
         self.state.end(id);
         self.jobs.leaving.remove(&id);
         self.divide_quotas();
@@ -297,8 +297,8 @@ impl GangDaemon {
 }
 
 /// The queue of a piece of work: root's requests do not wait for the work of rules.
-fn queue_of(by: AskedBy, user: u32) -> u32 {
-    if by == AskedBy::Rule { u32::MAX } else { user }
+fn queue_of(by: RequestSource, user: u32) -> u32 {
+    if by == RequestSource::Rule { u32::MAX } else { user }
 }
 
 fn empties(id: GangId, home: GangHome, then: Option<GangRefusal>) -> JobStage {

@@ -14,10 +14,10 @@
 //! seldom that the scans take at most a two-thousandth of a core.
 
 use super::daemon::{GangDaemon, RuledGangs};
-use super::looks;
 use super::request::{GangRefusalKind, GangTarget};
 use super::rules::{GangRules, NamePattern, RuleFits};
-use super::state::{AddWish, AskedBy};
+use super::scan_times;
+use super::state::{AddRequest, RequestSource};
 use crate::error::{Error, Result};
 use crate::gang::{GangId, GangWeight};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,9 +108,9 @@ impl RuleKeeper {
     /// Reads the file if it has changed, and makes gangs of new targets, if a scan is due. Returns messages
     /// for the user.
     pub(super) fn tend(&mut self, daemon: &mut GangDaemon, again: ReadAgain) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         let mut gangs = daemon.obey();
-        self.hear(&mut gangs, &mut told);
+        self.record_outcomes(&mut gangs, &mut messages);
         let stamp = stamp_of(&self.file.path);
         let mut other_rules = false;
         let has_settled = stamp.is_none_or(|(.., changed)| has_settled(changed));
@@ -128,23 +128,23 @@ impl RuleKeeper {
                     self.refused.clear();
                     gangs.forget_dismissed(|_| false);
                 }
-                Err(why) => told.push(format!("{why}; the rules that were read before hold on")),
+                Err(why) => messages.push(format!("{why}; the rules that were read before hold on")),
             }
         }
         if other_rules || (self.has_rules() && now() >= self.next) {
             let used = usage::of_this_thread();
-            self.look(&mut gangs, other_rules, &mut told);
+            self.apply_rules(&mut gangs, other_rules, &mut messages);
             let took = Nanos::from(usage::of_this_thread().since(used).cpu);
-            self.next = looks::pause(took).after(now());
+            self.next = scan_times::scan_interval(took).after(now());
         }
-        told
+        messages
     }
 
-    fn look(&mut self, gangs: &mut RuledGangs<'_>, other_rules: bool, told: &mut Vec<String>) {
+    fn apply_rules(&mut self, gangs: &mut RuledGangs<'_>, other_rules: bool, messages: &mut Vec<String>) {
         let found = self.found(gangs);
         self.refused.retain(|target| found.contains_key(target));
         gangs.forget_dismissed(|target| found.contains_key(target));
-        self.hear(gangs, told);
+        self.record_outcomes(gangs, messages);
         let before = self.own.len();
         self.own.retain(|id, (target, _)| gangs.of_target(target).is_some_and(|(now, _)| now == *id));
         if self.own.len() < before || other_rules {
@@ -169,7 +169,7 @@ impl RuleKeeper {
                     // on
                     if user == 0 && before != Some(rule.weight) {
                         if let Err(refusal) = gangs.weigh(id, rule.weight) {
-                            told.push(refusal.to_string());
+                            messages.push(refusal.to_string());
                         }
                         self.own.insert(id, (target, rule.weight));
                     }
@@ -177,15 +177,16 @@ impl RuleKeeper {
                 None if gangs.is_dismissed(&target) || self.refused.contains(&target) => {}
                 None if gangs.is_begun(&target) || self.without_place.contains(&target) => {}
                 None => {
-                    let wish = AddWish { target, name: None, weight: rule.weight, by: AskedBy::Rule };
-                    gangs.add(wish, rule.name.as_ref());
+                    let request =
+                        AddRequest { target, name: None, weight: rule.weight, by: RequestSource::Rule };
+                    gangs.add(request, rule.name.as_ref());
                 }
             }
         }
     }
 
     /// Records the outcomes of earlier requests.
-    fn hear(&mut self, gangs: &mut RuledGangs<'_>, told: &mut Vec<String>) {
+    fn record_outcomes(&mut self, gangs: &mut RuledGangs<'_>, messages: &mut Vec<String>) {
         for (target, weight, outcome) in gangs.outcomes() {
             match outcome {
                 Ok(id) => {
@@ -193,14 +194,14 @@ impl RuleKeeper {
                 }
                 Err(refusal) if refusal.kind == GangRefusalKind::TooMany => {
                     if self.without_place.is_empty() {
-                        told.push(format!("by a rule, but not made a gang: {refusal}"));
+                        messages.push(format!("by a rule, but not made a gang: {refusal}"));
                     }
                     self.without_place.insert(target);
                 }
                 Err(refusal) => {
                     // a part of another gang is intended; a target that has ended is gone
                     if refusal.kind != GangRefusalKind::InUse && is_there(&target) {
-                        told.push(format!("by a rule, but not made a gang: {refusal}"));
+                        messages.push(format!("by a rule, but not made a gang: {refusal}"));
                     }
                     self.refused.insert(target);
                 }
@@ -248,7 +249,7 @@ fn has_settled((seconds, nanos): (i64, i64)) -> bool {
 fn is_there(target: &GangTarget) -> bool {
     match target {
         GangTarget::Process { number, started } => {
-            ProcessStat::of(number).is_some_and(|stat| stat.started == *started && !stat.has_ended())
+            ProcessStat::read(number).is_some_and(|stat| stat.started == *started && !stat.has_ended())
         }
         GangTarget::Group { path } => path.exists(),
     }

@@ -20,27 +20,27 @@ pub fn openmetrics(view: &ServiceView) -> String {
             let _ = writeln!(text, "unisono_gang_{name}{end}{labels} {value}");
         }
     };
-    let whole = |value: f64| vec![(String::new(), value)];
+    let single = |value: f64| vec![(String::new(), value)];
     let each = |of: fn(&GangView) -> Option<f64>| {
         let sample =
             |gang: &GangView| Some((format!("{{gang=\"{}\",user=\"{}\"}}", gang.name, gang.user), of(gang)?));
         view.gangs.iter().filter_map(sample).collect::<Vec<_>>()
     };
-    family("gangs", "gauge", "Gangs that the daemon has", whole(view.gangs.len() as f64));
-    family("slice_seconds", "gauge", "Length of a turn of weight 1", whole(view.slice_ms / 1e3));
+    family("gangs", "gauge", "Gangs that the daemon has", single(view.gangs.len() as f64));
+    family("slice_seconds", "gauge", "Length of a turn of weight 1", single(view.slice_ms / 1e3));
     family(
         "switching_ratio",
         "gauge",
         "Part of the cores' time that switching takes",
-        whole(view.switching_percent / 100.0),
+        single(view.switching_percent / 100.0),
     );
     family(
         "lengthened",
         "gauge",
         "By how much turns are longer than asked for",
-        whole(f64::from(view.lengthened)),
+        single(f64::from(view.lengthened)),
     );
-    family("switches", "counter", "How often the running gang changed", whole(view.switches as f64));
+    family("switches", "counter", "How often the running gang changed", single(view.switches as f64));
     family(
         "weight",
         "gauge",

@@ -8,7 +8,7 @@
 //!                                  keeper.rs   makes gangs of the targets of rules
 //!                                  adopt.rs    processes and control groups become a gang's home
 //!                                  limits.rs   the quotas that turns enforce
-//!                                  looks.rs    the times of scans                             [pure]
+//!                                  scan_times.rs  the times of scans                          [pure]
 //!                                  pace.rs     the length of a slice                          [pure]
 //!                                  own_time.rs the limit of switching time                    [pure]
 //!                                  job_queue.rs, jobs.rs  work that takes longer than a turn of the loop
@@ -36,7 +36,6 @@ mod jobs;
 pub mod keeper;
 mod last_resort;
 mod limits;
-mod looks;
 pub mod metrics;
 mod own_time;
 pub mod pace;
@@ -44,6 +43,7 @@ pub mod peers;
 pub mod request;
 mod rounds;
 pub mod rules;
+mod scan_times;
 pub mod server;
 pub mod state;
 pub mod unit;

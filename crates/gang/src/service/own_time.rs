@@ -44,7 +44,7 @@ impl OwnTime {
 
     /// Takes the total time that the switching threads have used until now. Returns the new factor if it
     /// changes.
-    pub(super) fn look(&mut self, now: Nanos, used: Nanos, cores: usize) -> Option<u32> {
+    pub(super) fn update(&mut self, now: Nanos, used: Nanos, cores: usize) -> Option<u32> {
         let passed = now.since(self.since);
         if passed < INTERVAL {
             return None;
@@ -78,7 +78,7 @@ mod tests {
             for _ in 0..seconds {
                 now = INTERVAL.after(now);
                 used = Nanos((2e9 * part / f64::from(own.factor())) as u64).after(used);
-                factors.extend(own.look(now, used, 2));
+                factors.extend(own.update(now, used, 2));
             }
             factors
         };
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_look_before_a_second_has_passed_says_nothing() {
         let mut own = OwnTime::new(Nanos::ZERO, Nanos::ZERO);
-        assert_eq!(own.look(Nanos(999_999_999), Nanos(500_000_000), 2), None);
-        assert_eq!(own.look(INTERVAL, Nanos(500_000_000), 2), Some(13), "of the whole time");
+        assert_eq!(own.update(Nanos(999_999_999), Nanos(500_000_000), 2), None);
+        assert_eq!(own.update(INTERVAL, Nanos(500_000_000), 2), Some(13), "of the whole time");
     }
 }

@@ -101,7 +101,7 @@ pub enum ServiceRequest {
         /// `None`: the name of the program or of the group.
         #[serde(default)]
         name: Option<GangName>,
-        #[serde(default = "one")]
+        #[serde(default = "default_weight")]
         weight: u32,
     },
     Remove {
@@ -117,7 +117,7 @@ pub enum ServiceRequest {
     List {},
 }
 
-fn one() -> u32 {
+fn default_weight() -> u32 {
     1
 }
 

@@ -5,11 +5,11 @@
 //! have caused the failure.
 
 use super::adopt::{self, groups_below, threads_in};
-use super::daemon::{GangDaemon, SlicePace, Tended, switching_time};
+use super::daemon::{GangDaemon, ManagedGang, SlicePace, switching_time};
 use super::limits::{self, GangQuota};
-use super::looks::GangLook;
 use super::own_time;
 use super::pace::{self, GangSleeps};
+use super::scan_times::GangScan;
 use super::state::ROOT;
 use crate::error::{Error, Result};
 use crate::gang::GangId;
@@ -30,16 +30,16 @@ const ROUNDS_A_WALK: u64 = 8;
 impl GangDaemon {
     /// Sends the scheduler the quota of each gang, where it has changed.
     pub(super) fn divide_quotas(&mut self) {
-        let quotas = self.tended.iter().filter_map(|(id, gang)| Some((*id, gang.quota.clone()?))).collect();
+        let quotas = self.managed.iter().filter_map(|(id, gang)| Some((*id, gang.quota.clone()?))).collect();
         let mut parts = limits::parts(&quotas);
         let mut changed = Vec::new();
-        for (id, gang) in &mut self.tended {
+        for (id, gang) in &mut self.managed {
             let part = parts.remove(id);
             if std::mem::replace(&mut gang.keeps_to, part) != part {
                 changed.push(Notice::Quota(*id, part));
             }
         }
-        changed.into_iter().for_each(|notice| self.tell(notice));
+        changed.into_iter().for_each(|notice| self.notify(notice));
     }
 
     /// Lets the slice follow the intervals of the gangs that take turns.
@@ -47,7 +47,7 @@ impl GangDaemon {
         if self.terms.pace == SlicePace::Fixed {
             return;
         }
-        let turns = self.tended.values().filter(|gang| !gang.worth.rests());
+        let turns = self.managed.values().filter(|gang| !gang.worth.rests());
         if let Some(slice) = pace::slice(self.terms.slice, turns.filter_map(|gang| gang.interval)) {
             self.set_slice(slice, SlicePace::Follows);
         }
@@ -64,24 +64,24 @@ impl GangDaemon {
         let used = usage::of_this_thread();
         let took = || Nanos::from(usage::of_this_thread().since(used).cpu);
         self.bound_switching();
-        let ended = |gang: &mut Tended| {
+        let ended = |gang: &mut ManagedGang| {
             let ended = |leader: &PinnedProcess| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
             gang.leader.take_if(|leader| ended(leader)).is_some()
         };
-        let any_ended = self.tended.values_mut().map(ended).fold(false, |any, one| any | one);
-        match self.looks.due(now()) {
+        let any_ended = self.managed.values_mut().map(ended).fold(false, |any, one| any | one);
+        match self.scan_times.due(now()) {
             None if !any_ended => {}
-            Some(GangLook::Judgement) if !any_ended => {
-                let ids: Vec<GangId> = self.tended.keys().copied().collect();
+            Some(GangScan::Judgement) if !any_ended => {
+                let ids: Vec<GangId> = self.managed.keys().copied().collect();
                 for id in ids {
                     let judged = self.judge(id);
                     self.warn_of(id, judged);
                 }
-                self.looks.judged(took(), now());
+                self.scan_times.judged(took(), now());
             }
             _ => {
                 let changed = self.go_round();
-                self.looks.went_round(took(), changed, now());
+                self.scan_times.went_round(took(), changed, now());
             }
         }
         Ok(())
@@ -90,11 +90,11 @@ impl GangDaemon {
     /// Scans all gangs. Returns whether threads of one have changed.
     fn go_round(&mut self) -> bool {
         self.rounds += 1;
-        let ids: Vec<GangId> = self.tended.keys().copied().collect();
+        let ids: Vec<GangId> = self.managed.keys().copied().collect();
         let mut changed = false;
         for id in ids {
-            let looked = self.look_after(id);
-            changed |= self.warn_of(id, looked).unwrap_or(false);
+            let scanned = self.scan_gang(id);
+            changed |= self.warn_of(id, scanned).unwrap_or(false);
         }
         self.divide_quotas();
         self.keep_pace();
@@ -118,27 +118,27 @@ impl GangDaemon {
 
     /// Lengthens turns while switching takes more time than permitted.
     fn bound_switching(&mut self) {
-        let Some(factor) = self.own_time.look(now(), switching_time(), self.whole.len()) else { return };
-        let (percent, most) = (self.own_time.share() * 100.0, own_time::MAX_SHARE * 100.0);
-        self.tell(Notice::Lengthen(factor));
+        let Some(factor) = self.own_time.update(now(), switching_time(), self.all_cpus.len()) else { return };
+        let (percent, max) = (self.own_time.share() * 100.0, own_time::MAX_SHARE * 100.0);
+        self.notify(Notice::Lengthen(factor));
         self.warn(if factor == 1 {
             "turns are as long as asked for again".to_owned()
         } else {
             format!(
-                "switching took {percent:.1} % of the cores' time, and {most:.0} % is the most: turns last \
+                "switching took {percent:.1} % of the cores' time, and {max:.0} % is the most: turns last \
                  {factor} times as long; ask for longer ones: unisono gang set --slice 50ms"
             )
         });
     }
 
     /// Scans one gang. Returns whether its threads have changed.
-    fn look_after(&mut self, id: GangId) -> Result<bool> {
+    fn scan_gang(&mut self, id: GangId) -> Result<bool> {
         let walk = self.rounds.is_multiple_of(ROUNDS_A_WALK);
-        let Some(gang) = self.tended.get_mut(&id) else { return Ok(false) };
+        let Some(gang) = self.managed.get_mut(&id) else { return Ok(false) };
         if walk {
             gang.groups = groups_below(gang.home.group());
             let one = gang.groups.iter().find_map(|group| group.processes().ok()?.first().copied());
-            gang.quota = one.and_then(GangQuota::of);
+            gang.quota = one.and_then(GangQuota::for_process);
         }
         let count = threads_in(&gang.groups).len();
         let changed = std::mem::replace(&mut gang.count, count) != count;
@@ -157,7 +157,7 @@ impl GangDaemon {
             self.alarm.call();
         }
         if !gang.worth.rests()
-            && let Some(line) = self.turn_status.line(id, now())
+            && let Some(line) = self.turn_status.of_gang(id, now())
         {
             if self.terms.spread {
                 gang.threads.place(&gang.groups, &line.cores, &mut self.journal)?;
@@ -173,21 +173,21 @@ impl GangDaemon {
     /// Lets a blocking gang rest, and wakes a resting gang that has stopped blocking.
     fn judge(&mut self, id: GangId) -> Result<()> {
         let at = now();
-        let Some(gang) = self.tended.get_mut(&id) else { return Ok(()) };
+        let Some(gang) = self.managed.get_mut(&id) else { return Ok(()) };
         let Some(used) = gang.meter.as_ref().and_then(|meter| meter.used_ns().ok()) else { return Ok(()) };
-        let had = self.turn_status.line(id, at).map_or(Nanos::ZERO, |line| line.had);
+        let had = self.turn_status.of_gang(id, at).map_or(Nanos::ZERO, |line| line.had);
         let might = if gang.worth.rests() { at } else { had };
         let times = GangTimes { might, used: Nanos(used), pressed: pressed(gang.home.group()) };
-        match gang.worth.look(times, gang.width.min(self.whole.len())) {
-            Some(TurnsVerdict::Wake) => self.tell(Notice::Wakes(id)),
+        match gang.worth.evaluate(times, gang.width.min(self.all_cpus.len())) {
+            Some(TurnsVerdict::Wake) => self.notify(Notice::Wakes(id)),
             Some(TurnsVerdict::Rest) => {
                 // the gang runs beside others now, and Linux finds free cores for its threads
                 let threads = threads_in(&gang.groups);
-                gang.threads = GangThreads::new(self.whole.clone());
+                gang.threads = GangThreads::new(self.all_cpus.clone());
                 self.journal.undo(
                     |entry| matches!(entry, UndoEntry::Affinity { thread, .. } if threads.contains(thread)),
                 )?;
-                self.tell(Notice::Rests(id));
+                self.notify(Notice::Rests(id));
             }
             None => {}
         }

@@ -35,9 +35,9 @@ pub const SOCKET: &str = "/run/unisono/gang.sock";
 const MAX_WAIT: Nanos = Nanos(5_000_000_000);
 /// Wait before the next read from a flooding client, and before the next write to a client that does not
 /// read.
-const AGAIN: Nanos = Nanos(20_000_000);
+const RETRY_DELAY: Nanos = Nanos(20_000_000);
 /// A client that sends nothing, or does not take an answer, for this long is disconnected.
-const IDLE: Nanos = Nanos(60_000_000_000);
+const IDLE_TIMEOUT: Nanos = Nanos(60_000_000_000);
 /// Maximum bytes of unread answers of a client: a list of some hundred gangs takes a tenth of it.
 const MAX_UNREAD: usize = 1 << 20;
 /// The nice value of the thread that answers.
@@ -75,19 +75,19 @@ pub enum DaemonNotice {
 
 /// Serves until a signal ends it. Everything is put back at the end. [`Error::Input`] and [`Error::Host`]:
 /// nothing was changed.
-pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> Result<()> {
+pub fn serve(mut options: DaemonOptions, report: &mut dyn FnMut(DaemonNotice)) -> Result<()> {
     let signals = Arc::new(SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?);
     let rules = options.rules.take().map(RuleKeeper::open).transpose()?;
     let (rules, missing) = rules.map_or((None, None), |(keeper, missing)| (Some(keeper), missing));
-    missing.into_iter().for_each(|missing| tell(DaemonNotice::Warning(missing)));
+    missing.into_iter().for_each(|missing| report(DaemonNotice::Warning(missing)));
     let trace = options.trace.as_deref().map(trace::create).transpose()?;
     let said = rules.as_ref().and_then(RuleKeeper::slice).or(options.slice);
     let pace = if said.is_some() { SlicePace::Fixed } else { SlicePace::Follows };
     let slice = said.unwrap_or(pace::MIN_SLICE);
     let listener = SocketFile::listen(&options.socket, options.mode)?;
     let leftover = leftover::restore();
-    for left in leftover.left {
-        tell(DaemonNotice::Warning(format!("left by a killed scheduler and not restored: {left}")));
+    for left in leftover.unrestored {
+        report(DaemonNotice::Warning(format!("left by a killed scheduler and not restored: {left}")));
     }
     let journal = GangJournal::create()?;
     let path = journal.path().to_owned();
@@ -102,14 +102,14 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     let urgent = SchedulingPolicy::Other { nice: URGENT, slice: None };
     if let Err(error) = scheduling::set_own(urgent, Children::Reset) {
         let text = format!("answers may be slow while gangs are busy: cannot get nice {URGENT}: {error}");
-        tell(DaemonNotice::Warning(text));
+        report(DaemonNotice::Warning(text));
     }
     let result = GangDaemon::start(terms, journal, trace).and_then(|mut daemon| {
         saved.iter().for_each(|saved| daemon.take_over(saved));
-        tell(DaemonNotice::Ready);
+        report(DaemonNotice::Ready);
         let mut peers = Peers { rules, turns, ..Peers::default() };
-        let served = peers.serve(&listener.listener, &signals, &mut daemon, tell);
-        daemon.finish().into_iter().for_each(|lacks| tell(DaemonNotice::Warning(lacks)));
+        let served = peers.serve(&listener.listener, &signals, &mut daemon, report);
+        daemon.finish().into_iter().for_each(|lacks| report(DaemonNotice::Warning(lacks)));
         served
     });
     // whatever happened: put everything back, then let the guardian see that nothing is left to do
@@ -124,13 +124,13 @@ pub fn serve(mut options: DaemonOptions, tell: &mut dyn FnMut(DaemonNotice)) -> 
     }
     match restored {
         Ok(restored) => {
-            for left in restored.left {
+            for left in restored.unrestored {
                 let text = format!("not restored: {left}; try: unisono gang restore");
-                tell(DaemonNotice::Warning(text));
+                report(DaemonNotice::Warning(text));
             }
         }
         Err(error) => {
-            tell(DaemonNotice::Warning(format!("not restored: {error}; try: unisono gang restore")));
+            report(DaemonNotice::Warning(format!("not restored: {error}; try: unisono gang restore")));
         }
     }
     result
@@ -188,7 +188,7 @@ struct ServiceClient {
     lines: LineBuffer,
     unread: Vec<u8>,
     /// The time of its last activity.
-    heard: Nanos,
+    last_active: Nanos,
     /// It is not read before this time, because its user floods.
     later: Nanos,
 }
@@ -205,7 +205,7 @@ struct Peers {
 
 /// Whether a connection stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stays {
+enum KeepConnection {
     Yes,
     No,
 }
@@ -216,7 +216,7 @@ impl Peers {
         listener: &UnixListener,
         signals: &SignalFd,
         daemon: &mut GangDaemon,
-        tell: &mut dyn FnMut(DaemonNotice),
+        report: &mut dyn FnMut(DaemonNotice),
     ) -> Result<()> {
         let mut again = ReadAgain::IfChanged;
         loop {
@@ -226,17 +226,17 @@ impl Peers {
                 // a client that has disconnected gets no answer
                 if let Some(peer) = self.all.iter_mut().find(|peer| peer.id == client) {
                     peer.waits = false;
-                    peer.heard = now();
-                    peer.say(&reply);
+                    peer.last_active = now();
+                    peer.send(&reply);
                 }
             }
-            let told = self.rules.as_mut().map(|rules| rules.tend(daemon, again)).unwrap_or_default();
-            told.into_iter().for_each(|told| tell(DaemonNotice::Warning(told)));
+            let messages = self.rules.as_mut().map(|rules| rules.tend(daemon, again)).unwrap_or_default();
+            messages.into_iter().for_each(|messages| report(DaemonNotice::Warning(messages)));
             again = ReadAgain::IfChanged;
-            daemon.warnings().into_iter().for_each(|text| tell(DaemonNotice::Warning(text)));
+            daemon.warnings().into_iter().for_each(|text| report(DaemonNotice::Warning(text)));
             self.wait(listener, signals, daemon)?;
             self.turns.count();
-            tell(DaemonNotice::Alive);
+            report(DaemonNotice::Alive);
             while let Some((signal, _)) = signals.next() {
                 if signal == Signal::Hangup {
                     again = ReadAgain::Now;
@@ -247,7 +247,7 @@ impl Peers {
             }
             self.accept(listener);
             let gate = &mut self.gate;
-            self.all.retain_mut(|peer| peer.attend(daemon, gate) == Stays::Yes);
+            self.all.retain_mut(|peer| peer.attend(daemon, gate) == KeepConnection::Yes);
             self.gate.forget(now());
         }
     }
@@ -255,7 +255,7 @@ impl Peers {
     fn wait(&self, listener: &UnixListener, signals: &SignalFd, daemon: &GangDaemon) -> Result<()> {
         let at = now();
         let mut until = MAX_WAIT.after(at);
-        until = daemon.next_look().map_or(until, |look| look.min(until));
+        until = daemon.next_scan().map_or(until, |scan| scan.min(until));
         until = daemon.next_work().map_or(until, |work| work.min(until));
         until = self.rules.as_ref().and_then(RuleKeeper::next).map_or(until, |next| next.min(until));
         let mut fds = vec![listener.as_fd(), signals.as_fd()];
@@ -267,7 +267,7 @@ impl Peers {
             if peer.unread.is_empty() && peer.later <= at {
                 fds.push(peer.stream.as_fd());
             } else {
-                until = until.min(AGAIN.after(at));
+                until = until.min(RETRY_DELAY.after(at));
             }
         }
         process::readable(&fds, Some(until.since(at).into())).map_err(system("wait for clients"))?;
@@ -294,12 +294,12 @@ impl Peers {
                 user: peer.user,
                 lines: LineBuffer::default(),
                 unread: Vec::new(),
-                heard: now(),
+                last_active: now(),
                 later: Nanos::ZERO,
             };
             if is_full {
                 let text = "too many connections; try again".to_owned();
-                peer.say(&ServiceReply::Refused(GangRefusal::new(GangRefusalKind::TooMany, text)));
+                peer.send(&ServiceReply::Refused(GangRefusal::new(GangRefusalKind::TooMany, text)));
                 peer.write();
             } else {
                 self.all.push(peer);
@@ -309,23 +309,23 @@ impl Peers {
 }
 
 impl ServiceClient {
-    fn attend(&mut self, daemon: &mut GangDaemon, gate: &mut Floodgate) -> Stays {
+    fn attend(&mut self, daemon: &mut GangDaemon, gate: &mut Floodgate) -> KeepConnection {
         let at = now();
-        if (at.since(self.heard) > IDLE && !self.waits) || self.write() == Stays::No {
-            return Stays::No;
+        if (at.since(self.last_active) > IDLE_TIMEOUT && !self.waits) || self.write() == KeepConnection::No {
+            return KeepConnection::No;
         }
         if self.waits {
-            return Stays::Yes;
+            return KeepConnection::Yes;
         }
         if !self.unread.is_empty() || self.later > at {
-            return Stays::Yes;
+            return KeepConnection::Yes;
         }
-        if !self.lines.has_line() && self.read(at) == Stays::No {
-            return Stays::No;
+        if !self.lines.has_line() && self.read(at) == KeepConnection::No {
+            return KeepConnection::No;
         }
         while self.unread.is_empty() && self.lines.has_line() {
             if !gate.admits(self.user, now()) {
-                self.later = AGAIN.after(at);
+                self.later = RETRY_DELAY.after(at);
                 break;
             }
             let Some(line) = self.lines.next_line() else { break };
@@ -337,51 +337,51 @@ impl ServiceClient {
                 self.waits = true;
                 break;
             };
-            self.say(&reply);
-            if self.write() == Stays::No {
-                return Stays::No;
+            self.send(&reply);
+            if self.write() == KeepConnection::No {
+                return KeepConnection::No;
             }
         }
-        Stays::Yes
+        KeepConnection::Yes
     }
 
-    fn read(&mut self, at: Nanos) -> Stays {
+    fn read(&mut self, at: Nanos) -> KeepConnection {
         let mut bytes = [0; 4096];
         match self.stream.read(&mut bytes) {
-            Ok(0) => Stays::No,
+            Ok(0) => KeepConnection::No,
             Ok(count) => {
-                self.heard = at;
+                self.last_active = at;
                 if self.lines.push(&bytes[..count]).is_ok() {
-                    return Stays::Yes;
+                    return KeepConnection::Yes;
                 }
                 let text = "a line is longer than a request can be".to_owned();
-                self.say(&ServiceReply::Refused(GangRefusal::new(GangRefusalKind::BadRequest, text)));
+                self.send(&ServiceReply::Refused(GangRefusal::new(GangRefusalKind::BadRequest, text)));
                 self.write();
-                Stays::No
+                KeepConnection::No
             }
-            Err(error) if is_for_later(&error) => Stays::Yes,
-            Err(_) => Stays::No,
+            Err(error) if is_for_later(&error) => KeepConnection::Yes,
+            Err(_) => KeepConnection::No,
         }
     }
 
-    fn say(&mut self, reply: &ServiceReply) {
+    fn send(&mut self, reply: &ServiceReply) {
         // a reply has no maps with non-text keys, so it can be written as JSON
         self.unread.extend(serde_json::to_vec(reply).unwrap_or_default());
         self.unread.push(b'\n');
     }
 
-    fn write(&mut self) -> Stays {
+    fn write(&mut self) -> KeepConnection {
         while !self.unread.is_empty() {
             match self.stream.write(&self.unread) {
                 Ok(count) => {
                     self.unread.drain(..count);
-                    self.heard = now();
+                    self.last_active = now();
                 }
                 Err(error) if is_for_later(&error) => break,
-                Err(_) => return Stays::No,
+                Err(_) => return KeepConnection::No,
             }
         }
-        if self.unread.len() > MAX_UNREAD { Stays::No } else { Stays::Yes }
+        if self.unread.len() > MAX_UNREAD { KeepConnection::No } else { KeepConnection::Yes }
     }
 }
 

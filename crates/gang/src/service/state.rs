@@ -65,16 +65,16 @@ pub struct ServiceState {
 
 /// A client's request to add a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AddWish {
+pub struct AddRequest {
     pub target: GangTarget,
     pub name: Option<GangName>,
     pub weight: GangWeight,
-    pub by: AskedBy,
+    pub by: RequestSource,
 }
 
 /// The source of a request for a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedBy {
+pub enum RequestSource {
     /// A user, by a request.
     Client,
     /// The file of rules, in root's name.
@@ -91,22 +91,27 @@ impl ServiceState {
     }
 
     /// Adds a gang to the state. The caller then sets up the gang, or calls [`ServiceState::end`].
-    pub fn add(&mut self, user: u32, wish: AddWish, found: &FoundTarget) -> Result<GangId, GangRefusal> {
+    pub fn add(
+        &mut self,
+        user: u32,
+        request: AddRequest,
+        found: &FoundTarget,
+    ) -> Result<GangId, GangRefusal> {
         let refuse = |kind, text: String| Err(GangRefusal::new(kind, text));
         if user != ROOT {
             let own = found.owners.iter().all(|owner| *owner == user);
-            let handed = match wish.target {
+            let handed = match request.target {
                 GangTarget::Process { .. } => true,
                 GangTarget::Group { .. } => found.group_owner == user,
             };
             if !own || !handed {
                 let text = format!(
                     "{} does not belong to user {user} alone; ask root, or add what is yours",
-                    wish.target
+                    request.target
                 );
                 return refuse(GangRefusalKind::NotAllowed, text);
             }
-            may_weigh(user, wish.weight)?;
+            may_weigh(user, request.weight)?;
             if self.gangs.values().filter(|gang| gang.user == user).count() >= MAX_OF_USER {
                 let text =
                     format!("user {user} has {MAX_OF_USER} gangs; remove one: unisono gang remove NAME");
@@ -114,14 +119,14 @@ impl ServiceState {
             }
         }
         let owner = owner_of(found);
-        if wish.by == AskedBy::Rule && owner != ROOT {
+        if request.by == RequestSource::Rule && owner != ROOT {
             let has = self.gangs.values().filter(|gang| gang.owner == owner).count();
             if has >= MAX_BY_RULES {
                 let text = format!("{has} gangs are of user {owner}, half of all that there may be");
                 return refuse(GangRefusalKind::TooMany, text);
             }
         }
-        let is_roots = user == ROOT && (wish.by == AskedBy::Client || owner == ROOT);
+        let is_roots = user == ROOT && (request.by == RequestSource::Client || owner == ROOT);
         if !is_roots && self.gangs.len() >= MAX_GANGS - KEPT_FOR_ROOT {
             let text =
                 format!("there are {} gangs, and the other places are root's; try again", self.gangs.len());
@@ -130,11 +135,11 @@ impl ServiceState {
         if self.gangs.len() >= MAX_GANGS {
             return refuse(GangRefusalKind::TooMany, format!("there are {MAX_GANGS} gangs; remove one"));
         }
-        if let Some(other) = self.gangs.values().find(|gang| overlap(gang, &wish.target, found)) {
-            let text = format!("{} is in the gang {} already, or around it", wish.target, other.name);
+        if let Some(other) = self.gangs.values().find(|gang| overlap(gang, &request.target, found)) {
+            let text = format!("{} is in the gang {} already, or around it", request.target, other.name);
             return refuse(GangRefusalKind::InUse, text);
         }
-        let name = match wish.name {
+        let name = match request.name {
             Some(name) if self.named(&name).is_some() => {
                 return refuse(
                     GangRefusalKind::InUse,
@@ -150,8 +155,8 @@ impl ServiceState {
             name,
             user,
             owner,
-            weight: wish.weight.number(),
-            target: wish.target,
+            weight: request.weight.number(),
+            target: request.target,
             group: found.group.clone(),
         };
         self.gangs.insert(id, gang);
@@ -270,14 +275,14 @@ mod tests {
         }
     }
 
-    fn process(number: u32) -> AddWish {
+    fn process(number: u32) -> AddRequest {
         let target = GangTarget::Process { number, started: 1 };
-        AddWish { target, name: None, weight: GangWeight::ONE, by: AskedBy::Client }
+        AddRequest { target, name: None, weight: GangWeight::ONE, by: RequestSource::Client }
     }
 
-    fn group(path: &str) -> AddWish {
+    fn group(path: &str) -> AddRequest {
         let target = GangTarget::Group { path: path.into() };
-        AddWish { target, name: None, weight: GangWeight::ONE, by: AskedBy::Client }
+        AddRequest { target, name: None, weight: GangWeight::ONE, by: RequestSource::Client }
     }
 
     fn refused(result: Result<GangId, GangRefusal>) -> GangRefusalKind {
@@ -293,7 +298,7 @@ mod tests {
         assert_eq!(refused(state.add(5, group("/b"), &found("/b", &[5], 0))), GangRefusalKind::NotAllowed);
         assert_eq!(refused(state.add(5, group("/b"), &found("/b", &[0], 5))), GangRefusalKind::NotAllowed);
         assert!(state.add(5, group("/b"), &found("/b", &[5], 5)).is_ok());
-        let heavy = AddWish { weight: GangWeight::new(2).expect("a weight"), ..process(2) };
+        let heavy = AddRequest { weight: GangWeight::new(2).expect("a weight"), ..process(2) };
         assert_eq!(refused(state.add(5, heavy.clone(), &found("/a", &[5], 0))), GangRefusalKind::NotAllowed);
         assert!(state.add(0, heavy, &found("/a", &[5], 0)).is_ok());
         assert!(ServiceState::may_set_slice(0).is_ok() && ServiceState::may_set_slice(5).is_err());
@@ -331,19 +336,19 @@ mod tests {
     #[test]
     fn rules_leave_half_of_the_places_to_other_users_and_some_to_root() {
         let mut state = ServiceState::default();
-        let mut add = |number: u32, owner: u32, by: AskedBy| {
+        let mut add = |number: u32, owner: u32, by: RequestSource| {
             state
-                .add(ROOT, AddWish { by, ..process(number) }, &found("/a", &[owner], 0))
+                .add(ROOT, AddRequest { by, ..process(number) }, &found("/a", &[owner], 0))
                 .map_err(|no| no.kind)
         };
         let full = Err(GangRefusalKind::TooMany);
-        let added = (0..300).filter(|number| add(*number, 5, AskedBy::Rule).is_ok()).count();
+        let added = (0..300).filter(|number| add(*number, 5, RequestSource::Rule).is_ok()).count();
         assert_eq!(added, MAX_BY_RULES, "one user starts processes that rules name");
-        let added = (300..600).filter(|number| add(*number, 6, AskedBy::Rule).is_ok()).count();
+        let added = (300..600).filter(|number| add(*number, 6, RequestSource::Rule).is_ok()).count();
         assert_eq!(added, MAX_GANGS - KEPT_FOR_ROOT - MAX_BY_RULES, "the next user");
-        assert_eq!(add(600, 7, AskedBy::Rule), full);
-        assert!(add(601, 5, AskedBy::Client).is_ok() && add(602, ROOT, AskedBy::Rule).is_ok());
-        let added = (700..800).filter(|number| add(*number, 7, AskedBy::Client).is_ok()).count();
+        assert_eq!(add(600, 7, RequestSource::Rule), full);
+        assert!(add(601, 5, RequestSource::Client).is_ok() && add(602, ROOT, RequestSource::Rule).is_ok());
+        let added = (700..800).filter(|number| add(*number, 7, RequestSource::Client).is_ok()).count();
         assert_eq!(added, KEPT_FOR_ROOT - 2, "root has asked for them");
     }
 

@@ -1,7 +1,7 @@
 //! The actions of a thread in sequence: compute, pause, meet at a barrier, take the next job.
 
 use super::model::{Meets, Sharing, SimulatedWait};
-use super::state::{CoreSimulation, Doing, Event};
+use super::state::{CoreSimulation, Event, ThreadActivity};
 use rand::Rng;
 
 /// Time between the starts of a program's threads where the kernel places them (ns): about a clone(2).
@@ -31,13 +31,13 @@ impl CoreSimulation<'_> {
             self.at(self.now + quota.period.0, Event::Period(p));
         }
         if description.jobs.is_some() {
-            threads.for_each(|t| self.threads[t].doing = Doing::Wait);
+            threads.for_each(|t| self.threads[t].activity = ThreadActivity::Wait);
             self.at(self.now, Event::Job(p));
         } else {
             let apart = if matches!(self.sharing, Sharing::Linux | Sharing::Partition) { START } else { 0 };
             for (number, t) in (0..).zip(threads) {
                 let computes = self.next_computation(p, t);
-                self.threads[t].doing = Doing::Compute(computes);
+                self.threads[t].activity = ThreadActivity::Compute(computes);
                 let jitter = if apart > 0 { self.chance.random_range(0..apart) } else { 0 };
                 self.at(self.now + number * apart + jitter, Event::Wake(t));
             }
@@ -62,11 +62,13 @@ impl CoreSimulation<'_> {
     /// The thread that runs on `c` has finished its present action.
     pub(super) fn done(&mut self, c: usize, t: usize) {
         let thread = &self.threads[t];
-        match thread.doing {
+        match thread.activity {
             _ if thread.overhead > 0 => self.plan(c),
-            Doing::Compute(0) if self.programs[thread.program].description.pause.0 > 0 => self.pause(c, t),
-            Doing::Compute(0) | Doing::Pause => self.meet(c, t),
-            Doing::Spin(until) if until <= self.now => self.block(c, t),
+            ThreadActivity::Compute(0) if self.programs[thread.program].description.pause.0 > 0 => {
+                self.pause(c, t)
+            }
+            ThreadActivity::Compute(0) | ThreadActivity::Pause => self.meet(c, t),
+            ThreadActivity::Spin(until) if until <= self.now => self.block(c, t),
             _ => self.plan(c),
         }
     }
@@ -76,7 +78,7 @@ impl CoreSimulation<'_> {
         let until = self.now + self.programs[self.threads[t].program].description.pause.0;
         self.take(t);
         let thread = &mut self.threads[t];
-        (thread.doing, thread.wants, thread.woken_from) = (Doing::Pause, false, None);
+        (thread.activity, thread.wants, thread.woken_from) = (ThreadActivity::Pause, false, None);
         thread.overhead += 2 * third;
         self.at(until, Event::Wake(t));
         self.choose(c);
@@ -89,7 +91,7 @@ impl CoreSimulation<'_> {
             program.barriers += 1;
             let computes = self.next_computation(p, t);
             if computes > 0 {
-                self.threads[t].doing = Doing::Compute(computes);
+                self.threads[t].activity = ThreadActivity::Compute(computes);
                 self.plan(c);
             } else {
                 self.end_thread(c, t);
@@ -106,7 +108,7 @@ impl CoreSimulation<'_> {
             SimulatedWait::SpinBlock(budget) => self.now + budget.0,
             SimulatedWait::Block => self.now,
         };
-        self.threads[t].doing = Doing::Spin(until);
+        self.threads[t].activity = ThreadActivity::Spin(until);
         self.plan(c);
     }
 
@@ -114,7 +116,7 @@ impl CoreSimulation<'_> {
     fn block(&mut self, c: usize, t: usize) {
         self.programs[self.threads[t].program].blocks += 1;
         self.take(t);
-        (self.threads[t].doing, self.threads[t].wants) = (Doing::Wait, false);
+        (self.threads[t].activity, self.threads[t].wants) = (ThreadActivity::Wait, false);
         self.choose(c);
         // a third of the cost of blocking falls on this core
         if let Some(next) = self.cores[c].current {
@@ -137,7 +139,7 @@ impl CoreSimulation<'_> {
             }
         }
         let threads = self.programs[p].threads();
-        let nobody_waits = threads.clone().all(|t| self.threads[t].doing != Doing::Wait);
+        let nobody_waits = threads.clone().all(|t| self.threads[t].activity != ThreadActivity::Wait);
         if nobody_waits {
             for t in threads.clone() {
                 self.charge(self.threads[t].core);
@@ -156,8 +158,8 @@ impl CoreSimulation<'_> {
                 self.charge(core);
             }
             let thread = &mut self.threads[t];
-            let waited = thread.doing == Doing::Wait;
-            thread.doing = Doing::Compute(computes);
+            let waited = thread.activity == ThreadActivity::Wait;
+            thread.activity = ThreadActivity::Compute(computes);
             if waited {
                 woken += 1;
                 thread.overhead += third;
@@ -189,7 +191,7 @@ impl CoreSimulation<'_> {
             let computes = self.programs[p].draw();
             let third = self.machine.costs.block.0 / 3;
             let thread = &mut self.threads[t];
-            (thread.doing, thread.woken_from) = (Doing::Compute(computes), None);
+            (thread.activity, thread.woken_from) = (ThreadActivity::Compute(computes), None);
             thread.overhead += third;
             self.at(self.now + number * third, Event::Wake(t));
         }
@@ -215,11 +217,11 @@ impl CoreSimulation<'_> {
         if self.begin_job(p) {
             return true;
         }
-        self.stop_threads(p, Doing::Wait);
+        self.stop_threads(p, ThreadActivity::Wait);
         false
     }
 
-    fn stop_threads(&mut self, p: usize, doing: Doing) {
+    fn stop_threads(&mut self, p: usize, activity: ThreadActivity) {
         let mut cores = Vec::new();
         for t in self.programs[p].threads() {
             if self.threads[t].queued {
@@ -227,7 +229,7 @@ impl CoreSimulation<'_> {
             }
             self.take(t);
             let thread = &mut self.threads[t];
-            (thread.doing, thread.wants) = (doing, false);
+            (thread.activity, thread.wants) = (activity, false);
         }
         for c in cores {
             self.choose(c);
@@ -237,7 +239,7 @@ impl CoreSimulation<'_> {
     fn end_thread(&mut self, c: usize, t: usize) {
         let p = self.threads[t].program;
         self.take(t);
-        (self.threads[t].doing, self.threads[t].wants) = (Doing::Absent, false);
+        (self.threads[t].activity, self.threads[t].wants) = (ThreadActivity::Absent, false);
         self.choose(c);
         self.programs[p].threads_ended += 1;
         if self.programs[p].threads_ended == self.programs[p].description.threads {
@@ -247,7 +249,7 @@ impl CoreSimulation<'_> {
 
     fn end(&mut self, p: usize) {
         self.programs[p].ended = Some(self.now);
-        self.stop_threads(p, Doing::Absent);
-        self.leave(p);
+        self.stop_threads(p, ThreadActivity::Absent);
+        self.remove(p);
     }
 }

@@ -16,7 +16,7 @@ use super::cores::CoreSet;
 use super::kernel::{Tunables, weight_of};
 use super::model::{Sharing, SimulatedMachine, SimulatedProgram};
 use super::state::{
-    CoreSimulation, CoreState, Doing, Event, GangTurns, Joining, NEVER, ProgramState, ThreadState,
+    CoreSimulation, CoreState, Event, GangTurns, Joining, NEVER, ProgramState, ThreadActivity, ThreadState,
 };
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -49,7 +49,7 @@ impl<'a> CoreSimulation<'a> {
                         wants: false,
                         held: false,
                         queued: false,
-                        doing: Doing::Absent,
+                        activity: ThreadActivity::Absent,
                         overhead: 0,
                         woken_from: None,
                         virtual_time: 0,
@@ -64,13 +64,13 @@ impl<'a> CoreSimulation<'a> {
                 ProgramState::new(program, first, machine.cores, generator)
             })
             .collect();
-        let tunables = Tunables::of(machine.kernel, machine.cores);
+        let tunables = Tunables::for_kernel(machine.kernel, machine.cores);
         let core = |c: usize| CoreState {
             current: None,
             last: None,
             queue: Vec::new(),
             load: 0,
-            least: 0,
+            min_virtual_time: 0,
             charged: 0,
             change: 0,
             idle: 0,
@@ -124,7 +124,7 @@ impl<'a> CoreSimulation<'a> {
             self.now = self.end;
         }
         for p in 0..self.programs.len() {
-            self.settle(p);
+            self.end_joint_run(p);
         }
         for c in 0..self.cores.len() {
             self.charge(c);
@@ -175,8 +175,8 @@ impl<'a> CoreSimulation<'a> {
             let overhead = time.min(thread.overhead);
             thread.overhead -= overhead;
             program.overhead += overhead;
-            match &mut thread.doing {
-                Doing::Compute(left) => {
+            match &mut thread.activity {
+                ThreadActivity::Compute(left) => {
                     let done = (time - overhead).min(*left);
                     *left -= done;
                     program.work += done;
@@ -198,11 +198,11 @@ impl<'a> CoreSimulation<'a> {
             NEVER
         } else {
             let begin = self.now + thread.overhead;
-            match thread.doing {
-                Doing::Compute(left) => begin.saturating_add(left),
-                Doing::Spin(until) => until.max(begin),
+            match thread.activity {
+                ThreadActivity::Compute(left) => begin.saturating_add(left),
+                ThreadActivity::Spin(until) => until.max(begin),
                 // the thread has slept and proceeds to the barrier
-                Doing::Pause => begin,
+                ThreadActivity::Pause => begin,
                 _ => NEVER,
             }
         };
@@ -231,13 +231,13 @@ impl<'a> CoreSimulation<'a> {
         for c in 0..self.cores.len() {
             if self.cores[c].current.is_some() && !self.cores[c].queue.is_empty() {
                 self.charge(c);
-                if self.gives_way(c) {
+                if self.must_yield(c) {
                     self.choose(c);
                 }
             }
         }
         self.balance();
-        self.look_where();
+        self.sample_spread();
     }
 
     /// Chooses the thread to run. The previous thread stays in the queue if it still wants to run.
@@ -252,7 +252,7 @@ impl<'a> CoreSimulation<'a> {
             return;
         }
         if let Some(t) = before {
-            self.settle(self.threads[t].program);
+            self.end_joint_run(self.threads[t].program);
             self.cores[c].queue.push(t);
             self.threads[t].ran_until = self.now;
         }
@@ -271,8 +271,8 @@ impl<'a> CoreSimulation<'a> {
                     // update_avg: an eighth of the difference, up to twice the migration cost
                     let idle = (self.now - core.idle_since) as i64;
                     let average = core.average_idle as i64;
-                    let most = 2 * self.tunables.migration_cost;
-                    core.average_idle = ((average + (idle - average) / 8).max(0) as u64).min(most);
+                    let max_average = 2 * self.tunables.migration_cost;
+                    core.average_idle = ((average + (idle - average) / 8).max(0) as u64).min(max_average);
                 }
                 if core.last != Some(t) {
                     core.last = Some(t);
@@ -295,14 +295,14 @@ impl<'a> CoreSimulation<'a> {
         let c = self.threads[t].core;
         self.charge(c);
         if self.cores[c].current == Some(t) {
-            self.settle(self.threads[t].program);
-            self.leave_virtual(c, t);
+            self.end_joint_run(self.threads[t].program);
+            self.save_virtual_time(c, t);
             self.cores[c].current = None;
             self.cores[c].idle_since = self.now;
             self.cores[c].change += 1;
             self.threads[t].ran_until = self.now;
         } else {
-            self.leave_virtual(c, t);
+            self.save_virtual_time(c, t);
             self.cores[c].queue.retain(|queued| *queued != t);
         }
         self.threads[t].queued = false;
@@ -310,7 +310,7 @@ impl<'a> CoreSimulation<'a> {
     }
 
     /// Puts a thread that wants to run into the queue of `c`, unless it is held or throttled.
-    pub(super) fn give(&mut self, c: usize, t: usize, why: Joining) -> bool {
+    pub(super) fn enqueue_runnable(&mut self, c: usize, t: usize, why: Joining) -> bool {
         let thread = &mut self.threads[t];
         thread.core = c;
         if thread.queued || !thread.wants || thread.held || self.programs[thread.program].is_throttled(c) {

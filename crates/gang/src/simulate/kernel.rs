@@ -59,7 +59,7 @@ pub(super) struct Tunables {
 }
 
 impl Tunables {
-    pub(super) fn of(kernel: KernelModel, cores: usize) -> Self {
+    pub(super) fn for_kernel(kernel: KernelModel, cores: usize) -> Self {
         const MS: u64 = 1_000_000;
         let cores = cores as u64;
         match kernel {

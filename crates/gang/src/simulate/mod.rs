@@ -54,7 +54,7 @@ pub use model::{
     CpuQuota, JobArrivals, MAX_CORES, Meets, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait,
     WaitCosts,
 };
-pub use outcome::{Fate, Latencies, Report};
+pub use outcome::{Latencies, ProgramResult, Report};
 pub use spec::{GangSpec, Simulation, SimulationSpec};
 use state::CoreSimulation;
 use unisono_linux::clock::Nanos;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// The results of one program. Processor times are sums over its threads, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Fate {
+pub struct ProgramResult {
     pub name: String,
     pub threads: usize,
     pub arrived_s: f64,
@@ -68,7 +68,7 @@ pub struct Report {
     pub switches: u64,
     pub migrations: u64,
     /// In the order of the programs.
-    pub gangs: Vec<Fate>,
+    pub gangs: Vec<ProgramResult>,
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -79,16 +79,18 @@ impl CoreSimulation<'_> {
     pub(super) fn report(&self, machine: &SimulatedMachine) -> Report {
         let all = (self.now.max(1) * machine.cores as u64) as f64;
         let part = |ns: u64| ns as f64 / all;
-        let sum = |of: fn(&Fate) -> f64, fates: &[Fate]| fates.iter().map(of).sum::<f64>() * 1e9 / all;
-        let gangs: Vec<Fate> = (0..self.programs.len()).map(|p| self.fate(p)).collect();
+        let sum = |of: fn(&ProgramResult) -> f64, results: &[ProgramResult]| {
+            results.iter().map(of).sum::<f64>() * 1e9 / all
+        };
+        let gangs: Vec<ProgramResult> = (0..self.programs.len()).map(|p| self.result(p)).collect();
         Report {
             cores: machine.cores,
             kernel: machine.kernel.to_string(),
             makespan_s: seconds(self.now),
-            utilization: sum(|fate| fate.work_s, &gangs),
+            utilization: sum(|result| result.work_s, &gangs),
             idle: part(self.cores.iter().map(|core| core.idle).sum()),
-            spinning: sum(|fate| fate.spin_s, &gangs),
-            overhead: sum(|fate| fate.overhead_s, &gangs),
+            spinning: sum(|result| result.spin_s, &gangs),
+            overhead: sum(|result| result.overhead_s, &gangs),
             turns: self.turns.taken,
             switches: self.switches,
             migrations: self.migrations,
@@ -96,7 +98,7 @@ impl CoreSimulation<'_> {
         }
     }
 
-    fn fate(&self, p: usize) -> Fate {
+    fn result(&self, p: usize) -> ProgramResult {
         let state = &self.programs[p];
         let description = state.description;
         let arrived = description.arrives.0.min(self.now);
@@ -110,7 +112,7 @@ impl CoreSimulation<'_> {
             let place = (part * (latencies.len() as f64 - 1.0)).round();
             latencies.get(place.max(0.0) as usize).map_or(0.0, |ns| seconds(*ns))
         };
-        Fate {
+        ProgramResult {
             name: description.name.clone(),
             threads: description.threads,
             arrived_s: seconds(arrived),
@@ -124,7 +126,7 @@ impl CoreSimulation<'_> {
             spin_s: seconds(state.spun),
             overhead_s: seconds(state.overhead),
             blocks: state.blocks,
-            unstacked: state.unstacked / state.looks.max(1) as f64,
+            unstacked: state.unstacked / state.spread_samples.max(1) as f64,
             jobs: state.latencies.len() as u64,
             latency_s: (!state.latencies.is_empty()).then(|| Latencies {
                 median: at(0.5),
@@ -133,7 +135,7 @@ impl CoreSimulation<'_> {
             }),
             throttled_periods: state.quota.as_ref().map_or(0, |quota| quota.stopped),
             periods: state.quota.as_ref().map_or(0, |quota| quota.periods),
-            most_in_period_s: state.quota.as_ref().map_or(0.0, |quota| seconds(quota.most)),
+            most_in_period_s: state.quota.as_ref().map_or(0.0, |quota| seconds(quota.max_used)),
         }
     }
 }

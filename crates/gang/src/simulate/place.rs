@@ -33,7 +33,7 @@ impl CoreSimulation<'_> {
             self.migrations += 1;
         }
         let why = if self.threads[t].ran_until == 0 { Joining::New } else { Joining::Woken };
-        if self.give(c, t, why) {
+        if self.enqueue_runnable(c, t, why) {
             if self.preempts(c, t) {
                 self.choose(c);
             } else if self.programs[self.threads[t].program].quota_left(c).is_some() {
@@ -159,12 +159,12 @@ impl CoreSimulation<'_> {
         let Some(t) = self.cores[from].queue.iter().copied().find(movable) else { return false };
         self.take(t);
         self.migrations += 1;
-        self.give(c, t, Joining::Moved);
+        self.enqueue_runnable(c, t, Joining::Moved);
         true
     }
 
     /// Samples the spread of each program's threads over the cores.
-    pub(super) fn look_where(&mut self) {
+    pub(super) fn sample_spread(&mut self) {
         let mut seen = vec![usize::MAX; self.cores.len()];
         for p in 0..self.programs.len() {
             let (first, count) = (self.programs[p].first, self.programs[p].description.threads);
@@ -179,7 +179,7 @@ impl CoreSimulation<'_> {
                 }
             }
             let program = &mut self.programs[p];
-            program.looks += 1;
+            program.spread_samples += 1;
             program.unstacked += cores as f64 / count.min(self.cores.len()) as f64;
         }
     }

@@ -44,7 +44,7 @@ impl<'a> ProgramState<'a> {
             slices: 0,
             is_here: false,
             ended: None,
-            looks: 0,
+            spread_samples: 0,
             unstacked: 0.0,
         }
     }

@@ -38,7 +38,7 @@ impl CoreSimulation<'_> {
     /// EEVDF: the weighted mean of the virtual times (avg_vruntime); CFS: the queue's minimum (min_vruntime).
     fn zero_lag(&self, c: usize) -> i64 {
         let core = &self.cores[c];
-        let base = core.least;
+        let base = core.min_virtual_time;
         let (mut sum, mut weights) = (0i128, 0i128);
         for t in Self::members(core) {
             let thread = &self.threads[t];
@@ -55,13 +55,13 @@ impl CoreSimulation<'_> {
         let thread = &mut self.threads[t];
         thread.virtual_time += virtual_time(time as i64, thread.load());
         thread.run += time;
-        self.update_least(c);
+        self.update_min_virtual_time(c);
     }
 
-    fn update_least(&mut self, c: usize) {
-        let least = Self::members(&self.cores[c]).map(|t| self.threads[t].virtual_time).min();
-        if let Some(least) = least {
-            self.cores[c].least = self.cores[c].least.max(least);
+    fn update_min_virtual_time(&mut self, c: usize) {
+        let min_virtual_time = Self::members(&self.cores[c]).map(|t| self.threads[t].virtual_time).min();
+        if let Some(min_virtual_time) = min_virtual_time {
+            self.cores[c].min_virtual_time = self.cores[c].min_virtual_time.max(min_virtual_time);
         }
     }
 
@@ -70,21 +70,21 @@ impl CoreSimulation<'_> {
         let tunables = self.tunables;
         let nr = self.cores[c].running() as u64;
         let weight = self.threads[t].load();
-        let least = self.cores[c].least;
+        let min_virtual_time = self.cores[c].min_virtual_time;
         match tunables.kernel {
             KernelModel::Cfs => {
                 let thread = &mut self.threads[t];
                 // a thread in no queue keeps its virtual time relative to the queue's minimum
-                let back = least + thread.virtual_time;
+                let back = min_virtual_time + thread.virtual_time;
                 thread.virtual_time = match why {
                     Joining::Moved => back,
                     // GENTLE_FAIR_SLEEPERS: half a latency before the minimum, but no time gained
-                    Joining::Woken => back.max(least - tunables.latency as i64 / 2),
+                    Joining::Woken => back.max(min_virtual_time - tunables.latency as i64 / 2),
                     // START_DEBIT: behind the threads that are in the queue
                     Joining::New => {
                         let all = self.cores[c].load + weight;
                         let period = tunables.latency.max(tunables.min_granularity * (nr + 1)) as i64;
-                        least + virtual_time(period * weight / all.max(1), weight)
+                        min_virtual_time + virtual_time(period * weight / all.max(1), weight)
                     }
                 };
             }
@@ -113,9 +113,9 @@ impl CoreSimulation<'_> {
     }
 
     /// Saves the thread's place in virtual time. Call it before the thread leaves the queue.
-    pub(super) fn leave_virtual(&mut self, c: usize, t: usize) {
+    pub(super) fn save_virtual_time(&mut self, c: usize, t: usize) {
         match self.tunables.kernel {
-            KernelModel::Cfs => self.threads[t].virtual_time -= self.cores[c].least,
+            KernelModel::Cfs => self.threads[t].virtual_time -= self.cores[c].min_virtual_time,
             KernelModel::Eevdf => {
                 let zero = self.zero_lag(c);
                 let thread = &mut self.threads[t];
@@ -169,7 +169,7 @@ impl CoreSimulation<'_> {
     }
 
     /// At a tick, or at the end of a thread's action: whether the running thread gives way.
-    pub(super) fn gives_way(&mut self, c: usize) -> bool {
+    pub(super) fn must_yield(&mut self, c: usize) -> bool {
         let Some(t) = self.cores[c].current else { return false };
         let tunables = self.tunables;
         let nr = self.cores[c].running() as i64;
@@ -196,8 +196,10 @@ impl CoreSimulation<'_> {
                 if run > ideal {
                     return true;
                 }
-                let least = self.cores[c].queue.iter().map(|t| self.threads[*t].virtual_time).min();
-                run >= tunables.min_granularity as i64 && least.is_some_and(|least| own - least > ideal)
+                let min_virtual_time =
+                    self.cores[c].queue.iter().map(|t| self.threads[*t].virtual_time).min();
+                run >= tunables.min_granularity as i64
+                    && min_virtual_time.is_some_and(|min_virtual_time| own - min_virtual_time > ideal)
             }
         }
     }

@@ -23,7 +23,7 @@ impl QuotaState {
             stopped: 0,
             stopped_now: false,
             used: 0,
-            most: 0,
+            max_used: 0,
         };
         state.pool = rule.quota.0;
         state
@@ -51,7 +51,7 @@ impl ProgramState<'_> {
         if let Some(quota) = &mut self.quota {
             quota.taken[c] = quota.taken[c].saturating_sub(time);
             quota.used += time;
-            quota.most = quota.most.max(quota.used);
+            quota.max_used = quota.max_used.max(quota.used);
         }
     }
 }
@@ -101,7 +101,7 @@ impl CoreSimulation<'_> {
         let (first, count) = (self.programs[p].first, self.programs[p].description.threads);
         for t in first..first + count {
             let c = self.threads[t].core;
-            if stopped[c] && self.give(c, t, Joining::Woken) && self.preempts(c, t) {
+            if stopped[c] && self.enqueue_runnable(c, t, Joining::Woken) && self.preempts(c, t) {
                 self.choose(c);
             }
         }

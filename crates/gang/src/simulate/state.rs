@@ -44,7 +44,7 @@ pub(super) struct ThreadState {
     /// Its gang waits for a turn.
     pub(super) held: bool,
     pub(super) queued: bool,
-    pub(super) doing: Doing,
+    pub(super) activity: ThreadActivity,
     /// Overhead to be paid before the thread continues.
     pub(super) overhead: u64,
     pub(super) woken_from: Option<usize>,
@@ -66,7 +66,7 @@ pub(super) struct CoreState {
     /// Sum of the weights, the running thread's included.
     pub(super) load: i64,
     /// The minimum virtual time of its threads, which never decreases (CFS: min_vruntime).
-    pub(super) least: i64,
+    pub(super) min_virtual_time: i64,
     /// Moment until which the core's time is charged.
     pub(super) charged: u64,
     pub(super) change: u64,
@@ -84,7 +84,7 @@ impl CoreState {
 
 /// The action of a running thread, or the reason why a thread does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum ThreadActivity {
     /// Computes for this remaining time.
     Compute(u64),
     /// Spins at a barrier up to this moment, then blocks.
@@ -131,7 +131,7 @@ pub(super) struct ProgramState<'a> {
     pub(super) is_here: bool,
     pub(super) ended: Option<u64>,
     /// Number of samples of the spread of its threads over the cores.
-    pub(super) looks: u64,
+    pub(super) spread_samples: u64,
     /// Sum of the samples: the number of cores with its threads, as a part of the cores that it could use.
     pub(super) unstacked: f64,
 }
@@ -149,7 +149,7 @@ pub(super) struct QuotaState {
     pub(super) stopped_now: bool,
     pub(super) used: u64,
     /// Maximum time used in a period.
-    pub(super) most: u64,
+    pub(super) max_used: u64,
 }
 
 /// A sequence of consecutive episodes.

@@ -10,7 +10,7 @@
 
 use super::model::{Meets, SimulatedWait};
 use super::program::draw;
-use super::state::{CoreSimulation, Doing, EpisodeRow, Event, NEVER, ProgramState, Together};
+use super::state::{CoreSimulation, EpisodeRow, Event, NEVER, ProgramState, ThreadActivity, Together};
 
 /// Maximum number of episodes with variance that are computed ahead; bounds the work done twice.
 const AHEAD: u64 = 4096;
@@ -25,33 +25,33 @@ impl ProgramState<'_> {
         }
     }
 
-    /// Adds whole episodes that end by `until`, at most `most` of them.
-    fn add_up(&self, mut row: EpisodeRow, until: u64, most: u64, barrier: u64) -> EpisodeRow {
+    /// Adds whole episodes that end by `until`, at most `max_rows` of them.
+    fn add_up(&self, mut row: EpisodeRow, until: u64, max_rows: u64, barrier: u64) -> EpisodeRow {
         let description = self.description;
         let threads = description.threads as u64;
         let phases = u64::from(description.light_barriers) + 1;
-        let most = row.count.saturating_add(most);
+        let max_rows = row.count.saturating_add(max_rows);
         let has_chance = description.variance.0 > 0;
-        while row.count < most {
+        while row.count < max_rows {
             if !has_chance && row.phase == 0 {
                 // several rounds in one step
                 let work = description.interval.map_or(0, |interval| interval.0);
                 let round = barrier * phases + work;
-                let rounds = ((until - row.end) / round).min((most - row.count) / phases);
+                let rounds = ((until - row.end) / round).min((max_rows - row.count) / phases);
                 row.end += rounds * round;
                 row.count += rounds * phases;
                 row.work += rounds * work * threads;
             }
             let mut generator = row.generator.clone();
-            let (mut least, mut longest, mut sum) = (u64::MAX, 0, 0);
+            let (mut shortest, mut longest, mut sum) = (u64::MAX, 0, 0);
             for _ in 0..threads {
                 let one = draw(description, row.phase, &mut generator);
-                least = least.min(one);
+                shortest = shortest.min(one);
                 longest = longest.max(one);
                 sum += one;
             }
             let length = barrier + longest;
-            if row.count >= most || length > until - row.end || longest - least > self.patience() {
+            if row.count >= max_rows || length > until - row.end || longest - shortest > self.patience() {
                 break;
             }
             row.end += length;
@@ -90,9 +90,9 @@ impl CoreSimulation<'_> {
         };
         // the last barrier of a job or program is left to the events
         let left = program.barriers_left.map_or(u64::MAX, |left| left.saturating_sub(1));
-        let most = if description.variance.0 > 0 { left.min(AHEAD) } else { left };
+        let max_rows = if description.variance.0 > 0 { left.min(AHEAD) } else { left };
         let ahead =
-            program.add_up(before.clone(), self.end.max(self.now), most, self.machine.costs.barrier.0);
+            program.add_up(before.clone(), self.end.max(self.now), max_rows, self.machine.costs.barrier.0);
         if ahead.count == 0 {
             return false;
         }
@@ -111,13 +111,13 @@ impl CoreSimulation<'_> {
 
     pub(super) fn together_event(&mut self, p: usize, number: u64) {
         if self.programs[p].together_number == number {
-            self.settle(p);
+            self.end_joint_run(p);
         }
     }
 
     /// Ends the joint computation of a program's threads, if there is one: sets the present state of each
     /// thread.
-    pub(super) fn settle(&mut self, p: usize) {
+    pub(super) fn end_joint_run(&mut self, p: usize) {
         if self.programs[p].together.is_none() {
             return;
         }
@@ -148,11 +148,11 @@ impl CoreSimulation<'_> {
             work += done;
             let thread = &mut self.threads[t];
             thread.overhead = barrier - begun.min(barrier);
-            thread.doing = if begun >= barrier && done == computes {
+            thread.activity = if begun >= barrier && done == computes {
                 program.arrived += 1;
-                Doing::Spin((row.end + barrier + computes).saturating_add(patience))
+                ThreadActivity::Spin((row.end + barrier + computes).saturating_add(patience))
             } else {
-                Doing::Compute(computes - done)
+                ThreadActivity::Compute(computes - done)
             };
         }
         program.work += work;

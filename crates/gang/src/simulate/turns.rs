@@ -61,13 +61,13 @@ impl CoreSimulation<'_> {
         }
     }
 
-    pub(super) fn leave(&mut self, p: usize) {
+    pub(super) fn remove(&mut self, p: usize) {
         if !self.turns.decides() {
             return;
         }
         let partner = (0..self.programs.len()).find(|other| *other != p && self.turns.leader[*other] == p);
         if let Some(rotation) = &mut self.turns.rotation {
-            rotation.leave(GangId(p));
+            rotation.remove(GangId(p));
         }
         self.turns.parts[p] = Part::Held;
         if let Some(partner) = partner {
@@ -133,7 +133,7 @@ impl CoreSimulation<'_> {
             .filter(|(a, b)| busy[*a] + busy[*b] <= PAIR_FITS)
             .max_by(|x, y| (busy[x.0] + busy[x.1]).total_cmp(&(busy[y.0] + busy[y.1])));
         if let (Some((a, b)), Some(rotation)) = (best, &mut self.turns.rotation) {
-            rotation.leave(GangId(b));
+            rotation.remove(GangId(b));
             self.turns.leader[b] = a;
         }
     }
@@ -211,7 +211,7 @@ impl CoreSimulation<'_> {
                 if number < count {
                     thread.overhead += self.machine.costs.gang_switch.0;
                 }
-                self.give(first + number % count, t, Joining::Woken);
+                self.enqueue_runnable(first + number % count, t, Joining::Woken);
             }
         }
         for c in 0..self.cores.len() {

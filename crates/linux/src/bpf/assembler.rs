@@ -121,8 +121,8 @@ impl Assembler {
 
     /// A double instruction with a 64-bit constant, or with a value that the kernel replaces by such a
     /// constant.
-    fn wide(&mut self, to: BpfRegister, meaning: u8, number: u64) -> &mut Self {
-        self.push(0x18, to, BpfRegister(meaning), 0, (number as u32).cast_signed());
+    fn wide(&mut self, to: BpfRegister, kind: u8, number: u64) -> &mut Self {
+        self.push(0x18, to, BpfRegister(kind), 0, (number as u32).cast_signed());
         self.code.push(number >> 32 << 32);
         self
     }

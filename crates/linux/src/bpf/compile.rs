@@ -104,8 +104,8 @@ impl Compiling {
     pub fn finish(self) -> Result<Vec<u8>, ProgramError> {
         let output = self.clang.wait_with_output().map_err(ProgramError::io("wait for clang"))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let line = said.lines().find(|line| line.contains("error")).unwrap_or("without saying why");
+            let output = String::from_utf8_lossy(&output.stderr);
+            let line = output.lines().find(|line| line.contains("error")).unwrap_or("without saying why");
             return Err(ProgramError::Host(format!(
                 "clang does not compile {} ({line}); if a header is missing: apt-get install libbpf-dev",
                 self.what

@@ -8,7 +8,7 @@
 //! Reference: Documentation/bpf/btf.rst.
 
 use super::compile::ProgramError;
-use super::object::Meaning;
+use super::object::SymbolValue;
 use std::fs;
 use std::io;
 
@@ -117,13 +117,13 @@ impl KernelTypes {
 
     /// The meaning of a symbol for this kernel: `offset_of__STRUCT__MEMBER__MEMBER` is the offset of a
     /// member; every other name is a function.
-    pub fn symbol(&self, name: &str) -> Option<Meaning> {
+    pub fn symbol(&self, name: &str) -> Option<SymbolValue> {
         let Some(place) = name.strip_prefix("offset_of__") else {
-            return self.function(name).map(Meaning::Function);
+            return self.function(name).map(SymbolValue::Function);
         };
         let (structure, path) = place.split_once("__")?;
         let path: Vec<&str> = path.split("__").collect();
-        Some(Meaning::Number(self.member(self.structure(structure)?, &path)?.offset))
+        Some(SymbolValue::Number(self.member(self.structure(structure)?, &path)?.offset))
     }
 
     fn get(&self, id: u32) -> Option<&BtfType> {
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(types.function("call"), Some(5));
         assert_eq!(types.function("outer"), None, "it is none");
         assert_eq!(types.symbol("offset_of__outer__first__second"), None, "a number has no members");
-        assert_eq!(types.symbol("offset_of__outer__third"), Some(Meaning::Number(8)));
-        assert_eq!(types.symbol("call"), Some(Meaning::Function(5)));
+        assert_eq!(types.symbol("offset_of__outer__third"), Some(SymbolValue::Number(8)));
+        assert_eq!(types.symbol("call"), Some(SymbolValue::Function(5)));
     }
 
     proptest! {

@@ -18,7 +18,7 @@ const CALL: u64 = 0x85;
 const IS_FUNCTION: u64 = 2 << 12;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Meaning {
+pub enum SymbolValue {
     Map(i32),
     /// A number; it replaces the address of the symbol.
     Number(u32),
@@ -26,12 +26,12 @@ pub enum Meaning {
     Function(u32),
 }
 
-/// The instructions of a section, with the meanings of symbols filled in. Fails if the bytes are no such
-/// object, or contain a symbol without a meaning.
+/// The instructions of a section, with the values of symbols filled in. Fails if the bytes are no such
+/// object, or contain a symbol without a value.
 pub fn link(
     object: &[u8],
     section: &str,
-    meaning: impl Fn(&str) -> Option<Meaning>,
+    value_of: impl Fn(&str) -> Option<SymbolValue>,
 ) -> Result<Vec<u64>, ProgramError> {
     let bad = |what: String| ProgramError::Object(what);
     let file = object::File::parse(object).map_err(|error| bad(error.to_string()))?;
@@ -46,7 +46,7 @@ pub fn link(
         };
         let symbol = file.symbol_by_index(symbol).map_err(|error| bad(error.to_string()))?;
         let name = symbol.name().map_err(|error| bad(error.to_string()))?;
-        let meaning = meaning(name).ok_or_else(|| bad(format!("nothing is known as `{name}`")))?;
+        let value = value_of(name).ok_or_else(|| bad(format!("nothing is known as `{name}`")))?;
         let instruction = usize::try_from(offset / 8).ok().filter(|_| offset % 8 == 0);
         let Some(instruction) = instruction.and_then(|at| instructions.get_mut(at)) else {
             return Err(bad(format!("{name} is used at {offset}, where no instruction is")));
@@ -54,12 +54,14 @@ pub fn link(
         let opcode = *instruction & 0xff;
         // all bits except the source register and the immediate value
         let kept = *instruction & 0xffff_0fff;
-        *instruction = match meaning {
-            Meaning::Map(descriptor) if opcode == LOAD_CONSTANT => {
+        *instruction = match value {
+            SymbolValue::Map(descriptor) if opcode == LOAD_CONSTANT => {
                 kept | IS_MAP | u64::from(descriptor.cast_unsigned()) << 32
             }
-            Meaning::Number(number) if opcode == LOAD_CONSTANT => kept | u64::from(number) << 32,
-            Meaning::Function(function) if opcode == CALL => kept | IS_FUNCTION | u64::from(function) << 32,
+            SymbolValue::Number(number) if opcode == LOAD_CONSTANT => kept | u64::from(number) << 32,
+            SymbolValue::Function(function) if opcode == CALL => {
+                kept | IS_FUNCTION | u64::from(function) << 32
+            }
             _ => return Err(bad(format!("{name} is used at {offset} as what it is not"))),
         };
     }
@@ -74,7 +76,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_no_object_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(link(&bytes, "tc", |_| Some(Meaning::Map(3))).is_err());
+            prop_assert!(link(&bytes, "tc", |_| Some(SymbolValue::Map(3))).is_err());
         }
     }
 }

@@ -11,10 +11,10 @@ const HASH: u32 = 1;
 pub struct Table(OwnedFd);
 
 impl Table {
-    /// Makes a map with room for `most` keys. Fails with `EPERM` without `CAP_BPF`.
-    pub fn new(name: &str, most: u32) -> io::Result<Self> {
+    /// Makes a map with room for `max_entries` keys. Fails with `EPERM` without `CAP_BPF`.
+    pub fn new(name: &str, max_entries: u32) -> io::Result<Self> {
         let mut attributes =
-            Attributes::new().word(0, HASH).word(4, 8).word(8, 4).word(12, most).name(28, name);
+            Attributes::new().word(0, HASH).word(4, 8).word(8, 4).word(12, max_entries).name(28, name);
         // SAFETY: the command follows no pointers.
         Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
     }

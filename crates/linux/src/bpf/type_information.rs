@@ -36,7 +36,7 @@ impl TypeInformation {
 
     /// Minimal type information that the kernel accepts, with a single integer type, for maps whose values
     /// own no objects. Fails as [`load`](Self::load) does.
-    pub fn least() -> io::Result<Self> {
+    pub fn minimal() -> io::Result<Self> {
         // an integer of four bytes with the name `int`
         Self::load(&encode(b"\0int\0", &[1, 1 << 24, 4, 32]))
     }

@@ -109,7 +109,7 @@ fn writable(
                     (Ok(seen), Ok(())) => {
                         TrialFinding::found(format!("{seen}; groups can be made below {}", parent.display()))
                     }
-                    (Ok(seen), Err(error)) => TrialFinding::found(seen).but(format!(
+                    (Ok(seen), Err(error)) => TrialFinding::found(seen).with_hint(format!(
                         "the trial group could not be removed ({error}): rmdir {}",
                         group.display()
                     )),

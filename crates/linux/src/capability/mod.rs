@@ -84,7 +84,7 @@ impl TrialFinding {
     }
 
     /// Adds a hint to a capability that was found.
-    fn but(mut self, remedy: impl Into<String>) -> Self {
+    fn with_hint(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
@@ -241,7 +241,7 @@ pub fn all(effort: Effort) -> Vec<Capability> {
 }
 
 /// Probes a capability by name; `None` if the name is unknown.
-pub fn one(name: &str) -> Option<Capability> {
+pub fn probe(name: &str) -> Option<Capability> {
     PROBES.iter().find_map(|(group, probes)| {
         let probe = probes.iter().find(|probe| probe.name == name)?;
         Some(capability(group, probe.name, (probe.run)(&ProbedHost::here())))
@@ -272,8 +272,8 @@ mod tests {
 
     #[test]
     fn a_capability_can_be_asked_for_by_name() {
-        assert!(one("cores").expect("a known name").found);
-        assert_eq!(one("flux-capacitor"), None);
+        assert!(probe("cores").expect("a known name").found);
+        assert_eq!(probe("flux-capacitor"), None);
     }
 }
 

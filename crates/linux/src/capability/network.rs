@@ -73,8 +73,8 @@ pub(super) fn qdiscs(host: &ProbedHost) -> TrialFinding {
     let present = finding.detail.split("; not ").next().unwrap_or_default();
     let has = |wanted: &str| present.split(", ").any(|kind| kind.split(' ').next() == Some(wanted));
     match (finding.is_found(), has("htb"), has("fq_codel")) {
-        (true, false, _) => finding.but("unisono queue apply needs htb: a kernel with CONFIG_NET_SCH_HTB"),
-        (true, true, false) => finding.but(
+        (true, false, _) => finding.with_hint("unisono queue apply needs htb: a kernel with CONFIG_NET_SCH_HTB"),
+        (true, true, false) => finding.with_hint(
             "without fq_codel (CONFIG_NET_SCH_FQ_CODEL) the flows of a class of unisono queue wait together in the kernel",
         ),
         _ => finding,

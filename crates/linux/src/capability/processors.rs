@@ -20,7 +20,7 @@ pub(super) fn cores(_: &ProbedHost) -> TrialFinding {
     };
     if usable.cpus.len() < 2 {
         return TrialFinding::found(detail)
-            .but("with one processor nothing can run in step: use a machine with two or more");
+            .with_hint("with one processor nothing can run in step: use a machine with two or more");
     }
     TrialFinding::found(detail)
 }
@@ -44,7 +44,7 @@ pub(super) fn clock(host: &ProbedHost) -> TrialFinding {
     ));
     match current.as_str() {
         "tsc" | "arch_sys_counter" | "kvm-clock" => found,
-        _ => found.but(format!(
+        _ => found.with_hint(format!(
             "reading {current} costs a system call or more: times below a few microseconds are not to be trusted"
         )),
     }
@@ -89,8 +89,9 @@ pub(super) fn perf_counters(host: &ProbedHost) -> TrialFinding {
 /// Found means: this system runs in a virtual machine or a container.
 pub(super) fn virtualization(host: &ProbedHost) -> TrialFinding {
     match kind(host) {
-        Some(what) => TrialFinding::found(what)
-            .but("waking a halted virtual processor is slow, and others may take its time: watch the spread"),
+        Some(what) => TrialFinding::found(what).with_hint(
+            "waking a halted virtual processor is slow, and others may take its time: watch the spread",
+        ),
         None => TrialFinding::missing(
             "no sign of a virtual machine or a container",
             "nothing to do: that is best",

@@ -101,7 +101,7 @@ pub(super) fn autogroup(host: &ProbedHost) -> TrialFinding {
         }
         // MPICH starts each rank in a session of its own, so ranks that share a processor cannot yield it to
         // each other.
-        Some(_) => TrialFinding::found("on").but(
+        Some(_) => TrialFinding::found("on").with_hint(
             "nice and yielding have no effect across sessions, and MPICH's ranks are one each; \
              sysctl kernel.sched_autogroup_enabled=0",
         ),
@@ -115,7 +115,7 @@ pub(super) fn autogroup(host: &ProbedHost) -> TrialFinding {
 pub(super) fn sched_ext(host: &ProbedHost) -> TrialFinding {
     match host.read("sys/kernel/sched_ext/state") {
         Some(state) if state == "disabled" => {
-            TrialFinding::found("no scheduler is loaded; unisono gang run --mechanism sched-ext loads one").but(
+            TrialFinding::found("no scheduler is loaded; unisono gang run --mechanism sched-ext loads one").with_hint(
                 "it needs root, clang with the headers of libbpf, and cgroup version 2; beside programs that keep the \
                  processors busy use another mechanism",
             )

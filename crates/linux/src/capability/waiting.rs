@@ -86,7 +86,7 @@ fn longer_slices(errno: i32, in_use: u32) -> TrialFinding {
     let missing: Vec<String> = kernel.map(str::to_owned).into_iter().chain(library).collect();
     if missing.is_empty() {
         return TrialFinding::found("a thread may ask to keep its processor for microseconds")
-            .but("nothing in this version asks");
+            .with_hint("nothing in this version asks");
     }
     TrialFinding::missing(
         missing.join("; "),

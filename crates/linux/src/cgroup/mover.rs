@@ -83,7 +83,7 @@ impl ControlGroup {
             Ok(procs) => Ok(ProcessMover { group: self.clone(), path, procs, user: Some(user), lent }),
             Err(error) => {
                 if lent {
-                    take_back(&path);
+                    revoke(&path);
                 }
                 Err(wrong("open", &path)(error))
             }
@@ -154,12 +154,12 @@ impl ProcessMover {
 impl Drop for ProcessMover {
     fn drop(&mut self) {
         if self.lent {
-            take_back(&self.path);
+            revoke(&self.path);
         }
     }
 }
 
-fn take_back(procs: &Path) {
+fn revoke(procs: &Path) {
     let _ = chown(procs, Some(rustix::process::geteuid().as_raw()), None); // the group is gone
 }
 

@@ -16,8 +16,8 @@ const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MTU: u16 = 4;
-const MAX_PER_REQUEST: u16 = 41;
-const MAX_PER_REQUEST_IPV4: u16 = 63;
+const GSO_MAX_SIZE: u16 = 41;
+const GSO_IPV4_MAX_SIZE: u16 = 63;
 const LINK_INFO: u16 = 18;
 const NAMESPACE: u16 = 28;
 const TRANSMIT_QUEUES: u16 = 31;
@@ -129,7 +129,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    pub(super) fn of(flags: u32) -> Self {
+    pub(super) fn from_flags(flags: u32) -> Self {
         if flags & UP != 0 && flags & LOWER_UP != 0 { Self::Present } else { Self::Absent }
     }
 }
@@ -143,9 +143,9 @@ pub struct NetworkDevice {
     /// The longest packet that it carries in a frame, in bytes.
     pub mtu: u32,
     /// The longest packet that the kernel passes to it for segmentation, in bytes.
-    pub most_at_once: u64,
+    pub gso_max_size: u64,
     /// The limit for IPv4, if the kernel distinguishes them (6.3 and later).
-    pub most_at_once_4: Option<u64>,
+    pub gso_ipv4_max_size: Option<u64>,
 }
 
 pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
@@ -155,11 +155,11 @@ pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
         Some(NetworkDevice {
             index: Index(entry.word(4)),
             name: text(entry.attribute(NAME)?),
-            carrier: Carrier::of(entry.word(8)),
+            carrier: Carrier::from_flags(entry.word(8)),
             mtu: entry.attribute(MTU).and_then(number).and_then(|mtu| u32::try_from(mtu).ok())?,
             // kernels before 4.16 do not report it, and use this value
-            most_at_once: entry.attribute(MAX_PER_REQUEST).and_then(number).unwrap_or(65_536),
-            most_at_once_4: entry.attribute(MAX_PER_REQUEST_IPV4).and_then(number),
+            gso_max_size: entry.attribute(GSO_MAX_SIZE).and_then(number).unwrap_or(65_536),
+            gso_ipv4_max_size: entry.attribute(GSO_IPV4_MAX_SIZE).and_then(number),
         })
     };
     Ok(entries.iter().filter_map(link).collect())
@@ -181,12 +181,12 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
 
 /// Limits the longest packet that the kernel passes to a device for segmentation. Connections that are
 /// already open may still produce longer packets; the kernel segments them before they reach the device.
-pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> NetlinkRequest {
-    let what = format!("limit packets of device {} to {most_at_once} bytes", device.0);
+pub fn limit(device: Index, gso_max_size: u32, gso_ipv4_max_size: Option<u32>) -> NetlinkRequest {
+    let what = format!("limit packets of device {} to {gso_max_size} bytes", device.0);
     let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
-    request.attribute(MAX_PER_REQUEST, &most_at_once.to_ne_bytes());
-    if let Some(most) = most_at_once_4 {
-        request.attribute(MAX_PER_REQUEST_IPV4, &most.to_ne_bytes());
+    request.attribute(GSO_MAX_SIZE, &gso_max_size.to_ne_bytes());
+    if let Some(max) = gso_ipv4_max_size {
+        request.attribute(GSO_IPV4_MAX_SIZE, &max.to_ne_bytes());
     }
     request
 }

@@ -277,11 +277,11 @@ mod tests {
     fn answers_come_with_the_kernels_words() {
         let both =
             [acknowledgement(3, 0, None), acknowledgement(4, libc::EEXIST, Some("name taken"))].concat();
-        let got: Vec<KernelAnswer> = answers(&both).collect();
-        assert_eq!(got[0], KernelAnswer { sequence: 3, errno: 0, explanation: None });
+        let read: Vec<KernelAnswer> = answers(&both).collect();
+        assert_eq!(read[0], KernelAnswer { sequence: 3, errno: 0, explanation: None });
         let explanation = Some("name taken".to_owned());
-        assert_eq!(got[1], KernelAnswer { sequence: 4, errno: libc::EEXIST, explanation });
-        assert_eq!(got.len(), 2);
+        assert_eq!(read[1], KernelAnswer { sequence: 4, errno: libc::EEXIST, explanation });
+        assert_eq!(read.len(), 2);
     }
 
     proptest! {

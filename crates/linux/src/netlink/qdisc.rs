@@ -107,7 +107,7 @@ pub struct FairCodel {
 /// Makes a discipline whose flows take turns, at a class. Reference: tc-fq_codel(8), RFC 8290.
 pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest {
     const MARK: u32 = 1;
-    let told = [
+    let parameters = [
         (1, Some(codel.target_us)),
         (2, codel.packets),
         (3, Some(codel.interval_us)),
@@ -115,8 +115,8 @@ pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest 
         (7, codel.mark_us),
         (9, Some(codel.memory)),
     ];
-    let told = told.into_iter().filter_map(|(kind, value): (u16, _)| Some((kind, value?)));
-    let options = told.flat_map(|(kind, value)| {
+    let parameters = parameters.into_iter().filter_map(|(kind, value): (u16, _)| Some((kind, value?)));
+    let options = parameters.flat_map(|(kind, value)| {
         [&8_u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value.to_ne_bytes()].concat()
     });
     let options = options.collect();

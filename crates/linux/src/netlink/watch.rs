@@ -87,13 +87,13 @@ impl DeviceWatch {
 
     /// The notices since the last call; empty if there are none. Poll the descriptor to wait.
     pub fn news(&mut self) -> io::Result<Vec<News>> {
-        let (mut heard, mut buffer) = (Vec::new(), vec![0; 32 * 1024]);
+        let (mut apply_notices, mut buffer) = (Vec::new(), vec![0; 32 * 1024]);
         loop {
             match crate::socket::receive_now(&self.socket, &mut buffer) {
-                Ok(length) => heard.extend(notices(&buffer[..length]).filter_map(news)),
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => heard.push(News::Missed),
+                Ok(length) => apply_notices.extend(notices(&buffer[..length]).filter_map(news)),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => apply_notices.push(News::Missed),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(heard),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(apply_notices),
                 Err(error) => return Err(error),
             }
         }
@@ -109,7 +109,7 @@ impl AsFd for DeviceWatch {
 fn news((kind, body): (u16, &[u8])) -> Option<News> {
     let (index, flags) = (body.get(4..8)?, body.get(8..12)?);
     let carrier = match kind {
-        link::NEW_LINK => Carrier::of(word(flags, 0)),
+        link::NEW_LINK => Carrier::from_flags(word(flags, 0)),
         DELETE_LINK => Carrier::Absent,
         _ => return None,
     };
@@ -155,7 +155,7 @@ mod tests {
     }
 
     /// Applies notices to the devices' states until they are as expected.
-    fn heard(watch: &mut DeviceWatch, expected: [Carrier; 2]) {
+    fn apply_notices(watch: &mut DeviceWatch, expected: [Carrier; 2]) {
         let (mut seen, end) = ([None; 2], Instant::now() + Duration::from_secs(30));
         while seen != expected.map(Some) {
             assert!(Instant::now() < end, "never {expected:?}: {seen:?}");
@@ -177,14 +177,14 @@ mod tests {
         let (namespaces, mut sockets) = cable();
         let mut watch = DeviceWatch::begin(&namespaces).expect("root may");
         sockets[1].run(&[link::set(Index(41), LinkState::Down)]).expect("root may");
-        heard(&mut watch, [Carrier::Absent; 2]);
+        apply_notices(&mut watch, [Carrier::Absent; 2]);
         sockets[1].run(&[link::set(Index(41), LinkState::Up)]).expect("root may");
-        heard(&mut watch, [Carrier::Present; 2]);
+        apply_notices(&mut watch, [Carrier::Present; 2]);
         let at = link::all(&mut sockets[0]).expect("the kernel answers");
         let at = at.iter().find(|link| link.index == Index(40)).expect("it is there");
         assert_eq!(at.carrier, Carrier::Present, "the table says what the news say");
         sockets[0].run(&[capture::remove(Index(40))]).expect("root may");
-        heard(&mut watch, [Carrier::Absent; 2]);
+        apply_notices(&mut watch, [Carrier::Absent; 2]);
     }
 
     #[test]

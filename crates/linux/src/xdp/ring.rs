@@ -131,15 +131,15 @@ impl<T: Copy> Consumer<T> {
         XdpRing::map(socket, page, layout, size).map(Self)
     }
 
-    /// Takes at most `most` entries, and tells the kernel that their places are free.
-    pub(super) fn take(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
+    /// Takes at most `max` entries, and tells the kernel that their places are free.
+    pub(super) fn take(&mut self, max: usize, mut each: impl FnMut(T)) -> usize {
         let ring = &mut self.0;
         if ring.theirs == ring.mine {
             // SYNC(xdp-ring) acquire: the entries were written before the kernel moved its position
             ring.theirs = ring.producer().load(Ordering::Acquire);
         }
         let ready = ring.theirs.wrapping_sub(ring.mine).min(ring.mask + 1) as usize;
-        let count = ready.min(most);
+        let count = ready.min(max);
         for _ in 0..count {
             // SAFETY: the kernel has published this entry and does not write it again until our position
             // moves on.

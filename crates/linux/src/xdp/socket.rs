@@ -107,17 +107,17 @@ impl XdpSocket {
         let wanted = u32::try_from(chunks.len()).unwrap_or(RING).min(RING);
         let room = self.fill.room(wanted).min(wanted);
         for chunk in chunks.drain(chunks.len() - room as usize..) {
-            self.fill.put(self.umem.give(chunk));
+            self.fill.put(self.umem.address_of(chunk));
         }
         if room > 0 {
             self.fill.publish();
         }
     }
 
-    /// Takes at most `most` received frames. Returns their number.
-    pub fn receive(&mut self, most: usize, mut each: impl FnMut(ReceivedFrame)) -> usize {
+    /// Takes at most `max` received frames. Returns their number.
+    pub fn receive(&mut self, max: usize, mut each: impl FnMut(ReceivedFrame)) -> usize {
         let umem = &self.umem;
-        self.receive.take(most, |entry| {
+        self.receive.take(max, |entry| {
             let Some((chunk, offset)) = umem.take(entry.addr) else { return };
             let length = (entry.len as usize).min(umem.chunk_size() - offset);
             each(ReceivedFrame { chunk, offset, length });

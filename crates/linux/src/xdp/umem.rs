@@ -90,7 +90,7 @@ impl Umem {
     }
 
     /// The address of a chunk that is given to the kernel.
-    pub(super) fn give(&self, chunk: Chunk) -> u64 {
+    pub(super) fn address_of(&self, chunk: Chunk) -> u64 {
         assert_eq!(chunk.of, self.id, "a chunk belongs to the memory that it is of");
         u64::from(chunk.number) * self.chunk as u64
     }
@@ -123,9 +123,9 @@ mod tests {
     fn a_chunk_goes_to_the_kernel_and_comes_back_wherever_its_frame_begins() {
         let (umem, mut chunks) = Umem::new(2048, 3).expect("six KiB");
         let last = chunks.pop().expect("three");
-        let address = umem.give(last);
+        let address = umem.address_of(last);
         let (chunk, offset) = umem.take(address + 256).expect("within");
-        assert_eq!((umem.give(chunk), offset), (address, 256));
+        assert_eq!((umem.address_of(chunk), offset), (address, 256));
         assert!(umem.take(umem.len() as u64).is_none(), "beyond the end");
     }
 

@@ -70,7 +70,7 @@ fn dispatch_widest(element: Element, operation: Operation, t: *mut u8, s: *const
 
 /// Applies `f` to each pair of elements.
 #[inline(always)]
-fn each<T: Copy>(target: *mut u8, source: *const u8, count: usize, f: impl Fn(T, T) -> T) {
+fn combine_elements<T: Copy>(target: *mut u8, source: *const u8, count: usize, f: impl Fn(T, T) -> T) {
     let (target, source) = (target.cast::<T>(), source.cast::<T>());
     for index in 0..count {
         let (there, brought) = (target.wrapping_add(index), source.wrapping_add(index));
@@ -87,16 +87,22 @@ macro_rules! integers {
     ($type:ty, $operation:expr, $target:expr, $source:expr, $count:expr) => {{
         let (t, s, n) = ($target, $source, $count);
         match $operation {
-            Operation::Sum => each::<$type>(t, s, n, <$type>::wrapping_add),
-            Operation::Product => each::<$type>(t, s, n, <$type>::wrapping_mul),
-            Operation::Min => each::<$type>(t, s, n, Ord::min),
-            Operation::Max => each::<$type>(t, s, n, Ord::max),
-            Operation::LogicalAnd => each::<$type>(t, s, n, |a, b| <$type>::from(a != 0 && b != 0)),
-            Operation::LogicalOr => each::<$type>(t, s, n, |a, b| <$type>::from(a != 0 || b != 0)),
-            Operation::LogicalXor => each::<$type>(t, s, n, |a, b| <$type>::from((a != 0) != (b != 0))),
-            Operation::BitAnd => each::<$type>(t, s, n, |a, b| a & b),
-            Operation::BitOr => each::<$type>(t, s, n, |a, b| a | b),
-            Operation::BitXor => each::<$type>(t, s, n, |a, b| a ^ b),
+            Operation::Sum => combine_elements::<$type>(t, s, n, <$type>::wrapping_add),
+            Operation::Product => combine_elements::<$type>(t, s, n, <$type>::wrapping_mul),
+            Operation::Min => combine_elements::<$type>(t, s, n, Ord::min),
+            Operation::Max => combine_elements::<$type>(t, s, n, Ord::max),
+            Operation::LogicalAnd => {
+                combine_elements::<$type>(t, s, n, |a, b| <$type>::from(a != 0 && b != 0))
+            }
+            Operation::LogicalOr => {
+                combine_elements::<$type>(t, s, n, |a, b| <$type>::from(a != 0 || b != 0))
+            }
+            Operation::LogicalXor => {
+                combine_elements::<$type>(t, s, n, |a, b| <$type>::from((a != 0) != (b != 0)))
+            }
+            Operation::BitAnd => combine_elements::<$type>(t, s, n, |a, b| a & b),
+            Operation::BitOr => combine_elements::<$type>(t, s, n, |a, b| a | b),
+            Operation::BitXor => combine_elements::<$type>(t, s, n, |a, b| a ^ b),
             _ => {}
         }
     }};
@@ -106,10 +112,10 @@ macro_rules! reals {
     ($type:ty, $operation:expr, $target:expr, $source:expr, $count:expr) => {{
         let (t, s, n) = ($target, $source, $count);
         match $operation {
-            Operation::Sum => each::<$type>(t, s, n, |a, b| a + b),
-            Operation::Product => each::<$type>(t, s, n, |a, b| a * b),
-            Operation::Min => each::<$type>(t, s, n, <$type>::min),
-            Operation::Max => each::<$type>(t, s, n, <$type>::max),
+            Operation::Sum => combine_elements::<$type>(t, s, n, |a, b| a + b),
+            Operation::Product => combine_elements::<$type>(t, s, n, |a, b| a * b),
+            Operation::Min => combine_elements::<$type>(t, s, n, <$type>::min),
+            Operation::Max => combine_elements::<$type>(t, s, n, <$type>::max),
             _ => {}
         }
     }};
@@ -119,9 +125,9 @@ macro_rules! complexes {
     ($type:ty, $operation:expr, $target:expr, $source:expr, $count:expr) => {{
         let (t, s, n) = ($target, $source, $count);
         match $operation {
-            Operation::Sum => each::<$type>(t, s, 2 * n, |a, b| a + b),
+            Operation::Sum => combine_elements::<$type>(t, s, 2 * n, |a, b| a + b),
             Operation::Product => {
-                each::<[$type; 2]>(t, s, n, |[a, b], [c, d]| [a * c - b * d, a * d + b * c])
+                combine_elements::<[$type; 2]>(t, s, n, |[a, b], [c, d]| [a * c - b * d, a * d + b * c])
             }
             _ => {}
         }
@@ -149,8 +155,8 @@ macro_rules! pairs {
             }
         };
         match $operation {
-            Operation::MinLoc => each::<Pair>(t, s, n, |a, b| choose(a, b, b.value < a.value)),
-            Operation::MaxLoc => each::<Pair>(t, s, n, |a, b| choose(a, b, b.value > a.value)),
+            Operation::MinLoc => combine_elements::<Pair>(t, s, n, |a, b| choose(a, b, b.value < a.value)),
+            Operation::MaxLoc => combine_elements::<Pair>(t, s, n, |a, b| choose(a, b, b.value > a.value)),
             _ => {}
         }
     }};

@@ -98,14 +98,18 @@ pub(crate) unsafe fn combine_complex(operation: Operation, target: *mut u8, sour
     // SAFETY: twice SIZE bytes are readable at `source`.
     let [c, d] = unsafe { source.cast::<Parts>().read() };
     let result = match operation {
-        Operation::Sum => [of(Operation::Sum, a, c), of(Operation::Sum, b, d)],
+        Operation::Sum => [combined(Operation::Sum, a, c), combined(Operation::Sum, b, d)],
         Operation::Product => {
-            let mut negative = of(Operation::Product, b, d);
+            let mut negative = combined(Operation::Product, b, d);
             // the sign is the uppermost of the ten bytes' bits
             negative[9] ^= 0x80;
             [
-                of(Operation::Sum, of(Operation::Product, a, c), negative),
-                of(Operation::Sum, of(Operation::Product, a, d), of(Operation::Product, b, c)),
+                combined(Operation::Sum, combined(Operation::Product, a, c), negative),
+                combined(
+                    Operation::Sum,
+                    combined(Operation::Product, a, d),
+                    combined(Operation::Product, b, c),
+                ),
             ]
         }
         _ => [a, b],
@@ -118,7 +122,7 @@ pub(crate) unsafe fn combine_complex(operation: Operation, target: *mut u8, sour
 type Parts = [[u8; SIZE]; 2];
 
 #[cfg(target_arch = "x86_64")]
-fn of(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
+fn combined(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
     // SAFETY: two arrays of the size.
     unsafe { combine(operation, a.as_mut_ptr(), b.as_ptr()) };
     a

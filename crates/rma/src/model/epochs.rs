@@ -150,7 +150,7 @@ impl Epochs {
     }
 
     /// A fence without operations after it is no epoch: another kind may begin.
-    fn leave_fence(&mut self, call: &'static str) -> Result<(), Error> {
+    fn end_fence(&mut self, call: &'static str) -> Result<(), Error> {
         self.usable(call)?;
         if self.fence && self.fence_operations > 0 {
             return sync(call, "follows operations of a fence epoch", "call fence first");
@@ -164,7 +164,7 @@ impl Epochs {
         targets: &[Rank],
         assert: Assert,
     ) -> Result<(), Error> {
-        self.leave_fence(call)?;
+        self.end_fence(call)?;
         if self.started.is_some() {
             return sync(call, "is inside an access epoch that start began", "call complete first");
         }
@@ -193,7 +193,7 @@ impl Epochs {
     }
 
     pub(crate) fn post(&mut self, call: &'static str, origins: &[Rank]) -> Result<(), Error> {
-        self.leave_fence(call)?;
+        self.end_fence(call)?;
         if self.posted {
             return sync(call, "is inside an exposure epoch that post began", "call wait first");
         }
@@ -218,7 +218,7 @@ impl Epochs {
     }
 
     pub(crate) fn lock(&mut self, call: &'static str, target: Rank, lock: Lock) -> Result<(), Error> {
-        self.leave_fence(call)?;
+        self.end_fence(call)?;
         self.known(target)?;
         if self.started.is_some() {
             return sync(call, "is inside an access epoch that start began", "call complete first");
@@ -255,7 +255,7 @@ impl Epochs {
     }
 
     pub(crate) fn lock_all(&mut self, call: &'static str) -> Result<(), Error> {
-        self.leave_fence(call)?;
+        self.end_fence(call)?;
         if self.started.is_some() || self.locked > 0 || self.lock_all {
             return sync(call, "is inside another access epoch", "end that one first");
         }

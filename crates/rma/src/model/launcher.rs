@@ -13,18 +13,18 @@ use super::membership::{Bootstrap, JobMembership, environment, incomplete};
 /// Ports outside Linux's default range of ephemeral ports: `ip_local_port_range` begins at 32768.
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
 
-/// The membership from the launcher, `unisono run` or Slurm's `srun`. `said` reads an environment variable.
+/// The membership from the launcher, `unisono run` or Slurm's `srun`. `variable` reads an environment variable.
 /// `None`: no launcher started this process.
 pub(crate) fn from_launcher(
-    said: impl Fn(&str) -> Option<String>,
+    variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(JobMembership, Option<Bootstrap>)>, Error> {
     use environment::{HERE, KEY, RANK, ROOT, SIZE};
-    let Some(rank) = said(RANK) else {
-        return slurm(&said);
+    let Some(rank) = variable(RANK) else {
+        return slurm(&variable);
     };
-    let (Some(size), Some(key)) = (said(SIZE), said(KEY)) else { return Err(incomplete()) };
+    let (Some(size), Some(key)) = (variable(SIZE), variable(KEY)) else { return Err(incomplete()) };
     let place = JobMembership::parse(&rank, &size, &key)?;
-    let bootstrap = match (said(ROOT), said(HERE)) {
+    let bootstrap = match (variable(ROOT), variable(HERE)) {
         (Some(root), Some(here)) => Some(Bootstrap::parse(root, &here, &place)?),
         (None, None) => None,
         _ => return Err(Error::Job(format!("{ROOT} and {HERE} belong together"))),
@@ -34,20 +34,21 @@ pub(crate) fn from_launcher(
 
 /// The membership from Slurm. `None`: this process is no task of a step with several tasks.
 fn slurm(
-    said: &impl Fn(&str) -> Option<String>,
+    variable: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(JobMembership, Option<Bootstrap>)>, Error> {
-    let (Some(rank), Some(size)) =
-        (said("SLURM_PROCID"), said("SLURM_STEP_NUM_TASKS").or_else(|| said("SLURM_NTASKS")))
-    else {
-        return if said(environment::KEY).or_else(|| said(environment::SIZE)).is_some() {
+    let (Some(rank), Some(size)) = (
+        variable("SLURM_PROCID"),
+        variable("SLURM_STEP_NUM_TASKS").or_else(|| variable("SLURM_NTASKS")),
+    ) else {
+        return if variable(environment::KEY).or_else(|| variable(environment::SIZE)).is_some() {
             Err(incomplete())
         } else {
             Ok(None)
         };
     };
-    let Some(key) = said(environment::KEY) else {
+    let Some(key) = variable(environment::KEY) else {
         // In a batch script's own step Slurm sets a task's number, but no number of tasks of the step.
-        return if said("SLURM_STEP_NUM_TASKS").is_none_or(|size| size == "1") {
+        return if variable("SLURM_STEP_NUM_TASKS").is_none_or(|size| size == "1") {
             Ok(None)
         } else {
             let problem = format!(
@@ -62,14 +63,15 @@ fn slurm(
     let place = JobMembership::parse(&rank, &size, &key)?;
     let missing =
         |name: &str| Error::Job(format!("srun did not set {name}; set {} as well", environment::ROOT));
-    let here =
-        said("SLURM_GTIDS").or_else(|| said(environment::HERE)).ok_or_else(|| missing("SLURM_GTIDS"))?;
-    let root = match said(environment::ROOT) {
+    let here = variable("SLURM_GTIDS")
+        .or_else(|| variable(environment::HERE))
+        .ok_or_else(|| missing("SLURM_GTIDS"))?;
+    let root = match variable(environment::ROOT) {
         Some(root) => root,
         None => {
-            let nodes = said("SLURM_STEP_NODELIST").or_else(|| said("SLURM_NODELIST"));
+            let nodes = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_NODELIST"));
             let nodes = nodes.ok_or_else(|| missing("SLURM_STEP_NODELIST"))?;
-            let number = |name: &str| said(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            let number = |name: &str| variable(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
             let (job, step) = (number("SLURM_JOB_ID"), number("SLURM_STEP_ID"));
             let port = PORTS.start + (job.wrapping_mul(97).wrapping_add(step)) % (PORTS.end - PORTS.start);
             format!("{}:{port}", first_node(&nodes))

@@ -30,7 +30,7 @@ pub struct Run {
 ///   --[bytes]----------[bytes]------------|--[bytes]----------[bytes]---
 /// ```
 /// A vector of a million blocks is one run. Cost: 40 bytes for each run here and 32 on the wire; nothing for
-/// contiguous data ([`Layout::of`], [`Layout::bytes`]). In MPI's words it is a flattened derived datatype
+/// contiguous data ([`Layout::from_element`], [`Layout::bytes`]). In MPI's words it is a flattened derived datatype
 /// (MPI-4.0, section 5.1).
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -63,7 +63,7 @@ const MAX_RUNS: usize = 1 << 22;
 pub(crate) const MAX_DESCRIPTION: u64 = 16 + 32 * MAX_RUNS as u64;
 
 impl Layout {
-    pub const fn of(element: Element) -> Self {
+    pub const fn from_element(element: Element) -> Self {
         Self { form: LayoutForm::Contiguous(element.size() as u64), element: Some(element) }
     }
 
@@ -313,7 +313,7 @@ fn span(run: Run) -> Option<(u64, i64, i64)> {
 
 impl Element {
     pub fn layout(self) -> Layout {
-        Layout::of(self)
+        Layout::from_element(self)
     }
 }
 
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!((column.size(), column.extent()), (8, 16));
         assert_eq!(column.blocks(2).collect::<Vec<_>>(), [(0, 4), (12, 4), (16, 4), (28, 4)]);
         assert_eq!(column.bounds(2), (0, 32));
-        assert_eq!(Layout::of(Element::I32).blocks(3).collect::<Vec<_>>(), [(0, 12)]);
+        assert_eq!(Layout::from_element(Element::I32).blocks(3).collect::<Vec<_>>(), [(0, 12)]);
     }
 
     #[test]

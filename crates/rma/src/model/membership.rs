@@ -137,8 +137,8 @@ impl JobMembership {
     /// The membership in the environment. `None`: no launcher started this process. Fails with [`Error::Job`]
     /// for missing or invalid values.
     pub fn from_environment() -> Result<Option<Self>, Error> {
-        let said = |name: &str| std::env::var(name).ok();
-        match (said(environment::RANK), said(environment::SIZE), said(environment::KEY)) {
+        let variable = |name: &str| std::env::var(name).ok();
+        match (variable(environment::RANK), variable(environment::SIZE), variable(environment::KEY)) {
             (None, None, None) => Ok(None),
             (Some(rank), Some(size), Some(key)) => Self::parse(&rank, &size, &key).map(Some),
             _ => Err(incomplete()),

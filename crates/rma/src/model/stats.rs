@@ -54,7 +54,7 @@ impl AddAssign for Amount {
 pub struct Traffic([[Amount; Medium::ALL.len()]; Verb::ALL.len()]);
 
 impl Traffic {
-    pub const fn of(&self, verb: Verb, medium: Medium) -> Amount {
+    pub const fn get(&self, verb: Verb, medium: Medium) -> Amount {
         self.0[verb as usize][medium as usize]
     }
 
@@ -66,7 +66,7 @@ impl Traffic {
     pub(crate) fn divided(total: &Counts, apart: &Counts, medium: Medium, other: Medium) -> Self {
         let mut traffic = Self::default();
         for verb in Verb::ALL {
-            let (all, apart) = (total.of(verb), apart.of(verb));
+            let (all, apart) = (total.get(verb), apart.get(verb));
             let rest = Amount {
                 operations: all.operations.saturating_sub(apart.operations),
                 bytes: all.bytes.saturating_sub(apart.bytes),
@@ -82,7 +82,7 @@ impl AddAssign for Traffic {
     fn add_assign(&mut self, other: Self) {
         for verb in Verb::ALL {
             for medium in Medium::ALL {
-                self.add(verb, medium, other.of(verb, medium));
+                self.add(verb, medium, other.get(verb, medium));
             }
         }
     }
@@ -110,7 +110,7 @@ impl Counts {
         sum.set(sum.get() - bytes);
     }
 
-    fn of(&self, verb: Verb) -> Amount {
+    fn get(&self, verb: Verb) -> Amount {
         let at = verb as usize;
         Amount { operations: self.operations[at].get(), bytes: self.bytes[at].get() }
     }
@@ -180,7 +180,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn of(&mut self, reach: EpochKind) -> &mut Waited {
+    pub(crate) fn get_mut(&mut self, reach: EpochKind) -> &mut Waited {
         match reach {
             EpochKind::Fence => &mut self.fence,
             EpochKind::Started => &mut self.pscw,

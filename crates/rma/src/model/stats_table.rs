@@ -129,7 +129,7 @@ fn numbers(row: &StatsRow) -> Vec<u64> {
         all.extend([epochs, operations, bytes, spun.0, blocked.0]);
     }
     for (verb, medium) in cells() {
-        let Amount { operations, bytes } = row.stats.traffic.of(verb, medium);
+        let Amount { operations, bytes } = row.stats.traffic.get(verb, medium);
         all.extend([operations, bytes]);
     }
     all
@@ -199,7 +199,7 @@ impl fmt::Display for StatsTable {
 }
 
 fn operations(f: &mut fmt::Formatter<'_>, verb: Verb, row: &StatsRow) -> fmt::Result {
-    let amounts = Medium::ALL.map(|medium| row.stats.traffic.of(verb, medium));
+    let amounts = Medium::ALL.map(|medium| row.stats.traffic.get(verb, medium));
     if amounts.iter().all(|amount| amount.operations == 0) {
         return Ok(());
     }
@@ -245,7 +245,7 @@ mod tests {
         sum.merge(&other);
         let row = &sum.rows["ghosts"];
         assert_eq!((row.windows, row.stats.fence.epochs), (3, 6));
-        assert_eq!(row.stats.traffic.of(Verb::Put, Medium::Stores), Amount { operations: 8, bytes: 64 });
+        assert_eq!(row.stats.traffic.get(Verb::Put, Medium::Stores), Amount { operations: 8, bytes: 64 });
         assert_eq!((sum.rows.len(), sum.ranks), (2, 2));
     }
 

@@ -73,12 +73,12 @@ impl Window {
         let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
         let from = self::target::<T>(&layout, target, displacement, count);
         self.issue("get", Verb::Get, None, from, Data::Nothing, Some(back))?;
-        Ok(self.keep(target, kept))
+        Ok(self.store_answer(target, kept))
     }
 
     /// Keeps the memory for an answer. The bytes do not move until the program takes them or the window is
     /// dropped.
-    fn keep<T: Plain>(&mut self, target: Rank, kept: Vec<u8>) -> Pending<T> {
+    fn store_answer<T: Plain>(&mut self, target: Rank, kept: Vec<u8>) -> Pending<T> {
         self.next_kept += 1;
         self.kept.insert(self.next_kept, (target, kept));
         Pending { number: self.next_kept, values: PhantomData }
@@ -197,7 +197,7 @@ impl Window {
         let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
         let to = self::target::<T>(&layout, target, displacement, count);
         self.issue(call, verb, Some((T::ELEMENT, operation)), to, Data::Owned(brought.into()), Some(back))?;
-        Ok(self.keep(target, kept))
+        Ok(self.store_answer(target, kept))
     }
 
     /// Combines one value into the target and returns the target's old value. Waits for it; in a passive

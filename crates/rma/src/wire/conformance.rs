@@ -14,12 +14,12 @@ use std::thread;
 use unisono_linux::clock::{Nanos, now};
 
 /// The transports of a job, by rank.
-pub type Ends = Vec<Box<dyn Transport>>;
+pub type Transports = Vec<Box<dyn Transport>>;
 
 /// The longest wait before an awaited event counts as lost.
 const TIMEOUT: Nanos = Nanos(60_000_000_000);
 
-pub fn check(make: impl Fn(usize) -> Ends) {
+pub fn check(make: impl Fn(usize) -> Transports) {
     ends_know_who_they_are(&make);
     packets_arrive_in_order_whole_and_once(&make);
     two_ranks_that_only_send_do_not_wait_for_each_other(&make);
@@ -31,7 +31,7 @@ pub fn check(make: impl Fn(usize) -> Ends) {
 }
 
 /// Each transport returns its own rank and the size of the job.
-pub fn ends_know_who_they_are(make: &impl Fn(usize) -> Ends) {
+pub fn ends_know_who_they_are(make: &impl Fn(usize) -> Transports) {
     for (index, end) in make(3).iter().enumerate() {
         assert_eq!((end.rank(), end.size()), (Rank::at(index), 3), "an end knows who it is");
         assert!((4096..=crate::wire::packet::MAX_PAYLOAD).contains(&end.max_payload()), "payload limits");
@@ -68,29 +68,29 @@ fn content(tag: u32, length: usize) -> Vec<u8> {
 }
 
 /// Every rank sends packets of many lengths to every other; all arrive in order, whole and once.
-pub fn packets_arrive_in_order_whole_and_once(make: &impl Fn(usize) -> Ends) {
+pub fn packets_arrive_in_order_whole_and_once(make: &impl Fn(usize) -> Transports) {
     const PACKETS: u32 = 200;
     let size = 3;
-    let length = |tag: u32, most: usize| match tag % 7 {
+    let length = |tag: u32, max_payload: usize| match tag % 7 {
         0 => 0,
-        1 => most,
+        1 => max_payload,
         other => (tag as usize * 37 + other as usize) % 3000,
     };
     thread::scope(|threads| {
         for mut end in make(size) {
             threads.spawn(move || {
-                let (me, most) = (end.rank(), end.max_payload().min(100_000));
+                let (me, max_payload) = (end.rank(), end.max_payload().min(100_000));
                 let peers = || (0..size).map(Rank::at).filter(move |peer| *peer != me);
                 for tag in 0..PACKETS {
                     for peer in peers() {
-                        send(&mut *end, peer, tag, &content(tag, length(tag, most)));
+                        send(&mut *end, peer, tag, &content(tag, length(tag, max_payload)));
                     }
                 }
                 let expected = std::cell::RefCell::new(vec![0_u32; size]);
                 let take = |from: Rank, packet: WirePacket<'_>| {
                     let expected = &mut expected.borrow_mut()[from.index()];
                     assert_eq!(packet.header.tag, *expected, "packets from {from} to {me} in order");
-                    assert_eq!(packet.payload, content(*expected, length(*expected, most)), "whole");
+                    assert_eq!(packet.payload, content(*expected, length(*expected, max_payload)), "whole");
                     *expected += 1;
                 };
                 let done = |_: &dyn Transport| peers().all(|peer| expected.borrow()[peer.index()] == PACKETS);
@@ -105,7 +105,7 @@ pub fn packets_arrive_in_order_whole_and_once(make: &impl Fn(usize) -> Ends) {
 }
 
 /// Sending never waits: both ranks send megabytes before either receives.
-pub fn two_ranks_that_only_send_do_not_wait_for_each_other(make: &impl Fn(usize) -> Ends) {
+pub fn two_ranks_that_only_send_do_not_wait_for_each_other(make: &impl Fn(usize) -> Transports) {
     const PACKETS: u32 = 64;
     let mut ends = make(2);
     for (index, end) in ends.iter_mut().enumerate() {
@@ -128,7 +128,7 @@ pub fn two_ranks_that_only_send_do_not_wait_for_each_other(make: &impl Fn(usize)
 }
 
 /// A wait ends at its deadline, and at once when a packet has arrived.
-pub fn a_wait_ends_at_its_deadline_and_at_a_packet(make: &impl Fn(usize) -> Ends) {
+pub fn a_wait_ends_at_its_deadline_and_at_a_packet(make: &impl Fn(usize) -> Transports) {
     let mut ends = make(2);
     let mut bytes = Vec::new();
     while ends[0].receive(&mut bytes).expect("receiving works").is_some() {}
@@ -140,7 +140,7 @@ pub fn a_wait_ends_at_its_deadline_and_at_a_packet(make: &impl Fn(usize) -> Ends
 }
 
 /// The death of a peer is reported, by rank and with a reason, after its earlier packets have arrived.
-pub fn whoever_is_gone_is_reported_after_its_packets(make: &impl Fn(usize) -> Ends) {
+pub fn whoever_is_gone_is_reported_after_its_packets(make: &impl Fn(usize) -> Transports) {
     let mut ends = make(3);
     let mut dies = ends.remove(1);
     send(&mut *dies, Rank(0), 1, b"last words");
@@ -158,7 +158,7 @@ pub fn whoever_is_gone_is_reported_after_its_packets(make: &impl Fn(usize) -> En
     assert!(!first.gone()[0].why.is_empty(), "with a reason");
     send(&mut *first, Rank(1), 2, b"into the void");
     send(&mut *first, Rank(2), 3, b"still there?");
-    let heard = std::cell::Cell::new(false);
+    let has_arrived = std::cell::Cell::new(false);
     thread::scope(|threads| {
         let mut last = ends.remove(0);
         let pump = threads.spawn(move || {
@@ -167,13 +167,13 @@ pub fn whoever_is_gone_is_reported_after_its_packets(make: &impl Fn(usize) -> En
             }
             first
         });
-        receive_until(&mut *last, |_, packet| heard.set(packet.header.tag == 3), |_| heard.get());
+        receive_until(&mut *last, |_, packet| has_arrived.set(packet.header.tag == 3), |_| has_arrived.get());
         drop(pump.join().expect("the pump does not panic"));
     });
 }
 
 /// A refused peer is reported gone with the given reason, and no packet of it is delivered any more.
-pub fn a_refused_peer_is_cut_off(make: &impl Fn(usize) -> Ends) {
+pub fn a_refused_peer_is_cut_off(make: &impl Fn(usize) -> Transports) {
     let mut ends = make(2);
     ends[0].refuse(Rank(1), "it sent nonsense");
     assert!(
@@ -188,7 +188,7 @@ pub fn a_refused_peer_is_cut_off(make: &impl Fn(usize) -> Ends) {
 }
 
 /// A bell rung by another thread ends a wait.
-pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Ends) {
+pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Transports) {
     let mut ends = make(2);
     let Some(bell) = ends[0].bell() else { return };
     thread::scope(|threads| {
@@ -204,7 +204,7 @@ pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Ends) {
 
 /// Listening threads learn of packets that another thread received before they listened, and each of them
 /// learns of a ring.
-pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usize) -> Ends) {
+pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usize) -> Transports) {
     let mut ends = make(2);
     let Some(bell) = ends[0].bell() else { return };
     let (here, there) = ends.split_at_mut(1);
@@ -223,11 +223,11 @@ pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usi
                 bell.ring();
             } else {
                 send(&mut *there[0], Rank(0), tag, b"for one of them");
-                let heard = std::cell::Cell::new(false);
+                let has_arrived = std::cell::Cell::new(false);
                 receive_until(
                     &mut *here[0],
-                    |_, packet| heard.set(packet.header.tag == tag),
-                    |_| heard.get(),
+                    |_, packet| has_arrived.set(packet.header.tag == tag),
+                    |_| has_arrived.get(),
                 );
             }
             for listener in listeners {

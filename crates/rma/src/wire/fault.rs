@@ -35,10 +35,10 @@ impl FaultPlan {
         Self { seed, delay: Nanos::ZERO, death: None }
     }
 
-    /// Delays every other packet, mostly for much less than `most`.
+    /// Delays every other packet, mostly for much less than `max_delay`.
     #[must_use]
-    pub fn delay(self, most: Duration) -> Self {
-        Self { delay: most.into(), ..self }
+    pub fn delay(self, max_delay: Duration) -> Self {
+        Self { delay: max_delay.into(), ..self }
     }
 
     /// `rank` dies when it is about to send its packet number `packet`, counted from 0.

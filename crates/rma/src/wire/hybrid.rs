@@ -249,7 +249,7 @@ mod tests {
     use crate::wire::conformance;
 
     /// The transports of a job of threads; each two neighbors share a host.
-    fn ends(size: usize) -> conformance::Ends {
+    fn ends(size: usize) -> conformance::Transports {
         let key = Key::random().expect("the kernel has random bytes");
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let root = free.expect("a free port").to_string();

@@ -405,7 +405,7 @@ mod tests {
     use std::thread;
 
     /// The transports of a job of threads of this process, each with mappings of its own.
-    fn ends(size: usize) -> conformance::Ends {
+    fn ends(size: usize) -> conformance::Transports {
         let key = Key::random().expect("the kernel has random bytes");
         let joining: Vec<_> = (0..size)
             .map(|rank| {

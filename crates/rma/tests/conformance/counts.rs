@@ -43,7 +43,7 @@ fn check(path: &Path, window: &Window) {
     let stats: WindowStats = window.stats();
     let mut sum = Amount::default();
     for verb in Verb::ALL {
-        let of = |medium| stats.traffic.of(verb, medium);
+        let of = |medium| stats.traffic.get(verb, medium);
         let (there, here) = (TO_THE_OTHER[verb as usize], TO_ITSELF[verb as usize]);
         let mut all = there;
         all += here;

@@ -101,7 +101,7 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
     window.lock(Rank::at(me), Lock::Exclusive, Assert::NONE)?;
     let mut found = vec![0; slots(program.size)];
     if flavor == Flavor::Dynamic {
-        window.get_now(&mut found, Rank::at(me), places.of(me, 0))?;
+        window.get_now(&mut found, Rank::at(me), places.offset(me, 0))?;
     } else {
         window.load(0, &mut found)?;
     }
@@ -127,7 +127,7 @@ impl Places {
         Ok(Self::Addresses(all.iter().map(address).collect()))
     }
 
-    fn of(&self, rank: usize, slot: usize) -> i64 {
+    fn offset(&self, rank: usize, slot: usize) -> i64 {
         match self {
             Self::Numbers => slot as i64,
             Self::Addresses(bases) => bases[rank] + 8 * slot as i64,
@@ -149,7 +149,7 @@ impl Context<'_> {
         let mut pending = Vec::new();
         for step in steps {
             let (target, values) = (Rank::at(step.target), step.values());
-            let place = |slot| self.places.of(step.target, slot);
+            let place = |slot| self.places.offset(step.target, slot);
             match step.what {
                 What::Put { slot, .. } => {
                     window.put(&values, target, place(own(size, step.origin, number) + slot))?;

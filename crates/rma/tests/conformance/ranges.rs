@@ -30,8 +30,11 @@ fn reach_outside(window: &mut Window) -> Result<(), Error> {
     let (one, data) = (Element::I64.layout(), [-1_i64; 3]);
     let mut came = [5_i64; 3];
     for (place, apart, class) in OUTSIDE {
-        let layout =
-            if apart == 1 { Layout::of(Element::I64) } else { Layout::strided(Element::I64, 3, 1, apart)? };
+        let layout = if apart == 1 {
+            Layout::from_element(Element::I64)
+        } else {
+            Layout::strided(Element::I64, 3, 1, apart)?
+        };
         let count = if apart == 1 { 3 } else { 1 };
         let target = Target { rank: Rank(1), displacement: place, count, layout: &layout };
         let source = Source { address: data.as_ptr().cast(), count: 3, layout: &one };

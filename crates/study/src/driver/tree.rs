@@ -12,7 +12,7 @@ use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use unisono_btin::generate::{NetworkWish, Sparse, generate};
+use unisono_btin::generate::{NetworkOptions, Sparse, generate};
 use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{
     Channels, Conditions, Intake, Scheme, SimulatedBarrier, SimulatedTime, Simulator,
@@ -41,12 +41,12 @@ pub(super) struct NetworkSettings {
 }
 
 impl NetworkSettings {
-    pub(super) fn wish(&self, sparse: Sparse) -> NetworkWish {
-        let default = NetworkWish::default();
+    pub(super) fn wish(&self, sparse: Sparse) -> NetworkOptions {
+        let default = NetworkOptions::default();
         let switches = self.switches.unwrap_or(default.switches);
         let per_switch = self.nodes_per_switch.map(|nodes| nodes * switches);
         let percent = |percent| percent / 100.0;
-        NetworkWish {
+        NetworkOptions {
             switches,
             ports: self.ports.unwrap_or(default.ports),
             nodes: self.nodes.or(per_switch).unwrap_or(default.nodes),
@@ -77,7 +77,7 @@ impl NetworkSettings {
 }
 
 struct DrawnTrees {
-    wish: NetworkWish,
+    wish: NetworkOptions,
     networks: u32,
     groups: Vec<u32>,
     schemes: Vec<Scheme>,
@@ -183,7 +183,7 @@ impl Driver for TreeDriver {
     fn estimated_overhead(&self, _: f64) -> Duration {
         const NANOS_A_HOP: f64 = 100.0;
         const MEMBERS_IN_CACHE: f64 = 80_000.0;
-        let NetworkWish { switches, nodes, .. } = self.network.wish(Sparse::BareTree);
+        let NetworkOptions { switches, nodes, .. } = self.network.wish(Sparse::BareTree);
         let members = |sizes: &Vec<u32>| sizes.iter().copied().map(f64::from).sum();
         let members: f64 = self.network.groups.as_ref().map_or_else(|| f64::from(nodes), members);
         let sizes = self.network.groups.as_ref().map_or(1, Vec::len) as f64;
@@ -232,11 +232,11 @@ fn network_seed(run: u64, number: u32) -> u64 {
 
 /// Generates a network of a run; also returns whether it is a bare tree.
 pub(super) fn draw_network(
-    wish: &NetworkWish,
+    wish: &NetworkOptions,
     run: u64,
     number: u32,
 ) -> Result<(SwitchNetwork, bool), String> {
-    let wish = NetworkWish { seed: network_seed(run, number), ..wish.clone() };
+    let wish = NetworkOptions { seed: network_seed(run, number), ..wish.clone() };
     let topology = generate(&wish).map_err(|error| error.to_string())?;
     Ok((topology.network, topology.generated.is_some_and(|how| how.bare_tree)))
 }
@@ -248,7 +248,7 @@ fn one_network(
     seen: &mut BTreeMap<(u32, Scheme), FigureSamples>,
 ) -> Result<bool, String> {
     let topology =
-        generate(&NetworkWish { seed, ..wanted.wish.clone() }).map_err(|error| error.to_string())?;
+        generate(&NetworkOptions { seed, ..wanted.wish.clone() }).map_err(|error| error.to_string())?;
     let network = &topology.network;
     let simulator = Simulator::new(network);
     let mut nodes: Vec<NodeId> = (0..wanted.wish.nodes).map(NodeId).collect();

@@ -42,7 +42,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 
 pub fn hierarchy() -> Hierarchy {
     let leaf = |(name, weight): (&str, u16)| {
-        ClassSpec::new(name).weighing(Weight::whole(std::num::NonZeroU32::from(
+        ClassSpec::new(name).weighing(Weight::from_integer(std::num::NonZeroU32::from(
             std::num::NonZeroU16::new(weight).unwrap_or(std::num::NonZeroU16::MIN),
         )))
     };

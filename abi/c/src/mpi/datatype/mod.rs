@@ -37,7 +37,7 @@ fn common(types: &[&Layout]) -> Option<Element> {
 fn named(element: Option<Element>, bytes: u64) -> Layout {
     element
         .filter(|element| element.size() as u64 == bytes)
-        .map_or_else(|| Layout::contiguous(bytes, None), Layout::of)
+        .map_or_else(|| Layout::contiguous(bytes, None), Layout::from_element)
 }
 
 /// Runs in the order of the data, merged while they are added.

@@ -392,12 +392,12 @@ mod tests {
         for rank in 0..20 {
             job.push(wait_stats(rank, WaitCall::Wait, CallStats { waited: Nanos(rank * 1000), ..account() }));
         }
-        let said = job.to_string();
+        let text = job.to_string();
         assert!(
-            !said.contains("rank 3 ") && said.contains("rank 4 ") && said.contains("rank 19 "),
-            "{said}"
+            !text.contains("rank 3 ") && text.contains("rank 4 ") && text.contains("rank 19 "),
+            "{text}"
         );
-        assert!(said.ends_with("  4 ranks that waited less: --json FILE\n"), "{said}");
+        assert!(text.ends_with("  4 ranks that waited less: --json FILE\n"), "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! waiter polls with growing pauses: a short wait ends at once, a long wait costs little.
 //!
 //! Cost: one message for each packet, copied once at each end. After a quiet time a packet may be noticed up
-//! to [`MAX_PAUSE`] late. When not to use it: on one host, where memory is shared. The transport does not
+//! to [`MAX_POLL_DELAY`] late. When not to use it: on one host, where memory is shared. The transport does not
 //! notice the death of a rank: a host MPI then ends the whole job.
 
 use std::collections::VecDeque;
@@ -23,8 +23,8 @@ use unisono_rma::{Error, Rank};
 
 /// Polls before the first pause. They take about as long as a message between idle hosts.
 const POLLS: u32 = 200;
-const FIRST_PAUSE: Duration = Duration::from_micros(5);
-const MAX_PAUSE: Duration = Duration::from_micros(200);
+const FIRST_POLL_DELAY: Duration = Duration::from_micros(5);
+const MAX_POLL_DELAY: Duration = Duration::from_micros(200);
 /// MPIs send longer messages by a rendezvous; several packets in flight are faster than one long packet.
 const MAX_PAYLOAD: usize = 256 * 1024;
 
@@ -200,7 +200,7 @@ impl Transport for HostMessages {
     }
 
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = FIRST_POLL_DELAY;
         let mut polls = 0;
         let waiting_to_send = !self.outgoing.is_empty();
         while self.arrived.is_empty() && !self.receive_arrived()? {
@@ -213,7 +213,7 @@ impl Transport for HostMessages {
             polls += 1;
             if polls > POLLS {
                 std::thread::sleep(pause);
-                pause = (pause * 2).min(MAX_PAUSE);
+                pause = (pause * 2).min(MAX_POLL_DELAY);
             }
         }
         Ok(())
@@ -254,7 +254,7 @@ impl Drop for HostMessages {
             if settled && (!self.expects_goodbyes() || self.receive_arrived().is_err()) {
                 break;
             }
-            std::thread::sleep(FIRST_PAUSE);
+            std::thread::sleep(FIRST_POLL_DELAY);
         }
         // the host MPI may still read the remaining packets, so they are leaked and not freed
         self.outgoing.drain(..).for_each(std::mem::forget);

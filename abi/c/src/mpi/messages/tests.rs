@@ -83,7 +83,7 @@ unsafe extern "C" fn take(
     0
 }
 
-fn ends(size: usize) -> conformance::Ends {
+fn ends(size: usize) -> conformance::Transports {
     let queues: Arc<Vec<Queue>> = Arc::new((0..size).map(|_| Queue::default()).collect());
     let end = |rank: usize| {
         let context = Box::new(End { rank: rank as c_int, queues: Arc::clone(&queues) });

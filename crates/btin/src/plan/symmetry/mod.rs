@@ -106,18 +106,18 @@ impl Symmetries {
 
 /// By switch: the lowest switch that symmetries map onto it. The symmetries map members onto members, so that
 /// the distances to the members are the same from both. Also returns the edges visited by the proof. `None`
-/// if there are no symmetries, or if the proof visits more than `most` edges.
+/// if there are no symmetries, or if the proof visits more than `max_edges` edges.
 pub(super) fn orbits(
     graph: &Graph,
     is_member: &[bool],
     workers: Workers,
-    most: usize,
+    max_edges: usize,
 ) -> Option<(Vec<u32>, usize)> {
     let moves = SymmetricDigits::guess(graph)?.moves;
     let count = graph.len() as u32;
     let degree = (0..count).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     let edges_visited = graph.edge_ends() * moves.len() * degree;
-    if edges_visited > most {
+    if edges_visited > max_edges {
         return None;
     }
     let proved = |found: &mut Vec<Vec<u32>>, at: usize| {

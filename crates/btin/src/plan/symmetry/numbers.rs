@@ -19,11 +19,11 @@ pub(super) struct Digit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Move {
     digit: Digit,
-    what: What,
+    what: DigitSymmetry,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum DigitSymmetry {
     /// Every value becomes the next one; the last becomes 0.
     Turn,
     /// This value and the next one are exchanged.
@@ -52,10 +52,10 @@ impl Digit {
 impl Move {
     fn value(self, value: u32) -> u32 {
         match self.what {
-            What::Turn => (value + 1) % self.digit.radix,
-            What::Swap(low) if value == low => low + 1,
-            What::Swap(low) if value == low + 1 => low,
-            What::Swap(_) => value,
+            DigitSymmetry::Turn => (value + 1) % self.digit.radix,
+            DigitSymmetry::Swap(low) if value == low => low + 1,
+            DigitSymmetry::Swap(low) if value == low + 1 => low,
+            DigitSymmetry::Swap(_) => value,
         }
     }
 
@@ -88,13 +88,13 @@ impl SymmetricDigits {
         while stride < count {
             let radices =
                 || divisors.iter().copied().filter(|&radix| radix > 1 && count / stride % radix == 0);
-            let all = |radix: u32, what: &dyn Fn(u32) -> Option<What>| -> Option<Vec<Move>> {
+            let all = |radix: u32, what: &dyn Fn(u32) -> Option<DigitSymmetry>| -> Option<Vec<Move>> {
                 let digit = Digit { stride, radix };
                 let moves: Vec<Move> = (0..radix).map_while(what).map(|what| Move { digit, what }).collect();
                 moves.iter().all(|&one| seems_kept(graph, one)).then_some(moves)
             };
-            let swapped = |radix| all(radix, &|low| (low + 1 < radix).then_some(What::Swap(low)));
-            let turned = |radix| all(radix, &|times| (times < 1).then_some(What::Turn));
+            let swapped = |radix| all(radix, &|low| (low + 1 < radix).then_some(DigitSymmetry::Swap(low)));
+            let turned = |radix| all(radix, &|times| (times < 1).then_some(DigitSymmetry::Turn));
             let few = divisors
                 .iter()
                 .rev()

@@ -66,19 +66,19 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
     let mut doubtful: BTreeSet<String> = BTreeSet::new();
     for (name, node) in nodes.entries() {
         let vertex = draft.vertex(name, node.at());
-        draft.stated.keep_asked(vertex, "name", name);
+        draft.stated.store_requested(vertex, "name", name);
         let (mut kind, mut of_group) = (None, None);
         for (key, value) in settings(name, node)? {
             match (key, value.word()) {
                 ("kind", Some(word)) => kind = Some(word.to_owned()),
                 ("labels", None) => {
                     for (label, value) in settings("labels", value)? {
-                        if !draft.stated.keep_asked(vertex, label, value.word().unwrap_or_default()) {
+                        if !draft.stated.store_requested(vertex, label, value.word().unwrap_or_default()) {
                             draft.unknown("label", label);
                         }
                     }
                 }
-                (_, Some(word)) if draft.stated.keep_asked(vertex, key, word) => {}
+                (_, Some(word)) if draft.stated.store_requested(vertex, key, word) => {}
                 ("group", _) => {}
                 _ => draft.unknown("node attribute", key),
             }
@@ -87,7 +87,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             }
         }
         let Some(kind) = kind.or(of_group).or_else(|| default.clone()) else { continue };
-        draft.stated.keep_asked(vertex, "kind", &kind);
+        draft.stated.store_requested(vertex, "kind", &kind);
         let is_host = HOSTS.contains(&kind.as_str());
         draft.vertices[vertex].kind = if is_host { VertexKind::Node } else { VertexKind::Switch };
         if !is_host && !BRIDGES.contains(&kind.as_str()) {

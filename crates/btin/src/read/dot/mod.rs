@@ -107,9 +107,8 @@ impl Parser<'_> {
                     for (at, key, value) in self.attributes()? {
                         defaults.insert(key, value);
                         if defaults.len() > MAX_DEFAULTS {
-                            let most = MAX_DEFAULTS;
-                            let problem =
-                                format!("more than {most} attributes of vertices in effect at once");
+                            let max = MAX_DEFAULTS;
+                            let problem = format!("more than {max} attributes of vertices in effect at once");
                             return self.wrong(at, problem);
                         }
                     }

@@ -24,7 +24,7 @@ use unisono_measure::Histogram;
 
 /// The greatest lateness that the worker catches up on. Lengths are whole frames with their Ethernet header,
 /// without preamble, checksum and gap, as with HTB.
-const LATE: Nanos = Nanos(5_000_000);
+const MAX_LATENESS: Nanos = Nanos(5_000_000);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum EngineDiscipline {
@@ -107,7 +107,7 @@ impl<F> Engine<F> {
         };
         let classes = policy.hierarchy.classes().count();
         Ok(Self {
-            link: LinkPace::new(policy.rate, LATE),
+            link: LinkPace::new(policy.rate, MAX_LATENESS),
             ceilings: ceilings(&policy, choice),
             held: Vec::new(),
             is_resting: true,
@@ -153,7 +153,7 @@ impl<F> Engine<F> {
     /// them.
     pub fn accept(&mut self, now: Nanos, class: ClassId, flow: FlowNumber, length: u32, frame: F) {
         if self.is_resting || self.waiting() == 0 {
-            self.link.rest_until(now);
+            self.link.skip_until(now);
             if self.link.free_at() <= now {
                 self.finish(now);
             }
@@ -202,7 +202,7 @@ impl<F> Engine<F> {
         let earliest = if self.held.is_empty() { Nanos::NEVER } else { self.release(now) };
         if self.is_resting {
             // the link's capacity while all waiting frames were held is lost
-            self.link.rest_until(now);
+            self.link.skip_until(now);
         }
         let chosen = match &mut self.queue {
             EngineQueue::Fair(queue) => queue.dequeue(now),
@@ -210,7 +210,7 @@ impl<F> Engine<F> {
         };
         let Some((class, packet)) = chosen else {
             self.is_resting = true;
-            self.link.rest_until(now);
+            self.link.skip_until(now);
             return if earliest == Nanos::NEVER { NextFrame::Rest } else { NextFrame::Wait(earliest) };
         };
         let class = self.layout.owner(class);
@@ -222,7 +222,7 @@ impl<F> Engine<F> {
         served.bytes += u64::from(packet.length);
         let waited = now.since(packet.item.since);
         self.delays[class.index()].record_nanos(waited.0);
-        self.was_late = self.policy.congestion(class).is_some_and(|most| waited > most);
+        self.was_late = self.policy.congestion(class).is_some_and(|threshold| waited > threshold);
         NextFrame::Send(packet.item.frame)
     }
 
@@ -305,13 +305,13 @@ impl<F> Engine<F> {
 
 fn figures(delays: &Histogram) -> Option<DelayFigures> {
     let distribution = delays.distribution(1.0)?;
-    let whole = |nanos: f64| nanos.max(0.0) as u64;
+    let nanos = |value: f64| value.max(0.0) as u64;
     Some(DelayFigures {
-        min_ns: whole(distribution.min),
-        median_ns: whole(distribution.median),
-        mean_ns: whole(delays.mean()),
-        p99_ns: whole(distribution.p99),
-        max_ns: whole(distribution.max),
+        min_ns: nanos(distribution.min),
+        median_ns: nanos(distribution.median),
+        mean_ns: nanos(delays.mean()),
+        p99_ns: nanos(distribution.p99),
+        max_ns: nanos(distribution.max),
     })
 }
 
@@ -328,7 +328,7 @@ fn is_below(hierarchy: &Hierarchy, mut class: ClassId, above: ClassId) -> bool {
 fn ceilings(policy: &Policy, choice: EngineDiscipline) -> Vec<Option<LinkPace>> {
     let pacer = |(id, _): (ClassId, _)| {
         let ceiling = policy.ceilings.get(id.index()).copied().flatten()?;
-        (choice == EngineDiscipline::Fair).then(|| LinkPace::new(ceiling, LATE))
+        (choice == EngineDiscipline::Fair).then(|| LinkPace::new(ceiling, MAX_LATENESS))
     };
     policy.hierarchy.classes().map(pacer).collect()
 }

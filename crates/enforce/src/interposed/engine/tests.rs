@@ -38,15 +38,15 @@ fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, lat
 fn busy_classes_share_the_rate_by_weight_and_an_idle_ones_part_goes_to_the_others_by_weight() {
     let text = "rate = \"100mbit\"\n[class.a]\nweight = 6\n[class.b]\nweight = 3\n[class.c]\nweight = 1\n";
     let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
-    let got = busy(&mut engine, &["a", "b", "c"], 1514, 2.0, Nanos(30_000));
-    for (got, share) in got.iter().zip([0.6, 0.3, 0.1]) {
+    let rates = busy(&mut engine, &["a", "b", "c"], 1514, 2.0, Nanos(30_000));
+    for (rate, share) in rates.iter().zip([0.6, 0.3, 0.1]) {
         let exact = 25e6 * share;
-        assert!((*got as f64 - exact).abs() < 0.005 * exact, "{got} instead of {exact}");
+        assert!((*rate as f64 - exact).abs() < 0.005 * exact, "{rate} instead of {exact}");
     }
     let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
-    let got = busy(&mut engine, &["b", "c"], 1514, 2.0, Nanos(30_000));
-    assert!((got[0] as f64 / got[1] as f64 - 3.0).abs() < 0.01, "{got:?}");
-    assert!(((got[0] + got[1]) as f64 - 25e6).abs() < 0.002 * 25e6, "{got:?}");
+    let rates = busy(&mut engine, &["b", "c"], 1514, 2.0, Nanos(30_000));
+    assert!((rates[0] as f64 / rates[1] as f64 - 3.0).abs() < 0.01, "{rates:?}");
+    assert!(((rates[0] + rates[1]) as f64 - 25e6).abs() < 0.002 * 25e6, "{rates:?}");
 }
 
 #[test]
@@ -54,13 +54,13 @@ fn a_ceiling_holds_exactly_alone_and_beside_others_and_the_rest_is_lent() {
     let text = "rate = \"100mbit\"\n[class.a]\nweight = 9\nceiling = \"20mbit\"\n[class.b]\n[class.a.x]\nweight = 3\n\
                 [class.a.y]\n";
     let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
-    let got = busy(&mut engine, &["x", "y", "b"], 1000, 2.0, Nanos(10_000));
-    for (got, exact) in got.iter().zip([3.75e6, 1.25e6, 20e6]) {
-        assert!((*got as f64 - exact).abs() < 0.01 * exact, "{got} instead of {exact}");
+    let rates = busy(&mut engine, &["x", "y", "b"], 1000, 2.0, Nanos(10_000));
+    for (rate, exact) in rates.iter().zip([3.75e6, 1.25e6, 20e6]) {
+        assert!((*rate as f64 - exact).abs() < 0.01 * exact, "{rate} instead of {exact}");
     }
     let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
-    let got = busy(&mut engine, &["x"], 1000, 2.0, Nanos(10_000));
-    assert!((got[0] as f64 - 5e6).abs() < 0.005 * 5e6, "{got:?}");
+    let rates = busy(&mut engine, &["x"], 1000, 2.0, Nanos(10_000));
+    assert!((rates[0] as f64 - 5e6).abs() < 0.005 * 5e6, "{rates:?}");
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn a_change_loses_nothing_and_weights_hold_from_then_on() {
         ))
         .expect("it can");
     assert_eq!(engine.waiting(), waiting);
-    let got = busy(&mut engine, &["a", "b"], 1000, 1.0, Nanos::ZERO);
-    assert!((got[1] as f64 / got[0] as f64 - 4.0).abs() < 0.1, "{got:?}");
-    assert!((got[0] + got[1]) as f64 > 0.99 * 2.5e6, "{got:?}");
+    let rates = busy(&mut engine, &["a", "b"], 1000, 1.0, Nanos::ZERO);
+    assert!((rates[1] as f64 / rates[0] as f64 - 4.0).abs() < 0.1, "{rates:?}");
+    assert!((rates[0] + rates[1]) as f64 > 0.99 * 2.5e6, "{rates:?}");
     let live = engine.live();
     assert_eq!(live.iter().map(|class| class.name.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
     assert!(live[1].packets > 250 && live[0].delay.is_none());

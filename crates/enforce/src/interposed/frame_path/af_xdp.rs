@@ -79,7 +79,7 @@ impl AfXdp {
     pub(in super::super) const MAX_MTU: u32 = 3400;
 
     /// The longest packet that fits into memory that was made for packets of length `mtu`.
-    pub(in super::super) fn most(mtu: u32) -> u32 {
+    pub(in super::super) fn max_mtu(mtu: u32) -> u32 {
         Self::MAX_MTU.min(chunk(mtu) as u32 - HEADERS - HEADROOM)
     }
 
@@ -169,8 +169,8 @@ fn is_unable(error: &io::Error) -> bool {
 impl FramePath for AfXdp {
     type Frame = RingFrame;
 
-    fn receive(&mut self, most: usize, frames: &mut Vec<RingFrame>) -> io::Result<()> {
-        let came = self.arrivals.receive(most, |frame| {
+    fn receive(&mut self, max_frames: usize, frames: &mut Vec<RingFrame>) -> io::Result<()> {
+        let came = self.arrivals.receive(max_frames, |frame| {
             frames.push(RingFrame {
                 chunk: frame.chunk,
                 start: frame.offset as u32,

@@ -26,8 +26,8 @@ const MAX_TRIES: u32 = 10_000;
 pub(super) trait FramePath {
     type Frame;
 
-    /// Takes at most `most` frames that have arrived.
-    fn receive(&mut self, most: usize, frames: &mut Vec<Self::Frame>) -> io::Result<()>;
+    /// Takes at most `max_frames` frames that have arrived.
+    fn receive(&mut self, max_frames: usize, frames: &mut Vec<Self::Frame>) -> io::Result<()>;
 
     fn bytes<'a>(&'a self, frame: &'a mut Self::Frame) -> &'a mut [u8];
 

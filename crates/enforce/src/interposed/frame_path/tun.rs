@@ -74,8 +74,8 @@ impl Tun {
 impl FramePath for Tun {
     type Frame = TunFrame;
 
-    fn receive(&mut self, most: usize, frames: &mut Vec<TunFrame>) -> io::Result<()> {
-        for _ in 0..most {
+    fn receive(&mut self, max_frames: usize, frames: &mut Vec<TunFrame>) -> io::Result<()> {
+        for _ in 0..max_frames {
             let mut bytes = self.free.pop().unwrap_or_else(|| vec![0; self.longest]);
             bytes.resize(self.longest, 0);
             let Some(length) = self.tap.receive(&mut bytes)? else {

@@ -96,11 +96,11 @@ fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
         let mut header = [0; MAX_HEADERS];
         let made = (run.frames() > 1).then(|| {
             let cut = run.header(&frames[at], &mut header);
-            let mut whole = header[..cut.headers].to_vec();
+            let mut merged = header[..cut.headers].to_vec();
             for frame in &frames[at..at + run.frames()] {
-                whole.extend(&frame[run.payload()..]);
+                merged.extend(&frame[run.payload()..]);
             }
-            (whole, cut)
+            (merged, cut)
         });
         runs.push((run.frames(), made));
         at += run.frames();
@@ -109,10 +109,10 @@ fn merged(frames: &[Vec<u8>]) -> Vec<Merged> {
 }
 
 /// Segments a large frame as a device does.
-fn cut(whole: &[u8], how: RunSegmentation) -> Vec<Vec<u8>> {
-    let header = &whole[..how.headers];
+fn cut(merged: &[u8], how: RunSegmentation) -> Vec<Vec<u8>> {
+    let header = &merged[..how.headers];
     let (sequence, number) = (word(header, how.transport + 4), half(header, 18));
-    let payload = &whole[how.headers..];
+    let payload = &merged[how.headers..];
     let count = payload.len().div_ceil(how.segment);
     let parts = payload.chunks(how.segment).zip(0_usize..);
     parts
@@ -159,9 +159,9 @@ proptest! {
         let mut begin = 0;
         for (count, made) in merged(&frames) {
             match made {
-                Some((whole, how)) => {
-                    prop_assert!(whole.len() - 14 <= 65_535 + 40, "a length that fits its field");
-                    left.extend(cut(&whole, how));
+                Some((merged, how)) => {
+                    prop_assert!(merged.len() - 14 <= 65_535 + 40, "a length that fits its field");
+                    left.extend(cut(&merged, how));
                 }
                 None => left.extend_from_slice(&frames[begin..begin + count]),
             }
@@ -174,10 +174,10 @@ proptest! {
     fn a_header_that_stands_for_many_has_the_sums_that_devices_expect(connection in connections()) {
         let frames = connection.frames(&[1000; 3]);
         let runs = merged(&frames);
-        let (3, Some((whole, how))) = &runs[0] else { panic!("one run: {runs:?}") };
+        let (3, Some((merged, how))) = &runs[0] else { panic!("one run: {runs:?}") };
         // a device adds the sum of the bytes behind the pseudo header, whose own sum is in the field
-        let sum = reference(&whole[how.transport..]);
-        let mut full = whole.clone();
+        let sum = reference(&merged[how.transport..]);
+        let mut full = merged.clone();
         full[how.transport + 16..how.transport + 18].copy_from_slice(&sum.to_be_bytes());
         prop_assert!(is_sound(how.version, &full));
     }
@@ -221,7 +221,7 @@ fn what_cutting_would_not_give_back_ends_a_run() {
             change(&mut frames);
             merged(&frames).iter().map(|(count, _)| *count).collect()
         };
-        let whole = |change: &dyn Fn(&mut Vec<u8>)| {
+        let run_lengths = |change: &dyn Fn(&mut Vec<u8>)| {
             counts(&|frames| {
                 change(&mut frames[2]);
                 let (number, sequence) = (half(&frames[2], 18), word(&frames[2], at + 4));
@@ -233,12 +233,12 @@ fn what_cutting_would_not_give_back_ends_a_run() {
         assert_eq!(counts(&|frames| drop(frames.remove(1))), [1, 2], "a gap");
         assert_eq!(counts(&|frames| frames.swap(1, 2)), [1, 1, 1, 1], "out of order");
         assert_eq!(counts(&|frames| frames[2].push(0)), [2, 1, 1], "padding");
-        assert_eq!(whole(&|frame| frame[at + 13] |= PUSH), [3, 1], "it pushes");
-        assert_eq!(whole(&|frame| frame[at + 13] |= 1), [2, 1, 1], "it ends the connection");
-        assert_eq!(whole(&|frame| frame[at + 13] |= 0x80), [2, 1, 1], "the window was reduced");
-        assert_eq!(whole(&|frame| frame[at + 15] ^= 1), [2, 1, 1], "another window");
-        assert_eq!(whole(&|frame| frame[at + 25] ^= 1), [2, 1, 1], "another time stamp");
-        assert_eq!(whole(&|frame| frame[15] ^= 2), [2, 1, 1], "another class of traffic");
-        assert_eq!(whole(&|frame| frame.truncate(frame.len() - 1)), [3, 1], "a shorter one");
+        assert_eq!(run_lengths(&|frame| frame[at + 13] |= PUSH), [3, 1], "it pushes");
+        assert_eq!(run_lengths(&|frame| frame[at + 13] |= 1), [2, 1, 1], "it ends the connection");
+        assert_eq!(run_lengths(&|frame| frame[at + 13] |= 0x80), [2, 1, 1], "the window was reduced");
+        assert_eq!(run_lengths(&|frame| frame[at + 15] ^= 1), [2, 1, 1], "another window");
+        assert_eq!(run_lengths(&|frame| frame[at + 25] ^= 1), [2, 1, 1], "another time stamp");
+        assert_eq!(run_lengths(&|frame| frame[15] ^= 2), [2, 1, 1], "another class of traffic");
+        assert_eq!(run_lengths(&|frame| frame.truncate(frame.len() - 1)), [3, 1], "a shorter one");
     }
 }

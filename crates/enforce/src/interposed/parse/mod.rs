@@ -191,7 +191,7 @@ fn ports(
     content: &[u8],
     fragment: Option<(u32, FragmentPosition)>,
 ) -> Result<Option<(u16, u16)>, Malformed> {
-    let (name, least) = match protocol {
+    let (name, min_length) = match protocol {
         TCP => ("TCP", 20),
         UDP => ("UDP", 8),
         UDP_LITE => ("UDP-Lite", 8),
@@ -203,8 +203,8 @@ fn ports(
         return Ok(None);
     }
     // a first fragment may be as short as eight bytes, and still has the ports
-    let least = if fragment.is_some() { 8 } else { least };
-    if content.len() < least {
+    let min_length = if fragment.is_some() { 8 } else { min_length };
+    if content.len() < min_length {
         return Err(Malformed::Short(name));
     }
     if protocol == TCP && fragment.is_none() {

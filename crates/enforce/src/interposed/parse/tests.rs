@@ -160,11 +160,11 @@ proptest! {
         let length = frame.len();
         frame[at.index(length)] = value;
         let cut = cut.index(length) + 1;
-        let whole = parse(&frame);
+        let unchanged = parse(&frame);
         frame.truncate(cut);
         // a shorter frame never has facts that the longer one does not have
         if let Ok(ParsedFrame::Ip(shorter)) = parse(&frame) {
-            prop_assert_eq!(whole, Ok(ParsedFrame::Ip(shorter)));
+            prop_assert_eq!(unchanged, Ok(ParsedFrame::Ip(shorter)));
         }
     }
 

@@ -205,12 +205,12 @@ fn write_after(
 /// Ends with a class, and remembers it if this is the first fragment of a packet.
 fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: ClassUse) {
     if let Some(fragments) = fragments {
-        let whole = code.label();
-        code.load(LoadSize::Four, R1, STACK, FIRST).jump_if(JumpWhen::Equal, R1, 0, whole);
+        let unfragmented = code.label();
+        code.load(LoadSize::Four, R1, STACK, FIRST).jump_if(JumpWhen::Equal, R1, 0, unfragmented);
         code.store_number(STACK, VALUE, class.cast_signed()).map(R1, fragments.as_fd());
         stack_address(code, R2, KEY);
         stack_address(code, R3, VALUE);
-        code.set(R4, 0).call(UPDATE).here(whole);
+        code.set(R4, 0).call(UPDATE).here(unfragmented);
     }
     code.number(AluOperation::Set32, R1, class.cast_signed());
     finish(code, end);
@@ -242,8 +242,8 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
 
     load(code, HEADER, 20, nothing);
     code.set(FAMILY, 4).load(LoadSize::One, CARRIES, STACK, HEADER + 9);
-    let whole = code.label();
-    part_of_4(code).number(AluOperation::And, R1, 0x3fff).jump_if(JumpWhen::Equal, R1, 0, whole);
+    let unfragmented = code.label();
+    part_of_4(code).number(AluOperation::And, R1, 0x3fff).jump_if(JumpWhen::Equal, R1, 0, unfragmented);
     if let Some(fragments) = fragments {
         let first = code.label();
         for (word, from) in [(0, 12), (16, 16)] {
@@ -257,7 +257,7 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     } else {
         part_of_4(code).number(AluOperation::And, R1, 0x1fff).jump_if(JumpWhen::Not, R1, 0, nothing);
     }
-    code.here(whole).load(LoadSize::One, R1, STACK, HEADER).number(AluOperation::And, R1, 0xf);
+    code.here(unfragmented).load(LoadSize::One, R1, STACK, HEADER).number(AluOperation::And, R1, 0xf);
     code.number(AluOperation::Left, R1, 2).add(PORTS, R1).jump(ports);
 
     code.here(version_6).jump_if(JumpWhen::Not, R0, network(0x86dd), nothing);

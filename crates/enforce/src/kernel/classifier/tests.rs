@@ -194,9 +194,9 @@ proptest! {
         for (facts, before) in &packets {
             let frame = frame(facts, before);
             let (priority, mark) = (facts.priority.unwrap_or(0), facts.mark.unwrap_or(0));
-            let got = classifier.test_with(&frame, priority, mark).expect("it is a frame");
+            let actual = classifier.test_with(&frame, priority, mark).expect("it is a frame");
             let wanted = u32::try_from(policy.class_of(facts).index()).expect("few classes") + 100;
-            prop_assert_eq!(got, wanted, "{:?} {:?}\n{}", facts, before, policy.text);
+            prop_assert_eq!(actual, wanted, "{:?} {:?}\n{}", facts, before, policy.text);
         }
     }
 
@@ -230,8 +230,8 @@ fn the_outermost_vlan_of_a_frame_decides() {
         (&[[0x81, 0, 1, 5]], policy.default),
     ] {
         let tagged = [&rest[..12], &tags.concat(), &rest[12..]].concat();
-        let got = classifier.test(&tagged).expect("it is a frame");
-        assert_eq!(got, u32::try_from(class.index()).expect("few classes") + 100, "{tags:?}");
+        let actual = classifier.test(&tagged).expect("it is a frame");
+        assert_eq!(actual, u32::try_from(class.index()).expect("few classes") + 100, "{tags:?}");
     }
 }
 
@@ -262,8 +262,8 @@ fn a_program_of_a_thousand_rules_is_loaded() {
     };
     let last = policy.hierarchy.find("c999").expect("it was declared");
     assert_eq!(policy.class_of(&facts), last);
-    let got = classifier.test(&frame(&facts, &Before::Nothing)).expect("it is a frame");
-    assert_eq!(got, u32::try_from(last.index()).expect("few classes") + 100);
+    let actual = classifier.test(&frame(&facts, &Before::Nothing)).expect("it is a frame");
+    assert_eq!(actual, u32::try_from(last.index()).expect("few classes") + 100);
 }
 
 /// A frame with these VLAN tags around its content.
@@ -317,8 +317,8 @@ impl Both {
         let own_tag = tagged(&[interposed::TAG_TYPE], frame);
         let own_tag = [&own_tag[..14], &[0, 0], &own_tag[16..]].concat();
         let theirs = self.interposed.class(&self.policy, &own_tag).expect("it is well formed");
-        let got = self.kernel.test(frame).expect("it is a frame");
-        assert_eq!(got, u32::try_from(theirs.index()).expect("few classes") + 100, "{frame:02x?}");
+        let actual = self.kernel.test(frame).expect("it is a frame");
+        assert_eq!(actual, u32::try_from(theirs.index()).expect("few classes") + 100, "{frame:02x?}");
         self.policy.hierarchy.class(theirs).name.clone()
     }
 }

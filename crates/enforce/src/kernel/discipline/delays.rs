@@ -51,7 +51,7 @@ impl std::ops::AddAssign<&Self> for DelayHistogram {
 mod tests {
     use super::*;
 
-    fn of(counts: &[(usize, u64)]) -> DelayHistogram {
+    fn from_counts(counts: &[(usize, u64)]) -> DelayHistogram {
         let mut delays = DelayHistogram::default();
         counts.iter().for_each(|(at, count)| delays.0[*at] = *count);
         delays
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn a_part_of_all_packets_waited_at_most_as_long_as_its_bucket_says() {
         assert_eq!(DelayHistogram::default().quantile(0.5), None);
-        assert_eq!(of(&[(0, 1)]).quantile(0.5), Some(640), "512 ns and a quarter");
-        assert_eq!(of(&[(3, 7)]).quantile(0.99), Some(1024));
-        assert_eq!(of(&[(4, 7)]).quantile(0.99), Some(1280));
-        let skewed = of(&[(8, 98), (40, 2)]);
+        assert_eq!(from_counts(&[(0, 1)]).quantile(0.5), Some(640), "512 ns and a quarter");
+        assert_eq!(from_counts(&[(3, 7)]).quantile(0.99), Some(1024));
+        assert_eq!(from_counts(&[(4, 7)]).quantile(0.99), Some(1280));
+        let skewed = from_counts(&[(8, 98), (40, 2)]);
         assert_eq!(skewed.quantile(0.5), Some(2560));
         assert_eq!(skewed.quantile(0.98), Some(2560));
         assert_eq!(skewed.quantile(0.99), Some((1 << 19) * 5 / 4), "2 of 100 are longer");
@@ -74,7 +74,7 @@ mod tests {
         let mut bytes = vec![0; SIZE];
         bytes[8..16].copy_from_slice(&3_u64.to_ne_bytes());
         let mut delays = DelayHistogram::read(&bytes);
-        delays += &of(&[(1, 2), (95, 1)]);
-        assert_eq!(delays, of(&[(1, 5), (95, 1)]));
+        delays += &from_counts(&[(1, 2), (95, 1)]);
+        assert_eq!(delays, from_counts(&[(1, 5), (95, 1)]));
     }
 }

@@ -149,10 +149,23 @@ fn put_classes(
             Some(Overflow::DropLongest) => LIMITED | DROP_LONGEST,
         };
         // more packets than this never fit
-        let most = limit.map_or(u32::MAX, |limit| u32::try_from(limit.packets).unwrap_or(u32::MAX - 1));
+        let max_packets =
+            limit.map_or(u32::MAX, |limit| u32::try_from(limit.packets).unwrap_or(u32::MAX - 1));
         put32(
             bytes,
-            &[0, most, most, parents[at] as u32, 0, flags, ends[at] as u32, heap, 0, NONE, NONE],
+            &[
+                0,
+                max_packets,
+                max_packets,
+                parents[at] as u32,
+                0,
+                flags,
+                ends[at] as u32,
+                heap,
+                0,
+                NONE,
+                NONE,
+            ],
         );
         put32(bytes, &[histogram(at)]);
         heap += class.children.len() as u32;

@@ -10,7 +10,7 @@ use super::setup::{KIND, PRIORITIES, Setup};
 use super::{Error, FAIRQUEUE};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_linux::bpf::compile::{ProgramError, compile};
-use unisono_linux::bpf::object::{self, Meaning};
+use unisono_linux::bpf::object::{self, SymbolValue};
 use unisono_linux::bpf::{
     Array, KernelTypes, LoadedOperations, MaySleep, Operations, Structure, TypeInformation, type_information,
 };
@@ -77,9 +77,9 @@ impl LoadedDiscipline {
             ("clock", &clock),
             ("held", &held),
         ];
-        let meaning = |name: &str| {
+        let value_of = |name: &str| {
             let map = maps.iter().find(|(known, _)| *known == name);
-            map.map(|(_, map)| Meaning::Map(map.as_fd().as_raw_fd())).or_else(|| types.symbol(name))
+            map.map(|(_, map)| SymbolValue::Map(map.as_fd().as_raw_fd())).or_else(|| types.symbol(name))
         };
         let wrapper = structure(types, WRAPPER)?;
         let inside = structure(types, "Qdisc_ops")?;
@@ -87,7 +87,7 @@ impl LoadedDiscipline {
         let begin = types.member(wrapper, &["data"]).map_or(0, |data| data.offset as usize);
         let mut programs = Vec::new();
         for name in OPERATIONS {
-            let instructions = object::link(object, &format!("struct_ops/{name}"), meaning)?;
+            let instructions = object::link(object, &format!("struct_ops/{name}"), value_of)?;
             let member =
                 types.member(inside, &[name]).ok_or_else(|| unknown(&format!("Qdisc_ops.{name}")))?;
             let program =
@@ -186,9 +186,11 @@ mod tests {
             let section = format!("struct_ops/{name}");
             object::link(&object, &section, |symbol| {
                 Some(match symbol {
-                    "scheduler" | "link" | "clock" | "held" | "plan" | "change" | "delays" => Meaning::Map(3),
-                    _ if symbol.starts_with("offset_of__") => Meaning::Number(8),
-                    _ => Meaning::Function(9),
+                    "scheduler" | "link" | "clock" | "held" | "plan" | "change" | "delays" => {
+                        SymbolValue::Map(3)
+                    }
+                    _ if symbol.starts_with("offset_of__") => SymbolValue::Number(8),
+                    _ => SymbolValue::Function(9),
                 })
             })
             .expect("maps, members and functions are used as what they are");

@@ -1,7 +1,7 @@
 //! Reads the list `match` of a class.
 
 use super::super::dscp::Dscp;
-use super::super::error::{Wrong, meant, wrong};
+use super::super::error::{Mistake, meant, wrong};
 use super::super::matcher::{IpProtocol, Matcher, Network};
 use super::{Placed, WrittenValue, entries, kind, number_of, start, text_of};
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use toml::de::{DeArray, DeValue};
 
 const PARTS: [&str; 8] = ["cgroup", "address", "port", "protocol", "priority", "mark", "dscp", "vlan"];
 
-pub(super) fn read_matchers(value: &WrittenValue<'_>) -> Result<Vec<Placed<Matcher>>, Wrong> {
+pub(super) fn read_matchers(value: &WrittenValue<'_>) -> Result<Vec<Placed<Matcher>>, Mistake> {
     let DeValue::Array(list) = value.get_ref() else {
         let what = kind(value.get_ref());
         return wrong(start(value), format!("`match` is a list, as in [{{ port = 80 }}], not {what}"));
@@ -17,7 +17,7 @@ pub(super) fn read_matchers(value: &WrittenValue<'_>) -> Result<Vec<Placed<Match
     list.iter().map(read_matcher).collect()
 }
 
-fn read_matcher(value: &WrittenValue<'_>) -> Result<Placed<Matcher>, Wrong> {
+fn read_matcher(value: &WrittenValue<'_>) -> Result<Placed<Matcher>, Mistake> {
     let at = start(value);
     let DeValue::Table(table) = value.get_ref() else {
         return wrong(
@@ -56,7 +56,7 @@ fn read_matcher(value: &WrittenValue<'_>) -> Result<Placed<Matcher>, Wrong> {
     }
 }
 
-fn read_cgroup(value: &WrittenValue<'_>) -> Result<String, Wrong> {
+fn read_cgroup(value: &WrittenValue<'_>) -> Result<String, Mistake> {
     let text = text_of("cgroup", "the path of a control group from its root", value)?;
     let path = text.value.trim_end_matches('/');
     let is_part = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
@@ -77,7 +77,7 @@ fn read_cgroup(value: &WrittenValue<'_>) -> Result<String, Wrong> {
     }
 }
 
-fn read_network(value: &WrittenValue<'_>) -> Result<Network, Wrong> {
+fn read_network(value: &WrittenValue<'_>) -> Result<Network, Mistake> {
     let text = text_of("address", "an address or a network such as \"10.0.0.0/8\"", value)?;
     text.value.parse().or_else(|error| wrong(text.at, format!("address: {error}")))
 }
@@ -86,7 +86,7 @@ fn read_port(value: &WrittenValue<'_>) -> Option<u16> {
     number_of(value).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
 }
 
-fn read_ports(value: &WrittenValue<'_>) -> Result<RangeInclusive<u16>, Wrong> {
+fn read_ports(value: &WrittenValue<'_>) -> Result<RangeInclusive<u16>, Mistake> {
     let pair = |list: &DeArray<'_>| match list.iter().collect::<Vec<_>>()[..] {
         [first, last] => Some(read_port(first)?..=read_port(last)?),
         _ => None,
@@ -107,7 +107,7 @@ fn read_ports(value: &WrittenValue<'_>) -> Result<RangeInclusive<u16>, Wrong> {
     }
 }
 
-fn read_protocol(value: &WrittenValue<'_>) -> Result<IpProtocol, Wrong> {
+fn read_protocol(value: &WrittenValue<'_>) -> Result<IpProtocol, Mistake> {
     match (value.get_ref(), number_of(value).map(u8::try_from)) {
         (_, Some(Ok(number))) => Ok(IpProtocol(number)),
         (DeValue::String(name), _) => match IpProtocol::named(name) {
@@ -125,7 +125,7 @@ fn read_protocol(value: &WrittenValue<'_>) -> Result<IpProtocol, Wrong> {
 }
 
 /// A whole number of 32 bits.
-fn read_word(what: &str, whence: &str, value: &WrittenValue<'_>) -> Result<u32, Wrong> {
+fn read_word(what: &str, whence: &str, value: &WrittenValue<'_>) -> Result<u32, Mistake> {
     match number_of(value).map(u32::try_from) {
         Some(Ok(number)) => Ok(number),
         _ => wrong(
@@ -135,7 +135,7 @@ fn read_word(what: &str, whence: &str, value: &WrittenValue<'_>) -> Result<u32, 
     }
 }
 
-fn read_dscp(value: &WrittenValue<'_>) -> Result<Dscp, Wrong> {
+fn read_dscp(value: &WrittenValue<'_>) -> Result<Dscp, Mistake> {
     let point = match value.get_ref() {
         DeValue::String(name) => Dscp::named(name),
         _ => number_of(value).and_then(|number| Dscp::new(u8::try_from(number).ok()?)),
@@ -154,7 +154,7 @@ fn read_dscp(value: &WrittenValue<'_>) -> Result<Dscp, Wrong> {
     )
 }
 
-fn read_vlan(value: &WrittenValue<'_>) -> Result<u16, Wrong> {
+fn read_vlan(value: &WrittenValue<'_>) -> Result<u16, Mistake> {
     match number_of(value).map(u16::try_from) {
         Some(Ok(number @ 1..=4094)) => Ok(number),
         _ => wrong(

@@ -3,7 +3,7 @@
 mod matchers;
 
 use super::Flows;
-use super::error::{Wrong, meant, wrong};
+use super::error::{Mistake, meant, wrong};
 use super::matcher::Matcher;
 use super::units::{self, Rate};
 use crate::hierarchy::{Limit, Order, Overflow};
@@ -61,7 +61,7 @@ fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<TableEntry<'t, 'a>> {
     entries
 }
 
-pub(super) fn read(text: &str) -> Result<Written, Wrong> {
+pub(super) fn read(text: &str) -> Result<Written, Mistake> {
     let document = DeTable::parse(text).map_err(|error| {
         let span = error.span().unwrap_or_default();
         let what = match (error.message(), text.get(span.clone())) {
@@ -70,7 +70,7 @@ pub(super) fn read(text: &str) -> Result<Written, Wrong> {
             }
             (message, _) => message.replace('\n', " "),
         };
-        Wrong { at: span.start, what }
+        Mistake { at: span.start, what }
     })?;
     let (mut rate, mut default, mut classes, mut cpu) = (None, None, Vec::new(), None);
     for (key, at, value) in entries(document.get_ref()) {
@@ -104,7 +104,7 @@ fn read_class(
     value: &WrittenValue<'_>,
     within: Option<usize>,
     depth: usize,
-) -> Result<(), Wrong> {
+) -> Result<(), Mistake> {
     let DeValue::Table(table) = value.get_ref() else {
         return wrong(at, format!("`{name}` is no class; a class is a table, as in [class.{name}]"));
     };
@@ -173,7 +173,7 @@ struct WrittenRoom {
 }
 
 impl WrittenRoom {
-    fn limit(self) -> Result<Option<Limit>, Wrong> {
+    fn limit(self) -> Result<Option<Limit>, Mistake> {
         let chosen = self.overflow.as_ref().map_or(Overflow::DropTail, |overflow| overflow.value);
         match (self.bytes, self.packets, self.overflow) {
             (Some(_), Some(packets), _) => {
@@ -193,14 +193,14 @@ impl WrittenRoom {
     }
 }
 
-fn table_of<'t, 'a>(key: &str, value: &'t WrittenValue<'a>) -> Result<&'t DeTable<'a>, Wrong> {
+fn table_of<'t, 'a>(key: &str, value: &'t WrittenValue<'a>) -> Result<&'t DeTable<'a>, Mistake> {
     match value.get_ref() {
         DeValue::Table(table) => Ok(table),
         other => wrong(start(value), format!("`{key}` is a table, as in [{key}.NAME], not {}", kind(other))),
     }
 }
 
-fn text_of(key: &str, what: &str, value: &WrittenValue<'_>) -> Result<Placed<String>, Wrong> {
+fn text_of(key: &str, what: &str, value: &WrittenValue<'_>) -> Result<Placed<String>, Mistake> {
     match value.get_ref() {
         DeValue::String(text) => Ok(Placed { value: text.clone().into_owned(), at: start(value) }),
         other => wrong(start(value), format!("`{key}` is {what}, in quotation marks, not {}", kind(other))),
@@ -223,7 +223,7 @@ fn kind(value: &DeValue<'_>) -> String {
     }
 }
 
-fn read_rate(key: &str, value: &WrittenValue<'_>) -> Result<Placed<Rate>, Wrong> {
+fn read_rate(key: &str, value: &WrittenValue<'_>) -> Result<Placed<Rate>, Mistake> {
     let text = text_of(key, "a rate such as \"100mbit\"", value)?;
     match text.value.parse() {
         Ok(rate) => Ok(Placed { value: rate, at: text.at }),
@@ -231,7 +231,7 @@ fn read_rate(key: &str, value: &WrittenValue<'_>) -> Result<Placed<Rate>, Wrong>
     }
 }
 
-fn read_weight(value: &WrittenValue<'_>) -> Result<Weight, Wrong> {
+fn read_weight(value: &WrittenValue<'_>) -> Result<Weight, Mistake> {
     let digits = match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
         DeValue::Float(number) => number.as_str(),
@@ -265,7 +265,7 @@ fn number_of(value: &WrittenValue<'_>) -> Option<u64> {
     }
 }
 
-fn read_limit(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
+fn read_limit(value: &WrittenValue<'_>) -> Result<Placed<u64>, Mistake> {
     let text = text_of("limit", "a size such as \"64KiB\"", value)?;
     match units::bytes(&text.value) {
         Some(bytes) if bytes >= MIN_BYTES => Ok(Placed { value: bytes, at: text.at }),
@@ -283,7 +283,7 @@ fn read_limit(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
     }
 }
 
-fn read_packets(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
+fn read_packets(value: &WrittenValue<'_>) -> Result<Placed<u64>, Mistake> {
     match number_of(value) {
         Some(packets) if (1..=1 << 32).contains(&packets) => Ok(Placed { value: packets, at: start(value) }),
         _ => wrong(
@@ -293,7 +293,7 @@ fn read_packets(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
     }
 }
 
-fn word_of<T: Copy>(key: &str, words: &[(&str, T)], value: &WrittenValue<'_>) -> Result<Placed<T>, Wrong> {
+fn word_of<T: Copy>(key: &str, words: &[(&str, T)], value: &WrittenValue<'_>) -> Result<Placed<T>, Mistake> {
     let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
     let text = text_of(key, &format!("one of {}", known.join(", ")), value)?;
     match words.iter().find(|(word, _)| *word == text.value) {
@@ -304,21 +304,21 @@ fn word_of<T: Copy>(key: &str, words: &[(&str, T)], value: &WrittenValue<'_>) ->
     }
 }
 
-fn read_overflow(value: &WrittenValue<'_>) -> Result<Placed<Overflow>, Wrong> {
+fn read_overflow(value: &WrittenValue<'_>) -> Result<Placed<Overflow>, Mistake> {
     const WORDS: [(&str, Overflow); 2] =
         [("drop-tail", Overflow::DropTail), ("drop-longest", Overflow::DropLongest)];
     word_of("overflow", &WORDS, value)
 }
 
-fn read_order(value: &WrittenValue<'_>) -> Result<Placed<Order>, Wrong> {
+fn read_order(value: &WrittenValue<'_>) -> Result<Placed<Order>, Mistake> {
     word_of("order", &[("fifo", Order::Fifo), ("deadline", Order::Deadline)], value)
 }
 
-fn read_flows(value: &WrittenValue<'_>) -> Result<Placed<Flows>, Wrong> {
+fn read_flows(value: &WrittenValue<'_>) -> Result<Placed<Flows>, Mistake> {
     word_of("flows", &[("together", Flows::Together), ("fair", Flows::Fair)], value)
 }
 
-fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<Nanos>, Wrong> {
+fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<Nanos>, Mistake> {
     let text = text_of("ecn", "a duration such as \"5ms\"", value)?;
     match units::nanos(&text.value).filter(|nanos| *nanos > Nanos::ZERO) {
         Some(value) => Ok(Placed { value, at: text.at }),
@@ -332,7 +332,7 @@ fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<Nanos>, Wrong> {
     }
 }
 
-fn read_cpu(value: &WrittenValue<'_>) -> Result<Vec<(Placed<String>, Weight)>, Wrong> {
+fn read_cpu(value: &WrittenValue<'_>) -> Result<Vec<(Placed<String>, Weight)>, Mistake> {
     let DeValue::Table(table) = value.get_ref() else {
         return wrong(start(value), "`cpu` is a table of classes and weights, as in video = 3");
     };

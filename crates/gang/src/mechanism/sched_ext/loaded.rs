@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 use unisono_linux::bpf::compile::{ProgramError, compile};
-use unisono_linux::bpf::object::{self, Meaning};
+use unisono_linux::bpf::object::{self, SymbolValue};
 use unisono_linux::bpf::{
     Array, Callable, KernelTypes, LoadedOperations, MaySleep, Operations, Table, TypeInformation,
 };
@@ -126,12 +126,12 @@ impl LoadedScheduler {
             numbers.push((READS_UNDER_RCU, 0));
         }
         // a cache: the kernel has a hundred thousand types, and a name is used several times
-        let known = RefCell::new(BTreeMap::<String, Option<Meaning>>::new());
-        let meaning = |name: &str| {
+        let known = RefCell::new(BTreeMap::<String, Option<SymbolValue>>::new());
+        let value_of = |name: &str| {
             let map = maps.iter().find(|(known, _)| *known == name);
             let number = numbers.iter().find(|(known, _)| *known == name);
-            map.map(|(_, map)| Meaning::Map(map.as_raw_fd()))
-                .or_else(|| number.map(|(_, number)| Meaning::Number(*number)))
+            map.map(|(_, map)| SymbolValue::Map(map.as_raw_fd()))
+                .or_else(|| number.map(|(_, number)| SymbolValue::Number(*number)))
                 .or_else(|| *known.borrow_mut().entry(name.to_owned()).or_insert_with(|| types.symbol(name)))
         };
         let unknown = |what: &str| {
@@ -154,7 +154,7 @@ impl LoadedScheduler {
         };
         let mut programs = Vec::new();
         for (name, sleeps) in OPERATIONS {
-            let instructions = object::link(&object, &format!("struct_ops/{name}"), meaning)?;
+            let instructions = object::link(&object, &format!("struct_ops/{name}"), value_of)?;
             let position = put(name, &[])?;
             let program = LoadedOperations::load(name, &instructions, (inside.id, position), sleeps)?;
             put(name, &program.as_fd().as_raw_fd().to_ne_bytes())?;
@@ -163,8 +163,8 @@ impl LoadedScheduler {
         put("name", NAME)?;
         put("flags", &FLAGS.to_ne_bytes())?;
         put("timeout_ms", &(timeout.as_millis() as u32).to_ne_bytes())?;
-        let switch = Callable::load("switch_gangs", &object::link(&object, "syscall", meaning)?)?;
-        let information = TypeInformation::least().map_err(ProgramError::io("describe a map's types"))?;
+        let switch = Callable::load("switch_gangs", &object::link(&object, "syscall", value_of)?)?;
+        let information = TypeInformation::minimal().map_err(ProgramError::io("describe a map's types"))?;
         let operations = Operations::register("unisono_gangs", wrapper.id, &value, &information)
             .map_err(|error| refused(&error))?;
         Ok(Self { turn, state, gangs: table, switch, _operations: operations })
@@ -265,10 +265,10 @@ mod tests {
         for section in sections.chain(["syscall".to_owned()]) {
             object::link(&object, &section, |symbol| {
                 Some(match symbol {
-                    "turn" | "state" | "processors" | "gangs" => Meaning::Map(3),
-                    "number_of_gangs" | "breath_ticks" => Meaning::Number(8),
-                    _ if symbol.starts_with("offset_of__") => Meaning::Number(8),
-                    _ => Meaning::Function(9),
+                    "turn" | "state" | "processors" | "gangs" => SymbolValue::Map(3),
+                    "number_of_gangs" | "breath_ticks" => SymbolValue::Number(8),
+                    _ if symbol.starts_with("offset_of__") => SymbolValue::Number(8),
+                    _ => SymbolValue::Function(9),
                 })
             })
             .expect("maps, numbers and functions are used as what they are");

@@ -66,7 +66,7 @@ pub struct SchedExt {
     standings: Vec<KernelStanding>,
     /// Gangs whose threads have the policy `SCHED_EXT`.
     enrolled: BTreeSet<GangId>,
-    left: BTreeSet<GangId>,
+    removed: BTreeSet<GangId>,
     /// Whether a gang has had a turn.
     begun: bool,
     scheduler: LoadedScheduler,
@@ -115,7 +115,7 @@ impl SchedExt {
             groups,
             standings,
             enrolled: BTreeSet::new(),
-            left: BTreeSet::new(),
+            removed: BTreeSet::new(),
             begun: false,
             scheduler,
         })
@@ -158,7 +158,7 @@ impl Mechanism for SchedExt {
     }
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        known(standings, |gang| gang.0 < self.groups.len() && !self.left.contains(&gang))?;
+        known(standings, |gang| gang.0 < self.groups.len() && !self.removed.contains(&gang))?;
         // A thread may be stopped inside the kernel while it holds a lock that the start of the next gang
         // needs. So no thread waits for a turn until the first gang has one.
         self.begun |= standings.iter().any(|(_, standing)| *standing == Standing::Running);
@@ -179,8 +179,8 @@ impl Mechanism for SchedExt {
         Ok(self.scheduler.switch()?)
     }
 
-    fn leave(&mut self, gang: GangId) {
-        let Some(group) = self.groups.get(gang.0).filter(|_| self.left.insert(gang)) else { return };
+    fn remove(&mut self, gang: GangId) {
+        let Some(group) = self.groups.get(gang.0).filter(|_| self.removed.insert(gang)) else { return };
         self.standings[gang.0] = KernelStanding::Runs;
         // the journal undoes it if one of these calls fails
         let _ = self.scheduler.write(&self.standings);

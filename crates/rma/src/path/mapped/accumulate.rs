@@ -158,11 +158,11 @@ impl TargetPart<'_> {
             self.take(&gate)?;
             if gate.is_one_by_one() {
                 let done = work();
-                self.give_back(&gate, AccumulateLength::Short);
+                self.unlock(&gate, AccumulateLength::Short);
                 return done;
             }
             // Another rank has turned the gate back while this rank waited for the lock.
-            self.give_back(&gate, AccumulateLength::Long);
+            self.unlock(&gate, AccumulateLength::Long);
         }
     }
 
@@ -182,12 +182,12 @@ impl TargetPart<'_> {
             gate.turn();
             let inside = self.await_leavers(&gate);
             if inside.is_err() {
-                self.give_back(&gate, length);
+                self.unlock(&gate, length);
                 return inside;
             }
         }
         let done = work();
-        self.give_back(&gate, length);
+        self.unlock(&gate, length);
         done
     }
 
@@ -197,7 +197,7 @@ impl TargetPart<'_> {
     }
 
     #[inline]
-    fn give_back(&self, gate: &TargetGate<'_>, passed: AccumulateLength) {
+    fn unlock(&self, gate: &TargetGate<'_>, passed: AccumulateLength) {
         if gate.unlock(passed) {
             futex::wake(gate.holder, WakeCount::All, Scope::Shared);
         }

@@ -55,12 +55,12 @@ pub(crate) struct OfferedSpan {
 
 /// Whether the offered put is in the line or only in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OfferForm {
+pub(crate) enum OfferPlacement {
     InLine,
     InRing,
 }
 
-impl OfferForm {
+impl OfferPlacement {
     const fn bits(self) -> u32 {
         match self {
             Self::InLine => OFFERED | IN_LINE,
@@ -109,7 +109,7 @@ impl<'a> OfferLine<'a> {
 
     /// Called by the origin: lets the target apply the entries in `span`.
     #[inline]
-    pub(crate) fn offer(self, span: OfferedSpan, form: OfferForm) {
+    pub(crate) fn offer(self, span: OfferedSpan, form: OfferPlacement) {
         self.0.word(START).store(span.start, Ordering::Relaxed);
         // SYNC(hand-off) release: the entries, or the put in the line, before the offer
         self.0.word(WORD).store(span.end | form.bits(), Ordering::Release);
@@ -123,7 +123,7 @@ impl<'a> OfferLine<'a> {
     }
 
     /// Called by the origin: takes the offer back. False: the target has claimed it.
-    pub(crate) fn revoke(self, end: u32, form: OfferForm) -> bool {
+    pub(crate) fn revoke(self, end: u32, form: OfferPlacement) -> bool {
         // Relaxed is enough: the origin wrote the entries itself, and the target reads them only after an
         // offer.
         let word = self.0.word(WORD);
@@ -139,14 +139,14 @@ impl<'a> OfferLine<'a> {
     /// Called by the target: claims the offer, if there is one and its start `is_next`. Returns the end and
     /// the form of the offer.
     #[inline]
-    pub(crate) fn claim(self, is_next: impl FnOnce(u32) -> bool) -> Option<(u32, OfferForm)> {
+    pub(crate) fn claim(self, is_next: impl FnOnce(u32) -> bool) -> Option<(u32, OfferPlacement)> {
         // SYNC(hand-off) acquire: the entries after the offer
         let word = self.0.word(WORD).load(Ordering::Acquire);
         if word & OFFERED == 0 || !is_next(self.0.word(START).load(Ordering::Relaxed)) {
             return None;
         }
         let end = word & !BITS;
-        let form = if word & IN_LINE == 0 { OfferForm::InRing } else { OfferForm::InLine };
+        let form = if word & IN_LINE == 0 { OfferPlacement::InRing } else { OfferPlacement::InLine };
         // SYNC(hand-off) acquire: as above; the offer may have been revoked and made again meanwhile
         self.0
             .word(WORD)
@@ -190,11 +190,11 @@ mod tests {
             // SAFETY: the array is as long as the longest put, and that is a whole number of words.
             unsafe { offers.carry(offset, data.as_ptr(), length) };
             let span = OfferedSpan { start: 32, end: 96 };
-            offers.offer(span, OfferForm::InLine);
+            offers.offer(span, OfferPlacement::InLine);
             assert!(!offers.is_applied(span.end));
             assert_eq!(offers.claim(|start| start == 33), None, "another start");
-            assert_eq!(offers.claim(|start| start == span.start), Some((span.end, OfferForm::InLine)));
-            assert!(!offers.revoke(span.end, OfferForm::InLine), "it is claimed");
+            assert_eq!(offers.claim(|start| start == span.start), Some((span.end, OfferPlacement::InLine)));
+            assert!(!offers.revoke(span.end, OfferPlacement::InLine), "it is claimed");
             let put = offers.carried();
             let (bytes, came) = put.data();
             // SAFETY: the put holds this many bytes.

@@ -53,14 +53,18 @@ impl MappedPath {
         let stages = reach == EpochKind::Started || self.target_exposure == TargetExposure::Unknown;
         // The target posts into a line of this member's own. Its exposure is in a line of its own, and a
         // check of it costs a transfer.
-        let looks = reach == EpochKind::Started
+        let checks_exposure = reach == EpochKind::Started
             && self.mapped
             && (self.is_open(reach, target)
                 || (op.total > MAX_STAGED_BYTES as u64 && self.is_opened_soon(target)));
-        if !looks && stages && self.peers[target].queue.is_empty() && self.try_stage_op(reach, target, &op) {
+        if !checks_exposure
+            && stages
+            && self.peers[target].queue.is_empty()
+            && self.try_stage_op(reach, target, &op)
+        {
             return Ok(());
         }
-        if self.peers[target].queue.is_empty() && (looks || self.is_open(reach, target)) {
+        if self.peers[target].queue.is_empty() && (checks_exposure || self.is_open(reach, target)) {
             self.open(reach, target)?;
             return self.execute(target, &op);
         }

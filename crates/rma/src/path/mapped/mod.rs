@@ -300,7 +300,7 @@ impl MappedWaiter {
             }
         };
         let slept = self.flag_waiter.asleep().since(slept);
-        self.waits.of(reach).add(ticks().since(start).to_nanos(), slept);
+        self.waits.get_mut(reach).add(ticks().since(start).to_nanos(), slept);
         reached
     }
 }

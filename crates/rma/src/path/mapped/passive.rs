@@ -8,7 +8,7 @@
 //! two atomic operations; a flush is one fence instruction, if this rank has stored anything. Unlike the
 //! paper's protocol (section 4.3) it needs no request, no agent and no acknowledgement.
 
-use super::hand_off::OfferForm;
+use super::hand_off::OfferPlacement;
 use super::lock_word::{Attempt, LockWord, POLLS};
 use super::staging::{Head, Stamp};
 use super::{LockHeld, MappedPath};
@@ -139,7 +139,7 @@ impl MappedPath {
             let reader = &mut self.peers[origin].reader;
             let Some((end, form)) = offers.claim(|start| reader.is_next(ring, start)) else { continue };
             let mut reader = std::mem::take(reader);
-            if form == OfferForm::InLine {
+            if form == OfferPlacement::InLine {
                 let put = offers.carried();
                 let (data, length) = put.data();
                 self.apply(Head { how: None, offset: put.offset, length }, data, self.own_bytes);
@@ -171,11 +171,11 @@ impl MappedPath {
         let ring = self.region.ring(me, target);
         let writer = &mut self.peers[target].writer;
         let staged = writer.staged();
-        let (span, mut form) = (writer.span(ring), OfferForm::InRing);
+        let (span, mut form) = (writer.span(ring), OfferPlacement::InRing);
         if let Some((head, data)) = writer.only_short_put(ring, Stamp::PASSIVE) {
             // SAFETY: this member staged the entry, which lies in the ring and is padded to 16 bytes.
             unsafe { self.region.offers(me, target).carry(head.offset, data, head.length) };
-            form = OfferForm::InLine;
+            form = OfferPlacement::InLine;
         }
         self.peers[target].staging_stamp = None;
         self.region.offers(me, target).offer(span, form);

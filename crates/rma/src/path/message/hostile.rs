@@ -23,7 +23,7 @@ fn member() -> (Arc<MessageEngine>, Vec<Loopback>) {
     (shared, ends)
 }
 
-fn say(peer: &mut Loopback, header: &Header, payload: &[u8]) {
+fn send(peer: &mut Loopback, header: &Header, payload: &[u8]) {
     let pieces = [IoSlice::new(payload)];
     peer.send(Rank(0), &header.encode(payload.len()), &pieces).expect("a loopback takes everything");
     peer.flush().expect("as above");
@@ -46,7 +46,7 @@ fn a_refusal_of_what_another_rank_was_asked_changes_nothing_and_its_sender_is_cu
     port.answers.insert(7, AwaitedAnswer { target: Rank(2), back: Back::new(sink), remaining: 8 });
     (port.peers[2].outstanding, port.peers[1].refusable) = (1, 1);
     let refusal = Header { tag: 7, extra: NO_MEMORY, ..Header::new(PacketKind::Refused, 1) };
-    say(&mut others[0], &refusal, &[]);
+    send(&mut others[0], &refusal, &[]);
     assert_eq!(cut_off(&mut core), Some(Rank(1)));
     let port = core.port(1);
     assert!(port.answers.contains_key(&7) && port.refused.is_none(), "rank 2 still owes it");
@@ -58,7 +58,7 @@ fn a_refusal_from_a_rank_that_was_asked_nothing_is_refused() {
     let (shared, mut others) = member();
     let mut core = shared.core();
     let refusal = Header { extra: NO_MEMORY, ..Header::new(PacketKind::Refused, 1) };
-    say(&mut others[1], &refusal, &[]);
+    send(&mut others[1], &refusal, &[]);
     assert_eq!(cut_off(&mut core), Some(Rank(2)));
     assert!(core.port(1).refused.is_none());
 }
@@ -68,14 +68,14 @@ fn contributions_to_calls_far_ahead_are_not_kept() {
     let far_ahead = |header: &Header, payload: &[u8]| {
         let (shared, mut others) = member();
         let mut core = shared.core();
-        say(
+        send(
             &mut others[0],
             &Header { tag: 1, ..Header::new(PacketKind::Collect, 0) },
             b"the next call's",
         );
         assert_eq!(cut_off(&mut core), None, "a peer may be one call ahead");
         for _ in 0..1000 {
-            say(&mut others[0], header, payload);
+            send(&mut others[0], header, payload);
         }
         assert_eq!(cut_off(&mut core), Some(Rank(1)), "{header:?}");
         assert_eq!(core.collected.len(), 1, "{header:?}");
@@ -94,9 +94,9 @@ fn counts_of_fences_that_nobody_can_be_in_are_not_kept() {
         let (shared, mut others) = member();
         let mut core = shared.core();
         let count = |tag, offset| Header { tag, offset, ..Header::new(PacketKind::FenceCount, 1) };
-        say(&mut others[0], &count(1, 1), &[0; 8]);
+        send(&mut others[0], &count(1, 1), &[0; 8]);
         assert_eq!(cut_off(&mut core), None, "a peer may be one fence ahead");
-        say(&mut others[0], &count(epoch, round), &vec![0; length]);
+        send(&mut others[0], &count(epoch, round), &vec![0; length]);
         assert_eq!(cut_off(&mut core), Some(Rank(1)), "epoch {epoch}, round {round}, {length} bytes");
         assert_eq!(core.port(1).counts.len(), 1);
     };
@@ -112,10 +112,10 @@ fn counts_of_fences_that_nobody_can_be_in_are_not_kept() {
 fn a_window_that_all_have_freed_is_forgotten() {
     let (shared, mut others) = member();
     let mut core = shared.core();
-    say(&mut others[0], &Header { tag: 1, ..Header::new(PacketKind::Collect, 1) }, &[]);
+    send(&mut others[0], &Header { tag: 1, ..Header::new(PacketKind::Collect, 1) }, &[]);
     assert_eq!(cut_off(&mut core), None);
     core.forget_window(1);
     assert!(core.collected.is_empty());
-    say(&mut others[0], &Header { tag: 1, ..Header::new(PacketKind::Collect, 1) }, &[]);
+    send(&mut others[0], &Header { tag: 1, ..Header::new(PacketKind::Collect, 1) }, &[]);
     assert_eq!(cut_off(&mut core), Some(Rank(1)));
 }

@@ -146,11 +146,11 @@ impl EngineState {
     ) -> Result<(), Error> {
         let header = self.header(window, target, op, marks, tag);
         // Pieces of whole elements, of any element type.
-        let most = (self.transport.max_payload() & !15) as u64;
+        let max_payload = (self.transport.max_payload() & !15) as u64;
         let mut copied = Vec::new();
         let mut skip = 0;
         while skip < op.total {
-            let length = most.min(op.total - skip);
+            let length = max_payload.min(op.total - skip);
             let flags = if skip + length == op.total { marks } else { PacketFlags(0) };
             let header = Header { flags, extra: skip, ..header };
             self.port(window).peers[target.index()].refusable += 1;
@@ -181,9 +181,9 @@ impl EngineState {
             }
         }
         self.described[target.index()].add(id, total);
-        let most = self.transport.max_payload();
-        for (number, piece) in description.chunks(most).enumerate() {
-            let extra = (number * most) as u64;
+        let max_payload = self.transport.max_payload();
+        for (number, piece) in description.chunks(max_payload).enumerate() {
+            let extra = (number * max_payload) as u64;
             let header = Header { layout: id, count: total, extra, ..Header::new(PacketKind::Layout, 0) };
             self.send(target, &header, piece)?;
         }

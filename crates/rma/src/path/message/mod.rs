@@ -280,7 +280,7 @@ impl EngineState {
         number
     }
 
-    pub(crate) fn say_goodbye(&mut self) -> Result<(), Error> {
+    pub(crate) fn send_goodbye(&mut self) -> Result<(), Error> {
         for peer in (0..self.size).map(Rank::at).filter(|peer| *peer != self.rank) {
             self.transport.send(peer, &Header::new(PacketKind::Goodbye, 0).encode(0), &[])?;
         }

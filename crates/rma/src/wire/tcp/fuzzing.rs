@@ -55,7 +55,7 @@ pub fn layout(bytes: &[u8]) {
 /// bytes describe.
 fn descriptions(batch: WirePacket<'_>) {
     let mut there = ReceivedDescriptions::default();
-    let (mut told, mut row) = (HashMap::new(), Vec::new());
+    let (mut outcomes, mut row) = (HashMap::new(), Vec::new());
     for member in batch.members() {
         let Ok(WirePacket { header, payload }) = member else { return };
         match header.kind {
@@ -68,18 +68,18 @@ fn descriptions(batch: WirePacket<'_>) {
                 assert!(follows && row.len() as u64 <= header.count, "accepted {header:?}");
                 if row.len() as u64 == header.count {
                     let layout = Layout::decode(&row).expect("what was taken describes a layout");
-                    assert!(told.insert(header.layout, layout).is_none(), "described twice");
+                    assert!(outcomes.insert(header.layout, layout).is_none(), "described twice");
                     row.clear();
                 }
             }
             PacketKind::Forget => {
                 there.forget(header.layout);
-                told.remove(&header.layout);
+                outcomes.remove(&header.layout);
             }
             _ => {}
         }
         there.check();
-        for (id, layout) in &told {
+        for (id, layout) in &outcomes {
             assert_eq!(there.find(*id).expect("told").runs(), layout.runs());
         }
     }

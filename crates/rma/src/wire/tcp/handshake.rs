@@ -114,11 +114,11 @@ impl<'a> Connector<'a> {
         challenge: &[u8; CHALLENGE],
         listens_at: SocketAddr,
     ) -> Result<[u8; PROOF], Refusal> {
-        let (said, proof) = challenge.split_at(40);
-        mac(self.own.key, [BY_ACCEPTOR, &self.hello, said, &[]])
+        let (sender_fields, proof) = challenge.split_at(40);
+        mac(self.own.key, [BY_ACCEPTOR, &self.hello, sender_fields, &[]])
             .verify_slice(proof)
             .map_err(|_| Refusal::Key)?;
-        let (rank, size) = (number(said, 0), number(said, 4));
+        let (rank, size) = (number(sender_fields, 0), number(sender_fields, 4));
         if (rank, size) != (self.wanted, self.own.size) {
             return Err(Refusal::Elsewhere { rank, size, wanted: self.wanted, wanted_size: self.own.size });
         }

@@ -24,7 +24,7 @@ fn random(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 /// All bytes of a connection until its end, whether orderly or by an error.
-fn rest(stream: &mut TcpStream) -> Vec<u8> {
+fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
     bytes
@@ -67,7 +67,7 @@ fn garbage_at_the_door_is_turned_away_and_learns_nothing() {
         for seed in 0..100 {
             let mut stream = TcpStream::connect(address).expect("connects");
             let _ = stream.write_all(&random(seed, 1 + seed as usize * 40));
-            assert_eq!(rest(&mut stream), b"", "seed {seed}");
+            assert_eq!(read_to_end(&mut stream), b"", "seed {seed}");
         }
     });
 }
@@ -99,7 +99,7 @@ fn whoever_does_not_know_the_key_is_turned_away() {
         let mut challenge = [0; CHALLENGE];
         stream.read_exact(&mut challenge).expect("challenged");
         stream.write_all(&random(1, handshake::PROOF)).expect("sends");
-        assert_eq!(rest(&mut stream), b"", "not even a verdict");
+        assert_eq!(read_to_end(&mut stream), b"", "not even a verdict");
     });
 }
 
@@ -140,7 +140,7 @@ fn a_replayed_handshake_is_turned_away() {
     let mut bytes = Connector::new(own, 0).hello().to_vec();
     bytes.extend_from_slice(&recorded);
     stream.write_all(&bytes).expect("sends");
-    assert_eq!(rest(&mut stream).len(), CHALLENGE, "a challenge, and no verdict");
+    assert_eq!(read_to_end(&mut stream).len(), CHALLENGE, "a challenge, and no verdict");
     assert!(second.join().expect("no panic").is_err(), "nobody was let in");
 }
 
@@ -176,7 +176,7 @@ fn ranks_that_cannot_be_are_told_so() {
             stream.read_exact(&mut challenge).expect("challenged");
             let Ok(proof) = connector.prove(&challenge, address) else { continue };
             stream.write_all(&proof).expect("sends");
-            assert_eq!(rest(&mut stream), [handshake::JoinVerdict::Misplaced as u8], "rank {rank}");
+            assert_eq!(read_to_end(&mut stream), [handshake::JoinVerdict::Misplaced as u8], "rank {rank}");
         }
     });
 }
@@ -226,8 +226,8 @@ fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended
         let (original, welcome) = come(1);
         assert_eq!(welcome, handshake::JoinVerdict::Welcome);
         assert_eq!(come(1).1, handshake::JoinVerdict::Taken);
-        let told = twin.expect("a free port").connect(&addresses, TIMEOUT).expect_err("taken").to_string();
-        assert!(told.contains("rank 1 is taken"), "{told}");
+        let refusal = twin.expect("a free port").connect(&addresses, TIMEOUT).expect_err("taken").to_string();
+        assert!(refusal.contains("rank 1 is taken"), "{refusal}");
         drop(original);
         let (_second, welcome) = come(1);
         assert_eq!(welcome, handshake::JoinVerdict::Welcome, "the first has ended");
@@ -264,7 +264,7 @@ fn insider(bytes: &[u8]) -> String {
         assert_eq!(first.receive(&mut packet).expect("receives"), None, "nothing of it is a packet");
     }
     assert_eq!(first.gone()[0].rank, Rank(2));
-    assert_eq!(rest(&mut mad[0]).len() % HEADER, 0, "closed, after heartbeats at most");
+    assert_eq!(read_to_end(&mut mad[0]).len() % HEADER, 0, "closed, after heartbeats at most");
     // the job goes on
     second.send(Rank(0), &Header::new(PacketKind::Done, 1).encode(0), &[]).expect("sends");
     while first.receive(&mut packet).expect("receives") != Some(Rank(1)) {

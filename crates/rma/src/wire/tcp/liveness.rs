@@ -70,7 +70,7 @@ impl PeerLiveness {
                 () => PeerFinding::Probe,
             };
         }
-        let last_received_at = now.since(Nanos::from(silence.heard));
+        let last_received_at = now.since(Nanos::from(silence.last_received));
         let since = self.silent_since.map_or(now, |since| since.max(last_received_at));
         self.silent_since = Some(since);
         if now.since(since) >= SILENCE_TIMEOUT { PeerFinding::Gone } else { PeerFinding::Alive }
@@ -85,7 +85,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn report(unacknowledged: u32, probes: u32, heard_ms: u64) -> Silence {
-        Silence { unacknowledged, probes, heard: Duration::from_millis(heard_ms) }
+        Silence { unacknowledged, probes, last_received: Duration::from_millis(heard_ms) }
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) fn all(
     })
 }
 
-fn ends(joined: Vec<Result<Tcp, Error>>) -> conformance::Ends {
+fn ends(joined: Vec<Result<Tcp, Error>>) -> conformance::Transports {
     joined.into_iter().map(|end| Box::new(end.expect("all meet")) as Box<dyn Transport>).collect()
 }
 

@@ -102,7 +102,7 @@ impl RivalRun<'_> {
 }
 
 fn send_signal(child: &StudyChild, signal: Signal) -> Result<(), NoResult> {
-    let told = child.group().tell(signal);
+    let told = child.group().send_signal(signal);
     told.map_err(|error| NoResult::Failed(error.to_string()))
 }
 

@@ -225,7 +225,7 @@ impl RivalRun<'_> {
             && let Some(stopped) = processes.subscribers.last().map(StudyChild::group)
         {
             std::thread::sleep(processes.from.since(clock::now()).into());
-            stopped.tell(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;
+            stopped.send_signal(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;
         }
         let longest = lead + self.measured + RESULT_TIMEOUT;
         child::wait_all(&mut processes.subscribers[..1], longest, self.interrupted)?;

@@ -79,7 +79,7 @@ type LoadedChannel = EventChannel<Arc<[u8]>>;
 /// The classes by their weights.
 pub(super) fn shares() -> Result<Hierarchy, String> {
     let leaf = |(name, weight): (&str, u32)| {
-        let weight = std::num::NonZeroU32::new(weight).map_or(Weight::ONE, Weight::whole);
+        let weight = std::num::NonZeroU32::new(weight).map_or(Weight::ONE, Weight::from_integer);
         ClassSpec::new(name).weighing(weight)
     };
     let tree =

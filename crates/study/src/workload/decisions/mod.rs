@@ -119,7 +119,7 @@ fn class_tree(classes: u32, levels: u32) -> (Hierarchy, Vec<ClassId>) {
             if *left == 0 {
                 break;
             }
-            let weight = std::num::NonZeroU32::new(WEIGHTS[child as usize % 4]).map(Weight::whole);
+            let weight = std::num::NonZeroU32::new(WEIGHTS[child as usize % 4]).map(Weight::from_integer);
             let below = level(&format!("{name}.{child}"), fan_out, levels - 1, left);
             class.children.push(below.weighing(weight.unwrap_or(Weight::ONE)));
         }

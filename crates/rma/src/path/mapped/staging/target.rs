@@ -60,11 +60,11 @@ impl StagingReader {
         }
         // The origin may write wrong lengths, so a position beyond the end ends the loop as well.
         while filled.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
-        self.give_back(ring);
+        self.publish_read(ring);
     }
 
     #[inline]
-    fn give_back(&mut self, ring: StagingRing<'_>) {
+    fn publish_read(&mut self, ring: StagingRing<'_>) {
         self.published = self.read;
         // SYNC(given-back) release: the copies before the room is given back
         ring.given_back.store(self.read, Ordering::Release);
@@ -114,7 +114,7 @@ impl StagingReader {
     #[inline]
     pub(in crate::path::mapped) fn publish_given_back_if_old(&mut self, ring: StagingRing<'_>) {
         if self.read.wrapping_sub(self.published) > REPUBLISH_AFTER {
-            self.give_back(ring);
+            self.publish_read(ring);
         }
     }
 

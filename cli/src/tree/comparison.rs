@@ -16,9 +16,9 @@ const MAX_MEMBERS: usize = 20_000;
 const MAX_CABLES: usize = 500_000;
 
 /// The latency and traffic of each scheme. `None` if there are too many members or cables.
-pub(super) struct Worth(Option<Vec<Simulated>>);
+pub(super) struct SchemeComparison(Option<Vec<Simulated>>);
 
-impl Worth {
+impl SchemeComparison {
     pub(super) fn compute(topology: &NetworkFile, PlannedGroup { group, plan, .. }: &PlannedGroup) -> Self {
         let network = &topology.network;
         let cables = network.links().len() + network.nodes().len();

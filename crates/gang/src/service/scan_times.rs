@@ -13,61 +13,62 @@ use unisono_linux::clock::Nanos;
 /// After a scan no scan of its kind begins for this many times its processor time. So rounds take at most a
 /// two-thousandth of a core, and judgements as much again. Processor time counts, because on a busy machine a
 /// scan lasts longer than it computes.
-const SELDOM: u64 = 2000;
-/// The shortest and the longest time between two scans of a kind.
-const PAUSES: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(20_000_000_000));
+const INTERVAL_FACTOR: u64 = 2000;
+/// Bounds of the time between two scans of a kind.
+const MIN_SCAN_INTERVAL: Nanos = Nanos(1_000_000_000);
+const MAX_SCAN_INTERVAL: Nanos = Nanos(20_000_000_000);
 /// Time to the next round after a gang came: threads are mostly born early.
-const SOON: Nanos = Nanos(100_000_000);
+const NEW_GANG_DELAY: Nanos = Nanos(100_000_000);
 /// Time to the next round after the number of threads changed.
-const CHANGED: Nanos = Nanos(500_000_000);
+const CHANGED_THREADS_DELAY: Nanos = Nanos(500_000_000);
 
 /// Time to wait after a scan that took this much processor time.
-pub(super) fn pause(took: Nanos) -> Nanos {
-    took.times(SELDOM).clamp(PAUSES.0, PAUSES.1)
+pub(super) fn scan_interval(took: Nanos) -> Nanos {
+    took.times(INTERVAL_FACTOR).clamp(MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GangLook {
+pub(super) enum GangScan {
     Round,
     Judgement,
 }
 
 /// The times of the next round and the next judgement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LookTimes {
+pub(super) struct ScanTimes {
     round: Nanos,
     judgement: Nanos,
 }
 
-impl LookTimes {
-    pub(super) fn new(now: Nanos) -> LookTimes {
-        LookTimes { round: now, judgement: now }
+impl ScanTimes {
+    pub(super) fn new(now: Nanos) -> ScanTimes {
+        ScanTimes { round: now, judgement: now }
     }
 
     pub(super) fn next(self) -> Nanos {
         self.round.min(self.judgement)
     }
 
-    pub(super) fn due(self, now: Nanos) -> Option<GangLook> {
+    pub(super) fn due(self, now: Nanos) -> Option<GangScan> {
         if now >= self.round {
-            return Some(GangLook::Round);
+            return Some(GangScan::Round);
         }
-        (now >= self.judgement).then_some(GangLook::Judgement)
+        (now >= self.judgement).then_some(GangScan::Judgement)
     }
 
     /// A gang has come; the next round is due soon.
     pub(super) fn gang_came(&mut self, now: Nanos) {
-        self.round = self.round.min(SOON.after(now));
+        self.round = self.round.min(NEW_GANG_DELAY.after(now));
     }
 
     /// A round is over. `changed`: threads were born or have ended.
     pub(super) fn went_round(&mut self, took: Nanos, changed: bool, now: Nanos) {
-        self.round = if changed { CHANGED } else { pause(took) }.after(now);
-        self.judgement = PAUSES.0.after(now);
+        self.round = if changed { CHANGED_THREADS_DELAY } else { scan_interval(took) }.after(now);
+        self.judgement = MIN_SCAN_INTERVAL.after(now);
     }
 
     pub(super) fn judged(&mut self, took: Nanos, now: Nanos) {
-        self.judgement = pause(took).after(now);
+        self.judgement = scan_interval(took).after(now);
     }
 }
 
@@ -79,15 +80,15 @@ mod tests {
 
     #[test]
     fn gangs_are_judged_every_second_while_rounds_that_compute_for_long_are_rare() {
-        let mut times = LookTimes::new(Nanos::ZERO);
+        let mut times = ScanTimes::new(Nanos::ZERO);
         let (mut rounds, mut judgements) = (Vec::new(), 0);
         for now in (0..40_000).map(|now| MS.times(now)) {
             match times.due(now) {
-                Some(GangLook::Round) => {
+                Some(GangScan::Round) => {
                     rounds.push(now.0 / MS.0);
                     times.went_round(MS.times(9), false, now);
                 }
-                Some(GangLook::Judgement) => {
+                Some(GangScan::Judgement) => {
                     judgements += 1;
                     times.judged(Nanos(200_000), now);
                 }
@@ -99,11 +100,11 @@ mod tests {
 
     #[test]
     fn a_round_follows_soon_when_a_gang_comes_or_its_threads_change() {
-        let mut times = LookTimes::new(Nanos::ZERO);
+        let mut times = ScanTimes::new(Nanos::ZERO);
         times.went_round(MS.times(9), true, Nanos::ZERO);
-        assert_eq!(times.due(MS.times(500)), Some(GangLook::Round));
+        assert_eq!(times.due(MS.times(500)), Some(GangScan::Round));
         times.went_round(MS.times(9), false, MS.times(500));
         times.gang_came(MS.times(700));
-        assert_eq!((times.due(MS.times(799)), times.due(MS.times(800))), (None, Some(GangLook::Round)));
+        assert_eq!((times.due(MS.times(799)), times.due(MS.times(800))), (None, Some(GangScan::Round)));
     }
 }
