@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::model::{JobMembership, Key};
-use crate::wire::conformance;
-use crate::wire::fault::{FaultPlan, Faulty};
+use crate::wire::tests::conformance;
+use crate::wire::tests::fault::{FaultPlan, Faulty};
 use crate::wire::packet::{Header, WirePacket};
 use std::thread;
 

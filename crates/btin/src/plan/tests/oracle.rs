@@ -1,8 +1,8 @@
 //! A slow and literal planner; tests compare the real planner with it.
 
 use super::families::{fat_tree, network_and_group, regular, ring, torus, with_nodes};
-use super::tests::everybody;
-use super::*;
+use super::everybody;
+use crate::plan::*;
 use crate::GroupId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
