@@ -4,8 +4,8 @@
 //! state machine. So it tests every implementation: the one here, and the program in the Linux kernel.
 
 use unisono_btin::{
-    BarrierFrame, Dropped, FrameOutcome, GroupId, MessageKind, Port, ReductionOperator, Register, SyncMessage,
-    TurnPoint,
+    BarrierFrame, Dropped, FrameOutcome, GroupId, MessageKind, Port, ReductionOperator, Register,
+    SyncMessage, TurnPoint,
 };
 
 /// One switch and a sequence of frames.

@@ -6,8 +6,8 @@
 
 #![expect(clippy::missing_panics_doc, reason = "panicking is how a suite reports")]
 
-use crate::wire::Transport;
 use crate::model::Rank;
+use crate::wire::Transport;
 use crate::wire::packet::{Header, PacketKind, WirePacket};
 use std::io::IoSlice;
 use std::thread;

@@ -11,9 +11,9 @@
 //! packets): TCP would have to fail for that. Malformed packets are the fuzzers' subject.
 //! Reference: the fault injector of smoltcp; SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
-use crate::wire::{Bell, Gone, Transport};
 use crate::model::{Error, Rank};
 use crate::wire::packet::HEADER;
+use crate::wire::{Bell, Gone, Transport};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -289,9 +289,9 @@ impl Bell for FaultAlarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::tests::conformance;
     use crate::wire::loopback::Loopback;
     use crate::wire::packet::{Header, PacketKind, WirePacket};
+    use crate::wire::tests::conformance;
 
     const DELAY: Duration = Duration::from_millis(3);
 
