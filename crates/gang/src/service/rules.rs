@@ -278,7 +278,7 @@ mod tests {
         }
         let many = "[[gang]]\nuser = \"7\"\n".repeat(MAX_RULES + 1);
         let error = GangRules::parse(&many, &users).expect_err("too many");
-        assert_eq!(error.line, 2 * MAX_RULES + 1);
+        assert_eq!(error.at.line, 2 * MAX_RULES + 1);
     }
 
     /// The slow model: a star matches no character and ends, or takes one character and stays.
