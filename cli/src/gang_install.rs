@@ -1,13 +1,12 @@
 //! `unisono gang install` and `uninstall`: the daemon as a systemd unit.
 
-use crate::exit::Failure;
 use crate::gang_service::DaemonArgs;
 use crate::output;
-use crate::service::{root_of, systemctl, utf8};
+use crate::service::{self, utf8};
 use anyhow::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_gang::service::unit::{self, GangUnitError, NAME, RULES};
+use unisono_gang::service::unit::{self, RULES};
 
 /// Let systemd start the gang daemon at every boot, and again when it fails
 ///
@@ -56,32 +55,13 @@ pub(crate) fn install(args: &GangInstallArgs) -> anyhow::Result<ExitCode> {
         output::answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let path = unit::install(root_of(args.root.as_deref())?, &text).map_err(refused)?;
-    if args.root.is_none() {
-        systemctl(&["daemon-reload"])?;
-        systemctl(&["restart", NAME])?;
-    }
+    let path = service::install(&unit::unit(), &text, args.root.as_deref())?;
     output::answer(&path.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn uninstall(args: &GangUninstallArgs) -> anyhow::Result<ExitCode> {
-    let root = root_of(args.root.as_deref())?;
-    unit::installed(root).map_err(refused)?;
-    if args.root.is_none() {
-        systemctl(&["stop", NAME])?;
-    }
-    let path = unit::uninstall(root).map_err(refused)?;
-    if args.root.is_none() {
-        systemctl(&["daemon-reload"])?;
-    }
+    let path = service::uninstall(&unit::unit(), args.root.as_deref())?;
     output::answer(&format!("removed {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn refused(error: GangUnitError) -> anyhow::Error {
-    match error {
-        GangUnitError::File { .. } => error.into(),
-        other => Failure::Usage(other.to_string()).into(),
-    }
 }

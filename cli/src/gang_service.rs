@@ -4,13 +4,12 @@ use crate::exit::Failure;
 use crate::gang_table;
 use crate::live_view::{LiveOutput, LiveViewFlags};
 use crate::output;
-use crate::service::{ServiceNotices, utf8};
+use crate::service::{self, ServiceNotices, utf8};
 use crate::user::user_id;
 use anyhow::Context;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use unisono_enforce::metrics::{ScrapeListener, serve_scrapes};
 use unisono_gang::Error;
 use unisono_gang::service::client;
 use unisono_gang::service::keeper::RulesFile;
@@ -18,7 +17,6 @@ use unisono_gang::service::metrics::openmetrics;
 use unisono_gang::service::request::{GangName, GangTarget, ServiceReply, ServiceRequest, ServiceView};
 use unisono_gang::service::server::{self, DaemonNotice, DaemonOptions, SOCKET, TurnsBy};
 use unisono_linux::cgroup::hierarchies;
-use unisono_linux::interrupt;
 use unisono_measure::units::duration;
 
 /// Let programs that run already take turns as gangs; `unisono gang add` names them
@@ -372,14 +370,6 @@ pub(crate) fn metrics(args: &MetricsArgs) -> anyhow::Result<ExitCode> {
         output::answer(openmetrics(&args.daemon.view()?).trim_end())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let listener = ScrapeListener::bind(place).map_err(|error| {
-        Failure::Usage(format!(
-            "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
-        ))
-    })?;
-    interrupt::catch_for_server()?;
-    eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
     let answer = || args.daemon.view().map(|view| openmetrics(&view)).map_err(|error| error.to_string());
-    serve_scrapes(&listener, answer, || interrupt::caught().is_some())?;
-    Ok(ExitCode::SUCCESS)
+    service::answer_scrapes(place, answer)
 }

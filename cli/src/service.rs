@@ -10,9 +10,12 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
+use unisono_enforce::metrics::{ScrapeListener, serve_scrapes};
+use unisono_linux::interrupt;
+use unisono_linux::unit_file::{UnitFile, UnitFileError};
 
 /// Notifies systemd of this service's state. Without systemd it does nothing.
 pub(crate) struct ServiceNotices {
@@ -73,12 +76,64 @@ fn connect_manager(name: &OsStr) -> io::Result<UnixDatagram> {
     Ok(manager)
 }
 
+/// Writes a unit and, unless it is for another host, starts it. Returns its path.
+pub(crate) fn install(unit: &UnitFile, text: &str, root: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let path = unit.write(root_of(root)?, text).map_err(refused)?;
+    if root.is_none() {
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["restart", &unit.name])?;
+    }
+    Ok(path)
+}
+
+/// Removes a unit and, unless it is of another host, stops it before. Returns its former path.
+pub(crate) fn uninstall(unit: &UnitFile, root: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let directory = root_of(root)?;
+    unit.installed(directory).map_err(refused)?;
+    if root.is_none() {
+        systemctl(&["stop", &unit.name])?;
+    }
+    let path = unit.remove(directory).map_err(refused)?;
+    if root.is_none() {
+        systemctl(&["daemon-reload"])?;
+    }
+    Ok(path)
+}
+
+fn refused(error: UnitFileError) -> anyhow::Error {
+    match error {
+        UnitFileError::File { .. } => error.into(),
+        other => Failure::Usage(other.to_string()).into(),
+    }
+}
+
+/// Answers monitoring programs at a place until a signal ends the command.
+pub(crate) fn answer_scrapes(
+    place: &str,
+    answer: impl Fn() -> Result<String, String> + Sync,
+) -> anyhow::Result<ExitCode> {
+    let listener = listen_for_scrapes(place)?;
+    interrupt::catch_for_server()?;
+    eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
+    serve_scrapes(&listener, answer, || interrupt::caught().is_some())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn listen_for_scrapes(place: &str) -> anyhow::Result<ScrapeListener> {
+    ScrapeListener::bind(place).map_err(|error| {
+        let problem = format!(
+            "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
+        );
+        Failure::Usage(problem).into()
+    })
+}
+
 /// This directory exists if the host was started by systemd.
 const SYSTEMD_DIRECTORY: &str = "/run/systemd/system";
 
 /// The root directory for units: the given directory for another host, or this host's root if systemd runs
 /// it.
-pub(crate) fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
+fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
     if root.is_none() && !Path::new(SYSTEMD_DIRECTORY).exists() {
         return Err(Failure::Host(
             "this host was not started by systemd; --print shows the unit, and --root DIR writes it for another host"
@@ -95,7 +150,7 @@ pub(crate) fn utf8(path: &Path) -> anyhow::Result<String> {
     })
 }
 
-pub(crate) fn systemctl(arguments: &[&str]) -> anyhow::Result<()> {
+fn systemctl(arguments: &[&str]) -> anyhow::Result<()> {
     let status = Command::new("systemctl")
         .args(arguments)
         .status()

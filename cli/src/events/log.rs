@@ -55,10 +55,7 @@ impl LogFlags {
             kept.push(pattern.parse().map_err(|error| Failure::Usage(format!("--log-topics: {error}")))?);
         }
         let bounds = LogBounds { bytes: self.log_bytes, age: self.log_age.into() };
-        let log = EventLog::open(path, bounds).map_err(|error| match error {
-            LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
-            other => other.into(),
-        })?;
+        let log = open(path, bounds)?;
         let broker = broker.with_log(log, epoch()?, kept).confirming_messages(self.log_mqtt);
         let broker = broker.keeping_again(now())?;
         for damage in broker.log_damage() {
@@ -66,6 +63,14 @@ impl LogFlags {
         }
         Ok(broker)
     }
+}
+
+/// Opens a log; another process that has it is an error of usage.
+pub(super) fn open(directory: &Path, bounds: LogBounds) -> anyhow::Result<EventLog> {
+    EventLog::open(directory, bounds).map_err(|error| match error {
+        LogError::Taken { .. } => Failure::Usage(error.to_string()).into(),
+        other => other.into(),
+    })
 }
 
 /// The wall-clock time when the monotonic clock was 0, in nanoseconds since 1970.

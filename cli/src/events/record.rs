@@ -1,13 +1,12 @@
 //! `unisono events record`: records the events of topics in a directory, for `replay`.
 
 use super::flags::{BrokerFlag, ReconnectFlag, in_words};
-use super::log::epoch;
-use crate::exit::Failure;
+use super::log::{self, epoch};
 use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use unisono_broker::log::{EventLog, LogBounds, LogError, LoggedEvent};
+use unisono_broker::log::{EventLog, LogBounds, LoggedEvent};
 use unisono_broker::{InterestSpec, NoticeText, ReceivedEvent, Reception, SubscriptionSpec};
 use unisono_linux::clock::Nanos;
 use unisono_linux::interrupt;
@@ -111,11 +110,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Opens the recording in a directory, without limits on age or size.
 pub(super) fn open(directory: &std::path::Path) -> anyhow::Result<EventLog> {
-    let log = EventLog::open(directory, LogBounds { bytes: u64::MAX, age: Nanos::NEVER });
-    let log = log.map_err(|error| match error {
-        LogError::Taken { .. } => anyhow::Error::from(Failure::Usage(error.to_string())),
-        other => other.into(),
-    })?;
+    let log = log::open(directory, LogBounds { bytes: u64::MAX, age: Nanos::NEVER })?;
     log.damage().iter().for_each(|damage| eprintln!("warning: {damage}"));
     Ok(log)
 }

@@ -8,7 +8,7 @@ use super::user::{BecomeUser, NextUser};
 use crate::exit::{self, Failure};
 use crate::flags::one_of;
 use crate::output;
-use crate::service::ServiceNotices;
+use crate::service::{self, ServiceNotices};
 use anyhow::Context as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
@@ -339,8 +339,5 @@ fn listen_for_scrapes(place: &str, exposure: Exposure) -> anyhow::Result<ScrapeL
             format!("{place} can be reached from other hosts; name a loopback address, or say --insecure");
         return Err(Failure::Usage(what).into());
     }
-    ScrapeListener::bind(place).map_err(|error| {
-        let what = "name an ADDRESS:PORT of this host that is free, or a path";
-        Failure::Usage(format!("cannot listen at {place}: {error}; {what}")).into()
-    })
+    service::listen_for_scrapes(place)
 }

@@ -3,13 +3,13 @@
 use super::side::direction;
 use crate::exit::Failure;
 use crate::output;
-use crate::service::{root_of, systemctl, utf8};
+use crate::service::{self, utf8};
 use crate::tree::input::text_of;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use unisono_enforce::journal::LinkSide;
-use unisono_enforce::unit::{self, DeviceUnit, UnitError};
+use unisono_enforce::unit::{self, BadDeviceName, DeviceUnit};
 use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::read::HAND_WRITTEN;
 
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Err(Failure::Usage(what.to_owned()).into());
     }
     for side in sides(&args.dev, args.direction) {
-        unit::unit_name(&side).map_err(refused)?;
+        unit::unit(&side).map_err(bad_name)?;
         units.push(DeviceUnit {
             program: utf8(&program)?,
             policy: utf8(&policy)?,
@@ -102,30 +102,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(texts.join("\n").trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let root = root_of(args.root.as_deref())?;
     for unit in &units {
-        let path = unit.install(root).map_err(refused)?;
-        if args.root.is_none() {
-            systemctl(&["daemon-reload"])?;
-            systemctl(&["restart", &unit::unit_name(&unit.side).map_err(refused)?])?;
-        }
+        let file = unit::unit(&unit.side).map_err(bad_name)?;
+        let path = service::install(&file, &unit.text(), args.root.as_deref())?;
         output::answer(&format!("{}: {}", unit.side, path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<ExitCode> {
-    let root = root_of(args.root.as_deref())?;
     for side in &sides(&args.dev, args.direction) {
-        unit::installed(root, side).map_err(refused)?;
-        if args.root.is_none() {
-            // stopping the unit clears the device
-            systemctl(&["stop", &unit::unit_name(side).map_err(refused)?])?;
-        }
-        let path = unit::uninstall(root, side).map_err(refused)?;
-        if args.root.is_none() {
-            systemctl(&["daemon-reload"])?;
-        }
+        // stopping the unit clears the device
+        let path = service::uninstall(&unit::unit(side).map_err(bad_name)?, args.root.as_deref())?;
         output::answer(&format!("{side}: removed {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -157,9 +145,6 @@ fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Res
     Ok(None)
 }
 
-fn refused(error: UnitError) -> anyhow::Error {
-    match error {
-        UnitError::File { .. } => error.into(),
-        other => Failure::Usage(other.to_string()).into(),
-    }
+fn bad_name(error: BadDeviceName) -> anyhow::Error {
+    Failure::Usage(error.to_string()).into()
 }

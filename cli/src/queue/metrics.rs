@@ -3,13 +3,12 @@
 use super::failure;
 use super::show::Time;
 use super::side::WantedSides;
-use crate::exit::Failure;
 use crate::output;
+use crate::service;
 use std::process::ExitCode;
 use unisono_enforce::journal::LinkSide;
-use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve_scrapes};
+use unisono_enforce::metrics::{Scrape, openmetrics};
 use unisono_enforce::{Error, backends};
-use unisono_linux::interrupt;
 
 /// Print statistics of all classes in the OpenMetrics format, for monitoring programs
 ///
@@ -45,16 +44,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let listener = ScrapeListener::bind(place).map_err(|error| {
-        Failure::Usage(format!(
-            "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
-        ))
-    })?;
-    interrupt::catch_for_server()?;
-    eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
     let answer = || scrape(&args.sides).map_err(|error| error.to_string());
-    serve_scrapes(&listener, answer, || interrupt::caught().is_some())?;
-    Ok(ExitCode::SUCCESS)
+    service::answer_scrapes(place, answer)
 }
 
 /// First undoes the changes that killed commands left, because these are not in force. Then prints the

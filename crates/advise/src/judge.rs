@@ -25,6 +25,7 @@ use crate::trial::{RunEnd, TrialRun, TrialRuns};
 use crate::watch::{Observation, WorkBetweenSleeps};
 use unisono_linux::clock::Nanos;
 use unisono_linux::counted::counted;
+use unisono_linux::named;
 use unisono_linux::quota::QuotaPeriods;
 use unisono_measure::bootstrap::{Estimate, LEVEL};
 use unisono_measure::paired::{self, Finding};
@@ -59,34 +60,19 @@ const MIN_LOAD_VARIATION: f64 = 0.3;
 /// take some percent, a compiler or a second program a whole processor. Chosen between the two, not measured.
 const MIN_OTHER_PROCESSORS: f64 = 0.3;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdviceVerdict {
-    TooManyThreads,
-    WaitPolicy,
-    Pin,
-    Partition,
-    InTurn,
-    Priority,
-    Gang,
-    Nothing,
-    /// The runs cannot decide.
-    Undecided,
-}
-
-impl AdviceVerdict {
-    /// The verdict's name in `advise --json`.
-    pub fn name(self) -> &'static str {
-        match self {
-            AdviceVerdict::TooManyThreads => "too-many-threads",
-            AdviceVerdict::WaitPolicy => "wait-policy",
-            AdviceVerdict::Pin => "pin",
-            AdviceVerdict::Partition => "partition",
-            AdviceVerdict::InTurn => "in-turn",
-            AdviceVerdict::Priority => "priority",
-            AdviceVerdict::Gang => "gang",
-            AdviceVerdict::Nothing => "nothing",
-            AdviceVerdict::Undecided => "undecided",
-        }
+named! {
+    /// The answer of `unisono advise`; the names are those of `advise --json`.
+    pub enum AdviceVerdict {
+        TooManyThreads = "too-many-threads",
+        WaitPolicy = "wait-policy",
+        Pin = "pin",
+        Partition = "partition",
+        InTurn = "in-turn",
+        Priority = "priority",
+        Gang = "gang",
+        Nothing = "nothing",
+        /// The runs cannot decide.
+        Undecided = "undecided",
     }
 }
 

@@ -8,31 +8,34 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use unisono_fit::FittedProgram;
 use unisono_linux::affinity::CpuSet;
+use unisono_linux::named;
 
-/// The remedies tried, simpler ones first. The judge prefers an earlier remedy unless a later one is
-/// clearly faster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TriedRemedy {
-    Plain,
-    /// `unisono fit`: as many threads as processors.
-    Fit,
-    /// Waiting threads sleep at once.
-    Passive,
-    /// Each thread of an OpenMP team has a processor of its own.
-    Pin,
-    /// Each program has processors of its own.
-    Partition,
-    /// One program after the other.
-    InTurn,
-    /// The first program gets a higher priority than the others; a single program, a higher one than all
-    /// strangers.
-    Priority,
-    /// `unisono gang run`.
-    Gangs,
-    /// As `Gangs`, with slices of 5 ms: each program answers sooner, but there are more switches.
-    GangsShort,
-    /// As `Gangs`, with slices of 100 ms.
-    GangsLong,
+named! {
+    /// The remedies tried, simpler ones first. The judge prefers an earlier remedy unless a later one is
+    /// clearly faster.
+    #[derive(PartialOrd, Ord)]
+    pub enum TriedRemedy {
+        Plain = "plain",
+        /// `unisono fit`: as many threads as processors.
+        Fit = "fit",
+        /// Waiting threads sleep at once.
+        Passive = "passive",
+        /// Each thread of an OpenMP team has a processor of its own.
+        Pin = "pin",
+        /// Each program has processors of its own.
+        Partition = "partition",
+        /// One program after the other.
+        InTurn = "in-turn",
+        /// The first program gets a higher priority than the others; a single program, a higher one than all
+        /// strangers.
+        Priority = "priority",
+        /// `unisono gang run`.
+        Gangs = "gangs",
+        /// As `Gangs`, with slices of 5 ms: each program answers sooner, but there are more switches.
+        GangsShort = "gangs-5ms",
+        /// As `Gangs`, with slices of 100 ms.
+        GangsLong = "gangs-100ms",
+    }
 }
 
 /// The variables that `unisono fit` would set, as far as a verdict needs them.
@@ -84,19 +87,6 @@ const PIN: [(&str, &str); 2] = [("OMP_PROC_BIND", "spread"), ("OMP_PLACES", "thr
 pub type StartedTogether = Vec<(Vec<OsString>, Vec<(&'static str, &'static str)>)>;
 
 impl TriedRemedy {
-    pub const ALL: [TriedRemedy; 10] = [
-        TriedRemedy::Plain,
-        TriedRemedy::Fit,
-        TriedRemedy::Passive,
-        TriedRemedy::Pin,
-        TriedRemedy::Partition,
-        TriedRemedy::InTurn,
-        TriedRemedy::Priority,
-        TriedRemedy::Gangs,
-        TriedRemedy::GangsShort,
-        TriedRemedy::GangsLong,
-    ];
-
     /// Whether this remedy is gangs with another slice. Such a remedy is tried only if gangs do well.
     pub fn is_other_slice(self) -> bool {
         matches!(self, TriedRemedy::GangsShort | TriedRemedy::GangsLong)
@@ -125,21 +115,6 @@ impl TriedRemedy {
             TriedRemedy::GangsShort => Some(5),
             TriedRemedy::GangsLong => Some(100),
             _ => None,
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            TriedRemedy::Plain => "plain",
-            TriedRemedy::Fit => "fit",
-            TriedRemedy::Passive => "passive",
-            TriedRemedy::Pin => "pin",
-            TriedRemedy::Partition => "partition",
-            TriedRemedy::InTurn => "in-turn",
-            TriedRemedy::Priority => "priority",
-            TriedRemedy::Gangs => "gangs",
-            TriedRemedy::GangsShort => "gangs-5ms",
-            TriedRemedy::GangsLong => "gangs-100ms",
         }
     }
 

@@ -13,7 +13,7 @@
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
-#[path = "../src/plan/shapes.rs"]
+#[path = "../src/plan/tests/shapes.rs"]
 mod shapes;
 
 use shapes::{Links, fat_tree, fat_tree_of_pods, torus, torus_of_cubes, with_nodes};

@@ -10,17 +10,11 @@
 //! and calls systemd. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
 
 use crate::journal::LinkSide;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use unisono_fairqueue::TrafficDirection;
-use unisono_linux::next_step::next_step;
-use unisono_linux::unit_file::{argument, program};
+use unisono_linux::unit_file::{UnitFile, argument, program};
 
 /// The first line of our units. Other files are neither replaced nor removed.
 const MARK: &str = "# Written by `unisono queue install`; removed by `unisono queue uninstall`.";
-/// The directory of an administrator's units.
-const DIRECTORY: &str = "etc/systemd/system";
 /// Names of devices are shorter (`IFNAMSIZ`).
 const MAX_NAME: usize = 16;
 
@@ -35,26 +29,23 @@ pub struct DeviceUnit {
     pub options: Vec<String>,
 }
 
-/// Why a unit is not installed or removed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UnitError {
-    #[error("{0:?} is not the name of a device; list the devices: ip link")]
-    Name(String),
-    /// A file of this name belongs to another program.
-    #[error("{} was not written by `unisono queue install`; move it away first", .0.display())]
-    Theirs(PathBuf),
-    #[error("{device} has no unit ({} does not exist), so nothing was changed; install one: unisono queue install POLICY --dev {device}", path.display())]
-    NotInstalled {
-        device: String,
-        /// The path that the unit would have.
-        path: PathBuf,
-    },
-    #[error("cannot {what} {}: {source}; {}", path.display(), next_step(source))]
-    File { what: &'static str, path: PathBuf, source: io::Error },
+#[error("{0:?} is not the name of a device; list the devices: ip link")]
+pub struct BadDeviceName(String);
+
+/// The unit of one direction of a device. Fails if no device can have that name.
+pub fn unit(side: &LinkSide) -> Result<UnitFile, BadDeviceName> {
+    Ok(UnitFile {
+        name: unit_name(side)?,
+        wanted_by: device_unit(&side.device),
+        mark: MARK,
+        written_by: "unisono queue install",
+        owner: format!("{side} has"),
+        install: format!("unisono queue install POLICY {}", side.options()),
+    })
 }
 
-pub fn unit_name(side: &LinkSide) -> Result<String, UnitError> {
+fn unit_name(side: &LinkSide) -> Result<String, BadDeviceName> {
     let device = side.device.as_str();
     let is_part = |name: char| !name.is_whitespace() && !name.is_control() && !matches!(name, '/' | ':');
     if device.is_empty()
@@ -62,7 +53,7 @@ pub fn unit_name(side: &LinkSide) -> Result<String, UnitError> {
         || matches!(device, "." | "..")
         || !device.chars().all(is_part)
     {
-        return Err(UnitError::Name(device.to_owned()));
+        return Err(BadDeviceName(device.to_owned()));
     }
     // an escaped name of a device has no `-`
     let direction = if side.direction == TrafficDirection::In { "-in" } else { "" };
@@ -116,81 +107,17 @@ impl DeviceUnit {
              WantedBy={unit}\n"
         )
     }
-
-    /// Writes the unit below a root directory and enables it. Returns the unit's path. On an error an older
-    /// unit is still there.
-    pub fn install(&self, root: &Path) -> Result<PathBuf, UnitError> {
-        let (path, link) = places(root, &self.side)?;
-        match fs::read_to_string(&path) {
-            Ok(text) if !text.starts_with(MARK) => return Err(UnitError::Theirs(path)),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("read", &path)(error));
-            }
-            _ => {}
-        }
-        for directory in [&path, &link].into_iter().filter_map(|file| file.parent()) {
-            fs::create_dir_all(directory).map_err(failed("make", directory))?;
-        }
-        // completely or not at all
-        let beside = path.with_extension("service.new");
-        fs::write(&beside, self.text()).map_err(failed("write", &beside))?;
-        fs::rename(&beside, &path).map_err(failed("write", &path))?;
-        let target = Path::new("/").join(DIRECTORY).join(unit_name(&self.side)?);
-        match std::os::unix::fs::symlink(target, &link) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed("make", &link)(error)),
-            _ => Ok(path),
-        }
-    }
-}
-
-/// Removes a device's unit below a root directory. Returns its path.
-pub fn uninstall(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
-    let path = installed(root, side)?;
-    let (_, link) = places(root, side)?;
-    for file in [&link, &path] {
-        match fs::remove_file(file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", file)(error));
-            }
-            _ => {}
-        }
-    }
-    // other units may be wanted by the device, too
-    let _ = link.parent().map(fs::remove_dir);
-    Ok(path)
-}
-
-/// The path of a device's unit.
-pub fn installed(root: &Path, side: &LinkSide) -> Result<PathBuf, UnitError> {
-    let (path, _) = places(root, side)?;
-    match fs::read_to_string(&path) {
-        Ok(text) if text.starts_with(MARK) => Ok(path),
-        Ok(_) => Err(UnitError::Theirs(path)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(UnitError::NotInstalled { device: side.to_string(), path })
-        }
-        Err(error) => Err(failed("read", &path)(error)),
-    }
-}
-
-/// The unit, and the link that enables it.
-fn places(root: &Path, side: &LinkSide) -> Result<(PathBuf, PathBuf), UnitError> {
-    let (directory, name) = (root.join(DIRECTORY), unit_name(side)?);
-    let link = directory.join(format!("{}.wants", device_unit(&side.device))).join(&name);
-    Ok((directory.join(name), link))
-}
-
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> UnitError {
-    let path = path.to_owned();
-    move |source| UnitError::File { what, path, source }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::Path;
     use std::process::Command;
+    use unisono_linux::unit_file::UnitFileError;
 
-    fn unit(device: &str, policy: &str) -> DeviceUnit {
+    fn device_unit_of(device: &str, policy: &str) -> DeviceUnit {
         DeviceUnit {
             program: "/bin/true".to_owned(),
             policy: policy.to_owned(),
@@ -223,7 +150,7 @@ mod tests {
     #[test]
     fn any_path_comes_out_of_a_command_line_as_it_went_in() {
         let nasty = "/etc/my policy/50%n $HOME \\x \"q\" 'q'\t;\n[Service].toml";
-        let text = unit("eth0", nasty).text();
+        let text = device_unit_of("eth0", nasty).text();
         let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("it is there");
         let wanted = ["/bin/true", "queue", "apply", nasty, "--dev", "eth0", "--direction", "out"];
         assert_eq!(words(line)[..8], wanted);
@@ -258,22 +185,23 @@ mod tests {
         assert_eq!(unit_name(&side).expect("it is one"), "unisono-queue-eth0-in.service");
         let other = unit_name(&LinkSide::out("eth0-in")).expect("a device may be called so");
         assert_ne!(unit_name(&side).expect("it is one"), other);
-        let text = DeviceUnit { side, ..unit("eth0", "/a") }.text();
+        let text = DeviceUnit { side, ..device_unit_of("eth0", "/a") }.text();
         assert!(text.contains("queue clear --dev \"eth0\" --direction in\n"), "{text}");
     }
 
     #[test]
     fn what_is_no_device_makes_no_file() {
         for device in ["", ".", "..", "a/b", "../x", "a b", "sixteen-letters-", "a\nb", "a:b"] {
-            assert!(matches!(unit_name(&LinkSide::out(device)), Err(UnitError::Name(_))), "{device:?}");
+            assert!(matches!(unit_name(&LinkSide::out(device)), Err(BadDeviceName(_))), "{device:?}");
         }
     }
 
     #[test]
     fn systemd_finds_nothing_wrong_with_a_unit() {
         let root = tempfile::tempdir().expect("there is room");
-        let path =
-            unit("br-lan.7", "/etc/my policy/50% $x.toml").install(root.path()).expect("there is room");
+        let made = device_unit_of("br-lan.7", "/etc/my policy/50% $x.toml");
+        let file = unit(&made.side).expect("a device may be called so");
+        let path = file.write(root.path(), &made.text()).expect("there is room");
         let verify = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output();
         let Ok(output) = verify else {
             eprintln!("skipped: no systemd-analyze here: apt-get install systemd");
@@ -288,20 +216,23 @@ mod tests {
     #[test]
     fn a_unit_is_installed_replaced_and_removed_and_one_of_others_stays() {
         let root = tempfile::tempdir().expect("there is room");
-        let path = unit("eth0", "/a").install(root.path()).expect("there is room");
-        unit("eth0", "/b").install(root.path()).expect("it is ours");
+        let file = unit(&LinkSide::out("eth0")).expect("a device may be called so");
+        let write = |policy| file.write(root.path(), &device_unit_of("eth0", policy).text());
+        let path = write("/a").expect("there is room");
+        write("/b").expect("it is ours");
         assert!(fs::read_to_string(&path).expect("it is there").contains("\"/b\""));
         let wants = path.with_file_name("sys-subsystem-net-devices-eth0.device.wants");
         let link = fs::read_link(wants.join("unisono-queue-eth0.service")).expect("it is enabled");
         assert_eq!(link, Path::new("/etc/systemd/system/unisono-queue-eth0.service"));
-        uninstall(root.path(), &LinkSide::out("eth0")).expect("it is ours");
+        file.remove(root.path()).expect("it is ours");
         assert!(!path.exists() && !wants.exists());
-        assert!(matches!(
-            uninstall(root.path(), &LinkSide::out("eth0")),
-            Err(UnitError::NotInstalled { .. })
-        ));
+        let missing = file.remove(root.path()).expect_err("it is gone").to_string();
+        assert!(
+            missing.starts_with("eth0 has no unit") && missing.ends_with("POLICY --dev eth0"),
+            "{missing}"
+        );
         fs::write(&path, "[Unit]\n").expect("there is room");
-        assert!(matches!(unit("eth0", "/a").install(root.path()), Err(UnitError::Theirs(_))));
-        assert!(matches!(uninstall(root.path(), &LinkSide::out("eth0")), Err(UnitError::Theirs(_))));
+        assert!(matches!(write("/a"), Err(UnitFileError::Theirs { .. })));
+        assert!(matches!(file.remove(root.path()), Err(UnitFileError::Theirs { .. })));
     }
 }

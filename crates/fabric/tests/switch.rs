@@ -3,8 +3,11 @@
 //!
 //! One switch with a node at every port. Each step of each case of the table goes through real devices.
 
+#[path = "../../btin/tests/switch/cases.rs"]
+mod cases;
+
+use cases::SwitchCase;
 use std::time::Duration;
-use unisono_btin::switch::cases::{self, SwitchCase};
 use unisono_btin::{BarrierFrame, Dropped, End, FrameOutcome, NodeId, Port, SwitchId, SwitchNetwork};
 use unisono_fabric::fabric::{Fabric, HARDWARE, NODE_DEVICE};
 use unisono_fabric::layout::{BARRIER, RegisterSetup};

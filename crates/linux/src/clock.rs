@@ -144,11 +144,6 @@ pub fn source() -> TickSource {
     calibration().source
 }
 
-/// Ticks per second, from the calibration.
-pub fn ticks_per_second() -> u64 {
-    Nanos(1_000_000_000).to_ticks().0
-}
-
 struct Calibration {
     source: TickSource,
     ticks_per_2_30_ns: u64,

@@ -98,14 +98,6 @@ impl SchedulingPolicy {
     /// The class of a thread without changes.
     pub const DEFAULT: SchedulingPolicy = SchedulingPolicy::Other { nice: 0, slice: None };
 
-    /// Whether the thread preempts every fair thread.
-    pub fn is_real_time(&self) -> bool {
-        matches!(
-            self,
-            SchedulingPolicy::Fifo(_) | SchedulingPolicy::RoundRobin(_) | SchedulingPolicy::Deadline { .. }
-        )
-    }
-
     fn attributes(&self, children: Children) -> SchedulingAttributes {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut attributes = SchedulingAttributes {

@@ -1,4 +1,4 @@
-//! See `unisono_rma::wire::tcp::fuzzing::handshake`.
+//! See `unisono_rma::wire::tcp::fuzz::handshake`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_rma::wire::tcp::fuzzing::handshake(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_rma::wire::tcp::fuzz::handshake(bytes));

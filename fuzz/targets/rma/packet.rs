@@ -1,4 +1,4 @@
-//! See `unisono_rma::wire::tcp::fuzzing::packet`.
+//! See `unisono_rma::wire::tcp::fuzz::packet`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_rma::wire::tcp::fuzzing::packet(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_rma::wire::tcp::fuzz::packet(bytes));

@@ -1,4 +1,4 @@
-//! See `unisono_rma::wire::tcp::fuzzing::stream`.
+//! See `unisono_rma::wire::tcp::fuzz::stream`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_rma::wire::tcp::fuzzing::stream(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_rma::wire::tcp::fuzz::stream(bytes));

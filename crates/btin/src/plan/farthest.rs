@@ -78,8 +78,8 @@ impl Farthest {
 #[cfg(test)]
 mod tests {
     use super::super::MemberSwitches;
-    use super::super::families::network_and_group;
     use super::super::search::Search;
+    use super::super::tests::families::network_and_group;
     use super::*;
     use crate::plan::Scan;
     use proptest::prelude::*;

@@ -207,10 +207,10 @@ impl Bounds<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::families::{
+    use super::super::tests::everybody;
+    use super::super::tests::families::{
         fat_tree, fat_tree_of_pods, network_and_group, regular, torus, torus_of_cubes, with_nodes,
     };
-    use super::super::tests::everybody;
     use super::super::*;
     use super::*;
     use crate::BarrierGroup;

@@ -77,7 +77,7 @@ impl Loads {
 
 #[cfg(test)]
 mod tests {
-    use super::super::families::{network_and_group, torus, with_nodes};
+    use super::super::tests::families::{network_and_group, torus, with_nodes};
     use super::*;
     use crate::check::{Rules, check};
     use crate::{GroupId, NodeId};

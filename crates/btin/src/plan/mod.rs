@@ -242,10 +242,4 @@ fn reachable(network: &SwitchNetwork, group: &BarrierGroup, search: &Search) -> 
 }
 
 #[cfg(test)]
-pub(crate) mod families;
-#[cfg(test)]
-mod oracle;
-#[cfg(test)]
-mod shapes;
-#[cfg(test)]
 pub(crate) mod tests;

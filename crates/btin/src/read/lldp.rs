@@ -33,11 +33,7 @@ const EXPECTED: &str = "expected \"lldp\", as lldpctl -f json writes it, or mach
 /// Whether a JSON text begins like the output of lldpctl, and not like `btin-topo-1`.
 pub(super) fn is_lldp(text: &str) -> bool {
     const MAX_BYTES_SCANNED: usize = 4096;
-    let mut end = text.len().min(MAX_BYTES_SCANNED);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let start = &text[..end];
+    let start = &text[..text.floor_char_boundary(MAX_BYTES_SCANNED)];
     !start.contains("\"format\"") && (start.contains("\"lldp\"") || start.contains("\"local-chassis\""))
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::check::{Rules, check};
-use crate::plan::families::{network_and_group, ring, with_nodes};
+use crate::plan::tests::families::{network_and_group, ring, with_nodes};
 use crate::plan::tests::{everybody, network};
 use crate::reach::Components;
 use crate::{GroupId, PlanOptions, plan};

@@ -1,7 +1,7 @@
 //! Set-up by messages that an adversary delivers, repeats, drops and reorders.
 
 use super::*;
-use crate::plan::families::network_and_group;
+use crate::plan::tests::families::network_and_group;
 use crate::{BarrierGroup, PlanOptions, Port, Roots, SwitchNetwork, TreePlan, plan};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -36,8 +36,6 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-pub mod cases;
-
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Dropped {
     /// From a port that the register does not name, or not for this kind of frame.
@@ -231,46 +229,6 @@ fn reply(to: BarrierFrame, kind: MessageKind, data: u8) -> BarrierFrame {
 mod tests {
     use super::*;
     use crate::{GroupId, NodeId};
-
-    #[test]
-    fn every_case_of_the_table_comes_out_as_written() {
-        for case in cases::all() {
-            let mut switch = Switch::new(&case.register, case.turn, case.operation).starting_at(case.first);
-            for (number, step) in case.steps.iter().enumerate() {
-                let mut out = Vec::new();
-                let outcome = switch.take(step.port, step.frame, &mut out);
-                assert_eq!((outcome, &out), (step.outcome, &step.out), "{}, step {number}", case.name);
-            }
-        }
-    }
-
-    #[test]
-    fn the_table_shows_every_outcome_in_both_ways_to_turn() {
-        let mut seen: Vec<String> = cases::all()
-            .iter()
-            .flat_map(|case| case.steps.iter().map(|step| format!("{:?}", step.outcome)))
-            .collect();
-        seen.sort();
-        seen.dedup();
-        let all = [
-            "Again",
-            "Answered",
-            "Arrived",
-            "Completed",
-            "Dropped(Early)",
-            "Dropped(Episode)",
-            "Dropped(Kind)",
-            "Dropped(Port)",
-            "Dropped(Repeated)",
-            "Passed",
-            "Released",
-            "Resent",
-        ];
-        assert_eq!(seen, all);
-        for turn in [TurnPoint::AtNode, TurnPoint::AtSwitch] {
-            assert!(cases::all().iter().any(|case| case.turn == turn));
-        }
-    }
 
     #[test]
     fn only_the_root_switch_of_a_tree_turns() {

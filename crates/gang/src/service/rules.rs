@@ -23,6 +23,7 @@ use serde::Deserialize;
 use std::time::Duration;
 use toml::Spanned;
 use unisono_linux::nearest::nearest;
+use unisono_linux::text_position::Position;
 use unisono_measure::units::duration;
 
 /// Maximum number of rules: each is compared with each process.
@@ -33,10 +34,9 @@ const KEYS: [&str; 7] = ["slice", "gang", "cgroup", "program", "user", "name", "
 
 /// Why a text is not a valid file of rules. Line and column count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}:{column}: {what}")]
+#[error("{at}: {what}")]
 pub struct GangRulesError {
-    pub line: usize,
-    pub column: usize,
+    pub at: Position,
     /// The mistake, and the text to write instead.
     pub what: String,
 }
@@ -209,10 +209,7 @@ fn refuse<T>(text: &str, place: &Spanned<T>, what: &dyn std::fmt::Display) -> Ga
 }
 
 fn wrong(text: &str, at: usize, what: String) -> GangRulesError {
-    let before = text.get(..at).unwrap_or(text);
-    let start = before.rfind('\n').map_or(0, |end| end + 1);
-    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-    GangRulesError { line, column: before[start..].chars().count() + 1, what }
+    GangRulesError { at: Position::at_offset(text, at), what }
 }
 
 /// The TOML parser's message, with a guess at a misspelt key.
@@ -281,7 +278,7 @@ mod tests {
         }
         let many = "[[gang]]\nuser = \"7\"\n".repeat(MAX_RULES + 1);
         let error = GangRules::parse(&many, &users).expect_err("too many");
-        assert_eq!(error.line, 2 * MAX_RULES + 1);
+        assert_eq!(error.at.line, 2 * MAX_RULES + 1);
     }
 
     /// The slow model: a star matches no character and ends, or takes one character and stays.

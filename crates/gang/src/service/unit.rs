@@ -1,14 +1,11 @@
 //! A systemd unit that starts the daemon at boot, and again when it fails.
 //!
-//! This module makes only text and files; the program calls systemd. After any end of the daemon,
+//! After any end of the daemon,
 //! `ExecStopPost` undoes the remaining changes, also if its guardian was killed with it. Reference:
 //! systemd.service(5).
 
-use std::fs;
-use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
-use unisono_linux::next_step::next_step;
-use unisono_linux::unit_file::{argument, program};
+use std::path::Path;
+use unisono_linux::unit_file::{UnitFile, argument, program};
 
 /// The unit's name.
 pub const NAME: &str = "unisono-gang.service";
@@ -16,8 +13,7 @@ pub const NAME: &str = "unisono-gang.service";
 pub const RULES: &str = "/etc/unisono/gangs.toml";
 /// The first line of units that this module writes. Any other file is neither replaced nor removed.
 const MARK: &str = "# Written by `unisono gang install`; removed by `unisono gang uninstall`.";
-/// The directory of an administrator's units.
-const DIRECTORY: &str = "etc/systemd/system";
+const WANTED_BY: &str = "multi-user.target";
 
 /// Restrictions of the daemon, which runs as root. It can still write files of control groups of all users,
 /// set classes and processors of their threads, and access `/proc` and `/run/unisono`. These options are left
@@ -52,15 +48,16 @@ UMask=0077
 /// Options of the daemon that name an output file.
 const WRITES: [&str; 2] = ["--socket", "--trace"];
 
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GangUnitError {
-    #[error("{} was not written by `unisono gang install`; move it away first", .0.display())]
-    Theirs(PathBuf),
-    #[error("there is no unit ({} does not exist), so nothing was changed; install one: unisono gang install", .0.display())]
-    NotInstalled(PathBuf),
-    #[error("cannot {what} {}: {source}; {}", path.display(), next_step(source))]
-    File { what: &'static str, path: PathBuf, source: io::Error },
+/// The daemon's unit.
+pub fn unit() -> UnitFile {
+    UnitFile {
+        name: NAME.to_owned(),
+        wanted_by: WANTED_BY.to_owned(),
+        mark: MARK,
+        written_by: "unisono gang install",
+        owner: "there is".to_owned(),
+        install: "unisono gang install".to_owned(),
+    }
 }
 
 /// The unit's text. `path` is the absolute path of the program, `options` are options of
@@ -91,97 +88,38 @@ pub fn text(path: &str, options: &[String]) -> String {
          {SANDBOX}{writes}\
          \n\
          [Install]\n\
-         WantedBy=multi-user.target\n",
+         WantedBy={WANTED_BY}\n",
         words.join(" ")
     )
-}
-
-/// Writes the unit below a root directory and enables it. Returns its path. On an error an older unit is
-/// still in place.
-pub fn install(root: &Path, text: &str) -> Result<PathBuf, GangUnitError> {
-    let (path, link) = places(root);
-    match is_ours(&path) {
-        Err(GangUnitError::NotInstalled(_)) => {}
-        other => other?,
-    }
-    for directory in [&path, &link].into_iter().filter_map(|file| file.parent()) {
-        fs::create_dir_all(directory).map_err(failed("make", directory))?;
-    }
-    // atomically: the complete file or none
-    let beside = path.with_extension("service.new");
-    fs::write(&beside, text).map_err(failed("write", &beside))?;
-    fs::rename(&beside, &path).map_err(failed("write", &path))?;
-    match std::os::unix::fs::symlink(Path::new("/").join(DIRECTORY).join(NAME), &link) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed("make", &link)(error)),
-        _ => Ok(path),
-    }
-}
-
-/// Removes the unit below a root directory. Returns its former path.
-pub fn uninstall(root: &Path) -> Result<PathBuf, GangUnitError> {
-    let (path, link) = places(root);
-    is_ours(&path)?;
-    for file in [&link, &path] {
-        match fs::remove_file(file) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", file)(error)),
-            _ => {}
-        }
-    }
-    Ok(path)
-}
-
-/// Fails unless the unit exists and was written by this module.
-pub fn installed(root: &Path) -> Result<(), GangUnitError> {
-    is_ours(&places(root).0)
-}
-
-fn is_ours(path: &Path) -> Result<(), GangUnitError> {
-    match fs::read_to_string(path) {
-        Ok(text) if text.starts_with(MARK) => Ok(()),
-        Ok(_) => Err(GangUnitError::Theirs(path.to_owned())),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Err(GangUnitError::NotInstalled(path.to_owned()))
-        }
-        Err(error) => Err(failed("read", path)(error)),
-    }
-}
-
-/// The paths of the unit, and of the link that enables it.
-fn places(root: &Path) -> (PathBuf, PathBuf) {
-    let directory = root.join(DIRECTORY);
-    (directory.join(NAME), directory.join("multi-user.target.wants").join(NAME))
-}
-
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> GangUnitError {
-    let path = path.to_owned();
-    move |source| GangUnitError::File { what, path, source }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use unisono_linux::unit_file::UnitFileError;
 
     #[test]
     fn a_unit_comes_and_goes_and_one_of_others_stays() {
         let root = tempfile::tempdir().expect("a directory");
-        assert!(matches!(uninstall(root.path()), Err(GangUnitError::NotInstalled(_))));
-        let unit = text("/usr/bin/unisono", &["--mode".to_owned(), "666".to_owned()]);
+        assert!(matches!(unit().remove(root.path()), Err(UnitFileError::NotInstalled { .. })));
+        let plain = text("/usr/bin/unisono", &["--mode".to_owned(), "666".to_owned()]);
         assert!(
-            unit.contains("ExecStart=\"/usr/bin/unisono\" \"gang\" \"daemon\" \"--mode\" \"666\"\n"),
-            "{unit}"
+            plain.contains("ExecStart=\"/usr/bin/unisono\" \"gang\" \"daemon\" \"--mode\" \"666\"\n"),
+            "{plain}"
         );
         let traced = text("/usr/bin/unisono", &["--trace", "/var/log/gangs/turns.json"].map(String::from));
         assert!(traced.contains("\nReadWritePaths=-\"/var/log/gangs\"\n"), "{traced}");
         for _ in 0..2 {
-            let path = install(root.path(), &unit).expect("there is room");
-            assert_eq!(fs::read_to_string(&path).expect("it is there"), unit);
-            assert!(places(root.path()).1.is_symlink());
+            let path = unit().write(root.path(), &plain).expect("there is room");
+            assert_eq!(fs::read_to_string(&path).expect("it is there"), plain);
+            assert!(path.with_file_name("multi-user.target.wants").join(NAME).is_symlink());
         }
-        let path = uninstall(root.path()).expect("it is there");
-        assert!(!path.exists() && !places(root.path()).1.is_symlink());
+        let path = unit().remove(root.path()).expect("it is there");
+        assert!(!path.exists() && !path.with_file_name("multi-user.target.wants").exists());
         fs::write(&path, "[Unit]\n").expect("there is room");
-        assert!(matches!(install(root.path(), &unit), Err(GangUnitError::Theirs(_))));
-        assert!(matches!(uninstall(root.path()), Err(GangUnitError::Theirs(_))));
+        assert!(matches!(unit().write(root.path(), &plain), Err(UnitFileError::Theirs { .. })));
+        assert!(matches!(unit().remove(root.path()), Err(UnitFileError::Theirs { .. })));
         assert_eq!(fs::read_to_string(&path).expect("it stays"), "[Unit]\n");
     }
 }

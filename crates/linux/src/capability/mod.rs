@@ -240,14 +240,6 @@ pub fn all(effort: Effort) -> Vec<Capability> {
     })
 }
 
-/// Probes a capability by name; `None` if the name is unknown.
-pub fn probe(name: &str) -> Option<Capability> {
-    PROBES.iter().find_map(|(group, probes)| {
-        let probe = probes.iter().find(|probe| probe.name == name)?;
-        Some(capability(group, probe.name, (probe.run)(&ProbedHost::here())))
-    })
-}
-
 fn capability(group: &'static str, name: &'static str, finding: TrialFinding) -> Capability {
     let TrialFinding { status, detail, reason, remedy } = finding;
     Capability { name, group, found: status == ProbeStatus::Found, status, detail, reason, remedy }
@@ -268,12 +260,6 @@ mod tests {
             assert_ne!(capability.found, capability.reason.is_some(), "{capability:?}");
             assert!(capability.found || capability.remedy.is_some(), "{capability:?}");
         }
-    }
-
-    #[test]
-    fn a_capability_can_be_asked_for_by_name() {
-        assert!(probe("cores").expect("a known name").found);
-        assert_eq!(probe("flux-capacitor"), None);
     }
 }
 

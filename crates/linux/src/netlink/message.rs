@@ -104,32 +104,38 @@ pub struct KernelAnswer {
     pub explanation: Option<String>,
 }
 
-/// The acknowledgments among the received bytes of a netlink socket; skips other messages.
-pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = KernelAnswer> {
-    std::iter::from_fn(move || {
-        while let Some(header) = bytes.get(..HEADER) {
-            let length = usize::try_from(word(header, 0)).unwrap_or(usize::MAX);
-            let message = bytes.get(HEADER..length)?; // an invalid length ends the iteration
-            let (kind, flags, sequence) = (half(header, 4), half(header, 6), word(header, 8));
-            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-            if kind == ERROR && message.len() >= 4 {
-                let errno = i32::from_ne_bytes(word(message, 0).to_ne_bytes()).wrapping_neg();
-                return Some(KernelAnswer { sequence, errno, explanation: explanation(message, flags) });
-            }
-        }
-        None
-    })
+/// A received message.
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    body: &'a [u8],
 }
 
-/// The notices among the received bytes of a socket: each with its kind, without its header.
-pub(super) fn notices(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+/// The messages among the received bytes of a socket; an invalid length ends the iteration.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let header = bytes.get(..HEADER)?;
         let length = usize::try_from(word(header, 0)).unwrap_or(usize::MAX);
         let body = bytes.get(HEADER..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((half(header, 4), body))
+        Some(Message { kind: half(header, 4), flags: half(header, 6), sequence: word(header, 8), body })
     })
+}
+
+/// The acknowledgments among the received bytes of a netlink socket; skips other messages.
+pub fn answers(bytes: &[u8]) -> impl Iterator<Item = KernelAnswer> {
+    messages(bytes).filter(|message| message.kind == ERROR && message.body.len() >= 4).map(
+        |Message { flags, sequence, body, .. }| {
+            let errno = i32::from_ne_bytes(word(body, 0).to_ne_bytes()).wrapping_neg();
+            KernelAnswer { sequence, errno, explanation: explanation(body, flags) }
+        },
+    )
+}
+
+/// The notices among the received bytes of a socket: each with its kind, without its header.
+pub(super) fn notices(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    messages(bytes).map(|message| (message.kind, message.body))
 }
 
 /// A message of a table, without its header.
@@ -191,25 +197,14 @@ pub(super) enum Piece {
 
 /// The parts of a table among the received bytes of a socket; `fixed` is the length of the structure at the
 /// beginning of each entry.
-pub(super) fn pieces(mut bytes: &[u8], sequence: u32, fixed: usize) -> impl Iterator<Item = Piece> {
-    std::iter::from_fn(move || {
-        loop {
-            let header = bytes.get(..HEADER)?;
-            let length = usize::try_from(word(header, 0)).unwrap_or(usize::MAX);
-            let body = bytes.get(HEADER..length)?;
-            let (kind, flags, of) = (half(header, 4), half(header, 6), word(header, 8));
-            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-            if of != sequence {
-                continue;
-            }
-            let errno = || body.get(..4).map_or(0, |body| (word(body, 0) as i32).wrapping_neg());
-            return Some(match kind {
-                ERROR | DONE => Piece::End(errno()),
-                _ if flags & INTERRUPTED != 0 => Piece::Changed,
-                _ => Piece::Entry(Entry { body: body.to_owned(), fixed }),
-            });
-        }
-    })
+pub(super) fn pieces(bytes: &[u8], sequence: u32, fixed: usize) -> impl Iterator<Item = Piece> {
+    messages(bytes).filter(move |message| message.sequence == sequence).map(
+        move |Message { kind, flags, body, .. }| match kind {
+            ERROR | DONE => Piece::End(body.get(..4).map_or(0, |body| (word(body, 0) as i32).wrapping_neg())),
+            _ if flags & INTERRUPTED != 0 => Piece::Changed,
+            _ => Piece::Entry(Entry { body: body.to_owned(), fixed }),
+        },
+    )
 }
 
 /// The text of an error: it follows the error number and the header, or all, of the request.

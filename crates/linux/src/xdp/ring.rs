@@ -2,7 +2,6 @@
 
 use crate::mapping::Mapping;
 use rustix::mm::MapFlags;
-use rustix::net::xdp::XdpRingFlags;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
@@ -15,7 +14,6 @@ pub(super) struct XdpRing<T> {
     _memory: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
-    flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     mask: u32,
     /// This process's position; the other side sees it after `publish`.
@@ -32,7 +30,6 @@ unsafe impl<T: Send> Send for XdpRing<T> {}
 pub(super) struct RingLayout {
     pub(super) producer: u64,
     pub(super) consumer: u64,
-    pub(super) flags: u64,
     pub(super) entries: u64,
 }
 
@@ -57,7 +54,6 @@ impl<T: Copy> XdpRing<T> {
         Ok(Self {
             producer: at(layout.producer).cast(),
             consumer: at(layout.consumer).cast(),
-            flags: at(layout.flags).cast(),
             entries: at(layout.entries).cast(),
             _memory: memory,
             mask: size - 1,
@@ -74,11 +70,6 @@ impl<T: Copy> XdpRing<T> {
     fn consumer(&self) -> &AtomicU32 {
         // SAFETY: an aligned word in the mapping, which lives as long as `self`.
         unsafe { self.consumer.as_ref() }
-    }
-
-    fn flags(&self) -> &AtomicU32 {
-        // SAFETY: an aligned word in the mapping, which lives as long as `self`.
-        unsafe { self.flags.as_ref() }
     }
 
     fn entry(&self, at: u32) -> NonNull<T> {
@@ -119,11 +110,6 @@ impl<T: Copy> Producer<T> {
         // SYNC(xdp-ring) release: the entries were written before the kernel sees the new position
         self.0.producer().store(self.0.mine, Ordering::Release);
     }
-
-    /// Whether the kernel sleeps until this process calls it.
-    pub(super) fn needs_wakeup(&self) -> bool {
-        self.0.flags().load(Ordering::Relaxed) & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
-    }
 }
 
 impl<T: Copy> Consumer<T> {
@@ -152,14 +138,5 @@ impl<T: Copy> Consumer<T> {
             ring.consumer().store(ring.mine, Ordering::Release);
         }
         count
-    }
-
-    pub(super) fn is_ready(&mut self) -> bool {
-        let ring = &mut self.0;
-        if ring.theirs == ring.mine {
-            // SYNC(xdp-ring) acquire: as in `take`
-            ring.theirs = ring.producer().load(Ordering::Acquire);
-        }
-        ring.theirs != ring.mine
     }
 }

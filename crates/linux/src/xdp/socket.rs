@@ -124,16 +124,6 @@ impl XdpSocket {
         })
     }
 
-    /// Whether a frame is waiting.
-    pub fn is_ready(&mut self) -> bool {
-        self.receive.is_ready()
-    }
-
-    /// Whether receiving needs a system call to continue.
-    pub fn needs_wakeup(&self) -> bool {
-        self.fill.needs_wakeup()
-    }
-
     pub fn statistics(&self) -> io::Result<XdpStatistics> {
         let counted = sockopt::xdp_statistics(&self.descriptor)?;
         Ok(XdpStatistics {
@@ -152,10 +142,6 @@ impl AsFd for XdpSocket {
 
 /// Fails with `EOPNOTSUPP` before Linux 5.4, whose rings have no wake-up flag.
 fn layout(offsets: &XdpRingOffset) -> io::Result<RingLayout> {
-    Ok(RingLayout {
-        producer: offsets.producer,
-        consumer: offsets.consumer,
-        flags: offsets.flags.ok_or(Errno::OPNOTSUPP)?,
-        entries: offsets.desc,
-    })
+    offsets.flags.ok_or(Errno::OPNOTSUPP)?;
+    Ok(RingLayout { producer: offsets.producer, consumer: offsets.consumer, entries: offsets.desc })
 }

@@ -47,296 +47,121 @@ impl AnyPath {
     }
 }
 
-/// A window's way to the other members. The window has checked each call: the epoch allows it, and ranks
-/// and ranges are valid.
-///
-/// A call adds the time that it waits for messages to `stats`. The path keeps the time that it waits for
-/// flags ([`waits`](Self::waits)). An error for which [`Error::ends_epoch`] is true is a target's
-/// refusal; the call is complete all the same.
-pub(crate) trait Path {
-    /// Ends a fence epoch if `closes`, and begins the next.
-    fn fence(
-        &mut self,
-        closes: bool,
-        assert: Assert,
-        parts: &[WindowPart],
-        stats: &mut Stats,
-    ) -> Result<(), Error>;
+/// Defines a trait with these methods, and passes each call of a window's [`AnyPath`] on to its path.
+macro_rules! dispatched {
+    ($(#[$about:meta])* trait $path:ident {
+        $($(#[$doc:meta])*
+        fn $call:ident($this:ident: $receiver:ty $(, $name:ident: $type:ty)* $(,)?) $(-> $result:ty)?;)*
+    }) => {
+        $(#[$about])*
+        pub(crate) trait $path {
+            $($(#[$doc])* fn $call($this: $receiver $(, $name: $type)*) $(-> $result)?;)*
+        }
 
-    fn post(&mut self, origins: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error>;
-    fn start(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error>;
-    fn complete(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error>;
-    fn wait(&mut self, origins: &[Rank], parts: &[WindowPart], stats: &mut Stats) -> Result<(), Error>;
-
-    /// Tests without waiting whether the exposure epoch has ended.
-    fn test(&mut self, origins: &[Rank], parts: &[WindowPart]) -> Result<bool, Error>;
-
-    fn lock(&mut self, target: Rank, lock: Lock, assert: Assert, stats: &mut Stats) -> Result<(), Error>;
-    fn unlock(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
-    fn lock_all(&mut self, assert: Assert, stats: &mut Stats) -> Result<(), Error>;
-
-    /// Releases all locks. After the outer error this rank still holds them. The inner error is a
-    /// target's refusal of an operation.
-    fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error>;
-
-    /// Waits until the operations of returned unlocks are done at their targets.
-    fn settle(&mut self, stats: &mut Stats) -> Result<(), Error>;
-
-    fn flush(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
-    fn flush_local(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
-
-    /// Whether every operation to `target` is complete at the origin; makes progress once.
-    fn test_local(&mut self, target: Rank, lock: Lock) -> Result<bool, Error>;
-
-    /// Makes other members' operations on this rank's part visible. Called after a memory fence.
-    fn sync(&mut self) -> Result<(), Error>;
-
-    fn progress(&mut self) -> Result<(), Error>;
-
-    /// Does an operation, or queues it. [`Error::NotYet`]: nothing was done, and the caller repeats the
-    /// call.
-    fn issue(&mut self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error>;
-
-    /// Frees the window, collectively.
-    fn free(&mut self) -> Result<(), Error>;
-
-    /// Drops this member's window without the others. Its memory is out of reach from now on.
-    fn abandon(&mut self);
-
-    /// Takes the time that this member has waited for gates of accumulates since the last call.
-    fn take_gate_waits(&mut self) -> Waited;
-
-    /// Whether every operation to `target` is done.
-    fn is_settled(&self, target: Rank) -> bool;
-
-    /// The address of a member's part in this process, if this process maps it.
-    fn mapped(&self, rank: Rank) -> Option<*mut u8>;
-
-    /// The time that this member has waited for flags of the window.
-    fn waits(&self) -> Waits;
-
-    /// The operations that were issued, divided by carrier.
-    fn traffic(&self, issued: &Counts) -> Traffic;
-
-    /// The engine that all windows of the job share.
-    fn shared(&self) -> &MessageEngine;
-
-    /// Changes the attached memory of a dynamic window. `None`: the window is not dynamic.
-    fn change_attached(&self, change: AttachmentChange<'_>) -> Option<Result<(), Error>>;
+        impl $path for AnyPath {
+            $(#[inline]
+            fn $call($this: $receiver $(, $name: $type)*) $(-> $result)? {
+                match $this {
+                    Self::Mapped(path) => <MappedPath as $path>::$call(path $(, $name)*),
+                    Self::Message(path) => <MessagePath as $path>::$call(path $(, $name)*),
+                }
+            })*
+        }
+    };
 }
 
-impl Path for AnyPath {
-    #[inline]
-    fn fence(
-        &mut self,
-        closes: bool,
-        assert: Assert,
-        parts: &[WindowPart],
-        stats: &mut Stats,
-    ) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::fence(path, closes, assert, parts, stats),
-            Self::Message(path) => <MessagePath as Path>::fence(path, closes, assert, parts, stats),
-        }
-    }
+dispatched! {
+    /// A window's way to the other members. The window has checked each call: the epoch allows it, and ranks
+    /// and ranges are valid.
+    ///
+    /// A call adds the time that it waits for messages to `stats`. The path keeps the time that it waits for
+    /// flags ([`waits`](Self::waits)). An error for which [`Error::ends_epoch`] is true is a target's
+    /// refusal; the call is complete all the same.
+    trait Path {
+        /// Ends a fence epoch if `closes`, and begins the next.
+        fn fence(
+            self: &mut Self,
+            closes: bool,
+            assert: Assert,
+            parts: &[WindowPart],
+            stats: &mut Stats,
+        ) -> Result<(), Error>;
 
-    #[inline]
-    fn post(&mut self, origins: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::post(path, origins, assert, stats),
-            Self::Message(path) => <MessagePath as Path>::post(path, origins, assert, stats),
-        }
-    }
+        fn post(self: &mut Self, origins: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error>;
+        fn start(self: &mut Self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error>;
+        fn complete(
+            self: &mut Self,
+            targets: &[Rank],
+            assert: Assert,
+            stats: &mut Stats,
+        ) -> Result<(), Error>;
+        fn wait(
+            self: &mut Self,
+            origins: &[Rank],
+            parts: &[WindowPart],
+            stats: &mut Stats,
+        ) -> Result<(), Error>;
 
-    #[inline]
-    fn start(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::start(path, targets, assert, stats),
-            Self::Message(path) => <MessagePath as Path>::start(path, targets, assert, stats),
-        }
-    }
+        /// Tests without waiting whether the exposure epoch has ended.
+        fn test(self: &mut Self, origins: &[Rank], parts: &[WindowPart]) -> Result<bool, Error>;
 
-    #[inline]
-    fn complete(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::complete(path, targets, assert, stats),
-            Self::Message(path) => <MessagePath as Path>::complete(path, targets, assert, stats),
-        }
-    }
+        fn lock(
+            self: &mut Self,
+            target: Rank,
+            lock: Lock,
+            assert: Assert,
+            stats: &mut Stats,
+        ) -> Result<(), Error>;
+        fn unlock(self: &mut Self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
+        fn lock_all(self: &mut Self, assert: Assert, stats: &mut Stats) -> Result<(), Error>;
 
-    #[inline]
-    fn wait(&mut self, origins: &[Rank], parts: &[WindowPart], stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::wait(path, origins, parts, stats),
-            Self::Message(path) => <MessagePath as Path>::wait(path, origins, parts, stats),
-        }
-    }
+        /// Releases all locks. After the outer error this rank still holds them. The inner error is a
+        /// target's refusal of an operation.
+        fn unlock_all(self: &mut Self, stats: &mut Stats) -> Result<Result<(), Error>, Error>;
 
-    #[inline]
-    fn test(&mut self, origins: &[Rank], parts: &[WindowPart]) -> Result<bool, Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::test(path, origins, parts),
-            Self::Message(path) => <MessagePath as Path>::test(path, origins, parts),
-        }
-    }
+        /// Waits until the operations of returned unlocks are done at their targets.
+        fn settle(self: &mut Self, stats: &mut Stats) -> Result<(), Error>;
 
-    #[inline]
-    fn lock(&mut self, target: Rank, lock: Lock, assert: Assert, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::lock(path, target, lock, assert, stats),
-            Self::Message(path) => <MessagePath as Path>::lock(path, target, lock, assert, stats),
-        }
-    }
+        fn flush(self: &mut Self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
+        fn flush_local(self: &mut Self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
 
-    #[inline]
-    fn unlock(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::unlock(path, target, lock, stats),
-            Self::Message(path) => <MessagePath as Path>::unlock(path, target, lock, stats),
-        }
-    }
+        /// Whether every operation to `target` is complete at the origin; makes progress once.
+        fn test_local(self: &mut Self, target: Rank, lock: Lock) -> Result<bool, Error>;
 
-    #[inline]
-    fn lock_all(&mut self, assert: Assert, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::lock_all(path, assert, stats),
-            Self::Message(path) => <MessagePath as Path>::lock_all(path, assert, stats),
-        }
-    }
+        /// Makes other members' operations on this rank's part visible. Called after a memory fence.
+        fn sync(self: &mut Self) -> Result<(), Error>;
 
-    #[inline]
-    fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::unlock_all(path, stats),
-            Self::Message(path) => <MessagePath as Path>::unlock_all(path, stats),
-        }
-    }
+        fn progress(self: &mut Self) -> Result<(), Error>;
 
-    #[inline]
-    fn settle(&mut self, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::settle(path, stats),
-            Self::Message(path) => <MessagePath as Path>::settle(path, stats),
-        }
-    }
+        /// Does an operation, or queues it. [`Error::NotYet`]: nothing was done, and the caller repeats the
+        /// call.
+        fn issue(self: &mut Self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error>;
 
-    #[inline]
-    fn flush(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::flush(path, target, lock, stats),
-            Self::Message(path) => <MessagePath as Path>::flush(path, target, lock, stats),
-        }
-    }
+        /// Frees the window, collectively.
+        fn free(self: &mut Self) -> Result<(), Error>;
 
-    #[inline]
-    fn flush_local(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::flush_local(path, target, lock, stats),
-            Self::Message(path) => <MessagePath as Path>::flush_local(path, target, lock, stats),
-        }
-    }
+        /// Drops this member's window without the others. Its memory is out of reach from now on.
+        fn abandon(self: &mut Self);
 
-    #[inline]
-    fn test_local(&mut self, target: Rank, lock: Lock) -> Result<bool, Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::test_local(path, target, lock),
-            Self::Message(path) => <MessagePath as Path>::test_local(path, target, lock),
-        }
-    }
+        /// Takes the time that this member has waited for gates of accumulates since the last call.
+        fn take_gate_waits(self: &mut Self) -> Waited;
 
-    #[inline]
-    fn sync(&mut self) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::sync(path),
-            Self::Message(path) => <MessagePath as Path>::sync(path),
-        }
-    }
+        /// Whether every operation to `target` is done.
+        fn is_settled(self: &Self, target: Rank) -> bool;
 
-    #[inline]
-    fn progress(&mut self) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::progress(path),
-            Self::Message(path) => <MessagePath as Path>::progress(path),
-        }
-    }
+        /// The address of a member's part in this process, if this process maps it.
+        fn mapped(self: &Self, rank: Rank) -> Option<*mut u8>;
 
-    #[inline]
-    fn issue(&mut self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::issue(path, reach, target, op),
-            Self::Message(path) => <MessagePath as Path>::issue(path, reach, target, op),
-        }
-    }
+        /// The time that this member has waited for flags of the window.
+        fn waits(self: &Self) -> Waits;
 
-    #[inline]
-    fn free(&mut self) -> Result<(), Error> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::free(path),
-            Self::Message(path) => <MessagePath as Path>::free(path),
-        }
-    }
+        /// The operations that were issued, divided by carrier.
+        fn traffic(self: &Self, issued: &Counts) -> Traffic;
 
-    #[inline]
-    fn abandon(&mut self) {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::abandon(path),
-            Self::Message(path) => <MessagePath as Path>::abandon(path),
-        }
-    }
+        /// The engine that all windows of the job share.
+        fn shared(self: &Self) -> &MessageEngine;
 
-    #[inline]
-    fn take_gate_waits(&mut self) -> Waited {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::take_gate_waits(path),
-            Self::Message(path) => <MessagePath as Path>::take_gate_waits(path),
-        }
-    }
-
-    #[inline]
-    fn is_settled(&self, target: Rank) -> bool {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::is_settled(path, target),
-            Self::Message(path) => <MessagePath as Path>::is_settled(path, target),
-        }
-    }
-
-    #[inline]
-    fn mapped(&self, rank: Rank) -> Option<*mut u8> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::mapped(path, rank),
-            Self::Message(path) => <MessagePath as Path>::mapped(path, rank),
-        }
-    }
-
-    #[inline]
-    fn waits(&self) -> Waits {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::waits(path),
-            Self::Message(path) => <MessagePath as Path>::waits(path),
-        }
-    }
-
-    #[inline]
-    fn traffic(&self, issued: &Counts) -> Traffic {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::traffic(path, issued),
-            Self::Message(path) => <MessagePath as Path>::traffic(path, issued),
-        }
-    }
-
-    #[inline]
-    fn shared(&self) -> &MessageEngine {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::shared(path),
-            Self::Message(path) => <MessagePath as Path>::shared(path),
-        }
-    }
-
-    #[inline]
-    fn change_attached(&self, change: AttachmentChange<'_>) -> Option<Result<(), Error>> {
-        match self {
-            Self::Mapped(path) => <MappedPath as Path>::change_attached(path, change),
-            Self::Message(path) => <MessagePath as Path>::change_attached(path, change),
-        }
+        /// Changes the attached memory of a dynamic window. `None`: the window is not dynamic.
+        fn change_attached(self: &Self, change: AttachmentChange<'_>) -> Option<Result<(), Error>>;
     }
 }

@@ -246,7 +246,7 @@ impl Drop for Relay {
 mod tests {
     use super::*;
     use crate::model::Key;
-    use crate::wire::conformance;
+    use crate::wire::tests::conformance;
 
     /// The transports of a job of threads; each two neighbors share a host.
     fn ends(size: usize) -> conformance::Transports {

@@ -193,7 +193,7 @@ impl Drop for Loopback {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::conformance;
+    use crate::wire::tests::conformance;
 
     #[test]
     fn loopback_keeps_the_contract() {

@@ -23,7 +23,7 @@
 //!    whose packet was malformed or impossible. The peer is then cut off and reported gone with that reason.
 //!
 //! A transport belongs to one rank and is used by one thread at a time. The suite that every transport has to
-//! pass is `conformance`.
+//! pass is `tests::conformance`.
 //!
 //! | transport | reaches | file |
 //! |---|---|---|
@@ -32,18 +32,16 @@
 //! | TCP | processes of any hosts | [`tcp`] |
 //! | hybrid | ranks of one host through rings, others over TCP | [`hybrid`] |
 //!
-//! `fault` wraps any transport and injects the faults that the contract allows.
+//! `tests::fault` wraps any transport and injects the faults that the contract allows.
 
-#[cfg(any(test, feature = "testing"))]
-pub mod conformance;
 pub(crate) mod descriptions;
-#[cfg(any(test, feature = "testing"))]
-pub mod fault;
 pub mod hybrid;
 pub mod loopback;
 pub mod packet;
 pub mod ring;
 pub mod tcp;
+#[cfg(any(test, feature = "testing"))]
+pub mod tests;
 
 pub use crate::model::Gone;
 use crate::model::{Error, Rank};

@@ -401,7 +401,7 @@ impl Bell for Listener {
 mod tests {
     use super::*;
     use crate::model::Key;
-    use crate::wire::conformance;
+    use crate::wire::tests::conformance;
     use std::thread;
 
     /// The transports of a job of threads of this process, each with mappings of its own.

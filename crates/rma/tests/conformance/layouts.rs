@@ -5,7 +5,7 @@ use crate::{shared, watch, wires};
 use proptest::prelude::*;
 use std::thread;
 use std::time::Duration;
-use unisono_rma::wire::fault::FaultPlan;
+use unisono_rma::wire::tests::fault::FaultPlan;
 use unisono_rma::{
     Assert, Element, Error, Job, Layout, Lock, Operation, Rank, Sink, Source, Spec, Style, Target,
 };

@@ -9,7 +9,7 @@ use crate::{watch, wires};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
-use unisono_rma::wire::fault::FaultPlan;
+use unisono_rma::wire::tests::fault::FaultPlan;
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec, Style, Window};
 
 /// Puts a pair onto rank 1's first places.

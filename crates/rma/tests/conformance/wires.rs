@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
-use unisono_rma::wire::fault::{FaultPlan, Faulty};
 use unisono_rma::wire::loopback::Loopback;
 use unisono_rma::wire::ring::RingTransport;
 use unisono_rma::wire::tcp::{JobListener, Tcp};
+use unisono_rma::wire::tests::fault::{FaultPlan, Faulty};
 use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Lock, Rank, Spec, Style};
 
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -20,37 +20,20 @@ const MIN_SAMPLES: u64 = 3;
 /// Maximum number of ranks with a row in the table, because a screen has 24 rows. The JSON has all ranks.
 const MAX_LINES: usize = 16;
 
-impl WaitCall {
-    const ALL: [Self; 11] = [
-        Self::Recv,
-        Self::Send,
-        Self::Sendrecv,
-        Self::Wait,
-        Self::Waitall,
-        Self::Waitany,
-        Self::Waitsome,
-        Self::Probe,
-        Self::Barrier,
-        Self::Bcast,
-        Self::Allreduce,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Recv => "MPI_Recv",
-            Self::Send => "MPI_Send",
-            Self::Sendrecv => "MPI_Sendrecv",
-            Self::Wait => "MPI_Wait",
-            Self::Waitall => "MPI_Waitall",
-            Self::Waitany => "MPI_Waitany",
-            Self::Waitsome => "MPI_Waitsome",
-            Self::Probe => "MPI_Probe",
-            Self::Barrier => "MPI_Barrier",
-            Self::Bcast => "MPI_Bcast",
-            Self::Allreduce => "MPI_Allreduce",
-        }
-    }
-}
+/// The names of the calls, in the order of [`WaitCall`].
+const CALLS: [&str; 11] = [
+    "MPI_Recv",
+    "MPI_Send",
+    "MPI_Sendrecv",
+    "MPI_Wait",
+    "MPI_Waitall",
+    "MPI_Waitany",
+    "MPI_Waitsome",
+    "MPI_Probe",
+    "MPI_Barrier",
+    "MPI_Bcast",
+    "MPI_Allreduce",
+];
 
 /// A completed wait.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +110,7 @@ pub(crate) struct WaitStats {
     rank: u64,
     /// From the first entry to the end of MPI.
     lasted: Nanos,
-    calls: [CallStats; WaitCall::ALL.len()],
+    calls: [CallStats; CALLS.len()],
 }
 
 #[derive(Debug)]
@@ -177,7 +160,7 @@ pub(super) fn sample_is_due() -> bool {
 
 impl WaitStats {
     fn new(rank: u64) -> Self {
-        Self { rank, lasted: Nanos::ZERO, calls: [CallStats::default(); WaitCall::ALL.len()] }
+        Self { rank, lasted: Nanos::ZERO, calls: [CallStats::default(); CALLS.len()] }
     }
 
     /// Takes this process's waits out of the ledger.
@@ -200,7 +183,7 @@ impl WaitStats {
         let numbers: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let (&[rank, lasted], accounts) = numbers.split_first_chunk::<2>()?;
         let (accounts, behind) = accounts.as_chunks::<NUMBERS>();
-        if !rest.is_empty() || !behind.is_empty() || accounts.len() != WaitCall::ALL.len() {
+        if !rest.is_empty() || !behind.is_empty() || accounts.len() != CALLS.len() {
             return None;
         }
         let mut wait_stats = Self { lasted: Nanos(lasted), ..Self::new(rank) };
@@ -226,11 +209,11 @@ fn total<'a>(accounts: impl Iterator<Item = &'a CallStats>) -> CallStats {
     })
 }
 
-fn accounts(calls: &[CallStats; WaitCall::ALL.len()]) -> Vec<Value> {
-    let used = WaitCall::ALL.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
+fn accounts(calls: &[CallStats; CALLS.len()]) -> Vec<Value> {
+    let used = CALLS.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
     used.map(|(call, account)| {
         json!({
-            "call": call.name(),
+            "call": call,
             "calls": account.calls,
             "waited_s": seconds(account.waited),
             "asleep_s": seconds(account.slept),
@@ -253,7 +236,7 @@ impl JobWaits {
         self.0.push(wait_stats);
     }
 
-    fn by_call(&self) -> [CallStats; WaitCall::ALL.len()] {
+    fn by_call(&self) -> [CallStats; CALLS.len()] {
         std::array::from_fn(|call| total(self.0.iter().map(|wait_stats| &wait_stats.calls[call])))
     }
 
@@ -291,9 +274,9 @@ impl fmt::Display for JobWaits {
         write!(f, "{:16}", "  call")?;
         head.iter().try_for_each(|head| write!(f, "  {head:>12}"))?;
         writeln!(f)?;
-        let used = WaitCall::ALL.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
+        let used = CALLS.into_iter().zip(calls).filter(|(_, account)| account.calls > 0);
         for (call, account) in used {
-            row(f, call.name(), account)?;
+            row(f, call, account)?;
         }
         let mut ranks: Vec<&WaitStats> = self.0.iter().collect();
         ranks.sort_by_key(|wait_stats| (std::cmp::Reverse(wait_stats.sum().waited), wait_stats.rank));

@@ -4,7 +4,7 @@
 
 use super::*;
 use std::sync::{Arc, Mutex};
-use unisono_rma::wire::conformance;
+use unisono_rma::wire::tests::conformance;
 
 type Queue = Mutex<VecDeque<(c_int, Vec<u8>)>>;
 

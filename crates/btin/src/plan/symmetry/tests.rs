@@ -1,8 +1,8 @@
 //! Compares the trees of roots that symmetries call equal, and checks that symmetries find many.
 
-use super::super::families::{Links, any_family, fat_tree, network, regular, torus, with_nodes};
 use super::super::search::Search;
 use super::super::tests::everybody;
+use super::super::tests::families::{Links, any_family, fat_tree, network, regular, torus, with_nodes};
 use super::super::{PlanOptions, plan};
 use super::*;
 use proptest::prelude::*;

@@ -22,7 +22,7 @@ mod agent;
 mod collect;
 mod fence;
 #[cfg(test)]
-mod hostile;
+mod hostile_tests;
 mod issue;
 mod passive;
 mod path;

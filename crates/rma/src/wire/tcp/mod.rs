@@ -15,7 +15,7 @@
 
 mod bootstrap;
 #[cfg(any(test, feature = "testing"))]
-pub mod fuzzing;
+pub mod fuzz;
 mod handshake;
 mod liveness;
 mod poll_budget;
@@ -396,6 +396,6 @@ impl Drop for Tcp {
 }
 
 #[cfg(test)]
-mod hostile;
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

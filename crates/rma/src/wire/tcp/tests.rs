@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::model::{JobMembership, Key};
-use crate::wire::conformance;
-use crate::wire::fault::{FaultPlan, Faulty};
 use crate::wire::packet::{Header, WirePacket};
+use crate::wire::tests::conformance;
+use crate::wire::tests::fault::{FaultPlan, Faulty};
 use std::thread;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! A fault injector: wraps any transport and injects faults that are rare or absent in a test network.
 //!
-//! The idea: the injector keeps the promises of the contract of [`super`], and varies everything that the
+//! The idea: the injector keeps the promises of the contract of [`crate::wire`], and varies everything that the
 //! contract leaves open. It delays packets, although packets of a pair stay in order and whole. It lets
 //! packets of different senders overtake each other. It ends a rank at a chosen moment, in the middle of its
 //! work. A packet's fault depends on the seed, its sender, its receiver and its number among the packets of
@@ -11,9 +11,9 @@
 //! packets): TCP would have to fail for that. Malformed packets are the fuzzers' subject.
 //! Reference: the fault injector of smoltcp; SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
-use super::{Bell, Gone, Transport};
 use crate::model::{Error, Rank};
 use crate::wire::packet::HEADER;
+use crate::wire::{Bell, Gone, Transport};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -289,9 +289,9 @@ impl Bell for FaultAlarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::conformance;
     use crate::wire::loopback::Loopback;
     use crate::wire::packet::{Header, PacketKind, WirePacket};
+    use crate::wire::tests::conformance;
 
     const DELAY: Duration = Duration::from_millis(3);
 

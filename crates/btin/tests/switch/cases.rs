@@ -1,14 +1,16 @@
 //! A table of the required behavior of a switch: registers, frames in, frames out.
 //!
-//! It is written by hand from Table 1 of the paper and from the rules in [`crate::switch`], not made by the
+//! It is written by hand from Table 1 of the paper and from the rules in [`unisono_btin::switch`], not made by the
 //! state machine. So it tests every implementation: the one here, and the program in the Linux kernel.
 
-use super::{Dropped, FrameOutcome};
-use crate::{BarrierFrame, GroupId, MessageKind, Port, ReductionOperator, Register, SyncMessage, TurnPoint};
+use unisono_btin::{
+    BarrierFrame, Dropped, FrameOutcome, GroupId, MessageKind, Port, ReductionOperator, Register,
+    SyncMessage, TurnPoint,
+};
 
 /// One switch and a sequence of frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SwitchCase {
+pub(crate) struct SwitchCase {
     pub name: &'static str,
     pub register: Register,
     pub turn: TurnPoint,
@@ -19,7 +21,7 @@ pub struct SwitchCase {
 
 /// One frame into the switch, and its result.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CaseStep {
+pub(crate) struct CaseStep {
     pub port: Port,
     pub frame: BarrierFrame,
     /// The frames that go out, ascending by port.
@@ -28,9 +30,9 @@ pub struct CaseStep {
 }
 
 /// The group of every frame of the table.
-pub const GROUP: GroupId = GroupId(9);
+pub(crate) const GROUP: GroupId = GroupId(9);
 
-pub fn all() -> Vec<SwitchCase> {
+pub(crate) fn all() -> Vec<SwitchCase> {
     let mut cases = of_table_1();
     cases.extend(of_repetition());
     cases.extend(of_drops());

@@ -1,9 +1,9 @@
 //! A slow and literal planner; tests compare the real planner with it.
 
+use super::everybody;
 use super::families::{fat_tree, network_and_group, regular, ring, torus, with_nodes};
-use super::tests::everybody;
-use super::*;
 use crate::GroupId;
+use crate::plan::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;

@@ -1,8 +1,12 @@
 //! Plans made by hand.
 
-pub(crate) use super::shapes::network;
+pub(crate) mod families;
+mod oracle;
+mod shapes;
+
 use super::*;
 use crate::GroupId;
+pub(crate) use shapes::network;
 
 pub(crate) fn everybody(network: &SwitchNetwork) -> BarrierGroup {
     let members = (0..).map(NodeId).take(network.nodes().len()).collect();
