@@ -19,8 +19,8 @@ use unisono_gang::host::{guardian, leftover, run as host};
 use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::policy::Backfill;
 use unisono_linux::affinity::Tid;
-use unisono_linux::counted::counted;
 use unisono_measure::units;
+use unisono_text::counted;
 
 /// Run programs as gangs
 #[derive(clap::Args)]

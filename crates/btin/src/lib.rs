@@ -35,6 +35,7 @@ mod network;
 mod operation;
 mod plan;
 pub mod reach;
+#[cfg(feature = "foreign")]
 pub mod read;
 mod registers;
 mod relax;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// A switch, by its number from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

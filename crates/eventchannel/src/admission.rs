@@ -25,7 +25,7 @@
 use crate::ids::InboxId;
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Events per consumer for which the demand is exact. For later events it is at most `1 / STEPS`, 6 %, too
 /// high, and the cost of an admission does not grow with the periods.

@@ -17,7 +17,7 @@
 use crate::event::{ChannelEvent, EventPayload};
 use crate::index::Interest;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Maximum number of parts. Each costs a subscription, and a matching event is compared with all of them.
 /// Chosen, not measured.

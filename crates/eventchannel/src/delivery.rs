@@ -6,7 +6,7 @@ use crate::ids::{CorrelationId, SubscriptionId, SupplierId, TimerId, TopicId};
 use crate::inbox::Gap;
 use crate::quality::{Departed, Mismatch};
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// One push to one consumer: its pending notices, then an event, if one is due.
 #[derive(Clone, Debug)]

@@ -23,7 +23,7 @@
 //! use unisono_eventchannel::{ChannelLimits, ConsumerSpec, EventChannel, FieldSet, Interest, Offer};
 //! use unisono_eventchannel::{Publication, TopicSpec};
 //! use unisono_fairqueue::{ClassSpec, Hierarchy};
-//! use unisono_linux::clock::Nanos;
+//! use unisono_time::Nanos;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let classes = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;

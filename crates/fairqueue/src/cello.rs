@@ -29,7 +29,7 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
 use std::collections::{BTreeMap, VecDeque};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskRequest<T> {

@@ -25,19 +25,25 @@ mod discipline;
 mod exact;
 mod fifo;
 mod hierarchy;
+#[cfg(feature = "policy")]
 mod live;
 mod natural;
 mod pace;
 mod packed_queue;
 mod packet;
 mod packet_queues;
+#[cfg(feature = "policy")]
 mod policy;
 mod processor;
+mod rate;
 mod ring;
 mod round_robin;
 mod scheduler;
+#[cfg(feature = "trace")]
 mod seconds;
+#[cfg(feature = "trace")]
 mod simulate;
+#[cfg(feature = "trace")]
 mod trace;
 mod weight;
 mod weighted;
@@ -48,18 +54,25 @@ pub use discipline::{Backlog, Discipline, EnqueueError};
 pub use exact::{Exact, start_time};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
+#[cfg(feature = "policy")]
 pub use live::{DelayFigures, Live, LiveClass, Pace, TrafficDirection};
 pub use pace::LinkPace;
 pub use packet::{NO_DEADLINE, Packet};
+#[cfg(feature = "policy")]
 pub use policy::{
     CpuPolicy, CpuShare, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network, NetworkError, Policy,
-    PolicyError, Position, Rate, RateError, Rule,
+    PolicyError, Position, Rule,
 };
 pub use processor::{Processor, Wants};
+pub use rate::{Rate, RateError};
 pub use round_robin::RoundRobin;
 pub use scheduler::{ChangeError, Changes, Closed, Scheduler, Served};
+#[cfg(feature = "trace")]
 pub use seconds::Seconds;
+#[cfg(feature = "trace")]
 pub use simulate::{Delays, Departure};
+#[cfg(feature = "trace")]
 pub use trace::{Trace, TraceError};
+pub use unisono_time::Nanos;
 pub use weight::{Weight, WeightError};
 pub use weighted::Weighted;

@@ -8,8 +8,8 @@
 //!
 //! Pure: time is an argument.
 
-use crate::policy::Rate;
-use unisono_linux::clock::Nanos;
+use crate::rate::Rate;
+use unisono_time::Nanos;
 
 /// The pace of a link, or of a class with a ceiling.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use crate::discipline::{Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct Processor {

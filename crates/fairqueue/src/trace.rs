@@ -10,12 +10,12 @@
 
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, HierarchyError, Order};
 use crate::packet::{NO_DEADLINE, Packet};
-use crate::policy::Rate;
+use crate::rate::Rate;
 use crate::seconds::{Decimal, MAX_PLACES};
 use crate::weight::{Weight, WeightError};
 use serde::Deserialize;
 use serde_json::{Number, Value};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct Trace {

@@ -64,9 +64,9 @@ impl Adaptive {
     /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self {
-            budget: budget.nanos().to_ticks(),
-            near: NEAR.to_ticks(),
-            long_yield: LONG_YIELD.to_ticks(),
+            budget: Ticks::from_nanos(budget.nanos()),
+            near: Ticks::from_nanos(NEAR),
+            long_yield: Ticks::from_nanos(LONG_YIELD),
             block: Block::new(wakeups),
         }
     }

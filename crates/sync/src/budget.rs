@@ -82,7 +82,7 @@ pub struct BriefBudget {
 impl BriefBudget {
     #[inline]
     pub fn new(budget: Nanos) -> Self {
-        Self { start: ticks(), budget: budget.to_ticks(), polls: 0 }
+        Self { start: ticks(), budget: Ticks::from_nanos(budget), polls: 0 }
     }
 
     /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls

@@ -12,9 +12,9 @@ use std::io;
 use std::ops::Range;
 #[cfg(not(loom))]
 use {
-    crate::prefetch::{prefetch, prefetch_to_write},
     std::os::fd::{AsFd, BorrowedFd, OwnedFd},
     std::sync::atomic::AtomicU8,
+    unisono_intrinsics::{prefetch, prefetch_to_write},
     unisono_linux::shared_memory::{ReadOnlyMapping, SharedMemory},
 };
 

@@ -13,7 +13,7 @@ mod optimal;
 use crate::{BarrierGroup, Claims, End, NodeId, Port, Register, SwitchId, SwitchNetwork, Tree, TreeElement};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rules {

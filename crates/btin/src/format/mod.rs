@@ -10,10 +10,12 @@ mod topology;
 mod tree;
 
 pub use locate::{JsonStep, locate};
+#[cfg(feature = "foreign")]
 pub(crate) use topology::is_aggregation;
 pub use topology::{Generated, NetworkFile};
 
 use std::fmt;
+use unisono_text::Position;
 
 /// The position of an error in a file, and its reason; lines and columns count from 1.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -38,7 +40,7 @@ impl fmt::Display for ElementPrefix<'_> {
 
 impl ReadError {
     pub fn at(text: &str, offset: usize, element: impl Into<String>, problem: impl Into<String>) -> Self {
-        let (line, column) = line_and_column(text, offset);
+        let Position { line, column } = Position::at_offset(text, offset);
         Self { line, column, element: element.into(), problem: problem.into() }
     }
 
@@ -75,18 +77,4 @@ fn without_mark(text: &str) -> &str {
 /// The number that a key spells in digits, without leading zeros, so that no two keys stand for one number.
 fn number<T: std::str::FromStr + fmt::Display>(key: &str) -> Option<T> {
     key.parse().ok().filter(|number: &T| number.to_string() == key)
-}
-
-/// Line and column of a byte offset, both from 1; columns count characters.
-pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
-    let mut offset = offset.min(text.len());
-    while !text.is_char_boundary(offset) {
-        offset -= 1;
-    }
-    let before = &text[..offset];
-    let start = before.rfind('\n').map_or(0, |end| end + 1);
-    (
-        before.bytes().filter(|byte| *byte == b'\n').count() + 1,
-        before[start..].chars().count() + 1,
-    )
 }

@@ -21,7 +21,7 @@ use crate::{
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkWish {

@@ -22,7 +22,7 @@ use crate::reach::Components;
 use crate::{NetworkFile, SwitchNetwork};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use unisono_linux::named::named;
+use unisono_text::named;
 
 pub use words::{BadRole, VertexRole};
 

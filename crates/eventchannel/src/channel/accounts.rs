@@ -7,7 +7,7 @@ use crate::inbox::{Inbox, InboxCounters};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use unisono_fairqueue::ClassId;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Topics with a misses counter of their own for closed inboxes; the misses of further topics are summed
 /// under the empty name. A table or a monitoring program shows no more. Chosen, not measured.

@@ -38,7 +38,7 @@ use crate::value::FieldSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use unisono_fairqueue::Position;
+use unisono_text::Position;
 
 /// The longest filter, in bytes. A filter is written by a person or made from a list; 16 KiB hold a list of
 /// a thousand names. Chosen, not measured.

@@ -39,14 +39,15 @@ mod shadow;
 mod units;
 
 pub use dscp::Dscp;
-pub use error::{PolicyError, Position};
+pub use error::PolicyError;
 pub use matcher::{Facts, IpProtocol, Matcher, Network, NetworkError};
-pub use units::{Rate, RateError};
+pub use unisono_text::Position;
 
 use crate::hierarchy::{ClassId, Hierarchy};
+use crate::rate::Rate;
 use crate::weight::Weight;
 use error::Wrong;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 const ROOT: &str = "root";
 /// The longest text of a policy, in bytes.

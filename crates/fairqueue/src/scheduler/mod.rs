@@ -40,7 +40,7 @@ use crate::packet::Packet;
 use crate::packet_queues::{NONE, PacketQueues};
 use class::{Inner, Leaf, Sibling};
 use std::collections::VecDeque;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The service that a class has received so far, and its dropped packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

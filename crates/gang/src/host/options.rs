@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 #[derive(Debug)]
 pub struct Options {

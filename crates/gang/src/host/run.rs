@@ -43,10 +43,10 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::clock::Nanos;
-use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::quota;
 use unisono_linux::timer::Sleeper;
+use unisono_text::counted;
 
 /// Runs the programs as gangs until all have ended. [`crate::Error::Input`]: nothing was started.
 /// [`crate::Error::Host`]: this host cannot do it, and nothing is left changed.

@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
 use unisono_linux::clock::Nanos;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// Median and 99th percentile of a number of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
