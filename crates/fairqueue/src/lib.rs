@@ -1,19 +1,15 @@
-//! Hierarchical start-time fair queuing: decides which of many competing classes is served next.
+#![doc = include_str!("../README.md")]
+//! # Parts
 //!
 //! ```text
 //!   Hierarchy (classes, weights) --> Scheduler: enqueue, dequeue, finish    <- exact, no time, no allocation
 //!                                    Discipline: the same for FIFO, WFQ, deficit round robin
 //!     apply: other classes and weights while packets wait
 //!   bounds                           fairness, delay and service bounds         <- oracles of the tests
-//!   trace, simulate                  a simulated link: `unisono queue simulate`
+//!   trace, simulate                  a simulated link
 //!   Policy                           classes, their shares and their packets, as an operator writes them
 //!   Live                             counters per class of an enforced policy (read by other crates)
 //! ```
-//!
-//! The same algorithm serves packets on a link, quanta of a processor and requests to a disk; only the unit
-//! of a length differs. (On Linux "SFQ" means Stochastic Fairness Queueing, which is a different algorithm.)
-//!
-//! The crate is pure: no clock, no thread, no device. `unisono-enforce` carries its decisions out.
 #![forbid(unsafe_code)]
 
 pub mod bounds;
