@@ -23,6 +23,15 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use unisono_text::counted;
 
+/// The wanted properties of a random network.
+///
+/// ```
+/// use unisono_btin::generate::{NetworkWish, generate};
+///
+/// let network = generate(&NetworkWish { switches: 4, nodes: 8, members: 8, ..NetworkWish::default() })?.network;
+/// assert_eq!((network.switch_count(), network.nodes().len()), (4, 8));
+/// # Ok::<(), unisono_btin::generate::GenerateError>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkWish {
     /// Switches (the paper's q).

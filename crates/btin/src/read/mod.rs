@@ -132,6 +132,15 @@ pub struct ReadReport {
 }
 
 /// Reads a network in any of the languages.
+///
+/// ```
+/// use unisono_btin::read::{Assume, Language, read};
+///
+/// let dot = "graph { sw0 -- sw1; sw0 -- host0; sw1 -- host1; host0 [type=host]; host1 [type=host] }";
+/// let (file, report) = read(dot, Some(Language::Dot), &Assume::default())?;
+/// assert_eq!((file.network.switch_count(), report.nodes), (2, 2));
+/// # Ok::<(), unisono_btin::ReadError>(())
+/// ```
 pub fn read(
     text: &str,
     language: Option<Language>,

@@ -45,6 +45,15 @@ use unisono_text::Position;
 pub const MAX_FILTER: usize = 16 << 10;
 
 /// A condition on the fields of an event, parsed and simplified.
+///
+/// ```
+/// use unisono_eventchannel::{ContentFilter, FieldSet, FilterError};
+///
+/// let filter: ContentFilter = "celsius > 80 and not armed".parse()?;
+/// assert!(filter.matches(&FieldSet::new().with("celsius", 81.5).with("armed", false)));
+/// assert!("celsius > ".parse::<ContentFilter>().is_err_and(|error| error.at.column > 1));
+/// # Ok::<(), FilterError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ContentFilter {
     text: Arc<str>,

@@ -72,6 +72,18 @@ pub struct LeafQueue {
     pub congestion: Option<Nanos>,
 }
 
+/// A checked policy.
+///
+/// ```
+/// use unisono_fairqueue::Policy;
+///
+/// let text = "rate = \"100mbit\"\n[class.video]\nweight = 3\nmatch = [{ port = 5004 }]\n";
+/// let policy = Policy::parse(text)?;
+/// assert_eq!(policy.rate.bits_per_second(), 100_000_000);
+/// let wrong = Policy::parse("rate = \"100mbit\"\n[class.video]\nwieght = 3\n");
+/// assert!(wrong.is_err_and(|error| error.to_string().contains("did you mean `weight`?")));
+/// # Ok::<(), unisono_fairqueue::PolicyError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub text: String,
