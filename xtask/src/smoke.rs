@@ -1,6 +1,6 @@
 //! `cargo xtask smoke`: runs `unisono study` with its shortest setting and checks the results: the records
-//! match the schema, the report needs no other files, and it can be redrawn from the records. Then it packs and
-//! uses the libraries.
+//! match the schema, the report needs no other files, and it can be redrawn from the records. Then it packs
+//! and uses the libraries.
 
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;

@@ -60,6 +60,7 @@ pub enum Error {
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GoneMember {
     /// The member's place in the group.
     pub participant: usize,

@@ -29,6 +29,7 @@ use crate::algorithm::Algorithm;
 use unisono_sync::Wait;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recommendation {
     pub algorithm: Algorithm,
     pub wait: Wait,

@@ -59,8 +59,8 @@ impl ExecutionTime {
 ///
 /// ```
 /// use unisono_eventchannel::{
-///     ChannelError, ChannelLimits, ClassSpec, ConsumerSpec, EventChannel, ExecutionTime, Hierarchy, InboxSpec,
-///     Nanos, Reservation,
+///     ChannelError, ChannelLimits, ClassSpec, ConsumerSpec, EventChannel, ExecutionTime, Hierarchy,
+///     InboxSpec, Nanos, Reservation,
 /// };
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

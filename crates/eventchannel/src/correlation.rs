@@ -41,14 +41,15 @@ pub enum Incomplete {
 ///
 /// ```
 /// use unisono_eventchannel::{
-///     ChannelLimits, ClassSpec, ConsumerSpec, Correlation, CorrelationRule, EventChannel, Hierarchy, Incomplete,
-///     Interest, Nanos, Offer, Publication, TopicSpec,
+///     ChannelLimits, ClassSpec, ConsumerSpec, Correlation, CorrelationRule, EventChannel, Hierarchy,
+///     Incomplete, Interest, Nanos, Offer, Publication, TopicSpec,
 /// };
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let classes = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
 /// let mut channel: EventChannel<Vec<u8>> = EventChannel::new(classes, ChannelLimits::default());
-/// let (heat, smoke) = (channel.declare(TopicSpec::new("heat")?)?, channel.declare(TopicSpec::new("smoke")?)?);
+/// let heat = channel.declare(TopicSpec::new("heat")?)?;
+/// let smoke = channel.declare(TopicSpec::new("smoke")?)?;
 /// let supplier = channel.supplier(Nanos(0), None)?;
 /// channel.offer(supplier, Offer::of(heat))?;
 /// channel.offer(supplier, Offer::of(smoke))?;

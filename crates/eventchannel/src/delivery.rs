@@ -10,6 +10,7 @@ use unisono_time::Nanos;
 
 /// One push to one consumer: its pending notices, then an event, if one is due.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Delivery<P> {
     pub consumer: ConsumerId,
     pub notices: Vec<ChannelNotice>,
@@ -18,6 +19,7 @@ pub struct Delivery<P> {
 
 /// An event for a consumer.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeliveredEvent<P> {
     pub event: Arc<ChannelEvent<P>>,
     /// A subscription of the consumer that the event matched.

@@ -23,7 +23,7 @@ use unisono_linux::clock::{Nanos, Ticks};
 
 /// A yield that takes longer than this let a foreign thread run: a slice of the fair scheduler lasts 2 to 4
 /// ms, while a member of the group yields back within microseconds (a switch among members measured 0.5 us).
-pub const LONG_YIELD: Nanos = Nanos(1_000_000);
+pub(crate) const LONG_YIELD: Nanos = Nanos(1_000_000);
 
 /// The spin when all members that last ran on this core have arrived: about two context switches
 /// (0.5 us each). The awaited members then run on other cores and arrive within this time, or yielding is

@@ -29,9 +29,8 @@ mod wait;
 mod waiter;
 mod watch;
 
-pub use adaptive::{Adaptive, AdaptiveWait, LONG_YIELD, WaitHints};
+pub use adaptive::{Adaptive, AdaptiveWait, WaitHints};
 pub use budget::{BadSpinBudget, BriefBudget, PollBudget, SpinBudget, poll_briefly};
-pub use controller::{Controller, ControllerMode, ControllerStep};
 #[cfg(not(loom))]
 pub use flag::{CountedSleeper, sleep_at_any};
 pub use flag::{Flag, Sleep, Wakeups};

@@ -80,6 +80,7 @@ pub struct Broken {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TreeShape {
     /// Links from the root switch to the switch farthest below it.
     pub height: u32,

@@ -56,6 +56,7 @@ pub struct NetworkFile {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Generated {
     /// The connectivity asked for: the part of all ports that is in use, on average.
     pub connectivity: f64,

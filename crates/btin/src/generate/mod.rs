@@ -28,7 +28,8 @@ use unisono_text::counted;
 /// ```
 /// use unisono_btin::generate::{NetworkWish, generate};
 ///
-/// let network = generate(&NetworkWish { switches: 4, nodes: 8, members: 8, ..NetworkWish::default() })?.network;
+/// let wish = NetworkWish { switches: 4, nodes: 8, members: 8, ..NetworkWish::default() };
+/// let network = generate(&wish)?.network;
 /// assert_eq!((network.switch_count(), network.nodes().len()), (4, 8));
 /// # Ok::<(), unisono_btin::generate::GenerateError>(())
 /// ```

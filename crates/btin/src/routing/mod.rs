@@ -69,7 +69,8 @@ pub enum Direction {
 /// use unisono_btin::generate::{NetworkWish, generate};
 /// use unisono_btin::routing::UpDown;
 ///
-/// let network = generate(&NetworkWish { switches: 16, nodes: 16, members: 16, ..NetworkWish::default() })?.network;
+/// let wish = NetworkWish { switches: 16, nodes: 16, members: 16, ..NetworkWish::default() };
+/// let network = generate(&wish)?.network;
 /// let directions = UpDown::new(&network, SwitchId(0));
 /// assert!(network.switches().all(|switch| switch == SwitchId(0) || directions.parent(switch).is_some()));
 /// # Ok::<(), unisono_btin::generate::GenerateError>(())

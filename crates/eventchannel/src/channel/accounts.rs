@@ -15,6 +15,7 @@ const MAX_DEPARTED_TOPICS: usize = 256;
 
 /// Totals of the closed inboxes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct DepartedInboxes {
     pub counters: InboxCounters,
     /// Missed deadlines by topic. The empty name stands for topics that no longer exist and for topics beyond
@@ -24,6 +25,7 @@ pub struct DepartedInboxes {
 
 /// State and counters of one inbox.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct InboxAccount<'a> {
     pub inbox: InboxId,
     /// The consumer group; `None`: the inbox of a single consumer.

@@ -64,6 +64,7 @@ pub struct ContentFilter {
 /// Why a text is no filter.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {what}")]
+#[non_exhaustive]
 pub struct FilterError {
     pub at: Position,
     /// The error, and how to correct the text.

@@ -65,6 +65,7 @@ pub enum Flows {
 
 /// The queue of a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct LeafQueue {
     /// Whether flows share a queue.
     pub flows: Flows,
@@ -103,6 +104,7 @@ pub struct Policy {
 
 /// Assigns the packets that match to a class.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Rule {
     /// The class; always a leaf.
     pub class: ClassId,
@@ -111,6 +113,7 @@ pub struct Rule {
 }
 
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct CpuPolicy {
     /// The control groups with a share; each occurs once.
     pub shares: Vec<CpuShare>,
@@ -118,6 +121,7 @@ pub struct CpuPolicy {
 
 /// A control group's share of processor time, relative to its siblings in the host's tree of control groups.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct CpuShare {
     /// The class whose match names the control group.
     pub class: ClassId,

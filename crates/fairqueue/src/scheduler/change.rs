@@ -18,6 +18,7 @@ use crate::packed_queue::TaggedSlot;
 use crate::weight::Weight;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Changes {
     pub added: Vec<ClassId>,
     /// Leaves that are gone, or have children now.
@@ -26,6 +27,7 @@ pub struct Changes {
 
 /// The account of a leaf that takes no more packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Closed {
     pub name: String,
     pub served: Served,

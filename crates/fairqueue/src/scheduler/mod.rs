@@ -44,6 +44,7 @@ use unisono_time::Nanos;
 
 /// The service that a class has received so far, and its dropped packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Served {
     pub packets: u64,
     pub bytes: u64,
