@@ -82,6 +82,9 @@ pub(crate) fn uninstall(args: &GangUninstallArgs) -> anyhow::Result<ExitCode> {
 fn refused(error: GangUnitError) -> anyhow::Error {
     match error {
         GangUnitError::File { .. } => error.into(),
+        GangUnitError::NotInstalled(_) => {
+            Failure::Usage(format!("{error}; install one: unisono gang install")).into()
+        }
         other => Failure::Usage(other.to_string()).into(),
     }
 }

@@ -83,10 +83,8 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     }
     let mut summary = summary?;
     match restored {
-        Ok(restored) => summary.warnings.extend(
-            restored.left.into_iter().map(|left| format!("not restored: {left}; try: unisono gang restore")),
-        ),
-        Err(error) => summary.warnings.push(format!("not restored: {error}; try: unisono gang restore")),
+        Ok(restored) => summary.not_restored = restored.left,
+        Err(error) => summary.not_restored = vec![error.to_string()],
     }
     if leftover.restored > 0 {
         let who = counted(leftover.restored, "killed scheduler");

@@ -86,6 +86,8 @@ pub struct RunSummary {
     /// From the start of the first program to the end of the last.
     pub elapsed_s: f64,
     pub warnings: Vec<String>,
+    /// Changes to the host that were not undone.
+    pub not_restored: Vec<String>,
 }
 
 impl RunSummary {
@@ -173,5 +175,6 @@ pub(crate) fn summarize(
         cores,
         elapsed_s: started.elapsed().as_secs_f64(),
         warnings,
+        not_restored: Vec::new(),
     }
 }

@@ -55,9 +55,9 @@ const WRITES: [&str; 2] = ["--socket", "--trace"];
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GangUnitError {
-    #[error("{} was not written by `unisono gang install`; move it away first", .0.display())]
+    #[error("{} is the unit of another program; move it away first", .0.display())]
     Theirs(PathBuf),
-    #[error("there is no unit ({} does not exist), so nothing was changed; install one: unisono gang install", .0.display())]
+    #[error("there is no unit ({} does not exist), so nothing was changed", .0.display())]
     NotInstalled(PathBuf),
     #[error("cannot {what} {}: {source}; {}", path.display(), next_step(source))]
     File { what: &'static str, path: PathBuf, source: io::Error },
