@@ -10,8 +10,8 @@ use unisono_fit::{FitHost, FittedProgram, MpiNames, ProgramTraits};
 use unisono_launch::Error;
 use unisono_launch::side_by_side::{self, Companion};
 use unisono_linux::affinity::CpuSet;
-use unisono_linux::counted::counted;
 use unisono_mpi_preload::{HostMpi, is_launcher};
+use unisono_text::counted;
 
 /// Run a program with as many threads as there really are processors
 ///

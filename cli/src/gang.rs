@@ -3,7 +3,7 @@
 
 use crate::exit::Failure;
 use crate::gang_install;
-use crate::gang_service::{self, failure};
+use crate::gang_service::{self, failure, not_restored};
 use crate::gang_simulate;
 use crate::gang_table;
 use crate::help::{Completed, owned};
@@ -19,8 +19,8 @@ use unisono_gang::host::{guardian, leftover, run as host};
 use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::policy::Backfill;
 use unisono_linux::affinity::Tid;
-use unisono_linux::counted::counted;
 use unisono_measure::units;
+use unisono_text::counted;
 
 /// Run programs as gangs
 #[derive(clap::Args)]
@@ -251,6 +251,7 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     for warning in &summary.warnings {
         eprintln!("unisono: {warning}");
     }
+    summary.not_restored.iter().for_each(|left| not_restored(left));
     match summary.first_failure() {
         Some((gang, code)) => {
             eprintln!("unisono: {gang} ({}) ended with exit code {code}", summary.gangs[gang.0].command);
@@ -280,7 +281,7 @@ fn guard(args: &GangGuardArgs) -> anyhow::Result<ExitCode> {
     if let Some(done) = guardian::guard(&args.journal, Tid(args.scheduler)).map_err(failure)? {
         eprintln!("unisono: the gang scheduler was killed; its programs go on without gangs");
         for what in &done.unrestored {
-            eprintln!("unisono: not restored: {what}; try: unisono gang restore");
+            not_restored(what);
         }
     }
     Ok(ExitCode::SUCCESS)

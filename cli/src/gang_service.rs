@@ -10,12 +10,13 @@ use anyhow::Context;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use unisono_gang::Error;
+use unisono_enforce::metrics::{ScrapeListener, serve_scrapes};
 use unisono_gang::service::client;
 use unisono_gang::service::keeper::RulesFile;
 use unisono_gang::service::metrics::openmetrics;
 use unisono_gang::service::request::{GangName, GangTarget, ServiceReply, ServiceRequest, ServiceView};
 use unisono_gang::service::server::{self, DaemonNotice, DaemonOptions, SOCKET, TurnsBy};
+use unisono_gang::{Error, GangHint};
 use unisono_linux::cgroup::hierarchies;
 use unisono_measure::units::duration;
 
@@ -239,9 +240,33 @@ pub(crate) fn failure(error: Error) -> anyhow::Error {
     match error {
         Error::Input(text) => Failure::Usage(text).into(),
         Error::Host(text) => Failure::Host(text).into(),
+        Error::Hinted { error, hint } => match failure(*error).downcast::<Failure>() {
+            Ok(Failure::Usage(text)) => Failure::Usage(format!("{text}; {}", remedy(hint))).into(),
+            Ok(Failure::Host(text)) => Failure::Host(format!("{text}; {}", remedy(hint))).into(),
+            Err(other) => other,
+        },
         Error::Start { .. } => Failure::Usage(error.to_string()).into(),
         other => other.into(),
     }
+}
+
+/// The command of an action that the scheduler advises.
+fn remedy(hint: GangHint) -> &'static str {
+    match hint {
+        GangHint::StartDaemon => "start it: sudo unisono gang daemon",
+        GangHint::OpenDaemon => "use sudo, or let others connect: sudo unisono gang daemon --mode 666",
+        GangHint::ListGangs => "list its gangs: unisono gang list",
+        GangHint::RunUnprivileged => {
+            "without either, `unisono gang run --unprivileged` switches by stop signals"
+        }
+        GangHint::NameCommands => "write: unisono gang run -- CMD ARGS ::: CMD ARGS",
+        _ => "see: unisono gang --help",
+    }
+}
+
+/// Reports a change to the host that was not undone.
+pub(crate) fn not_restored(left: &str) {
+    eprintln!("unisono: not restored: {left}; try: unisono gang restore");
 }
 
 pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
@@ -272,6 +297,7 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
         }
         DaemonNotice::Alive => notices.alive(),
         DaemonNotice::Warning(text) => eprintln!("unisono: {text}"),
+        DaemonNotice::NotRestored(left) => not_restored(&left),
     })
     .map_err(failure)?;
     Ok(ExitCode::SUCCESS)

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_gang::simulate::{GangSpec, KernelModel, Report, Simulation, SimulationSpec};
 use unisono_linux::clock::Nanos;
-use unisono_linux::nearest::nearest;
 use unisono_linux::read::HAND_WRITTEN;
+use unisono_text::nearest;
 
 const SCHEDULERS: [&str; 6] = ["linux", "spread", "gang", "paired", "partition", "batch"];
 

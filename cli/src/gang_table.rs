@@ -6,8 +6,8 @@ use unisono_gang::host::run::RunSummary;
 use unisono_gang::mechanism::MechanismKind;
 use unisono_gang::service::request::ServiceView;
 use unisono_gang::simulate::Report;
-use unisono_linux::counted::counted;
 use unisono_measure::units::number;
+use unisono_text::counted;
 
 /// The summary of a run: a line for each gang and two more. Further figures are in the JSON.
 pub(crate) fn summary(summary: &RunSummary) -> String {

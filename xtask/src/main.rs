@@ -7,6 +7,7 @@
 
 mod fuzz;
 mod install;
+mod libraries;
 mod lint;
 mod packages;
 mod smoke;
@@ -30,7 +31,10 @@ Usage: cargo xtask COMMAND [OPTIONS]
   lint [--install]      formatting, clippy, cargo deny, and this project's own checks; --install gets
                         cargo-deny (a few minutes) where it is missing
   lint --own            this project's own checks alone: seconds
-  smoke                 run `unisono study` with its shortest setting; check the records and the report
+  smoke                 run `unisono study` with its shortest setting; check the records and the report;
+                        then `libraries`
+  libraries             pack the crates that others may use alone (cargo package), and run the example of
+                        each library's README in a project outside the workspace
   miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
   fuzz [SECONDS [NAME...]]
                         run every fuzz target, or those named, for 60 s or SECONDS each, guided by
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         ["lint", "--own"] => lint::own(),
         ["lint", "--install"] => lint::run(packages::Install::IfAllowed),
         ["smoke"] => smoke::run(),
+        ["libraries"] => libraries::run(),
         ["miri"] => test::miri(),
         ["fuzz"] => fuzz::run(60, &[]),
         ["fuzz", seconds, ref only @ ..] if seconds.parse::<u64>().is_ok() => {

@@ -1,9 +1,10 @@
 //! `cargo xtask smoke`: runs `unisono study` with its shortest setting and checks the results: the records
-//! match the schema, the report needs no other files, and it can be redrawn from the records.
+//! match the schema, the report needs no other files, and it can be redrawn from the records. Then it packs
+//! and uses the libraries.
 
-use crate::install;
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;
+use crate::{install, libraries};
 use anyhow::{Context, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,6 +25,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
     });
     summary.step("the redrawn report", || checked(report(&out.join("report.html"))));
     summary.step("an installation", || checked(install::trial(&scratch.path().join("installed"))));
+    libraries::add_steps(&mut summary)?;
     Ok(summary.conclude())
 }
 

@@ -8,10 +8,10 @@ use unisono_advise::{
     Advice, AdviceVerdict, GangCondition, Observation, Prediction, RunEnd, TrialRuns, TriedRemedy,
 };
 use unisono_fit::Effective;
-use unisono_linux::counted::counted;
 use unisono_measure::bootstrap::Estimate;
 use unisono_measure::quantile::median;
 use unisono_measure::units::number;
+use unisono_text::counted;
 
 /// The parts of an answer, except for the simulator's prediction.
 pub(super) struct AdviceAnswer<'a> {

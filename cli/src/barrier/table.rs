@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::units::Readable;
 use unisono_study::workload::{Measurement, Options};
+use unisono_text::counted;
 
 pub(super) struct VariantRuns {
     runs: Vec<Measurement>,

@@ -8,8 +8,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_fairqueue::{Departure, Discipline, Fifo, RoundRobin, Trace, Weighted, start_time};
-use unisono_linux::counted::counted;
 use unisono_linux::read::MACHINE_WRITTEN;
+use unisono_text::counted;
 
 /// Compute when each packet of a trace leaves the link
 ///

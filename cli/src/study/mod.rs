@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_linux::interrupt;
-use unisono_linux::nearest::nearest;
 use unisono_linux::process::is_root;
 use unisono_linux::user_namespace;
 use unisono_measure::record::{Line, Outcome};
@@ -25,6 +24,7 @@ use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
 use unisono_study::runner::{self, StudyOutcome};
 use unisono_study::{host, library, summary};
+use unisono_text::nearest;
 
 /// A preparation that takes longer than this is announced.
 const MIN_REPORTED_PREPARATION: Duration = Duration::from_secs(2);

@@ -3,12 +3,12 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use unisono_linux::counted::counted;
 use unisono_measure::record::Line;
 use unisono_study::file::StudyFile;
 use unisono_study::plan::{PlannedRun, RunPlan};
 use unisono_study::profile::Profile;
 use unisono_study::runner::Observer;
+use unisono_text::counted;
 
 /// Without a terminal, the least time between two lines of the same study.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);

@@ -11,10 +11,10 @@ use unisono_btin::{BarrierGroup, GroupId, ReductionOperator, TurnPoint};
 use unisono_fabric::bench::{self, BenchProgress, BenchRow, BenchVariant, SOFTWARE};
 use unisono_fabric::leftovers::{self, Note, RunningDeployments};
 use unisono_fabric::{BarrierJob, Deployment, hop};
-use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::bootstrap::Estimate;
 use unisono_measure::units;
+use unisono_text::counted;
 
 /// If the measurement takes longer, the expected time is announced.
 const LONG: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::check::{Broken, Rules, TreeShape, check};
 use unisono_btin::{BarrierGroup, Tree};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// Check barrier registers against a network, independently of the planner
 ///

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::GroupId;
 use unisono_btin::read::{self, Assume, Language, LeafVertices, ReadReport};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// Convert a network from ibnetdiscover, lldpctl, containerlab, GraphML or Graphviz DOT
 ///

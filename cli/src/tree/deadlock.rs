@@ -8,7 +8,7 @@ use unisono_btin::routing::dependencies::{Resource, Storage};
 use unisono_btin::routing::proof::{ProofCase, ProofTraffic, judge_routes, prove};
 use unisono_btin::routing::{RoutingChannel, UpDown};
 use unisono_btin::{NetworkFile, SwitchId, Tree};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// The most switches whose routes are checked, because each needs a search over the network.
 const MAX_ENDS: usize = 64;

@@ -10,9 +10,9 @@ use std::time::Duration;
 use unisono_btin::{BarrierGroup, ReductionOperator, TurnPoint};
 use unisono_fabric::leftovers::{self, Note, RunningDeployments};
 use unisono_fabric::{BarrierJob, Deployment, EnduranceResult, Error, TRACED_BARRIERS};
-use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::units;
+use unisono_text::counted;
 
 /// Run barriers for real: switches are network namespaces of this host
 ///

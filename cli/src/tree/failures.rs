@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use std::fmt::Write;
 use unisono_btin::repair::{Aftermath, NetworkFailure, RepairError, RootFate, aftermath};
 use unisono_btin::{BarrierGroup, NetworkFile, PlanOptions, SwitchId, TreePlan};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// The links and switches that fail after the tree is planned.
 #[derive(clap::Args)]

@@ -5,7 +5,7 @@ use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::generate::{NetworkOptions, Sparse, generate};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// Draw a network at random
 ///

@@ -7,9 +7,9 @@ use unisono_btin::format::{JsonStep, ReadError};
 use unisono_btin::reach::Components;
 use unisono_btin::read::{self, Assume, Language, ReadReport, VertexRole};
 use unisono_btin::{BarrierGroup, GroupId, NetworkFile, NodeId};
-use unisono_linux::counted::counted;
 use unisono_linux::read as file;
 use unisono_measure::units;
+use unisono_text::counted;
 
 #[derive(clap::Args)]
 pub(crate) struct NetworkSource {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::{BarrierGroup, Certainty, End, NetworkFile, Port, SwitchId, Ties, TreePlan};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// Plan the best barrier tree for a group: its root, the registers of its switches, how long a barrier takes
 ///

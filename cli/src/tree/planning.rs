@@ -15,8 +15,8 @@ use unisono_btin::{
     BarrierGroup, Certainty, End, Loads, NetworkFile, PlanOptions, Roots, Scan, SwitchNetwork, Ties,
     TreePlan, plan, plan_watched,
 };
-use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
+use unisono_text::counted;
 
 const SCAN: [(Scan, &str, &str); 2] = [
     (Scan::Queue, "queue", "Switches in the order in which the search reached them"),

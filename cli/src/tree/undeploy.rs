@@ -4,7 +4,7 @@ use super::deploy::failure;
 use crate::output;
 use std::process::ExitCode;
 use unisono_fabric::leftovers::{self, RunningDeployments};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// End deployments, and remove what killed ones have left behind
 ///

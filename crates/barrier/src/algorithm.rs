@@ -1,8 +1,8 @@
 //! The algorithms by name, and the trait that they implement.
 
-use unisono_linux::named::named;
 use unisono_sync::atomics::AtomicU32;
 use unisono_sync::{Flag, Lines, WaitPolicy, Wakeups, Watch, WatchVerdict};
+use unisono_text::named;
 
 named! {
     "barrier algorithm";

@@ -45,7 +45,22 @@ pub enum Error {
     NoMembarrier(io::Error),
 }
 
+/// A member that the others cannot wait for any more.
+///
+/// ```
+/// use unisono_barrier::{Cause, Error, GroupSpec};
+///
+/// let group = GroupSpec::new(2)?.for_threads()?;
+/// let (mut staying, dropped) = (group.participant(0)?, group.participant(1)?);
+/// drop(dropped); // without `leave`: the barrier can never complete
+/// match staying.wait() {
+///     Err(Error::Gone(member)) => assert_eq!((member.participant, member.cause), (1, Cause::Left)),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GoneMember {
     /// The member's place in the group.
     pub participant: usize,

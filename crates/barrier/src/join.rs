@@ -35,6 +35,23 @@ impl Group {
     /// from the next episode on. Fails with [`Error::TooMany`] if no place is left (see
     /// [`GroupSpec`](crate::GroupSpec::capacity)), with [`Error::Gone`] if a member is gone, and with
     /// [`Error::Disbanded`] if all members have left.
+    ///
+    /// ```
+    /// use unisono_barrier::GroupSpec;
+    ///
+    /// let group = GroupSpec::new(1)?.capacity(2)?.for_threads()?;
+    /// let mut first = group.participant(0)?;
+    /// let second = std::thread::spawn({
+    ///     let group = group.clone();
+    ///     move || group.join().and_then(|mut joined| joined.wait().map(|_| joined.members()))
+    /// });
+    /// while first.members() < 2 {
+    ///     first.wait()?; // a member joins between two episodes
+    /// }
+    /// first.wait()?;
+    /// assert!(second.join().is_ok_and(|members| members.is_ok_and(|members| members == 2)));
+    /// # Ok::<(), unisono_barrier::Error>(())
+    /// ```
     pub fn join(&self) -> Result<Participant, Error> {
         let (wanted, max) = (self.control.capacity + 1, self.control.capacity);
         let takes = |id: &usize| {

@@ -1,28 +1,5 @@
-//! Barriers for threads and processes.
-//!
-//! At a barrier each thread waits until all have arrived. [`Barrier`] has the interface of
-//! `std::sync::Barrier` and can replace it in a program. It chooses how its threads wait, and chooses anew
-//! when the machine's load changes:
-//!
-//! ```
-//! use unisono_barrier::Barrier;
-//!
-//! let barrier = Barrier::new(2);
-//! std::thread::scope(|threads| {
-//!     for _ in 0..2 {
-//!         threads.spawn(|| {
-//!             barrier.wait();
-//!         });
-//!     }
-//! });
-//! ```
-//!
-//! The crate is not on crates.io. From a clone of the repository, write in `Cargo.toml`:
-//!
-//! ```toml
-//! [dependencies]
-//! unisono-barrier = { path = "unisono/crates/barrier" }   # or { git = "URL OF THE REPOSITORY" }
-//! ```
+#![doc = include_str!("../README.md")]
+//! # Groups
 //!
 //! A *group* does more. Its members have places, and its algorithm and its wait policy (`unisono-sync`) can
 //! be chosen. Each algorithm of the literature has a file of its own and works with each wait policy, for
@@ -53,9 +30,6 @@
 //! Read `PROTOCOL.md` first, then `participant.rs` (one episode, from the call to the wait), `algorithm.rs`
 //! (the trait of an algorithm) and `central.rs` (the simplest algorithm); then `membership.rs` (how members
 //! join and leave).
-//!
-//! The crate does not start threads, pin them, or choose their processors. It does not restart an episode
-//! that lost a member.
 
 mod algorithm;
 mod barrier;

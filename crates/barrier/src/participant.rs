@@ -155,12 +155,38 @@ impl Participant {
 
     /// As [`wait`](Self::wait), for at most `timeout`. After [`Error::TimedOut`], waiting again resumes the
     /// same episode.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use unisono_barrier::{Error, GroupSpec};
+    ///
+    /// let group = GroupSpec::new(2)?.for_threads()?;
+    /// let (mut early, mut late) = (group.participant(0)?, group.participant(1)?);
+    /// let first = early.wait_timeout(Duration::from_millis(1));
+    /// assert!(matches!(first, Err(Error::TimedOut { .. })));
+    /// let arrival = late.arrive()?;
+    /// early.wait()?; // the same episode
+    /// arrival.wait()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Episode, Error> {
         self.wait_within(WaitLimit::In(timeout))
     }
 
     /// Arrives without waiting. Until the token waits, this participant may do work that does not depend on
     /// the others. An unfinished episode of an earlier arrival is completed first.
+    ///
+    /// ```
+    /// use unisono_barrier::GroupSpec;
+    ///
+    /// let group = GroupSpec::new(1)?.for_threads()?;
+    /// let mut member = group.participant(0)?;
+    /// let arrival = member.arrive()?;
+    /// let independent: u64 = (1..=10).sum(); // work that needs nothing of the others
+    /// let episode = arrival.wait()?;
+    /// assert_eq!((independent, episode.is_leader()), (55, true));
+    /// # Ok::<(), unisono_barrier::Error>(())
+    /// ```
     pub fn arrive(&mut self) -> Result<ArrivalToken<'_>, Error> {
         if !matches!(self.stage, ParticipantStage::Idle) {
             self.finish(WaitLimit::Never)?;
@@ -171,6 +197,20 @@ impl Participant {
 
     /// Takes part in one more episode and then leaves the group; the others go on without this member. An
     /// unfinished episode is completed first.
+    ///
+    /// ```
+    /// use unisono_barrier::GroupSpec;
+    ///
+    /// let group = GroupSpec::new(2)?.for_threads()?;
+    /// let mut members = group.participants()?;
+    /// let (leaving, mut staying) = (members.remove(1), members.remove(0));
+    /// let other = std::thread::spawn(move || leaving.leave().is_ok());
+    /// staying.wait()?;
+    /// assert!(other.join().is_ok_and(|left| left));
+    /// staying.wait()?; // alone
+    /// assert_eq!(staying.members(), 1);
+    /// # Ok::<(), unisono_barrier::Error>(())
+    /// ```
     pub fn leave(mut self) -> Result<Episode, Error> {
         if !matches!(self.stage, ParticipantStage::Idle) {
             self.finish(WaitLimit::Never)?;

@@ -29,6 +29,7 @@ use crate::algorithm::Algorithm;
 use unisono_sync::Wait;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recommendation {
     pub algorithm: Algorithm,
     pub wait: Wait,
@@ -45,6 +46,13 @@ pub enum RecommendedLoad {
 }
 
 /// The barrier to use for `participants` participants on `cpus` CPUs.
+///
+/// ```
+/// use unisono_barrier::{Algorithm, RecommendedLoad, recommended};
+///
+/// let recommendation = recommended(8, 2, RecommendedLoad::Unknown);
+/// assert_eq!(recommendation.algorithm, Algorithm::PerCore, "{}", recommendation.why);
+/// ```
 pub fn recommended(participants: usize, cpus: usize, load: RecommendedLoad) -> Recommendation {
     let shared = participants > cpus;
     let (algorithm, wait, why) = if shared {

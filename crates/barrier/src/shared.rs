@@ -26,6 +26,20 @@ const SYMMETRIC: u32 = 2;
 impl GroupSpec {
     /// Makes a barrier for processes; other processes open it by [`Group::open`] or inherit it. Fails with
     /// [`Error::SharedMemory`].
+    ///
+    /// ```
+    /// use unisono_barrier::{Group, GroupSpec};
+    ///
+    /// let group = GroupSpec::new(2)?.for_processes()?;
+    /// let path = group.path().expect("it is a group of its own");
+    /// // another process of the same user does this
+    /// let opened = Group::open(&path)?;
+    /// let mut theirs = opened.participant(1)?;
+    /// let other = std::thread::spawn(move || theirs.wait().is_ok());
+    /// group.participant(0)?.wait()?;
+    /// assert!(other.join().is_ok_and(|waited| waited));
+    /// # Ok::<(), unisono_barrier::Error>(())
+    /// ```
     pub fn for_processes(&self) -> Result<Group, Error> {
         let bytes = Group::lines(self) * size_of::<unisono_sync::CacheLine>();
         let region =

@@ -1,7 +1,7 @@
 //! Groups: the nodes that synchronize with each other.
 
 use crate::{NodeId, SwitchId, SwitchNetwork};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// The number of a group: 8 bits in a message (paper, Figure 5), so there are at most 256 groups at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

@@ -1,11 +1,5 @@
-//! Barrier trees in the switches of an irregular network, for `unisono tree`.
-//!
-//! Without help from the switches, a barrier over a network takes a message from each member to one root, one
-//! after the other. Switches can combine arrivals on the way up a tree, and replicate the release on the way
-//! down. Each switch of the tree then holds one *barrier register* for each group: its ports in the tree.
-//! This crate finds the tree, fills the registers, checks them independently, and simulates the time that
-//! they save against unicast and multicast. It follows Moh, Yu, Han, Lee and Lee, "A Fast Tree-Based Barrier
-//! Synchronization on Switch-Based Irregular Networks" ("the paper" in all documents).
+#![doc = include_str!("../README.md")]
+//! # Reading the crate
 //!
 //! ```text
 //!   SwitchNetwork --- group of members ---> Tree (a Register a switch) ---> check | simulate | a data plane
@@ -15,9 +9,6 @@
 //! the tree), `switch/mod` and `member` (how switches and members handle frames), and `setup/mod` (how
 //! registers get into switches). `read` and `format` are about files; `check`, `routing` and `simulate` judge
 //! trees; `repair` mends them.
-//!
-//! The crate opens no sockets and uses no kernel interface: `unisono-fabric` is the data plane for Linux
-//! switches.
 #![forbid(unsafe_code)]
 
 pub mod check;
@@ -35,6 +26,7 @@ mod network;
 mod operation;
 mod plan;
 pub mod reach;
+#[cfg(feature = "foreign")]
 pub mod read;
 mod registers;
 mod relax;

@@ -21,6 +21,16 @@ pub enum MemberRole {
     Root,
 }
 
+/// A member of a group, as a state machine without I/O.
+///
+/// ```
+/// use unisono_btin::{GroupId, GroupMember, MemberRole, ReductionOperator};
+///
+/// let mut member = GroupMember::new(GroupId(0), MemberRole::Member, ReductionOperator::default());
+/// let mut frames = Vec::new();
+/// member.arrive(0, &mut frames);
+/// assert!(member.is_waiting() && frames.len() == 1, "a reduction goes to the switch");
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupMember {
     group: GroupId,

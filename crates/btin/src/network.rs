@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// A switch, by its number from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,6 +45,17 @@ pub struct Neighbour {
 }
 
 /// Switches, links and nodes; immutable.
+///
+/// ```
+/// use unisono_btin::{End, Port, SwitchId, SwitchLink, SwitchNetwork};
+///
+/// let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
+/// // two switches of four ports, a cable between them, a node at each
+/// let cable = SwitchLink { a: end(0, 3), b: end(1, 3) };
+/// let network = SwitchNetwork::new(vec![4, 4], vec![cable], vec![end(0, 0), end(1, 0)])?;
+/// assert_eq!(network.neighbours(SwitchId(0))[0].switch, SwitchId(1));
+/// # Ok::<(), unisono_btin::SwitchNetworkError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwitchNetwork {
     ports: Vec<u16>,

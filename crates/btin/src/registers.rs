@@ -86,6 +86,7 @@ pub enum TreeElement {
 
 /// A file's statements about its tree besides the registers; `unisono tree plan --json` writes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Claims {
     /// Links from the root switch to the switch farthest below it.
     pub height: Option<u32>,

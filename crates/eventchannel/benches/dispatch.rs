@@ -20,7 +20,7 @@ use unisono_eventchannel::{
     TopicSpec,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 const VARIANTS: [&str; 4] = ["alone", "backlog", "crowd", "stopped"];
 

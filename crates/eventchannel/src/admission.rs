@@ -25,7 +25,7 @@
 use crate::ids::InboxId;
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Events per consumer for which the demand is exact. For later events it is at most `1 / STEPS`, 6 %, too
 /// high, and the cost of an admission does not grow with the periods.
@@ -56,6 +56,28 @@ impl ExecutionTime {
 }
 
 /// A consumer's guarantee: it holds while the consumer's events keep to these bounds.
+///
+/// ```
+/// use unisono_eventchannel::{
+///     ChannelError, ChannelLimits, ClassSpec, ConsumerSpec, EventChannel, ExecutionTime, Hierarchy,
+///     InboxSpec, Nanos, Reservation,
+/// };
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let classes = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
+/// let mut channel: EventChannel<Vec<u8>> = EventChannel::new(classes, ChannelLimits::default());
+/// let consumer = |name, execution| {
+///     let period = Nanos(10_000_000);
+///     let reservation = Some(Reservation { period, deadline: period, largest: 1024 });
+///     let execution = ExecutionTime::constant(execution);
+///     ConsumerSpec::new(name).with(InboxSpec { execution, reservation, ..InboxSpec::default() })
+/// };
+/// channel.connect(Nanos(0), consumer("camera", Nanos(2_000_000)))?;
+/// let refused = channel.connect(Nanos(0), consumer("radar", Nanos(9_000_000)));
+/// assert!(matches!(refused, Err(ChannelError::Admission(_))), "11 ms of each 10 ms: {refused:?}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reservation {
     /// Minimum distance between two events. An event that comes earlier is treated as if it came at this

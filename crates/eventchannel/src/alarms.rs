@@ -6,7 +6,7 @@
 use crate::ids::TimerId;
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId};
 use std::collections::BTreeSet;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum ChannelAlarm {

@@ -17,7 +17,7 @@
 use crate::event::{ChannelEvent, EventPayload};
 use crate::index::Interest;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Maximum number of parts. Each costs a subscription, and a matching event is compared with all of them.
 /// Chosen, not measured.
@@ -38,6 +38,39 @@ pub enum Incomplete {
 }
 
 /// A set of interests whose events a consumer wants together.
+///
+/// ```
+/// use unisono_eventchannel::{
+///     ChannelLimits, ClassSpec, ConsumerSpec, Correlation, CorrelationRule, EventChannel, Hierarchy,
+///     Incomplete, Interest, Nanos, Offer, Publication, TopicSpec,
+/// };
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let classes = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
+/// let mut channel: EventChannel<Vec<u8>> = EventChannel::new(classes, ChannelLimits::default());
+/// let heat = channel.declare(TopicSpec::new("heat")?)?;
+/// let smoke = channel.declare(TopicSpec::new("smoke")?)?;
+/// let supplier = channel.supplier(Nanos(0), None)?;
+/// channel.offer(supplier, Offer::of(heat))?;
+/// channel.offer(supplier, Offer::of(smoke))?;
+/// let reader = channel.connect(Nanos(0), ConsumerSpec::new("fire"))?;
+/// channel.correlate(
+///     reader,
+///     Correlation {
+///         parts: vec![Interest::in_topics("heat".parse()?), Interest::in_topics("smoke".parse()?)],
+///         rule: CorrelationRule::All,
+///         within: Nanos::SECOND,
+///         incomplete: Incomplete::Forget,
+///     },
+/// )?;
+/// channel.try_publish(Nanos(1), supplier, heat, Publication::new(b"hot".to_vec()))?;
+/// assert!(channel.next(Nanos(2)).is_none());
+/// channel.try_publish(Nanos(3), supplier, smoke, Publication::new(b"grey".to_vec()))?;
+/// let fire = channel.next(Nanos(4)).and_then(|delivery| delivery.event).ok_or("both have come")?;
+/// assert_eq!(fire.with.len(), 1, "the other event comes with it");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Correlation {
     /// From one to [`MAX_PARTS`].

@@ -6,10 +6,11 @@ use crate::ids::{CorrelationId, SubscriptionId, SupplierId, TimerId, TopicId};
 use crate::inbox::Gap;
 use crate::quality::{Departed, Mismatch};
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// One push to one consumer: its pending notices, then an event, if one is due.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Delivery<P> {
     pub consumer: ConsumerId,
     pub notices: Vec<ChannelNotice>,
@@ -18,6 +19,7 @@ pub struct Delivery<P> {
 
 /// An event for a consumer.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeliveredEvent<P> {
     pub event: Arc<ChannelEvent<P>>,
     /// A subscription of the consumer that the event matched.

@@ -20,7 +20,7 @@ use crate::ids::InboxId;
 use crate::inbox::DueTurn;
 use std::collections::BTreeSet;
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Served, Wants};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The position of an inbox in its class: inboxes with `behind` come after all reservations, then the turn
 /// decides.

@@ -6,7 +6,7 @@ use crate::quality::Mismatch;
 use crate::topic::TopicSpec;
 use std::fmt;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Why a topic, a supplier, a consumer or a subscription is refused. Nothing has changed then.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use crate::quality::EventOrigin;
 use crate::value::FieldSet;
 use std::sync::Arc;
 pub use unisono_fairqueue::NO_DEADLINE;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The payload of an event.
 pub trait EventPayload {

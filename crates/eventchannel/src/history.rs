@@ -87,7 +87,7 @@ mod tests {
     use crate::quality::EventOrigin;
     use crate::value::FieldSet;
     use proptest::prelude::*;
-    use unisono_linux::clock::Nanos;
+    use unisono_time::Nanos;
 
     fn event(key: u8, sequence: u64) -> Arc<ChannelEvent<Vec<u8>>> {
         Arc::new(ChannelEvent {

@@ -1,5 +1,5 @@
-//! The real-time event channel: suppliers push events, the channel pushes them to consumers, by deadline and
-//! by share.
+#![doc = include_str!("../README.md")]
+//! # Reading the crate
 //!
 //! ```text
 //!  supplier --try_publish--> checks: offer, rate, deadline, size        EventChannel
@@ -18,52 +18,17 @@
 //! Read `topic.rs` and `event.rs` first, then `filter/mod.rs`, `index/mod.rs`, `inbox/mod.rs`, `dispatch.rs`,
 //! `admission.rs`, `correlation.rs` and `kept.rs`. `channel/mod.rs`, which puts them together, comes last.
 //!
-//! ```
-//! use std::sync::Arc;
-//! use unisono_eventchannel::{ChannelLimits, ConsumerSpec, EventChannel, FieldSet, Interest, Offer};
-//! use unisono_eventchannel::{Publication, TopicSpec};
-//! use unisono_fairqueue::{ClassSpec, Hierarchy};
-//! use unisono_linux::clock::Nanos;
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let classes = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
-//! let mut channel: EventChannel<Arc<[u8]>> = EventChannel::new(classes, ChannelLimits::default());
-//! let topic = channel.declare(TopicSpec::new("plant/1/heat")?)?;
-//! let supplier = channel.supplier(Nanos(0), None)?;
-//! channel.offer(supplier, Offer::of(topic))?;
-//! let reader = channel.connect(Nanos(0), ConsumerSpec::new("reader"))?;
-//! let hot = Interest::in_topics("plant/+/heat".parse()?).filtered("celsius > 80".parse()?);
-//! channel.subscribe(Nanos(0), reader, hot)?;
-//!
-//! let payload: Arc<[u8]> = b"roof".to_vec().into();
-//! let fields = FieldSet::new().with("celsius", 81.5);
-//! let event = Publication::new(payload).with_fields(fields).due(Nanos(2_000_000));
-//! channel.try_publish(Nanos(1_000_000), supplier, topic, event)?;
-//! let delivery = channel.next(Nanos(1_000_100)).expect("an event waits");
-//! let got = delivery.event.expect("and no notice").event;
-//! assert_eq!((delivery.consumer, &*got.payload), (reader, &b"roof"[..]));
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! **Words.** A *supplier* publishes events of a *topic*. A *consumer* gets the events that match its
 //! *subscriptions*, through an *inbox* of its own or of its *group*. A *filter* is a condition on an event's
 //! fields. *Dispatch* is the choice of the next delivery. A *reservation* is the guarantee that a consumer
 //! gets at its *admission*. A *correlation* is a set of events that are delivered together. A *lease* is the
 //! time for which a supplier or consumer may be silent.
 //!
-//! **Idea.** The channel uses both deadlines and shares. Inside a class the event with the earliest deadline
-//! comes first, which meets all deadlines that can be met. Between classes start-time fair queuing decides,
-//! so that the deadlines of one class cannot take the share of another. A consumer whose deadlines cannot be
-//! met is refused when it connects, and the error says by how much.
-//!
 //! **Cost.** An event costs its matching (its fields, and the clauses that it meets). Each inbox that it
 //! enters and each delivery cost some logarithms. No payload is copied. The limits bound the memory.
 //!
-//! **Not in scope.** The channel opens no sockets, starts no threads and reads no clock: time is an argument
-//! and never decreases. The caller delivers the results of [`EventChannel::next`], and calls again at
-//! [`EventChannel::next_wake`]. The channel writes no log: events that wait or are not acknowledged are lost
-//! when its process ends. It knows one server (a processor or a link) that the classes share.
+//! The caller delivers the results of [`EventChannel::next`], and calls again at [`EventChannel::next_wake`].
+//! The channel knows one server (a processor or a link) that the classes share.
 //!
 //! Reference: Shenoy et al., "Middleware versus Native OS Support", section 2.3.2; OMG Event Service, Data
 //! Distribution Service 1.4; Harrison, Levine, Schmidt, "The Design and Performance of a Real-time CORBA
@@ -122,4 +87,7 @@ pub use quality::{
 };
 pub use tenant::{TenantId, TenantLimits};
 pub use topic::{HistoryDepth, Ownership, TopicSpec};
+pub use unisono_fairqueue::{ClassId, ClassSpec, Hierarchy, HierarchyError, Served, Weight};
+pub use unisono_text::Position;
+pub use unisono_time::Nanos;
 pub use value::{FieldSet, FieldValue, Numeric};

@@ -17,7 +17,7 @@
 use crate::ids::TopicId;
 use crate::topic::HistoryDepth;
 use std::fmt;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Whether an event that was delivered may be lost with its consumer. `BestEffort` is the smaller value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

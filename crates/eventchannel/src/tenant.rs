@@ -10,7 +10,7 @@
 use crate::error::ChannelError;
 use crate::number_map::NumberMap;
 use crate::oversize::{OversizeAccount, OversizeShare};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// A tenant, as a number that the caller chooses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

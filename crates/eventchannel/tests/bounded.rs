@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use unisono_eventchannel::*;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Steps that one call may take: some pieces of what topics kept, and the alarms that ring at once.
 const MAX_WORK: usize = 1024;

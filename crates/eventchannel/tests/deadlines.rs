@@ -3,7 +3,7 @@
 use crate::common::{Bench, Dice, event};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// An event to be published in the simulation.
 #[derive(Clone, Copy, Debug)]

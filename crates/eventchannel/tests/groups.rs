@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Bytes, all, classes, event};
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 fn worker(inbox: InboxSpec) -> ConsumerSpec {
     ConsumerSpec::new("worker").grouped("workers").with(inbox)

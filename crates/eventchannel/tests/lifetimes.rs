@@ -4,7 +4,7 @@ use crate::common::{Bench, Bytes, all, classes, event};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 fn notices(bench: &mut Bench, now: u64) -> Vec<ChannelNotice> {
     std::iter::from_fn(|| bench.next(now)).flat_map(|delivery| delivery.notices).collect()

@@ -3,7 +3,7 @@
 use crate::common::{Bench, Bytes, Dice, classes, event, sized};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 const CLIENTS: usize = 3;
 const MAX_PER_CLIENT: usize = 3000;

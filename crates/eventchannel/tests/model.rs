@@ -4,7 +4,7 @@ use crate::common::{Bench, event};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 const CONSUMERS: usize = 3;
 

@@ -5,7 +5,7 @@ use unisono_eventchannel::{
     ChannelError, ChannelNotice, EventOrigin, GapCause, HeardOrigins, HistoryDepth, InboxSpec, KeepingTerms,
     Offer, Ownership, Publication, Retention, SupplierId, TenantId, TopicId, TopicSpec,
 };
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// A supplier that passes events of a topic on.
 fn passing_on(bench: &mut Bench, topic: TopicId) -> SupplierId {

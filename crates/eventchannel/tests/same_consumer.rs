@@ -3,7 +3,7 @@
 use crate::common::{Bench, classes, event};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -3,7 +3,7 @@
 use crate::common::{Bench, Bytes, all, classes, event, sized};
 use std::sync::Arc;
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 fn gaps(delivery: &Delivery<Bytes>) -> Vec<(u64, u64, u64, GapCause)> {
     let gap = |notice: &ChannelNotice| match notice {

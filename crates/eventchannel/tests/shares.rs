@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Dice, all, event, sized};
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// A consumer of all topics, and a supplier with its own topic for each share.
 fn suppliers(bench: &mut Bench, shares: &[u32], inbox: InboxSpec) -> Vec<(SupplierId, TopicId)> {

@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Bytes, all, classes, event};
 use unisono_eventchannel::*;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 fn spec(name: &str) -> TopicSpec {
     TopicSpec::new(name).expect("a name")

@@ -17,7 +17,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;
 use std::time::Instant;
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler, Weight};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The textbook version: one heap of (start tag, arrival), and a queue of packets for each flow.
 struct HeapSfq {

@@ -7,6 +7,11 @@
 /// Bounds `|W_f / r_f - W_m / r_m|`, the difference in normalized service of two siblings, over any interval
 /// in which both are backlogged (theorem 1). `longest` holds each sibling's longest packet, `weights` holds
 /// their weights `r`.
+///
+/// ```
+/// // two siblings of weights 3 and 1, with packets of at most 1500 bytes
+/// assert_eq!(unisono_fairqueue::bounds::fairness([1500.0, 1500.0], [3.0, 1.0]), 2000.0);
+/// ```
 pub fn fairness(longest: [f64; 2], weights: [f64; 2]) -> f64 {
     longest[0] / weights[0] + longest[1] / weights[1]
 }

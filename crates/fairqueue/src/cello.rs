@@ -29,7 +29,7 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
 use std::collections::{BTreeMap, VecDeque};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskRequest<T> {
@@ -136,6 +136,28 @@ impl<T> CelloQueue<T> {
     }
 }
 
+/// The disk scheduler: shares by weight, real-time classes by deadline.
+///
+/// ```
+/// use unisono_fairqueue::{Cello, ClassSpec, Disk, DiskRequest, Hierarchy, NO_DEADLINE, Nanos, Purpose};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let classes = Hierarchy::new(
+///     ClassSpec::new("disk").with([ClassSpec::new("video"), ClassSpec::new("backup")]),
+/// )?;
+/// let (video, backup) = (classes.find("video").ok_or("?")?, classes.find("backup").ok_or("?")?);
+/// let purpose = |class| if class == video { Purpose::RealTime } else { Purpose::Throughput };
+/// let disk = Disk { request: Nanos(1_000_000), bytes_per_second: 100_000_000, ahead: 1 << 20 };
+/// let mut cello = Cello::new(classes.clone(), purpose, disk);
+///
+/// let request = |position, deadline| DiskRequest { position, length: 65_536, deadline, item: () };
+/// cello.submit(Nanos(0), backup, request(0, NO_DEADLINE))?;
+/// cello.submit(Nanos(0), video, request(9_000, Nanos(2_000_000)))?;
+/// let (first, _) = cello.dispatch(Nanos(0)).ok_or("two wait")?;
+/// assert_eq!(first, video, "its deadline leaves no time for another request");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Cello<T> {
     shares: Scheduler<()>,

@@ -10,7 +10,7 @@
 //! 1986).
 
 use std::collections::HashMap;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Deadline, order of arrival, and the number of the packet.
 type DeadlineEntry = (Nanos, u64, u32);

@@ -2,7 +2,7 @@
 
 use crate::hierarchy::ClassId;
 use crate::packet::Packet;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Why a packet is refused. (A packet that is dropped because a class is full is no error: see
 /// [`Discipline::dropped`].)
@@ -16,7 +16,8 @@ pub enum EnqueueError {
 }
 
 /// The packets that wait, and their bytes; the packet in service does not count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Backlog {
     pub packets: u64,
     pub bytes: u64,

@@ -18,7 +18,7 @@ use crate::packet::Packet;
 use crate::packet_queues::{PacketQueue, PacketQueues};
 use crate::scheduler::Scheduler;
 use crate::weight::{Weight, to_integers};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Start-time fair queuing without rounding: a [`Scheduler`] if its tags are exact, else a scheduler with
 /// longer tags.

@@ -4,7 +4,7 @@ use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::ClassId;
 use crate::packet::Packet;
 use std::collections::VecDeque;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct Fifo<T> {

@@ -1,19 +1,15 @@
-//! Hierarchical start-time fair queuing: decides which of many competing classes is served next.
+#![doc = include_str!("../README.md")]
+//! # Parts
 //!
 //! ```text
 //!   Hierarchy (classes, weights) --> Scheduler: enqueue, dequeue, finish    <- exact, no time, no allocation
 //!                                    Discipline: the same for FIFO, WFQ, deficit round robin
 //!     apply: other classes and weights while packets wait
 //!   bounds                           fairness, delay and service bounds         <- oracles of the tests
-//!   trace, simulate                  a simulated link: `unisono queue simulate`
+//!   trace, simulate                  a simulated link
 //!   Policy                           classes, their shares and their packets, as an operator writes them
 //!   Live                             counters per class of an enforced policy (read by other crates)
 //! ```
-//!
-//! The same algorithm serves packets on a link, quanta of a processor and requests to a disk; only the unit
-//! of a length differs. (On Linux "SFQ" means Stochastic Fairness Queueing, which is a different algorithm.)
-//!
-//! The crate is pure: no clock, no thread, no device. `unisono-enforce` carries its decisions out.
 #![forbid(unsafe_code)]
 
 pub mod bounds;
@@ -25,19 +21,25 @@ mod discipline;
 mod exact;
 mod fifo;
 mod hierarchy;
+#[cfg(feature = "policy")]
 mod live;
 mod natural;
 mod pace;
 mod packed_queue;
 mod packet;
 mod packet_queues;
+#[cfg(feature = "policy")]
 mod policy;
 mod processor;
+mod rate;
 mod ring;
 mod round_robin;
 mod scheduler;
+#[cfg(feature = "trace")]
 mod seconds;
+#[cfg(feature = "trace")]
 mod simulate;
+#[cfg(feature = "trace")]
 mod trace;
 mod weight;
 mod weighted;
@@ -48,18 +50,25 @@ pub use discipline::{Backlog, Discipline, EnqueueError};
 pub use exact::{Exact, start_time};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
+#[cfg(feature = "policy")]
 pub use live::{DelayFigures, Live, LiveClass, Pace, TrafficDirection};
 pub use pace::LinkPace;
 pub use packet::{NO_DEADLINE, Packet};
+#[cfg(feature = "policy")]
 pub use policy::{
     CpuPolicy, CpuShare, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network, NetworkError, Policy,
-    PolicyError, Position, Rate, RateError, Rule,
+    PolicyError, Position, Rule,
 };
 pub use processor::{Processor, Wants};
+pub use rate::{Rate, RateError};
 pub use round_robin::RoundRobin;
 pub use scheduler::{ChangeError, Changes, Closed, Scheduler, Served};
+#[cfg(feature = "trace")]
 pub use seconds::Seconds;
+#[cfg(feature = "trace")]
 pub use simulate::{Delays, Departure};
+#[cfg(feature = "trace")]
 pub use trace::{Trace, TraceError};
+pub use unisono_time::Nanos;
 pub use weight::{Weight, WeightError};
 pub use weighted::Weighted;

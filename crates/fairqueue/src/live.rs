@@ -1,7 +1,7 @@
 //! The counters of a policy's classes while the policy is enforced.
 
 use crate::discipline::Backlog;
-use crate::policy::Rate;
+use crate::rate::Rate;
 use serde::{Deserialize, Serialize};
 
 /// The direction in which packets pass the device whose link is shared.

@@ -8,10 +8,19 @@
 //!
 //! Pure: time is an argument.
 
-use crate::policy::Rate;
-use unisono_linux::clock::Nanos;
+use crate::rate::Rate;
+use unisono_time::Nanos;
 
 /// The pace of a link, or of a class with a ceiling.
+///
+/// ```
+/// use unisono_fairqueue::{LinkPace, Nanos};
+///
+/// let mut link = LinkPace::new("100mbit".parse()?, Nanos(1_000_000));
+/// link.carry(Nanos(5_000_000), 1250); // 10,000 bits
+/// assert_eq!(link.free_at(), Nanos(4_100_000), "a process that is late by 1 ms may catch up");
+/// # Ok::<(), unisono_fairqueue::RateError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct LinkPace {
     rate: Rate,

@@ -7,7 +7,7 @@
 //! instructions, but each mispredicted branch costs more than they do.) The order is exact; equal tags leave
 //! first in, first out.
 
-use unisono_sync::prefetch;
+use unisono_intrinsics::prefetch;
 
 /// A child that wants service, and its start tag.
 #[derive(Clone, Copy, Debug, Default)]

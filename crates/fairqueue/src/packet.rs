@@ -1,6 +1,6 @@
 //! The unit of work that disciplines schedule.
 
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// A deadline later than all others.
 pub const NO_DEADLINE: Nanos = Nanos::NEVER;

@@ -9,7 +9,7 @@ use crate::deadlines::Deadlines;
 use crate::discipline::Backlog;
 use crate::hierarchy::Order;
 use crate::packet::Packet;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 pub(crate) const NONE: u32 = u32::MAX;
 /// Stands for "no packet": the node that ends every list. It may be written to, so that no code has to branch
 /// on an empty list.
@@ -197,8 +197,8 @@ impl<T> PacketQueues<T> {
         if let (Some(head), Some(tail)) =
             (self.nodes.get(queue.head as usize), self.nodes.get(queue.tail as usize))
         {
-            unisono_sync::prefetch(head);
-            unisono_sync::prefetch(tail);
+            unisono_intrinsics::prefetch(head);
+            unisono_intrinsics::prefetch(tail);
         }
     }
 }

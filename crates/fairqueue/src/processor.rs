@@ -12,8 +12,30 @@ use crate::discipline::{Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
+/// A processor whose time is shared between runnable programs.
+///
+/// ```
+/// use unisono_fairqueue::{ClassSpec, Hierarchy, Processor, Wants};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let programs = ClassSpec::new("cpu")
+///     .with([ClassSpec::new("solver").weighing("2".parse()?), ClassSpec::new("backup")]);
+/// let mut cpu = Processor::new(Hierarchy::new(programs)?, 1000);
+/// let classes = ["solver", "backup"].map(|name| cpu.shares().hierarchy().find(name));
+/// for class in classes.into_iter().flatten() {
+///     cpu.wake(class)?;
+/// }
+/// for _ in 0..30 {
+///     let (_, quantum) = cpu.dispatch().ok_or("a program is runnable")?;
+///     cpu.ran(quantum, Wants::More);
+/// }
+/// let used = classes.map(|class| class.map_or(0, |class| cpu.shares().served(class).bytes));
+/// assert_eq!(used, [20_000, 10_000]); // microseconds
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Processor {
     shares: Scheduler<()>,

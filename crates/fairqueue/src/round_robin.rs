@@ -10,7 +10,7 @@ use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use std::collections::VecDeque;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct RoundRobin<T> {

@@ -4,7 +4,7 @@
 //! is a whole number of ticks, so nothing is rounded before it is printed.
 
 use std::fmt;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// A decimal number of seconds, with the digits that were written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,6 +10,7 @@ use crate::trace::{Arrival, Trace};
 use serde_json::Value;
 
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct Departure {
     pub id: Value,
     pub class: ClassId,
@@ -23,6 +24,7 @@ pub struct Departure {
 
 /// The delays of the packets of one class.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct Delays {
     pub name: String,
     pub packets: usize,

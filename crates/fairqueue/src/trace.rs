@@ -10,13 +10,26 @@
 
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, HierarchyError, Order};
 use crate::packet::{NO_DEADLINE, Packet};
-use crate::policy::Rate;
+use crate::rate::Rate;
 use crate::seconds::{Decimal, MAX_PLACES};
 use crate::weight::{Weight, WeightError};
 use serde::Deserialize;
 use serde_json::{Number, Value};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
+/// Classes and arrivals on one link.
+///
+/// ```
+/// use unisono_fairqueue::{Scheduler, Trace};
+///
+/// let trace = Trace::parse(
+///     r#"{"rate": 8000, "tree": {"name": "root", "children": [{"name": "a", "weight": 1}]},
+///         "packets": [{"id": 0, "t": "0", "class": "a", "len": 500}]}"#,
+/// )?;
+/// let departures = trace.departures(&mut Scheduler::new(trace.hierarchy().clone()));
+/// assert_eq!(departures[0].end.to_string(), "0.5");
+/// # Ok::<(), unisono_fairqueue::TraceError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Trace {
     pub(crate) rate: Rate,

@@ -12,10 +12,10 @@
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
-use crate::policy::Rate;
+use crate::rate::Rate;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Clone, Debug)]
 pub struct Weighted<T> {

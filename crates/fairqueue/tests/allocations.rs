@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Order, Packet, Scheduler};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 struct Counting;
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::collections::HashSet;
 use unisono_fairqueue::{Cello, ClassId, ClassSpec, Disk, DiskRequest, Hierarchy, Purpose};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 const DISK: Disk = Disk { request: Nanos(100_000), bytes_per_second: 100_000_000, ahead: 64 << 10 };
 

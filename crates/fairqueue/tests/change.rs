@@ -12,7 +12,7 @@ use unisono_fairqueue::{
     Backlog, ClassId, ClassSpec, Discipline, Hierarchy, Limit, Order, Overflow, Packet, Scheduler, Weight,
     bounds,
 };
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The number of class names. Trees choose from the same names, so that two trees have some in common.
 const NAMES: u32 = 12;

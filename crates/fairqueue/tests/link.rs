@@ -6,7 +6,7 @@ use unisono_fairqueue::{
     Backlog, ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Limit, NO_DEADLINE, Order, Overflow, Packet,
     Rate, RoundRobin, Scheduler, Trace, Weight, Weighted, bounds,
 };
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 fn weight(text: &str) -> Weight {
     text.parse().expect("it is a weight")

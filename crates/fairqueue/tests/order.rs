@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Exact, Hierarchy, Packet, Scheduler, Weight, start_time,
 };
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 fn weight() -> impl Strategy<Value = Weight> {
     let text = prop_oneof![

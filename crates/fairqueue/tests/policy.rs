@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use unisono_fairqueue::{
     ClassId, Dscp, Facts, Flows, IpProtocol, Limit, Matcher, Network, Order, Overflow, Policy, Rate,
 };
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 const WHOLE: &str = r#"
 rate = "100mbit"   # a comment

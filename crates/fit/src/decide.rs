@@ -24,8 +24,8 @@
 
 use crate::effective::{Effective, LimitedBy};
 use crate::program_traits::ProgramTraits;
-use unisono_linux::counted::counted;
 use unisono_linux::quota::{ProcessorLimits, Quota};
+use unisono_text::counted;
 
 /// The state of the host when the program starts.
 #[derive(Clone, Debug)]

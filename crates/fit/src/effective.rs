@@ -12,8 +12,8 @@
 
 use std::fmt;
 use unisono_linux::affinity::CpuSet;
-use unisono_linux::counted::counted;
 use unisono_linux::quota::{ProcessorLimits, Quota};
+use unisono_text::counted;
 
 /// The part of a group's time, in microseconds, that the kernel gives a processor at once (default since
 /// Linux 3.2).

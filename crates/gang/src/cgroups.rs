@@ -15,7 +15,7 @@
 //! instruction, so all their threads and children are inside. Everything made here is in the journal
 //! before it is made.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, GangHint, Result};
 use crate::gang::GangId;
 use crate::journal::{GangJournal, UndoEntry};
 use crate::steering::Steering;
@@ -177,9 +177,9 @@ fn control_tree(all: &[CgroupHierarchy], journal: &mut GangJournal) -> Result<Se
         };
         Error::Host(format!(
             "gangs need the right to make control groups: {error}; run as root, or inside a delegated \
-             group: systemd-run --user --scope -p Delegate=yes COMMAND; without either, `unisono gang run \
-             --unprivileged` switches by stop signals"
+             group: systemd-run --user --scope -p Delegate=yes COMMAND"
         ))
+        .hinting(GangHint::RunUnprivileged)
     })
 }
 

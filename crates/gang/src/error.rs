@@ -12,12 +12,35 @@ pub enum Error {
     /// This host lacks a prerequisite; the text names it and the remedy.
     #[error("{0}")]
     Host(String),
+    /// As the error in it; an action would help, and a program that offers the action adds its command.
+    #[error("{error}")]
+    Hinted { error: Box<Error>, hint: GangHint },
     #[error("cannot start {program:?}: {source}; is its name right? look for it: command -v {program}")]
     Start { program: String, source: io::Error },
     #[error("{}; {}", .0, next_step(&.0.source))]
     Group(#[from] unisono_linux::cgroup::Error),
     #[error("cannot {action}: {source}; {}", next_step(source))]
     System { action: &'static str, source: io::Error },
+}
+
+/// An action of the user that would help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GangHint {
+    StartDaemon,
+    /// Let users other than root connect to the daemon.
+    OpenDaemon,
+    ListGangs,
+    /// Run gangs without control groups, by stop signals.
+    RunUnprivileged,
+    /// Give each gang a command.
+    NameCommands,
+}
+
+impl Error {
+    pub(crate) fn hinting(self, hint: GangHint) -> Self {
+        Self::Hinted { error: Box::new(self), hint }
+    }
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -35,5 +35,5 @@ pub mod simulate;
 mod steering;
 pub mod turn_quota;
 
-pub use error::{Error, Result};
+pub use error::{Error, GangHint, Result};
 pub use gang::{GangId, GangWeight};

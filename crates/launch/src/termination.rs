@@ -19,8 +19,8 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
-use unisono_linux::counted::counted;
 use unisono_linux::process::Signal;
+use unisono_text::counted;
 
 /// The launcher's exit code after a time limit.
 pub const TIMED_OUT: u8 = 124;

@@ -3,23 +3,18 @@
 //! [`now`] is `CLOCK_MONOTONIC`, the clock of futex deadlines. [`ticks`] is the cheapest counter of this
 //! machine that runs at a constant rate: the time stamp counter if the kernel calls it constant and non-stop,
 //! else `CLOCK_MONOTONIC` itself, so that a tick is a nanosecond. A spin budget is converted to ticks once
-//! ([`Nanos::to_ticks`]) and then compared without a division.
+//! ([`Ticks::from_nanos`]) and then compared without a division.
 //!
 //! Cost: `now` ~20-40 ns (vDSO), `ticks` ~8-20 ns (`rdtsc`, not ordered against other loads: good for
 //! budgets, not for timing ten instructions). The first use calibrates for about a millisecond. When not to
 //! use: comparing `ticks` of two machines, or of a virtual machine before and after migration. Reference:
 //! clock_gettime(2), vdso(7).
 
-use serde::{Deserialize, Serialize};
 use std::fs;
-use std::ops::AddAssign;
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-/// Nanoseconds: a duration, or a point in time on `CLOCK_MONOTONIC` (on another clock where a name says so).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Nanos(pub u64);
+pub use unisono_time::Nanos;
 
 /// Ticks of the machine's cheapest constant-rate counter; see [`TickSource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,44 +29,13 @@ pub enum TickSource {
     Monotonic,
 }
 
-impl Nanos {
-    pub const ZERO: Self = Self(0);
-    pub const SECOND: Self = Self(1_000_000_000);
-    /// Later than every point in time, longer than every wait.
-    pub const NEVER: Self = Self(u64::MAX);
-
-    /// The point in time `self` after `start`, saturating: [`NEVER`](Self::NEVER) stays never.
-    #[must_use]
-    pub const fn after(self, start: Self) -> Self {
-        Self(start.0.saturating_add(self.0))
-    }
-
-    /// This duration times `factor`, saturating.
-    #[must_use]
-    pub const fn times(self, factor: u64) -> Self {
-        Self(self.0.saturating_mul(factor))
-    }
-
-    /// The time from `start` to `self`; zero if `start` is later.
-    #[must_use]
-    pub const fn since(self, start: Self) -> Self {
-        Self(self.0.saturating_sub(start.0))
-    }
-
-    /// The absolute difference of two points in time or of two durations.
-    #[must_use]
-    pub const fn apart(self, other: Self) -> Self {
-        Self(self.0.abs_diff(other.0))
-    }
-
-    /// This duration in ticks of the calibrated counter, saturating.
-    pub fn to_ticks(self) -> Ticks {
-        let calibration = calibration();
-        Ticks(saturate((u128::from(self.0) * u128::from(calibration.ticks_per_2_30_ns)) >> 30))
-    }
-}
-
 impl Ticks {
+    /// A duration in ticks of the calibrated counter, saturating.
+    pub fn from_nanos(length: Nanos) -> Self {
+        let calibration = calibration();
+        Self(saturate((u128::from(length.0) * u128::from(calibration.ticks_per_2_30_ns)) >> 30))
+    }
+
     /// This number of ticks as a duration, saturating.
     pub fn to_nanos(self) -> Nanos {
         let calibration = calibration();
@@ -82,25 +46,6 @@ impl Ticks {
     #[must_use]
     pub const fn since(self, start: Self) -> Self {
         Self(self.0.saturating_sub(start.0))
-    }
-}
-
-/// Saturating, as all arithmetic here.
-impl AddAssign for Nanos {
-    fn add_assign(&mut self, more: Self) {
-        *self = more.after(*self);
-    }
-}
-
-impl From<Duration> for Nanos {
-    fn from(length: Duration) -> Self {
-        Self(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
-    }
-}
-
-impl From<Nanos> for Duration {
-    fn from(length: Nanos) -> Self {
-        Self::from_nanos(length.0)
     }
 }
 
@@ -216,7 +161,7 @@ mod tests {
     #[test]
     fn a_length_survives_the_way_to_ticks_and_back_within_a_part_per_thousand() {
         for ns in [1_000, 50_000, 1_000_000, 3_600_000_000_000] {
-            let back = Nanos(ns).to_ticks().to_nanos().0;
+            let back = Ticks::from_nanos(Nanos(ns)).to_nanos().0;
             assert!(back.abs_diff(ns) <= ns / 1000 + 1, "{ns} ns came back as {back}");
         }
     }
@@ -233,9 +178,7 @@ mod tests {
 
     #[test]
     fn forever_saturates_instead_of_wrapping() {
-        assert_eq!(Nanos(u64::MAX).after(Nanos(5)), Nanos(u64::MAX));
-        assert_eq!(Nanos(3).since(Nanos(5)), Nanos::ZERO);
-        assert!(Nanos(u64::MAX).to_ticks().0 > u64::MAX / 100);
+        assert!(Ticks::from_nanos(Nanos::NEVER).0 > u64::MAX / 100);
     }
 
     #[test]

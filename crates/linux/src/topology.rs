@@ -11,11 +11,11 @@
 //! Documentation/ABI/testing/sysfs-devices-system-cpu (cache), sysfs-devices-node.
 
 use crate::affinity::{self, CpuSet, Tid};
-use crate::counted::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use unisono_text::counted;
 
 /// The machine's processors and their shared resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

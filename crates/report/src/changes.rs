@@ -12,11 +12,11 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use unisono_linux::counted::counted;
 use unisono_measure::bootstrap::{Estimate, LEVEL, median_interval};
 use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::{Better, Outcome, RunLine};
 use unisono_measure::verdict;
+use unisono_text::counted;
 
 /// Medians that differ by less than this make no difference that two sets of runs could show.
 const MIN_UNSURE_CHANGE: f64 = 0.05;

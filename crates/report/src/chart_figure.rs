@@ -12,9 +12,9 @@ use crate::points::{curve, swept};
 use crate::study::{ChartRow, Study};
 use crate::wording;
 use askama::Template;
-use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
+use unisono_text::counted;
 
 /// From this many comparisons of one kind on, a table is easier to read than lines or paragraphs.
 pub(crate) const MIN_TABLE_ROWS: usize = 6;

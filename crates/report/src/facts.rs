@@ -2,8 +2,8 @@
 
 use crate::number;
 use std::fmt::Write as _;
-use unisono_linux::counted::counted;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
+use unisono_text::counted;
 
 /// A line for each machine of the runs: at most four.
 pub(crate) fn machines(runs: &[&RunLine]) -> Vec<String> {

@@ -3,10 +3,10 @@
 use crate::study::Study;
 use crate::topic_answer::TopicAnswer;
 use std::collections::BTreeMap;
-use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::record::{ChartKind, Outcome, RunLine};
 use unisono_measure::verdict;
+use unisono_text::counted;
 
 /// Ratios closer to one than this are neither a gain nor a loss.
 const MIN_GAIN: f64 = 0.05;

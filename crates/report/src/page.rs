@@ -8,8 +8,8 @@ use crate::wording::{self, Tone};
 use crate::{answer_cards, claims, number, screen, summary};
 use askama::Template;
 use std::collections::BTreeMap;
-use unisono_linux::counted::counted;
 use unisono_measure::record::{Outcome, RunLine};
+use unisono_text::counted;
 
 #[derive(Template)]
 #[template(path = "page.html")]

@@ -10,9 +10,9 @@
 use crate::study::{Study, question};
 use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::wording::{self, Tone};
-use unisono_linux::counted::counted;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
+use unisono_text::counted;
 
 /// Gains that differ by less than this factor are alike; the remedy with less effort is then the better
 /// advice.

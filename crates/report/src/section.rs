@@ -3,10 +3,10 @@
 use crate::study::{Study, outcome};
 use crate::{budgets, chart_figure, number, situations, wording};
 use askama::Template;
-use unisono_linux::counted::counted;
 use unisono_measure::noise;
 use unisono_measure::record::{Better, Outcome, PointsAre, RunLine, Verdict};
 use unisono_measure::verdict::Judgement;
+use unisono_text::counted;
 
 #[derive(Template)]
 #[template(path = "study.html")]

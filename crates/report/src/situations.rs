@@ -11,9 +11,9 @@ use crate::wording::{self, Tone, comparison, tone};
 use askama::Template;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use unisono_linux::counted::counted;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
+use unisono_text::counted;
 
 /// Explains the signs in a table.
 pub(crate) const LEGEND: &str = "Median of the pairs, and how far they reach. \u{25b2} better, \u{25bc} worse, = no difference, ? not decided. Two modes: a program runs one way or another from start to start, and no one ratio describes that.";

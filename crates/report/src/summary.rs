@@ -16,10 +16,10 @@ use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::trees;
 use crate::wording::{self, SweepSegment, Tone};
 use askama::Template;
-use unisono_linux::counted::counted;
 use unisono_measure::modes::TwoModes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, Chart, Distribution, Question, Verdict};
+use unisono_text::counted;
 
 /// A segment of comparisons with the study that it comes from.
 #[derive(Clone)]

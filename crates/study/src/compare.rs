@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_barrier::{Algorithm, SpinBudget, Wait};
 use unisono_linux::clock::Nanos;
-use unisono_linux::nearest::nearest;
+use unisono_text::nearest;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -23,7 +23,7 @@ use unisono_linux::clock::{Nanos, Ticks};
 
 /// A yield that takes longer than this let a foreign thread run: a slice of the fair scheduler lasts 2 to 4
 /// ms, while a member of the group yields back within microseconds (a switch among members measured 0.5 us).
-pub const LONG_YIELD: Nanos = Nanos(1_000_000);
+pub(crate) const LONG_YIELD: Nanos = Nanos(1_000_000);
 
 /// The spin when all members that last ran on this core have arrived: about two context switches
 /// (0.5 us each). The awaited members then run on other cores and arrive within this time, or yielding is
@@ -64,9 +64,9 @@ impl Adaptive {
     /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self {
-            budget: budget.nanos().to_ticks(),
-            near: NEAR.to_ticks(),
-            long_yield: LONG_YIELD.to_ticks(),
+            budget: Ticks::from_nanos(budget.nanos()),
+            near: Ticks::from_nanos(NEAR),
+            long_yield: Ticks::from_nanos(LONG_YIELD),
             block: Block::new(wakeups),
         }
     }

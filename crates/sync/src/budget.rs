@@ -82,7 +82,7 @@ pub struct BriefBudget {
 impl BriefBudget {
     #[inline]
     pub fn new(budget: Nanos) -> Self {
-        Self { start: ticks(), budget: budget.to_ticks(), polls: 0 }
+        Self { start: ticks(), budget: Ticks::from_nanos(budget), polls: 0 }
     }
 
     /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls
@@ -96,6 +96,16 @@ impl BriefBudget {
 }
 
 /// The time for which a serving thread polls for more work before it sleeps.
+///
+/// ```
+/// use unisono_sync::{Nanos, PollBudget};
+///
+/// let mut budget = PollBudget::lasting(Nanos(50_000));
+/// assert!(!budget.is_left(|| Nanos(1_000_000)), "no work has come");
+/// budget.renew(|| Nanos(1_000_000));
+/// assert!(budget.is_left(|| Nanos(1_020_000)));
+/// assert!(!budget.is_left(|| Nanos(1_060_000)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollBudget {
     /// Sleep as soon as there is no work.

@@ -26,7 +26,7 @@ use unisono_linux::clock::Nanos;
 
 /// The two modes of waiting between which the controller chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ControllerMode {
+pub(crate) enum ControllerMode {
     /// Spin, or yield where there are more waiters than cores.
     Awake,
     /// Sleep at once.
@@ -43,7 +43,7 @@ impl ControllerMode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControllerStep {
+pub(crate) struct ControllerStep {
     pub mode: ControllerMode,
     /// Whether the mode is only probed. In a probe the first long yield should end the probe.
     pub probing: bool,
@@ -100,7 +100,7 @@ impl Cost {
 
 /// Decides between the two modes; see the module.
 #[derive(Clone, Debug)]
-pub struct Controller {
+pub(crate) struct Controller {
     mode: ControllerMode,
     awake: Cost,
     asleep: Cost,
@@ -115,7 +115,7 @@ pub struct Controller {
 
 impl Controller {
     /// Starts awake: a wrong start awake is noticed sooner than a wrong start asleep.
-    pub fn new(now: Nanos) -> Self {
+    pub(crate) fn new(now: Nanos) -> Self {
         Self {
             mode: ControllerMode::Awake,
             awake: Cost::default(),
@@ -129,7 +129,7 @@ impl Controller {
     }
 
     /// The mean cost of an episode in a mode; `None` while it is unknown.
-    pub fn cost(&self, mode: ControllerMode) -> Option<Nanos> {
+    pub(crate) fn cost(&self, mode: ControllerMode) -> Option<Nanos> {
         match mode {
             ControllerMode::Awake => self.awake.mean(),
             ControllerMode::Asleep => self.asleep.mean(),
@@ -138,7 +138,7 @@ impl Controller {
 
     /// Records that `episodes` have completed since the last observation. `gave_up`: a waiter sent all
     /// members to sleep because a yield took too long.
-    pub fn observe(&mut self, now: Nanos, episodes: u32, gave_up: bool) -> ControllerStep {
+    pub(crate) fn observe(&mut self, now: Nanos, episodes: u32, gave_up: bool) -> ControllerStep {
         let elapsed = now.since(self.last);
         self.last = now;
         let before = self.cost(self.mode);

@@ -1,9 +1,5 @@
-//! How a thread waits for another thread: the wait policies, the rule that chooses among them, and the memory
-//! that holds the flags.
-//!
-//! *Waiting is a scheduling decision.* A waiter that spins holds a processor that the awaited thread may
-//! need. A waiter that sleeps pays microseconds to be woken. This crate makes that decision; barriers,
-//! windows and queues only ask it to wait. Read the files in this order:
+#![doc = include_str!("../README.md")]
+//! # Reading the crate
 //!
 //! 1. `flag.rs`: a word to wait on, and the handshake that loses no wake-up ([`Flag`]).
 //! 2. `wait.rs`, `policies.rs`: the trait of a wait policy ([`WaitPolicy`]) and the four fixed policies.
@@ -17,16 +13,6 @@
 //! sleeps. `initial_poll.rs` is the fast path of a wait: a few dozen polls before any policy runs. `line.rs`
 //! is the memory of flags, private or shared between processes ([`Lines`]); `published.rs` is memory that one
 //! process writes and other processes only read ([`PublishedWords`]).
-//!
-//! The crate does not know why a thread waits, nor whether the awaited thread is still alive. The caller
-//! checks deadlines and dead members; a waiter calls it back through [`Watch`].
-//!
-//! The crate is not on crates.io. From a clone of the repository, write in `Cargo.toml`:
-//!
-//! ```toml
-//! [dependencies]
-//! unisono-sync = { path = "unisono/crates/sync" }   # or { git = "URL OF THE REPOSITORY" }
-//! ```
 
 mod adaptive;
 pub mod atomics;
@@ -37,17 +23,14 @@ mod initial_poll;
 mod last_cpu;
 mod line;
 mod policies;
-mod prefetch;
 mod published;
 mod regime;
 mod wait;
 mod waiter;
 mod watch;
-mod wide;
 
-pub use adaptive::{Adaptive, AdaptiveWait, LONG_YIELD, WaitHints};
+pub use adaptive::{Adaptive, AdaptiveWait, WaitHints};
 pub use budget::{BadSpinBudget, BriefBudget, PollBudget, SpinBudget, poll_briefly};
-pub use controller::{Controller, ControllerMode, ControllerStep};
 #[cfg(not(loom))]
 pub use flag::{CountedSleeper, sleep_at_any};
 pub use flag::{Flag, Sleep, Wakeups};
@@ -55,10 +38,10 @@ pub use initial_poll::{EpisodeBatch, InitialPoll};
 pub use last_cpu::{LastCpuQuery, LastCpus};
 pub use line::{CacheLine, Lines};
 pub use policies::{Block, Spin, SpinBlock, Yield};
-pub use prefetch::prefetch;
 pub use published::{ForeignWords, PublishedWords};
 pub use regime::{Regime, RegimeAdvice, RegimeLearner};
+pub use unisono_linux::clock::Nanos;
+pub use unisono_linux::futex::Scope;
 pub use wait::{Wait, WaitPolicy, Waited};
 pub use waiter::{GroupState, Waiter, WaiterPolicy};
 pub use watch::{MAX_SLEEP, SparseChecks, Until, Unwatched, Watch, WatchVerdict};
-pub use wide::{Wide, vectorized};

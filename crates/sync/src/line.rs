@@ -79,6 +79,16 @@ impl CacheLine {
 }
 
 /// An array of cache lines; clones share it.
+///
+/// ```
+/// use unisono_sync::{Lines, Wakeups};
+///
+/// let lines = Lines::on_heap(2);
+/// let flag = lines.line(1).flag(0);
+/// assert!(!flag.reached(3));
+/// flag.signal(3, Wakeups::Never);
+/// assert!(flag.reached(3) && lines.line(1).flag(0).reached(2));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Lines {
     owner: Arc<Owner>,

@@ -132,7 +132,7 @@ pub struct SpinBlock {
 impl SpinBlock {
     /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
-        Self { budget: budget.nanos().to_ticks(), block: Block::new(wakeups) }
+        Self { budget: Ticks::from_nanos(budget.nanos()), block: Block::new(wakeups) }
     }
 
     #[inline]

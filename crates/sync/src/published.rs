@@ -12,9 +12,9 @@ use std::io;
 use std::ops::Range;
 #[cfg(not(loom))]
 use {
-    crate::prefetch::{prefetch, prefetch_to_write},
     std::os::fd::{AsFd, BorrowedFd, OwnedFd},
     std::sync::atomic::AtomicU8,
+    unisono_intrinsics::{prefetch, prefetch_to_write},
     unisono_linux::shared_memory::{ReadOnlyMapping, SharedMemory},
 };
 
@@ -24,6 +24,22 @@ const WORD: usize = size_of::<u32>();
 const LINE: usize = 64;
 
 /// The writer's side.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use unisono_sync::{ForeignWords, PublishedWords};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut mine = PublishedWords::create(16)?;
+/// // another process gets the descriptor through a socket
+/// let theirs = ForeignWords::new(mine.as_fd().try_clone_to_owned()?)?;
+/// mine.write(0, b"ready");
+/// let mut read = [0; 5];
+/// theirs.read(0, &mut read);
+/// assert_eq!(&read, b"ready");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct PublishedWords {
     #[cfg(not(loom))]

@@ -3,7 +3,7 @@
 use crate::flag::Flag;
 use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::Nanos;
-use unisono_linux::named::named;
+use unisono_text::named;
 
 /// A way to wait for a flag.
 ///

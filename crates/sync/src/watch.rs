@@ -9,6 +9,27 @@
 use unisono_linux::clock::Nanos;
 
 /// The caller's side of a wait; see the module.
+///
+/// ```
+/// use unisono_sync::{Lines, Nanos, Scope, Watch, WatchVerdict, WaitPolicy, Wakeups, Block};
+///
+/// /// Gives up at its first call.
+/// struct Impatient;
+///
+/// impl Watch for Impatient {
+///     fn check(&mut self) -> WatchVerdict {
+///         WatchVerdict::Stop
+///     }
+///
+///     fn sleep_until(&mut self) -> Option<Nanos> {
+///         None
+///     }
+/// }
+///
+/// let lines = Lines::on_heap(1);
+/// let mut policy = Block::new(Wakeups::Symmetric(Scope::Private));
+/// assert_eq!(policy.wait(lines.line(0).flag(0), 1, &mut Impatient), WatchVerdict::Stop);
+/// ```
 pub trait Watch {
     /// Called now and then while waiting. Should usually cost a few nanoseconds.
     fn check(&mut self) -> WatchVerdict;

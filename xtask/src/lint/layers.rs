@@ -7,29 +7,31 @@ use serde_json::Value;
 /// The workspace crates that each crate depends on, no more and no less. A new crate or a new dependency is a
 /// decision: record it here.
 const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
+    // below all layers: neither a host nor another crate
+    ("time", &[]),
+    ("text", &[]),
+    ("intrinsics", &[]),
     // the machine
-    ("linux", &[]),
-    ("sync", &["linux"]),
+    ("linux", &["text", "time"]),
+    ("sync", &["intrinsics", "linux", "text"]),
     ("measure", &[]),
     // topics
-    ("barrier", &["linux", "sync"]),
-    ("fit", &["linux"]),
-    ("gang", &["linux", "measure"]),
+    ("barrier", &["linux", "sync", "text"]),
+    ("fit", &["linux", "text"]),
+    ("gang", &["linux", "measure", "text"]),
     // a dependency between two topics: docs/decisions/0006
-    ("rma", &["barrier", "linux", "sync"]),
-    // the planner uses sync for its loops over wide vectors
-    ("btin", &["linux", "sync"]),
-    // linux only for the type `Nanos`: a crate of its own would hold a single struct
-    ("fairqueue", &["linux", "sync"]),
+    ("rma", &["barrier", "linux", "sync", "text"]),
+    ("btin", &["intrinsics", "text"]),
+    ("fairqueue", &["intrinsics", "text", "time"]),
     // the other dependency between two topics: fair queuing implements the shares of event classes
-    ("eventchannel", &["fairqueue", "linux"]),
+    ("eventchannel", &["fairqueue", "text", "time"]),
     // adapters
-    ("broker", &["eventchannel", "fairqueue", "linux", "measure", "sync"]),
-    ("fabric", &["btin", "linux", "measure"]),
+    ("broker", &["eventchannel", "fairqueue", "linux", "measure", "sync", "text"]),
+    ("fabric", &["btin", "linux", "measure", "text"]),
     ("enforce", &["fairqueue", "linux", "measure", "sync"]),
-    ("launch", &["linux", "rma"]),
-    ("c", &["broker", "linux", "rma", "sync"]),
-    ("mpi-preload", &["linux"]),
+    ("launch", &["linux", "rma", "text"]),
+    ("c", &["broker", "linux", "rma", "sync", "text"]),
+    ("mpi-preload", &["linux", "text"]),
     // measuring and showing
     (
         "study",
@@ -46,10 +48,11 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "measure",
             "rma",
             "sync",
+            "text",
         ],
     ),
-    ("report", &["linux", "measure"]),
-    ("advise", &["fit", "gang", "linux", "measure"]),
+    ("report", &["linux", "measure", "text"]),
+    ("advise", &["fit", "gang", "linux", "measure", "text"]),
     // the program
     (
         "unisono",
@@ -70,6 +73,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rma",
             "study",
             "sync",
+            "text",
         ],
     ),
     // no crate depends on these
@@ -133,7 +137,7 @@ mod tests {
 
     /// The problems of a crate with these dependencies, all of which it uses.
     fn problems(name: &str, dependencies: &Value) -> Vec<String> {
-        let text = "use unisono_linux::x; use unisono_sync::x; use unisono_gang::x;";
+        let text = "use unisono_linux::x; use unisono_sync::x; use unisono_gang::x; use unisono_text::x;";
         let sources = Sources::from_texts(&[("crates/a/src/lib.rs", text)]);
         member_problems(
             &json!({"name": name, "manifest_path": "crates/a/Cargo.toml", "dependencies": dependencies}),
@@ -146,6 +150,7 @@ mod tests {
         let dependencies = json!([
             {"name": "unisono-linux", "kind": null, "path": "/linux"},
             {"name": "unisono-sync", "kind": null, "path": "/sync"},
+            {"name": "unisono-text", "kind": null, "path": "/text"},
             {"name": "unisono-gang", "kind": "build", "path": "/gang"},
             {"name": "unisono-study", "kind": "dev", "path": "/study"},
             {"name": "unisono-of-others", "kind": null, "path": null},
@@ -156,7 +161,10 @@ mod tests {
 
     #[test]
     fn a_row_that_allows_more_than_is_used_is_a_problem() {
-        let dependencies = json!([{"name": "unisono-linux", "kind": null, "path": "/linux"}]);
+        let dependencies = json!([
+            {"name": "unisono-linux", "kind": null, "path": "/linux"},
+            {"name": "unisono-text", "kind": null, "path": "/text"},
+        ]);
         let wrong = "barrier does not depend on sync; delete it from the row in xtask/src/lint/layers.rs";
         assert_eq!(problems("unisono-barrier", &dependencies), [wrong]);
     }
@@ -166,6 +174,7 @@ mod tests {
         let dependencies = json!([
             {"name": "unisono-linux", "kind": null, "path": "/linux"},
             {"name": "unisono-rma", "kind": null, "path": "/rma"},
+            {"name": "unisono-text", "kind": null, "path": "/text"},
         ]);
         let wrong = "crates/a/Cargo.toml:1: launch does not use rma; delete the dependency";
         assert_eq!(problems("unisono-launch", &dependencies), [wrong]);

@@ -21,10 +21,10 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 fn lock_problems(path: &str, text: &str, metadata: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     for locked in crates(text).filter(|locked| !locked.is_fetched) {
-        let Some(wanted) = dependencies(metadata, locked.name) else { continue };
+        let Some((wanted, possible)) = dependencies(metadata, locked.name) else { continue };
         let manifest = path.replace("Cargo.lock", "Cargo.toml");
         let lacking = wanted.difference(&locked.dependencies).map(|name| format!("lacks {name}"));
-        let beyond = locked.dependencies.difference(&wanted).map(|name| format!("still has {name}"));
+        let beyond = locked.dependencies.difference(&possible).map(|name| format!("still has {name}"));
         problems.extend(lacking.chain(beyond).map(|what| {
             format!("{path}:1: {} {what}; cargo update --workspace --manifest-path {manifest}", locked.name)
         }));
@@ -32,13 +32,14 @@ fn lock_problems(path: &str, text: &str, metadata: &Value) -> Vec<String> {
     problems
 }
 
-/// The dependencies that a workspace crate always has, except its tests' dependencies. `None`: it is no
-/// member.
-fn dependencies<'a>(metadata: &'a Value, name: &str) -> Option<BTreeSet<&'a str>> {
+/// The dependencies that a workspace crate always has, and those that it has with all its features; without
+/// its tests' dependencies. `None`: it is no member.
+fn dependencies<'a>(metadata: &'a Value, name: &str) -> Option<(BTreeSet<&'a str>, BTreeSet<&'a str>)> {
     let member = metadata["packages"].as_array()?.iter().find(|package| package["name"] == name)?;
-    let theirs = member["dependencies"].as_array()?.iter();
-    let always = theirs.filter(|it| it["kind"] != "dev" && it["optional"] != true);
-    Some(always.filter_map(|it| it["name"].as_str()).collect())
+    let shipped = member["dependencies"].as_array()?.iter().filter(|it| it["kind"] != "dev");
+    let names = |it: &'a Value| it["name"].as_str();
+    let always = shipped.clone().filter(|it| it["optional"] != true).filter_map(names).collect();
+    Some((always, shipped.filter_map(names).collect()))
 }
 
 fn crates(lock: &str) -> impl Iterator<Item = LockedCrate<'_>> {
@@ -102,6 +103,15 @@ dependencies = [
             {"name": "zenoh", "kind": null, "optional": true},
         ]);
         assert_eq!(problems(&both), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_dependency_of_a_feature_may_be_locked_or_not() {
+        let optional = json!([
+            {"name": "libc", "kind": null, "optional": false},
+            {"name": "rand", "kind": null, "optional": true},
+        ]);
+        assert_eq!(problems(&optional), Vec::<String>::new());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod c_format;
 mod code;
+mod commands;
 mod cycles;
 mod documents;
 mod layers;
@@ -41,6 +42,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("lock files know the crates' dependencies", locks::check),
     ("no file too long", length::check),
     ("times are Nanos", times::check),
+    ("libraries name no command of the program", commands::check),
     ("links in documents resolve", links::check),
     ("modules form no cycle", cycles::check),
     ("a type's name means one thing", types::check),

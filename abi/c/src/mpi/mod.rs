@@ -34,7 +34,7 @@ use messages::{Callbacks, HostMessages};
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 use std::time::Duration;
-use unisono_linux::clock::{Nanos, ticks};
+use unisono_linux::clock::{Nanos, Ticks, ticks};
 use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, Rank, Window};
 
 /// The interval of progress calls into the host MPI while this rank waits. A wake-up costs a few
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
         // SAFETY: the shim passes 16 readable bytes.
         let key = unsafe { *key.cast::<[u8; 16]>() };
         let mut made = Job::shared(&membership(rank, size, Key::from_bytes(key))?, PEER_TIMEOUT)?;
-        let moved = MOVED_SOMETHING.to_ticks();
+        let moved = Ticks::from_nanos(MOVED_SOMETHING);
         let call = move || {
             let before = ticks();
             progress();

@@ -19,8 +19,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_linux::elf::{self, Linking};
-use unisono_linux::named::named;
 use unisono_linux::programs::on_path;
+use unisono_text::named;
 
 named! {
     /// A family of MPIs that share an ABI.

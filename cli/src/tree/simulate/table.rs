@@ -7,7 +7,7 @@ use std::fmt::Write;
 use unisono_btin::NetworkFile;
 use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, SimulatedTime};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// The most waiting members, and the most awaited ports, that are listed by name.
 const NAMED: usize = 8;

@@ -21,7 +21,7 @@ use unisono_eventchannel::{
 };
 use unisono_fairqueue::{ClassId, Order};
 use unisono_linux::clock::Nanos;
-use unisono_linux::nearest::nearest;
+use unisono_text::nearest;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PathState {

@@ -4,7 +4,7 @@ use crate::spec::{ExceptSpec, InterestSpec, SubscriptionSpec, WhenFull, WhenLate
 use serde::Deserialize;
 use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
-use unisono_fairqueue::Position;
+use unisono_text::Position;
 
 /// Why a text is not a valid settings file: the position, and the text to write instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

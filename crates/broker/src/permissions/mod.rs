@@ -48,8 +48,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use unisono_eventchannel::{ChannelError, PublishError, TopicPattern};
-use unisono_fairqueue::Position;
 use unisono_linux::clock::Nanos;
+use unisono_text::Position;
 
 /// A client's identity.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
-use unisono_fairqueue::Position;
 use unisono_linux::clock::Nanos;
+use unisono_text::Position;
 
 /// Why a text is no file of permissions or tokens: where, and what to write instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ mod optimal;
 use crate::{BarrierGroup, Claims, End, NodeId, Port, Register, SwitchId, SwitchNetwork, Tree, TreeElement};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rules {
@@ -80,6 +80,7 @@ pub struct Broken {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TreeShape {
     /// Links from the root switch to the switch farthest below it.
     pub height: u32,

@@ -1,7 +1,7 @@
 //! Draws a large tree as one bar for each depth: switches, switches with members, and members.
 
 use super::{DrawnTree, TreeCanvas};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 const ROW: f64 = 40.0;
 const LEFT: f64 = 90.0;

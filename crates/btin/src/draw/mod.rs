@@ -17,7 +17,7 @@ mod levels;
 use crate::{BarrierGroup, NetworkFile, NodeId, SwitchId, Tree};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// Trees with more switches are drawn as one bar for each depth.
 pub const MAX_BOXES: usize = 120;

@@ -14,7 +14,7 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::fmt;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// The most groups in a file, because a message has 8 bits for the group. The reader keeps one more, to
 /// report that there are too many.

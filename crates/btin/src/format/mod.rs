@@ -10,11 +10,12 @@ mod topology;
 mod tree;
 
 pub use locate::{JsonStep, locate};
+#[cfg(feature = "foreign")]
 pub(crate) use topology::is_aggregation;
 pub use topology::{Generated, NetworkFile};
 
 use std::fmt;
-use unisono_linux::text_position::Position;
+use unisono_text::Position;
 
 /// The position of an error in a file, and its reason; lines and columns count from 1.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -22,6 +22,18 @@ pub(super) const FORMAT: &str = "btin-topo-1";
 /// The most switches in a file: a typing error must not take all memory.
 pub(super) const MAX_SWITCHES: u32 = 1 << 24;
 
+/// A network, its groups, and the names in the file.
+///
+/// ```
+/// use unisono_btin::NetworkFile;
+///
+/// let text = r#"{"format":"btin-topo-1", "ports":8, "switches":2, "links":[[0,7,1,7]],
+///                "nodes":[[0,0],[1,0]], "members":[0,1]}"#;
+/// let file = NetworkFile::from_json(text)?;
+/// assert_eq!(file.groups[0].members().len(), 2);
+/// assert!(NetworkFile::from_json("{}").is_err_and(|error| error.line == 1));
+/// # Ok::<(), unisono_btin::ReadError>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkFile {
     pub network: SwitchNetwork,
@@ -44,6 +56,7 @@ pub struct NetworkFile {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Generated {
     /// The connectivity asked for: the part of all ports that is in use, on average.
     pub connectivity: f64,

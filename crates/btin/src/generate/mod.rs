@@ -21,8 +21,18 @@ use crate::{
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
+/// The wanted properties of a random network.
+///
+/// ```
+/// use unisono_btin::generate::{NetworkWish, generate};
+///
+/// let wish = NetworkWish { switches: 4, nodes: 8, members: 8, ..NetworkWish::default() };
+/// let network = generate(&wish)?.network;
+/// assert_eq!((network.switch_count(), network.nodes().len()), (4, 8));
+/// # Ok::<(), unisono_btin::generate::GenerateError>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkOptions {
     /// Switches (the paper's q).

@@ -3,7 +3,7 @@
 //!
 //! A row fills one cache line, and one register on processors with vectors of 512 bits.
 
-use unisono_sync::{Wide, vectorized};
+use unisono_intrinsics::{Wide, vectorized};
 
 /// The number of searches in one walk.
 pub(super) const LANES: usize = 512;

@@ -27,7 +27,7 @@ use super::lean::TreeSize;
 use super::walk::{Walk, WalkRecorder};
 use super::workers::{PlanWatch, Workers, unwatched};
 use std::sync::{Mutex, PoisonError};
-use unisono_sync::{Wide, vectorized};
+use unisono_intrinsics::{Wide, vectorized};
 
 /// The most bits (roots times switches) in memory: 2 GiB.
 const MAX_BITS: usize = 16 << 30;

@@ -42,7 +42,7 @@ use search::{Search, TreeMeasure};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 use workers::{PlanWatch, Workers};
 
 /// The order in which the breadth-first search takes switches. It decides the parent of a switch that has

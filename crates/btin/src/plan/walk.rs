@@ -13,7 +13,7 @@
 
 use super::bits::{Bits, LANES};
 use super::graph::Graph;
-use unisono_sync::{Wide, vectorized};
+use unisono_intrinsics::{Wide, vectorized};
 
 /// The data that a walk records, besides the searches that have reached each switch.
 pub(super) trait WalkRecorder {

@@ -10,7 +10,7 @@ use crate::names::Names;
 use crate::network::NetworkElement;
 use crate::{BarrierGroup, GroupId, NetworkFile, NodeId, SwitchLink, SwitchNetwork, SwitchNetworkError};
 use std::collections::BTreeMap;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// The nodes of a draft, in the order of the file.
 #[derive(Default)]

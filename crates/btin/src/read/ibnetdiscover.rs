@@ -22,7 +22,7 @@ use super::draft::{Draft, DraftCable, Plug};
 use super::words::VertexKind;
 use crate::format::ReadError;
 use std::collections::HashMap;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// One line `[port] "far end"[port]`.
 struct PortLine {

@@ -22,7 +22,7 @@ use crate::reach::Components;
 use crate::{NetworkFile, SwitchNetwork};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use unisono_linux::named::named;
+use unisono_text::named;
 
 pub use words::{BadRole, VertexRole};
 
@@ -132,6 +132,15 @@ pub struct ReadReport {
 }
 
 /// Reads a network in any of the languages.
+///
+/// ```
+/// use unisono_btin::read::{Assume, Language, read};
+///
+/// let dot = "graph { sw0 -- sw1; sw0 -- host0; sw1 -- host1; host0 [type=host]; host1 [type=host] }";
+/// let (file, report) = read(dot, Some(Language::Dot), &Assume::default())?;
+/// assert_eq!((file.network.switch_count(), report.nodes), (2, 2));
+/// # Ok::<(), unisono_btin::ReadError>(())
+/// ```
 pub fn read(
     text: &str,
     language: Option<Language>,

@@ -6,7 +6,7 @@
 use super::RoutingChannel;
 use crate::relax::relax;
 use crate::{SwitchId, SwitchNetwork};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

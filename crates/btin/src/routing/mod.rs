@@ -63,6 +63,18 @@ pub enum Direction {
 }
 
 /// The up or down direction of every link.
+///
+/// ```
+/// use unisono_btin::SwitchId;
+/// use unisono_btin::generate::{NetworkWish, generate};
+/// use unisono_btin::routing::UpDown;
+///
+/// let wish = NetworkWish { switches: 16, nodes: 16, members: 16, ..NetworkWish::default() };
+/// let network = generate(&wish)?.network;
+/// let directions = UpDown::new(&network, SwitchId(0));
+/// assert!(network.switches().all(|switch| switch == SwitchId(0) || directions.parent(switch).is_some()));
+/// # Ok::<(), unisono_btin::generate::GenerateError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UpDown {
     root: SwitchId,

@@ -2,7 +2,7 @@
 
 use super::SimulatedTime;
 use crate::SwitchNetwork;
-use unisono_linux::named::named;
+use unisono_text::named;
 
 /// The cost of a message on its way (paper, section 5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

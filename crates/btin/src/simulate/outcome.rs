@@ -35,6 +35,7 @@ impl<'a> SimulatedBarrier<'a> {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Course {
     episodes: Vec<EpisodeTimes>,
     members: usize,
@@ -49,6 +50,7 @@ pub struct Course {
 
 /// One barrier of a group, from the first arrival to the last release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct EpisodeTimes {
     pub first_arrival: SimulatedTime,
     pub last_arrival: SimulatedTime,
@@ -121,6 +123,7 @@ impl Course {
 }
 
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct Simulated {
     pub scheme: Scheme,
     /// Each group's course, in the order of the argument `barriers`.

@@ -7,7 +7,7 @@ use crate::inbox::{Inbox, InboxCounters};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use unisono_fairqueue::ClassId;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Topics with a misses counter of their own for closed inboxes; the misses of further topics are summed
 /// under the empty name. A table or a monitoring program shows no more. Chosen, not measured.
@@ -15,6 +15,7 @@ const MAX_DEPARTED_TOPICS: usize = 256;
 
 /// Totals of the closed inboxes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct DepartedInboxes {
     pub counters: InboxCounters,
     /// Missed deadlines by topic. The empty name stands for topics that no longer exist and for topics beyond
@@ -24,6 +25,7 @@ pub struct DepartedInboxes {
 
 /// State and counters of one inbox.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct InboxAccount<'a> {
     pub inbox: InboxId,
     /// The consumer group; `None`: the inbox of a single consumer.

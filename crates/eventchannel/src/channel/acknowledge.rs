@@ -13,7 +13,7 @@ use crate::event::EventPayload;
 use crate::ids::{ConsumerId, InboxId};
 use crate::inbox::{Parcel, Redelivery};
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Result of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@ use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId};
 use crate::inbox::Parcel;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 impl<P: EventPayload> EventChannel<P> {
     /// Adds a correlation for a consumer or its group. It begins with the next event: kept events are not

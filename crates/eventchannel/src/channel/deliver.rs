@@ -7,7 +7,7 @@ use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, InboxId, SubscriptionId, TopicId};
 use crate::inbox::{LateEvents, Parcel};
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The delivery in service.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId, TimerId, TopicI
 use crate::quality::Departed;
 use crate::tenant::{TenantId, TenantResource, rings};
 use crate::topic::Ownership;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Maximum number of alarms per call: with more, a caller would deliver nothing while timers of many
 /// consumers are behind. 256 of them take some 50 us.

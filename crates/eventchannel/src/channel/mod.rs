@@ -55,7 +55,7 @@ use past::{PastReader, ReadingInboxes};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy, Served};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 pub use accounts::{DepartedInboxes, InboxAccount};
 pub use acknowledge::Acknowledged;

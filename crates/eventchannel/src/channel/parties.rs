@@ -21,7 +21,7 @@ use crate::topic::TopicSpec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use unisono_fairqueue::ClassId;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The parameters of a new consumer.
 #[derive(Clone, PartialEq, Debug)]

@@ -24,7 +24,7 @@ use crate::kept::{KeptPlace, KeptRole};
 use crate::tenant::TenantId;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Kept events checked in one turn of an inbox: about 0.1 ms.
 const PIECE: usize = 256;

@@ -11,7 +11,7 @@ use crate::inbox::{Gap, GapCause, Parcel};
 use crate::kept::{KeptCharge, cost};
 use crate::quality::{EventOrigin, Offer};
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The outcome of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ use crate::quality::QualityRequest;
 use crate::tenant::{TenantId, TenantResource};
 use crate::trie::PatternTrie;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The kept events that a new subscription gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

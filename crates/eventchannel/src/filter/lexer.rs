@@ -2,7 +2,7 @@
 
 use super::FilterError;
 use crate::value::{FieldValue, Numeric};
-use unisono_fairqueue::Position;
+use unisono_text::Position;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Lexeme {

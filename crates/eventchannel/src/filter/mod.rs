@@ -38,13 +38,22 @@ use crate::value::FieldSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use unisono_fairqueue::Position;
+use unisono_text::Position;
 
 /// The longest filter, in bytes. A filter is written by a person or made from a list; 16 KiB hold a list of
 /// a thousand names. Chosen, not measured.
 pub const MAX_FILTER: usize = 16 << 10;
 
 /// A condition on the fields of an event, parsed and simplified.
+///
+/// ```
+/// use unisono_eventchannel::{ContentFilter, FieldSet, FilterError};
+///
+/// let filter: ContentFilter = "celsius > 80 and not armed".parse()?;
+/// assert!(filter.matches(&FieldSet::new().with("celsius", 81.5).with("armed", false)));
+/// assert!("celsius > ".parse::<ContentFilter>().is_err_and(|error| error.at.column > 1));
+/// # Ok::<(), FilterError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ContentFilter {
     text: Arc<str>,
@@ -55,6 +64,7 @@ pub struct ContentFilter {
 /// Why a text is no filter.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {what}")]
+#[non_exhaustive]
 pub struct FilterError {
     pub at: Position,
     /// The error, and how to correct the text.

@@ -5,7 +5,7 @@ use super::lexer::{Lexeme, PlacedLexeme, words, wrong};
 use super::{FilterError, MAX_FILTER};
 use crate::value::{FieldValue, Numeric};
 use std::sync::Arc;
-use unisono_fairqueue::Position;
+use unisono_text::Position;
 
 /// Maximum nesting depth of parentheses and `not`. Each level takes stack: with a thread's stack of 2 MiB, a
 /// level may take 32 KiB.

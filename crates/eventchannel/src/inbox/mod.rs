@@ -26,7 +26,7 @@ use shares::SharedParcels;
 pub use spec::{InboxCapacity, InboxSpec, Redelivery};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 use waiting::WaitingParcels;
 
 /// What happens to an event that comes while an inbox is full. Each policy drops the least critical events

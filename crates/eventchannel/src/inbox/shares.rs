@@ -28,7 +28,7 @@ use crate::event::EventPayload;
 use crate::ids::SupplierId;
 use crate::number_map::NumberMap;
 use std::collections::BTreeSet;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// Fractional bits of virtual time, so that a charge divided by a large share does not round to zero.
 const SCALE: u32 = 32;

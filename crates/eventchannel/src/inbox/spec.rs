@@ -4,7 +4,7 @@ use super::{BetweenSuppliers, FullInbox, LateEvents};
 use crate::admission::{ExecutionTime, Reservation};
 use crate::quality::{BlockedSuppliers, HeardOrigins, QualityRequest};
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The maximum size of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -13,7 +13,7 @@ use super::ascending::AscendingQueue;
 use super::{DueTurn, FullInbox, Parcel};
 use crate::event::{Criticality, EventPayload};
 use std::collections::{BTreeMap, BTreeSet};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 #[derive(Debug)]
 pub(super) struct WaitingParcels<P> {

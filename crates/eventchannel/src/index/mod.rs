@@ -36,6 +36,17 @@ impl ExceptedTopics {
 }
 
 /// The events that a subscription asks for.
+///
+/// ```
+/// use unisono_eventchannel::{FieldSet, Interest};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let hot = Interest::in_topics("plant/+/heat".parse()?).filtered("celsius > 80".parse()?);
+/// assert!(hot.matches("plant/1/heat", None, &FieldSet::new().with("celsius", 90.0)));
+/// assert!(!hot.matches("plant/1/smoke", None, &FieldSet::new().with("celsius", 90.0)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Interest {
     pub pattern: TopicPattern,

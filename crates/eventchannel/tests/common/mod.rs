@@ -7,7 +7,7 @@ use unisono_eventchannel::{
     SubscriptionId, SupplierId, TopicId, TopicSpec,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 pub(crate) type Bytes = Arc<[u8]>;
 

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::orders::BarrierRun;
 use std::time::{Duration, Instant};
 use unisono_linux::clock::Nanos;
-use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
+use unisono_text::counted;
 
 /// The number of first barriers of a run whose times are kept, to check that no member leaves a barrier
 /// before all have entered it.

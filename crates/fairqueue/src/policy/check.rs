@@ -1,14 +1,15 @@
 //! Turns the classes that were read into a policy: checks the rules that concern several classes.
 
-use super::error::{Mistake, Position, wrong};
+use super::Position;
+use super::error::{Mistake, wrong};
 use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, is_name};
 use super::shadow::shadows_of;
-use super::units::Rate;
 use super::{CpuPolicy, CpuShare, Flows, LeafQueue, Policy, ROOT, Rule};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
+use crate::rate::Rate;
 use crate::weight::Weight;
 use std::collections::HashMap;
-use unisono_linux::nearest::{misspelt, nearest};
+use unisono_text::{misspelt, nearest};
 
 /// The name of the default class if the policy names none.
 const DEFAULT: &str = "default";

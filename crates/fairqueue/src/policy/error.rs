@@ -1,11 +1,11 @@
 //! Where a policy is wrong, and a correction.
 
-use unisono_linux::nearest::nearest;
-pub use unisono_linux::text_position::Position;
+use unisono_text::{Position, nearest};
 
 /// Why a text is not a policy. The caller cannot do anything but show it to the author of the text.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {what}")]
+#[non_exhaustive]
 pub struct PolicyError {
     pub at: Position,
     /// The mistake, and the text to write instead.

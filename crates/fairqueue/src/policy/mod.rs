@@ -39,14 +39,15 @@ mod shadow;
 mod units;
 
 pub use dscp::Dscp;
-pub use error::{PolicyError, Position};
+pub use error::PolicyError;
 pub use matcher::{Facts, IpProtocol, Matcher, Network, NetworkError};
-pub use units::{Rate, RateError};
+pub use unisono_text::Position;
 
 use crate::hierarchy::{ClassId, Hierarchy};
+use crate::rate::Rate;
 use crate::weight::Weight;
 use error::Mistake;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 const ROOT: &str = "root";
 /// The longest text of a policy, in bytes.
@@ -64,6 +65,7 @@ pub enum Flows {
 
 /// The queue of a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct LeafQueue {
     /// Whether flows share a queue.
     pub flows: Flows,
@@ -71,6 +73,18 @@ pub struct LeafQueue {
     pub congestion: Option<Nanos>,
 }
 
+/// A checked policy.
+///
+/// ```
+/// use unisono_fairqueue::Policy;
+///
+/// let text = "rate = \"100mbit\"\n[class.video]\nweight = 3\nmatch = [{ port = 5004 }]\n";
+/// let policy = Policy::parse(text)?;
+/// assert_eq!(policy.rate.bits_per_second(), 100_000_000);
+/// let wrong = Policy::parse("rate = \"100mbit\"\n[class.video]\nwieght = 3\n");
+/// assert!(wrong.is_err_and(|error| error.to_string().contains("did you mean `weight`?")));
+/// # Ok::<(), unisono_fairqueue::PolicyError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub text: String,
@@ -90,6 +104,7 @@ pub struct Policy {
 
 /// Assigns the packets that match to a class.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Rule {
     /// The class; always a leaf.
     pub class: ClassId,
@@ -98,6 +113,7 @@ pub struct Rule {
 }
 
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct CpuPolicy {
     /// The control groups with a share; each occurs once.
     pub shares: Vec<CpuShare>,
@@ -105,6 +121,7 @@ pub struct CpuPolicy {
 
 /// A control group's share of processor time, relative to its siblings in the host's tree of control groups.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct CpuShare {
     /// The class whose match names the control group.
     pub class: ClassId,

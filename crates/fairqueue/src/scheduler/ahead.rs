@@ -16,7 +16,7 @@ use crate::discipline::Discipline;
 use crate::hierarchy::ClassId;
 use crate::packed_queue::TaggedSlot;
 use crate::packet::Packet;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 impl<T> Scheduler<T> {
     /// Takes the first packet of a leaf into service out of turn. Returns `None` if the leaf has no packet,
@@ -98,7 +98,7 @@ impl<T> Scheduler<T> {
 #[cfg(test)]
 mod tests {
     use crate::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler};
-    use unisono_linux::clock::Nanos;
+    use unisono_time::Nanos;
 
     fn two() -> (Scheduler<u32>, [ClassId; 2]) {
         let tree = Hierarchy::new(ClassSpec::new("link").with([ClassSpec::new("a"), ClassSpec::new("b")]));

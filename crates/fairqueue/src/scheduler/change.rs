@@ -18,6 +18,7 @@ use crate::packed_queue::TaggedSlot;
 use crate::weight::Weight;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Changes {
     pub added: Vec<ClassId>,
     /// Leaves that are gone, or have children now.
@@ -26,6 +27,7 @@ pub struct Changes {
 
 /// The account of a leaf that takes no more packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Closed {
     pub name: String,
     pub served: Served,
@@ -105,6 +107,23 @@ impl<T> Scheduler<T> {
     /// then exceed a new limit. No waiting packet is dropped for that; but until enough packets have left, an
     /// arriving packet is dropped, or pushes out as many bytes as it adds. The packet in service stays in
     /// service. Fails if packets wait in a class that is gone, and the new hierarchy has no default class.
+    ///
+    /// ```
+    /// use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Nanos, Packet, Scheduler};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let link = |children: &[&str]| {
+    ///     let children = children.iter().map(|name| ClassSpec::new(*name));
+    ///     Hierarchy::new(ClassSpec::new("link").with(children))?.with_default("rest")
+    /// };
+    /// let mut scheduler = Scheduler::new(link(&["video"])?);
+    /// let video = scheduler.hierarchy().find("video").ok_or("?")?;
+    /// scheduler.enqueue(Nanos(0), video, Packet::new(1500, ()))?;
+    /// let changes = scheduler.apply(link(&["voice"])?)?;
+    /// assert_eq!((changes.closed[0].name.as_str(), changes.closed[0].moved), ("video", 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
         let places = NewSlots::new(&self.hierarchy, &hierarchy);
         for (at, class) in self.named_leaves() {

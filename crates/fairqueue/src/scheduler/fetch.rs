@@ -1,7 +1,7 @@
 //! Prefetches the memory of the classes that will probably be served next.
 
 use super::{INNER, Scheduler};
-use unisono_sync::prefetch;
+use unisono_intrinsics::prefetch;
 
 /// With this many classes or more, they do not fit into the cache and prefetching pays.
 const LARGE: usize = 8192;

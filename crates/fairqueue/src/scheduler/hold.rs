@@ -43,7 +43,7 @@ impl<T> Scheduler<T> {
 mod tests {
     use crate::{Backlog, ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler};
     use proptest::prelude::*;
-    use unisono_linux::clock::Nanos;
+    use unisono_time::Nanos;
 
     fn tree() -> Hierarchy {
         let leaf =

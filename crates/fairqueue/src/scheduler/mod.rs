@@ -40,10 +40,11 @@ use crate::packet::Packet;
 use crate::packet_queues::{NONE, PacketQueues};
 use class::{Inner, Leaf, Sibling};
 use std::collections::VecDeque;
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The service that a class has received so far, and its dropped packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Served {
     pub packets: u64,
     pub bytes: u64,

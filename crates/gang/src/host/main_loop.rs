@@ -22,10 +22,10 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::Sender as Channel;
 use std::time::{Duration, Instant};
 use unisono_linux::clock::{Nanos, now};
-use unisono_linux::counted::counted;
 use unisono_linux::process::{self, Sender, Signal, SignalFd};
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
+use unisono_text::counted;
 
 /// Minimum and maximum time between two scans of the threads; the minimum applies after their number changed.
 /// A scan of all threads takes about 0.3 ms: fifty a second, as it once was, took 33 ms of 6 s on both cores,

@@ -1,7 +1,7 @@
 //! The options of a run, and the checks that refuse invalid options before any program is started.
 
 use super::resting::BlockedGangs;
-use crate::error::{Error, Result};
+use crate::error::{Error, GangHint, Result};
 use crate::gang::GangWeight;
 use crate::mechanism::MechanismKind;
 use crate::policy::Backfill;
@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 #[derive(Debug)]
 pub struct Options {
@@ -46,7 +46,7 @@ pub struct Options {
 pub(crate) fn check(options: &Options) -> Result<()> {
     let input = |text: String| Err(Error::Input(text));
     if options.commands.is_empty() || options.commands.iter().any(Vec::is_empty) {
-        return input("a gang has no command; write: unisono gang run -- CMD ARGS ::: CMD ARGS".into());
+        return Err(Error::Input("a gang has no command".into()).hinting(GangHint::NameCommands));
     }
     for command in &options.commands {
         if resolve(&command[0]).is_none() {

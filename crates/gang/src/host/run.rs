@@ -43,10 +43,10 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::clock::Nanos;
-use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::quota;
 use unisono_linux::timer::Sleeper;
+use unisono_text::counted;
 
 /// Runs the programs as gangs until all have ended. [`crate::Error::Input`]: nothing was started.
 /// [`crate::Error::Host`]: this host cannot do it, and nothing is left changed.
@@ -83,13 +83,8 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
     }
     let mut summary = summary?;
     match restored {
-        Ok(restored) => summary.warnings.extend(
-            restored
-                .unrestored
-                .into_iter()
-                .map(|left| format!("not restored: {left}; try: unisono gang restore")),
-        ),
-        Err(error) => summary.warnings.push(format!("not restored: {error}; try: unisono gang restore")),
+        Ok(restored) => summary.not_restored = restored.unrestored,
+        Err(error) => summary.not_restored = vec![error.to_string()],
     }
     if leftover.restored > 0 {
         let who = counted(leftover.restored, "killed scheduler");

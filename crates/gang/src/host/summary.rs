@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
 use unisono_linux::clock::Nanos;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// Median and 99th percentile of a number of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -86,6 +86,8 @@ pub struct RunSummary {
     /// From the start of the first program to the end of the last.
     pub elapsed_s: f64,
     pub warnings: Vec<String>,
+    /// Changes to the host that were not undone.
+    pub not_restored: Vec<String>,
 }
 
 impl RunSummary {
@@ -173,5 +175,6 @@ pub(crate) fn summarize(
         cores,
         elapsed_s: started.elapsed().as_secs_f64(),
         warnings,
+        not_restored: Vec::new(),
     }
 }

@@ -34,7 +34,7 @@ use crate::gang::GangId;
 use serde::Serialize;
 use std::str::FromStr;
 use std::time::Duration;
-use unisono_linux::named::named;
+use unisono_text::named;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {

@@ -1,7 +1,7 @@
 //! The client's end of the daemon's socket: one request, one reply.
 
 use super::request::{GangRefusal, GangRefusalKind, GangTarget, ServiceReply, ServiceRequest};
-use crate::error::{Error, Result, system};
+use crate::error::{Error, GangHint, Result, system};
 use crate::journal;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -27,11 +27,11 @@ pub fn ask(socket: &Path, request: &ServiceRequest) -> Result<ServiceReply> {
     let place = socket.display();
     let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            Error::Host(format!("no gang daemon answers at {place}; start it: sudo unisono gang daemon"))
+            Error::Host(format!("no gang daemon answers at {place}")).hinting(GangHint::StartDaemon)
         }
-        ErrorKind::PermissionDenied => Error::Host(format!(
-            "this user may not connect to {place}; use sudo, or let others connect: sudo unisono gang daemon --mode 666"
-        )),
+        ErrorKind::PermissionDenied => {
+            Error::Host(format!("this user may not connect to {place}")).hinting(GangHint::OpenDaemon)
+        }
         _ => Error::Host(format!("cannot connect to {place}: {error}")),
     })?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(system("wait for the daemon"))?;
@@ -53,6 +53,7 @@ pub fn ask(socket: &Path, request: &ServiceRequest) -> Result<ServiceReply> {
 fn refused(refusal: GangRefusal) -> Error {
     match refusal.kind {
         GangRefusalKind::Host | GangRefusalKind::NotAllowed => Error::Host(refusal.message),
+        GangRefusalKind::Unknown => Error::Input(refusal.message).hinting(GangHint::ListGangs),
         _ => Error::Input(refusal.message),
     }
 }

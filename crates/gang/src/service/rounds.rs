@@ -126,7 +126,7 @@ impl GangDaemon {
         } else {
             format!(
                 "switching took {percent:.1} % of the cores' time, and {max:.0} % is the most: turns last \
-                 {factor} times as long; ask for longer ones: unisono gang set --slice 50ms"
+                 {factor} times as long; set a longer slice"
             )
         });
     }

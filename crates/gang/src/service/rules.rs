@@ -22,9 +22,8 @@ use crate::gang::GangWeight;
 use serde::Deserialize;
 use std::time::Duration;
 use toml::Spanned;
-use unisono_linux::nearest::nearest;
-use unisono_linux::text_position::Position;
 use unisono_measure::units::duration;
+use unisono_text::nearest;
 
 /// Maximum number of rules: each is compared with each process.
 const MAX_RULES: usize = 256;

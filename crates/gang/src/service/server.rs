@@ -11,7 +11,7 @@ use super::last_resort::{self, LoopTurns};
 use super::pace;
 use super::peers::{Floodgate, LineBuffer, MAX_OF_USER, MAX_PEERS};
 use super::request::{GangRefusal, GangRefusalKind, ServiceReply, parse};
-use crate::error::{Error, Result, system};
+use crate::error::{Error, GangHint, Result, system};
 pub use crate::host::scheduler::TurnsBy;
 use crate::host::{guardian, leftover, trace};
 use crate::journal::{self, GangJournal};
@@ -71,6 +71,8 @@ pub enum DaemonNotice {
     /// The daemon has completed a turn of its loop.
     Alive,
     Warning(String),
+    /// A change to the host was not undone; the daemon has ended.
+    NotRestored(String),
 }
 
 /// Serves until a signal ends it. Everything is put back at the end. [`Error::Input`] and [`Error::Host`]:
@@ -124,14 +126,9 @@ pub fn serve(mut options: DaemonOptions, report: &mut dyn FnMut(DaemonNotice)) -
     }
     match restored {
         Ok(restored) => {
-            for left in restored.unrestored {
-                let text = format!("not restored: {left}; try: unisono gang restore");
-                report(DaemonNotice::Warning(text));
-            }
+            restored.unrestored.into_iter().for_each(|left| report(DaemonNotice::NotRestored(left)));
         }
-        Err(error) => {
-            report(DaemonNotice::Warning(format!("not restored: {error}; try: unisono gang restore")));
-        }
+        Err(error) => report(DaemonNotice::NotRestored(error.to_string())),
     }
     result
 }
@@ -153,11 +150,8 @@ impl SocketFile {
                 return Err(Error::Input(text));
             }
             Ok(_) if UnixStream::connect(path).is_ok() => {
-                let text = format!(
-                    "a gang daemon answers at {} already; list its gangs: unisono gang list",
-                    path.display()
-                );
-                return Err(Error::Input(text));
+                let text = format!("a gang daemon answers at {} already", path.display());
+                return Err(Error::Input(text).hinting(GangHint::ListGangs));
             }
             // the socket of a killed daemon
             Ok(_) => fs::remove_file(path).map_err(system("remove the socket of a killed daemon"))?,

@@ -113,8 +113,7 @@ impl ServiceState {
             }
             may_weigh(user, request.weight)?;
             if self.gangs.values().filter(|gang| gang.user == user).count() >= MAX_OF_USER {
-                let text =
-                    format!("user {user} has {MAX_OF_USER} gangs; remove one: unisono gang remove NAME");
+                let text = format!("user {user} has {MAX_OF_USER} gangs; remove one");
                 return refuse(GangRefusalKind::TooMany, text);
             }
         }
@@ -167,7 +166,7 @@ impl ServiceState {
     /// [`ServiceState::end`].
     pub fn removable(&self, user: u32, name: &GangName) -> Result<GangId, GangRefusal> {
         let missing = || {
-            let text = format!("there is no gang {name}; list them: unisono gang list");
+            let text = format!("there is no gang {name}");
             GangRefusal::new(GangRefusalKind::Unknown, text)
         };
         let id = self.named(name).ok_or_else(missing)?;

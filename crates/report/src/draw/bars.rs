@@ -10,8 +10,8 @@ use super::scale::PixelScale;
 use super::style::VariantStyle;
 use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
 use super::text::{LEADING, SIZE, beyond_first, bold, width, wrap};
-use unisono_linux::counted::counted;
 use unisono_measure::{quantile, record};
+use unisono_text::counted;
 
 #[derive(Clone, Debug)]
 pub(crate) struct BarGroup {

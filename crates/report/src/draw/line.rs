@@ -10,9 +10,9 @@ use super::scale::PixelScale;
 use super::style::VariantStyle;
 use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
 use super::text::{SIZE, apart, beyond_first, bold, wrap};
-use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::record;
+use unisono_text::counted;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Series {

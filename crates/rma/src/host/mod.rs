@@ -28,7 +28,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::{Nanos, now};
-use unisono_linux::counted::counted;
 use unisono_linux::futex::Scope;
 use unisono_linux::membarrier;
 use unisono_linux::pidfd::start_time;
@@ -37,6 +36,7 @@ use unisono_linux::process_vm::{self, MemoryOf};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{CacheLine, Flag, Lines, Wakeups};
+use unisono_text::counted;
 
 const ABSENT: u32 = 0;
 const COMING: u32 = 1;

@@ -25,9 +25,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
-use unisono_linux::counted::counted;
 use unisono_linux::local_socket::{own_user, peer, receive_with, send_with};
 use unisono_linux::shared_memory::SharedMemory;
+use unisono_text::counted;
 
 const CALL: &str = "joining the job";
 /// "unisono", and the version of this exchange.

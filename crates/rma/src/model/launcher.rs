@@ -139,7 +139,7 @@ mod tests {
             None
         );
         assert_eq!(launched_with(&[]).expect("no Slurm"), None);
-        assert!(launched_with(&[("UNISONO_JOB", KEY)]).is_err(), "half of what 'unisono run' says");
+        assert!(launched_with(&[("UNISONO_JOB", KEY)]).is_err(), "the key alone");
     }
 
     #[test]

@@ -115,6 +115,15 @@ impl Layout {
 
     /// `count` blocks of `length` elements each. `stride` elements lie between the starts of two blocks.
     /// Fails with [`Error::Type`] when an offset overflows.
+    ///
+    /// ```
+    /// use unisono_rma::{Element, Layout};
+    ///
+    /// // a column of a matrix of 8 rows and 10 columns
+    /// let column = Layout::strided(Element::F64, 8, 1, 10)?;
+    /// assert_eq!((column.size(), column.is_contiguous()), (8 * 8, false));
+    /// # Ok::<(), unisono_rma::Error>(())
+    /// ```
     pub fn strided(element: Element, count: u64, length: u64, stride: i64) -> Result<Self, Error> {
         let size = element.size() as u64;
         let overflow = || Error::Type("not a layout: an offset beyond 2^63".to_owned());

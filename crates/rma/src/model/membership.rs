@@ -126,7 +126,7 @@ impl Bootstrap {
 
 pub(super) fn incomplete() -> Error {
     Error::Job(format!(
-        "{}, {} and {} belong together; start the program with 'unisono run'",
+        "{}, {} and {} belong together; start the program with a launcher that sets all three",
         environment::RANK,
         environment::SIZE,
         environment::KEY

@@ -1,6 +1,6 @@
 //! The specification of a window: a builder with the meaning of MPI's info keys.
 
-use unisono_linux::named::named;
+use unisono_text::named;
 
 named! {
     /// How a window synchronizes. A study compares the styles to measure the gain of each design.

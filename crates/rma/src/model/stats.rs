@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use unisono_linux::clock::Nanos;
-use unisono_linux::named::named;
 use unisono_sync::Waited;
+use unisono_text::named;
 
 named! {
     pub enum Verb {

@@ -11,7 +11,7 @@ use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
 use std::fmt;
 use unisono_linux::clock::Nanos;
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// The environment variable that asks for the table of the job: set, not empty and not `0`.
 pub const STATS: &str = "UNISONO_STATS";

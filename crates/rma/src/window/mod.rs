@@ -34,6 +34,7 @@ pub enum Flavor {
 
 /// A member's part of a window, mapped into this process: the result of `MPI_Win_shared_query`.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Mapped {
     pub base: *mut u8,
     pub bytes: u64,

@@ -135,6 +135,26 @@ impl Window {
 
     /// Combines `data` into the target, element by element, each atomically. Fails as
     /// [`raw_accumulate`](Self::raw_accumulate) does.
+    ///
+    /// ```
+    /// use unisono_rma::{Assert, Error, Job, Operation, Rank, Spec};
+    ///
+    /// fn member(mut job: Job) -> Result<(), Error> {
+    ///     let mut window = job.allocate(8, Spec::new())?;
+    ///     window.fence(Assert::NO_PRECEDE)?;
+    ///     window.accumulate(&[1.5_f64], Rank(0), 0, Operation::Sum)?;
+    ///     window.fence(Assert::NO_SUCCEED)?;
+    ///     let mut sum = [0.0_f64];
+    ///     window.load(0, &mut sum)?;
+    ///     assert!(job.rank() != Rank(0) || sum == [3.0]);
+    ///     window.free()?;
+    ///     job.finalize()
+    /// }
+    ///
+    /// let members = Job::threads(2).into_iter().map(|job| std::thread::spawn(move || member(job)));
+    /// members.collect::<Vec<_>>().into_iter().try_for_each(|member| member.join().expect("no panic"))?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn accumulate<T: Plain>(
         &mut self,
         data: &[T],

@@ -50,6 +50,31 @@ impl Window {
 
     /// Begins an access epoch to `targets`. Does not wait. Fails with [`Error::Sync`] inside an access epoch,
     /// [`Error::Rank`], [`Error::Assert`].
+    ///
+    /// ```
+    /// use unisono_rma::{Assert, Error, Job, Rank, Spec};
+    ///
+    /// fn member(mut job: Job) -> Result<(), Error> {
+    ///     let mut window = job.allocate(4, Spec::new())?;
+    ///     if job.rank() == Rank(0) {
+    ///         window.start(&[Rank(1)], Assert::NONE)?;
+    ///         window.put(&[7_u32], Rank(1), 0)?;
+    ///         window.complete()?;
+    ///     } else {
+    ///         window.post(&[Rank(0)], Assert::NONE)?;
+    ///         window.wait()?;
+    ///         let mut received = [0_u32];
+    ///         window.load(0, &mut received)?;
+    ///         assert_eq!(received, [7]);
+    ///     }
+    ///     window.free()?;
+    ///     job.finalize()
+    /// }
+    ///
+    /// let members = Job::threads(2).into_iter().map(|job| std::thread::spawn(move || member(job)));
+    /// members.collect::<Vec<_>>().into_iter().try_for_each(|member| member.join().expect("no panic"))?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn start(&mut self, targets: &[Rank], assert: Assert) -> Result<(), Error> {
         meaningful("start", assert, Assert::NO_CHECK)?;
         self.epochs.start("start", targets, assert)?;
@@ -94,6 +119,25 @@ impl Window {
     /// Begins a passive access epoch to `target`. May return before this rank has the lock; the operations
     /// wait for it. Fails with [`Error::Sync`] when `target` is locked already or an active epoch is open,
     /// [`Error::NoLocks`].
+    ///
+    /// ```
+    /// use unisono_rma::{Assert, Error, Job, Lock, Operation, Rank, Spec};
+    ///
+    /// /// Adds to a counter in the memory of rank 0, which need not take part.
+    /// fn member(mut job: Job) -> Result<(), Error> {
+    ///     let mut window = job.allocate(8, Spec::new())?;
+    ///     window.lock(Rank(0), Lock::Shared, Assert::NONE)?;
+    ///     let before = window.fetch_and_op(1_u64, Rank(0), 0, Operation::Sum)?;
+    ///     window.unlock(Rank(0))?;
+    ///     assert!(before < 2);
+    ///     window.free()?;
+    ///     job.finalize()
+    /// }
+    ///
+    /// let members = Job::threads(2).into_iter().map(|job| std::thread::spawn(move || member(job)));
+    /// members.collect::<Vec<_>>().into_iter().try_for_each(|member| member.join().expect("no panic"))?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn lock(&mut self, target: Rank, lock: Lock, assert: Assert) -> Result<(), Error> {
         meaningful("lock", assert, Assert::NO_CHECK)?;
         self.lockable("lock")?;

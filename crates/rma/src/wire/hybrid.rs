@@ -61,9 +61,11 @@ impl Hybrid {
             if root.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let own = if place.rank == Rank(0) { root } else { SocketAddr::new(anywhere, 0) };
         let listener = JobListener::bind(place.clone(), own).map_err(|error| match error {
-            Error::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Error::Job(
-                format!("cannot listen at {own}: the port is in use; give another one (unisono run --port)"),
-            ),
+            Error::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+                Error::Job(format!(
+                    "cannot listen at {own}: the port is in use; give another one (the launcher's --port)"
+                ))
+            }
             error => error,
         })?;
         let mut tcp = listener.connect_through(root, timeout)?;

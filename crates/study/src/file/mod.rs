@@ -38,9 +38,9 @@ use serde_json::Value;
 pub use settings::WrittenSettings;
 use std::collections::BTreeMap;
 use std::path::Path;
-use unisono_linux::nearest::nearest;
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::record::{Budget, Chart, FORMAT, Paper, Question, StudyLine, Verdict};
+use unisono_text::nearest;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Spanned;
-use unisono_linux::nearest::nearest;
+use unisono_text::nearest;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]

@@ -1,6 +1,6 @@
 //! Adds the nearest known key or value to serde's message about an unknown one.
 
-use unisono_linux::nearest::nearest;
+use unisono_text::nearest;
 
 /// Adds the nearest known key to serde's "unknown field `x`, expected one of `a`, `b`".
 pub(super) fn explain(message: &str) -> String {

@@ -24,9 +24,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_linux::nearest::nearest;
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::private_directory::PrivateDirectory;
+use unisono_text::nearest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKind {

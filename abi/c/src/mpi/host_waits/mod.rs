@@ -234,7 +234,7 @@ fn spin(question: &mut impl FnMut() -> bool) -> bool {
             }
         }
         let moment = ticks();
-        if moment.since(*start.get_or_insert(moment)) > SPIN.to_ticks() {
+        if moment.since(*start.get_or_insert(moment)) > Ticks::from_nanos(SPIN) {
             return false;
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::{Nanos, now};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 
 /// Samples may take 1/50 (2 %) of a rank's time, so that sampling hardly changes the measured program.
 const SAMPLED: u64 = 50;

@@ -24,7 +24,7 @@ use super::draft::{Draft, DraftCable, Plug};
 use super::words::{VertexKind, VertexRole};
 use crate::format::ReadError;
 use std::collections::{BTreeSet, HashMap};
-use unisono_linux::counted::counted;
+use unisono_text::counted;
 use yaml::{Yaml, YamlValue};
 
 /// Kinds of nodes that run a user's programs.

@@ -5,13 +5,14 @@ mod matchers;
 use super::Flows;
 use super::error::{Mistake, meant, wrong};
 use super::matcher::Matcher;
-use super::units::{self, Rate};
+use super::units;
 use crate::hierarchy::{Limit, Order, Overflow};
+use crate::rate::Rate;
 use crate::weight::Weight;
 use matchers::read_matchers;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use unisono_linux::clock::Nanos;
+use unisono_time::Nanos;
 
 /// The smallest limit in bytes: one full Ethernet frame.
 const MIN_BYTES: u64 = 1514;

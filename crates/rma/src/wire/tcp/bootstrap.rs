@@ -24,8 +24,8 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
-use unisono_linux::counted::counted;
 use unisono_linux::poll::{readable, readable_of};
+use unisono_text::counted;
 
 /// The largest number of connections that may be open before they have proved anything: far fewer than the
 /// descriptors of a process (1,024).

@@ -41,11 +41,11 @@ impl AdaptivePollBudget {
     }
 
     fn with(has_processors: bool) -> Self {
-        let max = BUDGET.to_ticks();
+        let max = Ticks::from_nanos(BUDGET);
         Self {
             has_processors,
             max,
-            min: MIN_BUDGET.to_ticks(),
+            min: Ticks::from_nanos(MIN_BUDGET),
             budget: max,
             started: Ticks(0),
             polling: false,

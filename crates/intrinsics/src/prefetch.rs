@@ -15,9 +15,8 @@ pub fn prefetch<T>(what: &T) {
 }
 
 /// As [`prefetch`], for a value that will be written: takes the line from the other processors' caches.
-#[cfg(not(loom))]
 #[inline(always)]
-pub(crate) fn prefetch_to_write<T>(what: &T) {
+pub fn prefetch_to_write<T>(what: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: prefetching reads and writes nothing that the program can see, at any address; a processor
     // without this instruction treats it as a no-op.

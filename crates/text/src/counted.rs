@@ -1,5 +1,4 @@
-//! Numbers of things in words, for messages to the user. It is in this crate because every crate with such
-//! messages may depend on this one.
+//! Numbers of things in words, for messages to the user.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! Finds the known name that an unknown name was probably meant to be, for error messages. It is in this
-//! crate because every crate with messages to the user may depend on this one.
+//! Finds the known name that an unknown name was probably meant to be, for error messages.
 
 /// The known name with the fewest edits, if that number may be a typing error: one edit, two in names of four
 /// letters or more, a third of the letters of longer names. Chosen by examples, not measured: with one edit

@@ -1,5 +1,7 @@
-//! Enumerations with named variants, for command lines, records and errors. The macro is in this crate
-//! because every crate with such an enumeration may depend on this one.
+//! Enumerations with named variants, for command lines, records and errors.
+
+use std::error::Error;
+use std::fmt;
 
 /// Defines an enumeration with `ALL`, `name` and `Display`. After a noun in quotes, such as `"barrier
 /// algorithm";`, it also defines `FromStr`, whose error ([`UnknownName`]) lists the names.
@@ -34,21 +36,19 @@ macro_rules! named {
         $crate::named! { $(#[$about])* $vis enum $type { $($variants)* } }
 
         impl std::str::FromStr for $type {
-            type Err = $crate::named::UnknownName;
+            type Err = $crate::UnknownName;
 
             fn from_str(name: &str) -> Result<Self, Self::Err> {
                 Self::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| {
-                    $crate::named::UnknownName::new($noun, name, &Self::ALL.map(Self::name))
+                    $crate::UnknownName::new($noun, name, &Self::ALL.map(Self::name))
                 })
             }
         }
     };
 }
 
-pub use named;
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no {noun} is called '{name}': one of {known}")]
+/// The error of `FromStr`: a text that is the name of no variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     noun: &'static str,
     name: String,
@@ -60,6 +60,14 @@ impl UnknownName {
         Self { noun, name: name.to_owned(), known: known.join(", ") }
     }
 }
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no {} is called '{}': one of {}", self.noun, self.name, self.known)
+    }
+}
+
+impl Error for UnknownName {}
 
 #[cfg(test)]
 mod tests {
