@@ -10,7 +10,6 @@ use anyhow::Context;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use unisono_enforce::metrics::{ScrapeListener, serve_scrapes};
 use unisono_gang::service::client;
 use unisono_gang::service::keeper::RulesFile;
 use unisono_gang::service::metrics::openmetrics;

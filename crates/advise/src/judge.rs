@@ -25,6 +25,7 @@ use crate::trial::{RunEnd, TrialRun, TrialRuns};
 use crate::watch::{Observation, WorkBetweenSleeps};
 use unisono_linux::clock::Nanos;
 use unisono_linux::quota::QuotaPeriods;
+use unisono_text::named;
 use unisono_measure::bootstrap::{Estimate, LEVEL};
 use unisono_measure::paired::{self, Finding};
 use unisono_measure::quantile::median;

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use unisono_fit::FittedProgram;
 use unisono_linux::affinity::CpuSet;
-use unisono_linux::named;
+use unisono_text::named;
 
 named! {
     /// The remedies tried, simpler ones first. The judge prefers an earlier remedy unless a later one is

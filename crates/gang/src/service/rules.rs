@@ -23,7 +23,7 @@ use serde::Deserialize;
 use std::time::Duration;
 use toml::Spanned;
 use unisono_measure::units::duration;
-use unisono_text::nearest;
+use unisono_text::{Position, nearest};
 
 /// Maximum number of rules: each is compared with each process.
 const MAX_RULES: usize = 256;
