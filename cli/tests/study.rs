@@ -1,7 +1,4 @@
 //! `unisono study` from outside: records that conform to their schema, and are kept after Ctrl-C.
-#![allow(missing_docs)]
-
-mod schema;
 
 use serde_json::Value;
 use std::path::Path;
@@ -63,7 +60,7 @@ fn a_study_of_ones_own_writes_records_that_conform_to_the_schema() {
     assert_eq!(lines.len(), 1 + 4);
     let schema = record_schema();
     for line in &lines {
-        schema::validate(&schema, &schema, line, "").expect("it conforms");
+        crate::schema::validate(&schema, &schema, line, "").expect("it conforms");
     }
     let printed = String::from_utf8_lossy(&output.stdout);
     assert_eq!(printed.lines().count(), lines.len(), "--json prints the same lines");
@@ -92,7 +89,7 @@ fn a_run_beside_a_busy_stranger_is_made_again_and_never_counts() {
     let lines = lines(directory.path());
     let schema = record_schema();
     for line in &lines {
-        schema::validate(&schema, &schema, line, "").expect("it conforms");
+        crate::schema::validate(&schema, &schema, line, "").expect("it conforms");
     }
     for variant in ["ours", "nowhere"] {
         let runs: Vec<&Value> = lines.iter().filter(|line| line["variant"] == variant).collect();
@@ -116,7 +113,7 @@ fn every_built_in_study_conforms_to_the_schema() {
         let line =
             unisono_measure::record::Line::Study(Box::new(file.line(unisono_study::profile::Profile::Smoke)));
         let line = serde_json::to_value(&line).expect("JSON");
-        schema::validate(&schema, &schema, &line, &file.id).expect("it conforms");
+        crate::schema::validate(&schema, &schema, &line, &file.id).expect("it conforms");
     }
 }
 
@@ -124,7 +121,8 @@ fn every_built_in_study_conforms_to_the_schema() {
 fn the_schema_refuses_what_is_no_record() {
     let schema = record_schema();
     let line = serde_json::json!({"kind": "run", "format": "unisono-record-1", "study": "s", "topic": "t"});
-    let problem = schema::validate(&schema, &schema, &line, "").expect_err("it lacks nearly everything");
+    let problem =
+        crate::schema::validate(&schema, &schema, &line, "").expect_err("it lacks nearly everything");
     assert!(problem.contains("\"variant\" is missing"), "{problem}");
 }
 

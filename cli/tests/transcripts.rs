@@ -1,6 +1,6 @@
 //! The program's output, word for word: help texts, and every kind of bad input with its exit code.
 //!
-//! After an intended change: `TRYCMD=overwrite cargo test -p unisono --test transcripts`, and read the
+//! After an intended change: `TRYCMD=overwrite cargo test -p unisono --test commands transcripts`, and read the
 //! difference before you commit it.
 
 #[test]

@@ -1,5 +1,4 @@
 //! The files that `unisono tree` writes.
-#![allow(missing_docs)]
 
 use std::path::Path;
 use std::process::Command;

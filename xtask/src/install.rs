@@ -10,8 +10,6 @@
 //! lib/systemd/system/unisono-events.service, unisono-events.socket
 //! share/unisono/slurm/prolog.sh, epilog.sh
 //! ```
-//!
-//! Installed files have no debug information: it makes up five sixths of a release build.
 
 use anyhow::{Context, bail, ensure};
 use std::fs;
@@ -73,12 +71,6 @@ impl InstallPrefix {
         Ok(())
     }
 
-    /// Installs a program or library without its debug information.
-    fn install_stripped(&self, below: &str, built: &[u8]) -> anyhow::Result<()> {
-        self.install_file(below, 0o755, built)?;
-        run(Command::new("strip").arg("--strip-debug").arg(self.path(below)))
-    }
-
     fn link(&self, below: &str, to: &str) -> anyhow::Result<()> {
         let path = self.path(below);
         match fs::remove_file(&path) {
@@ -102,10 +94,10 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     // programs in the source tree look for the library under its file's name
     build(None)?;
     let program = release.join("unisono");
-    prefix.install_stripped("bin/unisono", &built("unisono")?)?;
+    prefix.install_file("bin/unisono", 0o755, &built("unisono")?)?;
     let version = env!("CARGO_PKG_VERSION");
     let library = format!("libunisono.so.{version}");
-    prefix.install_stripped(&format!("lib/{library}"), &named?)?;
+    prefix.install_file(&format!("lib/{library}"), 0o755, &named?)?;
     prefix.link(&format!("lib/{SONAME}"), &library)?;
     prefix.link("lib/libunisono.so", SONAME)?;
     let header = workspace().join("abi/c/include/unisono.h");

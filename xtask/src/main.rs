@@ -9,6 +9,7 @@ mod fuzz;
 mod install;
 mod libraries;
 mod lint;
+mod nightly;
 mod packages;
 mod smoke;
 mod step;
@@ -22,20 +23,25 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Usage: cargo xtask COMMAND [OPTIONS]
 
-  test [--no-install] [--long]
-                        install the Debian packages that tests need (only as root, by apt-get), then run
-                        every test: unit, property and doc tests, command line transcripts, host tests,
-                        tests in a virtual machine, models of the protocols (loom). A test with many
-                        cases (kills at many moments, programs on many ranks) tries some of them;
-                        with --long it tries all
-  lint [--install]      formatting, clippy, cargo deny, and this project's own checks; --install gets
-                        cargo-deny (a few minutes) where it is missing
+  test [--no-install]   install the Debian packages that tests need (only as root, by apt-get), then run
+                        the tests that take minutes: unit, property and doc tests, command line
+                        transcripts, host tests. A test with many cases (kills at many moments, programs
+                        on many ranks) tries some of them
+  nightly [--minutes N] [PART...]
+                        run the tests that take longer, or the named parts of them: models of the
+                        protocols (loom), Miri, tests in a virtual machine, every case of the host tests,
+                        MPIs from PyPI, programs of others, licences. No part starts that would end after
+                        N minutes
+  nightly --changed [--tenth N] [--minutes N]
+                        the parts that the change touches, and a tenth of the others: the N-th, or that of
+                        the day. The change: since the commit that UNISONO_CI_BASE names, since the last
+                        commit on origin's main branch, or since the first parent. The end lists the parts
+                        that are left out
+  lint                  formatting, clippy, cargo deny where it is installed, and this project's own checks
   lint --own            this project's own checks alone: seconds
-  smoke                 run `unisono study` with its shortest setting; check the records and the report;
-                        then `libraries`
+  smoke                 run `unisono study` with its shortest setting; check the records and the report
   libraries             pack the crates that others may use alone (cargo package), and run the example of
                         each library's README in a project outside the workspace
-  miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
   fuzz [SECONDS [NAME...]]
                         run every fuzz target, or those named, for 60 s or SECONDS each, guided by
                         coverage. Targets: packet, stream, handshake (TCP transport); frame, broker, mqtt,
@@ -48,9 +54,8 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         discipline, gangs by sched_ext: some; --long: all), or those named. Needs
                         qemu-system-x86 and, once, apt's mirror
   install [--prefix DIR] [--destdir DIR]
-                        build and install, below /usr/local or DIR and without debug information: the
-                        program, the preload, libunisono with its header and pkg-config file, manual
-                        pages, completions. --destdir puts all of it below another directory, for packages
+                        build and install, below /usr/local or DIR: the program, the preload, libunisono
+                        with its header and pkg-config file, manual pages, completions. --destdir puts all of it below another directory, for packages
   packages [--install]  list the packages that `test` would install, and why; or install them
 
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
@@ -64,18 +69,19 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["test", ref options @ ..] if options.iter().all(|o| ["--no-install", "--long"].contains(o)) => {
-            let has = |option| options.contains(&option);
-            let install =
-                if has("--no-install") { packages::Install::Never } else { packages::Install::IfAllowed };
-            test::run(install, if has("--long") { step::Cases::All } else { step::Cases::Some })
-        }
-        ["lint"] => lint::run(packages::Install::Never),
+        ["test"] => test::run(packages::Install::IfAllowed),
+        ["test", "--no-install"] => test::run(packages::Install::Never),
+        ["nightly", ref words @ ..] => match nightly::NightlyOptions::parse(words) {
+            Ok(options) => nightly::run(&options),
+            Err(error) => {
+                eprintln!("xtask: {error:#}");
+                return ExitCode::from(2);
+            }
+        },
+        ["lint"] => lint::run(),
         ["lint", "--own"] => lint::own(),
-        ["lint", "--install"] => lint::run(packages::Install::IfAllowed),
         ["smoke"] => smoke::run(),
         ["libraries"] => libraries::run(),
-        ["miri"] => test::miri(),
         ["fuzz"] => fuzz::run(60, &[]),
         ["fuzz", seconds, ref only @ ..] if seconds.parse::<u64>().is_ok() => {
             fuzz::run(seconds.parse().unwrap_or(60), only)

@@ -18,7 +18,7 @@ fn is_what_the_sources_say(config: &str, header: &str, sources: impl FnOnce(Buil
     let kept = std::fs::read_to_string(&header).unwrap_or_default();
     assert!(
         kept == text,
-        "{} is not what the sources say; run: UPDATE_HEADER=1 cargo test -p unisono-c --test header",
+        "{} is not what the sources say; run: UPDATE_HEADER=1 cargo test -p unisono-c --test c header",
         header.display()
     );
 }

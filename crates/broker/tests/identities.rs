@@ -18,7 +18,7 @@ use unisono_broker::{
     Advertisement, Durability, Frame, Nanos, Permissions, PublishOutcome, ResumeSpec, SubscriptionSpec,
 };
 
-/// Cases of a usual run; with `cargo xtask test --long` twenty times as many.
+/// Cases of a usual run; with `cargo xtask nightly identities` twenty times as many.
 fn cases() -> u32 {
     if std::env::var_os("UNISONO_LONG_TESTS").is_some() { 4000 } else { 200 }
 }

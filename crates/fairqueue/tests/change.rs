@@ -1,12 +1,10 @@
 //! Changes of classes and weights while packets wait: no packet is lost or reordered, and no class gets
 //! ahead.
 
-mod reference;
-
+use crate::reference::Reference;
 use num_rational::BigRational;
 use num_traits::Zero;
 use proptest::prelude::*;
-use reference::Reference;
 use std::collections::HashMap;
 use unisono_fairqueue::{
     Backlog, ClassId, ClassSpec, Discipline, Hierarchy, Limit, Order, Overflow, Packet, Scheduler, Weight,

@@ -1,9 +1,7 @@
 //! Compares the scheduler with the definition of start-time fair queuing, computed with exact fractions.
 
-mod reference;
-
+use crate::reference::Reference;
 use proptest::prelude::*;
-use reference::Reference;
 use std::num::NonZeroU32;
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Exact, Hierarchy, Packet, Scheduler, Weight, start_time,

@@ -42,7 +42,7 @@ pub use harness::main;
 pub use needs::Needs;
 pub use test::{Skipped, Test, TestOutcome};
 
-/// Set by `cargo xtask test --long`.
+/// Set by `cargo xtask nightly`.
 pub const LONG: &str = "UNISONO_LONG_TESTS";
 
 /// Whether tests with many similar cases run all of them.

@@ -27,7 +27,8 @@ impl Needs {
     }
 }
 
-/// The order in which tests start: by list, but a test that cannot start yet is overtaken. Tests that need
+/// The order in which tests start: by list, but a test that cannot start yet is overtaken. Tests that follow
+/// each other come first, so that their chains do not outlast the tests that run beside them. Tests that need
 /// the machine come last, so that they interrupt the others only once.
 #[derive(Debug)]
 pub(crate) struct TestQueue<T> {
@@ -39,10 +40,13 @@ pub(crate) struct TestQueue<T> {
 
 impl<T> TestQueue<T> {
     pub(crate) fn new(tests: impl IntoIterator<Item = (Needs, T)>, max_running: usize) -> Self {
-        let (alone, beside): (VecDeque<_>, VecDeque<_>) =
-            tests.into_iter().partition(|(needs, _)| *needs == Needs::Machine);
-        let waiting = beside.into_iter().chain(alone).collect();
-        Self { waiting, running: Vec::new(), max_running: max_running.max(1) }
+        let mut waiting: Vec<_> = tests.into_iter().collect();
+        waiting.sort_by_key(|(needs, _)| match needs {
+            Needs::Queues | Needs::Switches => 0,
+            Needs::Nothing => 1,
+            Needs::Machine => 2,
+        });
+        Self { waiting: waiting.into(), running: Vec::new(), max_running: max_running.max(1) }
     }
 
     /// The next test that may start now; its caller reports the end with [`ended`](Self::ended).
@@ -97,6 +101,14 @@ mod tests {
     fn tests_of_the_same_state_follow_each_other_and_are_overtaken() {
         let rounds = rounds(&[Queues, Queues, Switches, Nothing], 3);
         assert_eq!(rounds, [vec![0, 2, 3], vec![2, 3, 1], vec![3, 1], vec![1]]);
+    }
+
+    #[test]
+    fn a_chain_of_tests_starts_before_the_tests_that_run_beside_it() {
+        assert_eq!(
+            rounds(&[Nothing, Nothing, Queues, Queues], 2),
+            [vec![2, 0], vec![0, 3], vec![3, 1], vec![1]]
+        );
     }
 
     #[test]

@@ -1,9 +1,22 @@
 //! Requirements of host tests. Each function returns `Ok(())`, or the reason to skip the test and its remedy.
 
-use crate::{Skipped, TestOutcome};
+use crate::{Skipped, TestOutcome, is_long};
 use std::path::Path;
 use std::process::Command;
 use unisono_linux::programs::on_path;
+
+/// A run with all cases, for a test that takes minutes or fetches programs of others; `part` of
+/// `cargo xtask nightly` runs it.
+///
+/// # Errors
+/// [`Skipped`] in other runs.
+pub fn nightly(part: &str) -> TestOutcome {
+    if is_long() {
+        Ok(())
+    } else {
+        Err(Skipped::because(format!("it takes minutes: cargo xtask nightly {part}")))
+    }
+}
 
 /// Root's privilege.
 ///

@@ -1,7 +1,8 @@
 //! Brokers of several hosts, joined over zenoh by `unisono-join`. Each host is a network namespace with a
 //! broker and a join of its own; the test speaks to all brokers by their sockets.
 //!
-//! The program brings hundreds of crates. So it is built, and these tests run, only with `--long`.
+//! The program brings hundreds of crates. So it is built, and these tests run, only in
+//! `cargo xtask nightly joined`.
 
 use crate::joined::{Counters, Joined, MINUTE, follow, next, reads_over_a_gap, stream};
 use serde_json::Value;

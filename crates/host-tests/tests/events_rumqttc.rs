@@ -1,11 +1,11 @@
 //! The broker's MQTT listener as rumqttc sees it: every quality of service, sessions, retained messages whose
 //! expiry is counted down, shared subscriptions, wills. `crates/broker/peers/rumqttc` has the client.
 //!
-//! Only with `cargo xtask test --long`: the client is built from crates of the network, which takes minutes.
+//! Only in `cargo xtask nightly rumqttc`: the client is built from crates of the network, which takes minutes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, program};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
 /// A broker, killed with its drop.
 struct MqttBroker(Child);
@@ -18,9 +18,7 @@ impl Drop for MqttBroker {
 }
 
 fn rumqttc_finds_the_listener_as_the_standard_has_it() -> TestOutcome {
-    if !is_long() {
-        return Err(Skipped::because("builds rumqttc from the network: cargo xtask test --long"));
-    }
+    require::nightly("rumqttc")?;
     let place = program::target().join("peers");
     let manifest = program::workspace().join("crates/broker/peers/rumqttc/Cargo.toml");
     let mut build = program::cargo();

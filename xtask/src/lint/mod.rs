@@ -17,6 +17,7 @@ mod promises;
 mod sources;
 mod style;
 mod sync_pairs;
+mod tests_run;
 mod times;
 mod types;
 mod unsafe_code;
@@ -40,6 +41,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("no bare process numbers", numbers::check),
     ("dependencies point down", layers::check),
     ("lock files know the crates' dependencies", locks::check),
+    ("every file of tests runs", tests_run::check),
     ("no file too long", length::check),
     ("times are Nanos", times::check),
     ("libraries name no command of the program", commands::check),
@@ -55,7 +57,7 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// Runs all checks. Returns whether all passed.
-pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
+pub(crate) fn run() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("formatting", || cargo(&["fmt", "--all", "--check"]));
     summary.step("clippy", || {
@@ -69,8 +71,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
         if done { StepVerdict::passed(1) } else { StepVerdict::failed("cargo doc") }
     });
     run_project_checks(&mut summary)?;
-    summary.step("licences, bans and sources of dependencies", || deny(install));
-    summary.step("advisories about dependencies", advisories);
+    summary.step("licences, sources and advisories of dependencies", || dependencies(Install::Never));
     Ok(summary.conclude())
 }
 
@@ -104,7 +105,23 @@ fn cargo(arguments: &[&str]) -> StepVerdict {
     if TimedStep::new(&name, command).succeeds() { StepVerdict::passed(1) } else { StepVerdict::failed(name) }
 }
 
-const NO_DENY: &str = "cargo-deny is not installed: cargo install --locked cargo-deny";
+/// Checks licences, bans, sources and advisories with cargo-deny, which is installed first if `install` allows
+/// it.
+pub(crate) fn dependencies(install: Install) -> StepVerdict {
+    if !has_deny() && install == Install::IfAllowed {
+        println!("installing cargo-deny: a few minutes");
+        let mut command = unisono_host_tests::program::cargo();
+        // a debug build takes half the time, and the program runs for only a second
+        command.args(["install", "--locked", "--debug", "--quiet", "cargo-deny"]);
+        TimedStep::new("cargo install cargo-deny", command).within(Duration::from_secs(15 * 60)).succeeds();
+    }
+    if !has_deny() {
+        return StepVerdict::skipped("cargo-deny is not installed: cargo xtask nightly dependencies");
+    }
+    let mut verdict = deny();
+    verdict.add(advisories());
+    verdict
+}
 
 fn has_deny() -> bool {
     let mut version = unisono_host_tests::program::cargo();
@@ -115,9 +132,6 @@ fn has_deny() -> bool {
 /// Checks the RustSec database, which cargo-deny fetches. Without a network the check is skipped with
 /// cargo-deny's own message.
 fn advisories() -> StepVerdict {
-    if !has_deny() {
-        return StepVerdict::skipped(NO_DENY);
-    }
     let mut command = unisono_host_tests::program::cargo();
     command.args(["deny", "--workspace", "check", "--hide-inclusion-graph", "advisories"]);
     command.current_dir(workspace());
@@ -144,17 +158,8 @@ fn database_out_of_reach(lines: &[String]) -> Option<&str> {
     Some(lines.iter().find(about)?.trim())
 }
 
-fn deny(install: Install) -> StepVerdict {
-    if !has_deny() && install == Install::IfAllowed {
-        println!("installing cargo-deny: a few minutes");
-        let mut command = unisono_host_tests::program::cargo();
-        // a debug build takes half the time, and the program runs for only a second
-        command.args(["install", "--locked", "--debug", "--quiet", "cargo-deny"]);
-        TimedStep::new("cargo install cargo-deny", command).within(Duration::from_secs(15 * 60)).succeeds();
-    }
-    if !has_deny() {
-        return StepVerdict::skipped(NO_DENY);
-    }
+/// Checks licences, bans and sources.
+fn deny() -> StepVerdict {
     // cargo-deny also checks crates for other systems, so all of Cargo.lock must be on this machine
     let quietly = |arguments: &[&str]| {
         let mut command = unisono_host_tests::program::cargo();

@@ -104,20 +104,20 @@ impl From<anyhow::Error> for VmUnavailable {
 /// Runs the tests that need a newer kernel. Returns whether all passed.
 pub(crate) fn run(filters: &[&str], cases: Cases) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
-    summary.step("a newer kernel, in a virtual machine", || step(filters, cases));
+    summary.step("a newer kernel, in a virtual machine", || step(&[], filters, cases));
     Ok(summary.conclude())
 }
 
-/// Runs them as a step among others.
-pub(crate) fn step(filters: &[&str], cases: Cases) -> StepVerdict {
-    match test(filters, cases) {
+/// Runs the tests of these modules, or of all, as a step among others.
+pub(crate) fn step(modules: &[&str], filters: &[&str], cases: Cases) -> StepVerdict {
+    match test(modules, filters, cases) {
         Ok(verdict) => verdict,
         Err(VmUnavailable::Skip(reason)) => StepVerdict::skipped(reason),
         Err(VmUnavailable::Fail(error)) => StepVerdict::failed(format!("{error:#}")),
     }
 }
 
-fn test(filters: &[&str], cases: Cases) -> Result<StepVerdict, VmUnavailable> {
+fn test(modules: &[&str], filters: &[&str], cases: Cases) -> Result<StepVerdict, VmUnavailable> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(VmUnavailable::Skip("the machine is made for x86_64 only".to_owned()));
     }
@@ -132,17 +132,21 @@ fn test(filters: &[&str], cases: Cases) -> Result<StepVerdict, VmUnavailable> {
     let accelerator = Accelerator::choose(&kernel);
     let mut verdict = StepVerdict::default();
     for needs in [Processors::Any, Processors::Fair] {
-        let tests = TESTS.iter().filter(|test| test.needs == needs);
+        let is_wanted = |test: &&GuestTest| modules.is_empty() || modules.contains(&test.name);
+        let tests: Vec<_> = TESTS.iter().filter(is_wanted).filter(|test| test.needs == needs).collect();
+        if tests.is_empty() {
+            continue;
+        }
         match qemu(needs, accelerator, &kept) {
             Ok(qemu) => {
-                let image = image(tests, &kernel, filters, cases)?;
+                let image = image(&tests, &kernel, filters, cases)?;
                 verdict.add(boot(machine(&qemu, &kernel, accelerator.arguments(needs)), &image)?);
             }
             Err(why) => {
                 let skip = |test: &GuestTest| {
                     format!("{}: no processors that compute beside each other; {why:#}", test.name)
                 };
-                verdict.skipped.extend(tests.map(skip));
+                verdict.skipped.extend(tests.into_iter().map(skip));
             }
         }
     }
@@ -157,8 +161,8 @@ fn qemu(needs: Processors, accelerator: Accelerator, kept: &Path) -> anyhow::Res
 }
 
 /// The file system of a machine that runs these tests.
-fn image<'a>(
-    tests: impl Iterator<Item = &'a GuestTest>,
+fn image(
+    tests: &[&GuestTest],
     kernel: &UnpackedKernel,
     filters: &[&str],
     cases: Cases,

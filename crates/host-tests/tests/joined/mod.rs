@@ -11,16 +11,13 @@ use unisono_broker::{
     Advertisement, Client, EventDraft, NoticeText, ReceivedEvent, Reception, SubscriptionSpec,
 };
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::{LONG, Skipped, is_long, program};
+use unisono_host_tests::{Skipped, program, require};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-const ALONE: &str = "cargo test -p unisono-host-tests --test events_joined";
 
 /// Builds the program.
 fn join_program() -> Result<PathBuf, Skipped> {
-    if !is_long() {
-        return Err(Skipped::because(format!("it builds zenoh, which takes minutes; {LONG}=1 {ALONE}")));
-    }
+    require::nightly("joined")?;
     let place = program::target().join("join");
     let built = program::cargo()
         .args(["build", "--quiet", "--locked", "--manifest-path", "crates/join/Cargo.toml"])

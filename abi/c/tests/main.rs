@@ -1,0 +1,4 @@
+//! The tests of the C library, as one program.
+
+mod header;
+mod program;

@@ -1,0 +1,11 @@
+//! The tests of the `unisono` program from outside, as one program.
+
+mod advise;
+mod barrier;
+mod events_log;
+mod one_line;
+mod queue_install;
+mod schema;
+mod study;
+mod transcripts;
+mod tree;

@@ -1,0 +1,8 @@
+//! The tests of fair queuing, as one program. The test that counts allocations has a program of its own.
+
+mod cello;
+mod change;
+mod link;
+mod order;
+mod policy;
+mod reference;

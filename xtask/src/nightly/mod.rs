@@ -1,0 +1,362 @@
+//! `cargo xtask nightly`: the tests that take many minutes, in parts.
+//!
+//! ```text
+//!                    every part     touched by the change     of the others, a tenth that the day selects
+//!   nightly              x
+//!   nightly --changed                        x                               x
+//! ```
+//! Each part names the paths that touch it. The end of a run lists the parts that it left out.
+
+mod changes;
+
+use crate::packages::Install;
+use crate::step::{Cases, StepVerdict};
+use crate::summary::StepSummary;
+use crate::{lint, test, vm};
+use anyhow::{Context, bail, ensure};
+use changes::Changes;
+use std::time::{Duration, Instant, SystemTime};
+use unisono_host_tests::program::workspace;
+
+/// The number of days in which `--changed` runs every part.
+const DAYS: u64 = 10;
+
+struct NightlyPart {
+    name: &'static str,
+    /// The beginnings of the paths whose change may break it.
+    paths: &'static [&'static str],
+    work: Work,
+    /// The time on two processors in a clean checkout. Estimated, not measured.
+    minutes: u64,
+}
+
+enum Work {
+    /// The models of a crate's protocols (loom).
+    Model(&'static str),
+    /// The crates with unsafe code, interpreted.
+    Miri,
+    /// Modules of host tests on a newer kernel, in a virtual machine.
+    Vm(&'static [&'static str]),
+    /// Tests of a test program, with all cases. A word selects the tests whose names contain it.
+    AllCases { program: &'static str, words: &'static [&'static str] },
+    /// Licences, sources and advisories of dependencies.
+    Dependencies,
+}
+
+const fn part(name: &'static str, minutes: u64, paths: &'static [&'static str], work: Work) -> NightlyPart {
+    NightlyPart { name, paths, work, minutes }
+}
+
+const fn host(words: &'static [&'static str]) -> Work {
+    Work::AllCases { program: unisono_host_tests::program::HOST_TESTS, words }
+}
+
+/// A new part goes to the end: the day selects by position.
+const PARTS: &[NightlyPart] = &[
+    part("model-barrier", 3, &["crates/barrier/", "crates/sync/"], Work::Model("barrier")),
+    part(
+        "model-rma",
+        3,
+        &["crates/rma/src/path/", "crates/rma/tests/loom", "crates/sync/"],
+        Work::Model("rma"),
+    ),
+    part(
+        "model-broker",
+        3,
+        &["crates/broker/src/memory/", "crates/broker/tests/loom", "crates/sync/"],
+        Work::Model("broker"),
+    ),
+    part("miri", 5, &["crates/barrier/src/", "crates/sync/src/"], Work::Miri),
+    part(
+        "vm-queue",
+        2,
+        &["crates/enforce/", "crates/fairqueue/src/", "crates/host-tests/tests/queue_bpf", "xtask/src/vm/"],
+        Work::Vm(&["queue_bpf"]),
+    ),
+    part(
+        "vm-gang",
+        3,
+        &[
+            "crates/gang/",
+            "crates/host-tests/tests/mechanism",
+            "crates/host-tests/tests/sched_ext",
+            "xtask/src/vm/",
+        ],
+        Work::Vm(&["mechanism", "sched_ext"]),
+    ),
+    part("dependencies", 3, &["Cargo.lock", "Cargo.toml", "deny.toml"], Work::Dependencies),
+    part(
+        "advise",
+        30,
+        &["crates/advise/", "crates/fit/", "crates/host-tests/tests/advise"],
+        host(&["advise_answers::"]),
+    ),
+    part(
+        "events",
+        5,
+        &["crates/broker/src/memory/", "crates/host-tests/tests/events_memory"],
+        host(&["events_memory::"]),
+    ),
+    part(
+        "identities",
+        5,
+        &["crates/broker/src/", "crates/broker/tests/identities", "crates/eventchannel/src/"],
+        Work::AllCases { program: "broker", words: &["identities::"] },
+    ),
+    part(
+        "joined",
+        15,
+        &["crates/join/", "crates/host-tests/tests/events_joined"],
+        host(&["events_joined::"]),
+    ),
+    part(
+        "rumqttc",
+        5,
+        &["crates/broker/src/mqtt/", "crates/broker/peers/", "crates/host-tests/tests/events_rumqttc"],
+        host(&["events_rumqttc::"]),
+    ),
+    part(
+        "soak",
+        11,
+        &["crates/broker/src/log/", "crates/host-tests/tests/events_soak"],
+        host(&["events_soak::"]),
+    ),
+    part(
+        "mpi",
+        15,
+        &["abi/mpi/", "abi/c/src/mpi/", "crates/host-tests/tests/mpi"],
+        host(&[
+            "mpi::",
+            "mpi_end::",
+            "mpi_hosts::",
+            "mpi_private::",
+            "mpi_progress::",
+            "mpi_start::",
+            "mpi_stock::",
+            "mpi_waits::",
+        ]),
+    ),
+    part(
+        "mpi-pypi",
+        15,
+        &["abi/mpi/", "crates/host-tests/tests/mpi_matrix", "crates/host-tests/tests/mpi_bridges"],
+        host(&["mpi_matrix::", "mpi_bridges::"]),
+    ),
+    part(
+        "queues",
+        5,
+        &[
+            "crates/enforce/src/",
+            "crates/host-tests/tests/queue_in",
+            "crates/host-tests/tests/queue_lifecycle",
+        ],
+        host(&["queue_in::", "queue_lifecycle::"]),
+    ),
+    part("browser", 3, &["crates/report/", "crates/host-tests/tests/report"], host(&["report::"])),
+];
+
+/// What a command line asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct NightlyOptions<'a> {
+    /// Only the parts that the change touches, and the tenth.
+    changed: bool,
+    tenth: Option<u64>,
+    /// No part starts that would end later by its estimate.
+    minutes: Option<u64>,
+    /// These parts; none: all.
+    names: Vec<&'a str>,
+}
+
+impl<'a> NightlyOptions<'a> {
+    /// Reads `[--changed [--tenth N]] [--minutes N] [PART...]`.
+    pub(crate) fn parse(words: &[&'a str]) -> anyhow::Result<Self> {
+        let mut options = Self::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut number = || {
+                let text = words.next().with_context(|| format!("{word} needs a number"))?;
+                text.parse::<u64>().with_context(|| format!("{word} {text}"))
+            };
+            match *word {
+                "--changed" => options.changed = true,
+                "--tenth" => options.tenth = Some(number()?),
+                "--minutes" => options.minutes = Some(number()?),
+                name if PARTS.iter().any(|part| part.name == name) => options.names.push(name),
+                name => {
+                    let all: Vec<_> = PARTS.iter().map(|part| part.name).collect();
+                    bail!("there is no part {name}; there are {}", all.join(", "));
+                }
+            }
+        }
+        ensure!(options.changed || options.tenth.is_none(), "--tenth goes with --changed");
+        ensure!(!options.changed || options.names.is_empty(), "--changed selects the parts by itself");
+        Ok(options)
+    }
+}
+
+/// Why a part runs, or why it does not.
+#[derive(Debug, PartialEq, Eq)]
+enum Choice {
+    Asked,
+    /// The change touches it: this file of it is the first.
+    Touched(String),
+    Turn,
+    LeftOut(String),
+}
+
+/// The choice for a part at this position. `files` are those of the change; `None`: they are not known, so
+/// every part may be touched.
+fn choose(at: usize, part: &NightlyPart, files: Option<&[String]>, tenth: u64) -> Choice {
+    let Some(files) = files else { return Choice::Touched("(unknown files)".to_owned()) };
+    let touches = |file: &&String| part.paths.iter().any(|path| file.starts_with(path));
+    if let Some(file) = files.iter().find(touches) {
+        Choice::Touched(file.clone())
+    } else if at as u64 % DAYS == tenth % DAYS {
+        Choice::Turn
+    } else {
+        Choice::LeftOut(format!(
+            "the change does not touch it, and its turn is --tenth {}, not {}",
+            at as u64 % DAYS,
+            tenth % DAYS
+        ))
+    }
+}
+
+/// Days since 1970.
+fn today() -> u64 {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    seconds / (24 * 60 * 60)
+}
+
+/// Runs the parts that the options select. Returns whether all passed.
+pub(crate) fn run(options: &NightlyOptions) -> anyhow::Result<bool> {
+    let start = Instant::now();
+    let mut chosen: Vec<(&NightlyPart, Choice)> = if options.changed {
+        let asked = std::env::var(changes::BASE).ok().filter(|name| !name.is_empty());
+        let changes = Changes::find(&workspace(), asked.as_deref())?;
+        match &changes {
+            Some(Changes { base, files }) => println!("{} files changed since {base}", files.len()),
+            None => println!("there is no commit to compare with: every part may be touched"),
+        }
+        let files = changes.as_ref().map(|changes| &changes.files[..]);
+        let tenth = options.tenth.unwrap_or_else(today);
+        PARTS.iter().enumerate().map(|(at, part)| (part, choose(at, part, files, tenth))).collect()
+    } else {
+        let asked = |part: &&NightlyPart| options.names.is_empty() || options.names.contains(&part.name);
+        PARTS.iter().filter(asked).map(|part| (part, Choice::Asked)).collect()
+    };
+    // where the time is limited, what is touched goes first, and the short parts before the long
+    chosen.sort_by_key(|(part, choice)| (matches!(choice, Choice::Turn), part.minutes));
+    let cases = if options.changed { Cases::Some } else { Cases::All };
+    let mut summary = StepSummary::default();
+    let mut left_out = Vec::new();
+    for (part, choice) in chosen {
+        let ends = start.elapsed() + Duration::from_secs(part.minutes * 60);
+        let choice = match options.minutes {
+            Some(minutes)
+                if ends > Duration::from_secs(minutes * 60) && !matches!(choice, Choice::LeftOut(_)) =>
+            {
+                Choice::LeftOut(format!(
+                    "about {} min more would be too many: --minutes {minutes}",
+                    part.minutes
+                ))
+            }
+            _ => choice,
+        };
+        match choice {
+            Choice::LeftOut(why) => left_out.push(format!("{}: {why}", part.name)),
+            Choice::Asked => summary.step(part.name, || part.run(cases)),
+            Choice::Turn => summary.step(&format!("{} (its turn)", part.name), || part.run(cases)),
+            Choice::Touched(file) => {
+                summary.step(&format!("{} (touched: {file})", part.name), || part.run(cases));
+            }
+        }
+    }
+    if !left_out.is_empty() {
+        let skipped = StepVerdict { skipped: left_out, ..StepVerdict::default() };
+        summary.step("parts left out", || skipped);
+    }
+    Ok(summary.conclude())
+}
+
+impl NightlyPart {
+    /// `cases` applies to the virtual machine. Other parts run all: `cargo xtask test` runs some.
+    fn run(&self, cases: Cases) -> StepVerdict {
+        match self.work {
+            Work::Model(name) => test::model(name),
+            Work::Miri => test::miri(),
+            Work::Vm(modules) => vm::step(modules, &[], cases),
+            Work::AllCases { program, words } => test::all_cases(program, words),
+            Work::Dependencies => lint::dependencies(Install::IfAllowed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn choices(files: Option<&[&str]>, tenth: u64) -> Vec<(&'static str, Choice)> {
+        let files: Option<Vec<String>> = files.map(|files| files.iter().map(ToString::to_string).collect());
+        let choose =
+            |(at, part): (usize, &NightlyPart)| (part.name, choose(at, part, files.as_deref(), tenth));
+        PARTS.iter().enumerate().map(choose).collect()
+    }
+
+    #[test]
+    fn a_change_selects_the_parts_that_name_its_path() {
+        let file = "crates/gang/src/lib.rs";
+        let touched = choices(Some(&["README.md", file]), 0);
+        let touched: Vec<_> =
+            touched.iter().filter(|(_, choice)| *choice == Choice::Touched(file.to_owned())).collect();
+        assert!(matches!(touched[..], [("vm-gang", _)]), "{touched:?}");
+    }
+
+    #[test]
+    fn in_ten_days_every_part_has_its_turn_once() {
+        let turns: Vec<_> = (20_000..20_000 + DAYS)
+            .flat_map(|day| choices(Some(&[]), day))
+            .filter(|(_, choice)| *choice == Choice::Turn)
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(turns.len(), PARTS.len());
+        assert_eq!(turns.iter().collect::<BTreeSet<_>>().len(), PARTS.len());
+    }
+
+    #[test]
+    fn a_part_that_does_not_run_says_why() {
+        for (name, choice) in choices(Some(&[]), 3) {
+            let says = |why: &str| why.contains("does not touch it") && why.ends_with(", not 3");
+            assert!(choice == Choice::Turn || matches!(&choice, Choice::LeftOut(why) if says(why)), "{name}");
+        }
+    }
+
+    #[test]
+    fn if_the_files_are_not_known_every_part_is_touched() {
+        assert!(choices(None, 0).iter().all(|(_, choice)| matches!(choice, Choice::Touched(_))));
+    }
+
+    #[test]
+    fn a_path_of_a_part_is_in_the_tree() {
+        for path in PARTS.iter().flat_map(|part| part.paths) {
+            let (folder, beginning) = path.rsplit_once('/').unwrap_or((".", path));
+            let entries = std::fs::read_dir(workspace().join(folder)).map(Iterator::flatten);
+            let there = entries.is_ok_and(|mut entries| {
+                entries.any(|entry| entry.file_name().to_string_lossy().starts_with(beginning))
+            });
+            assert!(there, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_command_line_names_parts_or_asks_for_the_change() {
+        let parse = NightlyOptions::parse;
+        assert_eq!(parse(&["miri"]).expect("a part").names, ["miri"]);
+        let options = parse(&["--changed", "--tenth", "3", "--minutes", "6"]).expect("options");
+        assert_eq!((options.changed, options.tenth, options.minutes), (true, Some(3), Some(6)));
+        for wrong in [&["nothing"][..], &["--tenth", "3"], &["--changed", "miri"], &["--minutes"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
