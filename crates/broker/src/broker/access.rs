@@ -1,6 +1,7 @@
 //! Identities of clients, and their rights to requests.
 
 use super::Broker;
+use super::places::may_take_one_more;
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientIdentity, RefusalKind};
 use crate::spec::{Advertisement, KeptHistory, SubscriptionSpec, WhenFull};
@@ -35,9 +36,15 @@ impl Broker {
             .clients
             .iter()
             .filter(|(id, client)| client.greeted && client.owner == owner && Some(**id) != replaced);
-        let most = self.connections_of(&who, &grant);
-        if theirs.count() >= most {
+        let (theirs, most) = (theirs.count(), self.connections_of(&who, &grant));
+        // the new connection has a place already
+        let taken = self.clients.len() - 1;
+        let leaves_some = grant.connections.is_some()
+            || most == usize::MAX
+            || may_take_one_more(theirs, taken, self.limits.clients);
+        if theirs >= most || !leaves_some {
             self.access.count(RefusalKind::Connections);
+            let most = most.min(theirs);
             return Err(format!("{who} may have {most} connections; close one"));
         }
         let tenant = self.tenant_number(&who, peer);

@@ -319,6 +319,9 @@ impl Broker {
         let mut consumer = spec.consumer();
         (consumer.lease, consumer.inbox.blocks) = (lease, blocks);
         consumer.tenant = self.tenant(client);
+        if !self.is_operator(peer) {
+            consumer.reserver = consumer.tenant;
+        }
         if consumer.name.is_empty() {
             consumer.name = name.into();
         }

@@ -37,6 +37,9 @@ pub struct ConsumerSpec {
     pub lease: Option<Nanos>,
     /// The tenant that the consumer counts against.
     pub tenant: TenantId,
+    /// The tenant that the consumer's reservation counts against: one tenant reserves at most half of a class.
+    /// [`TenantId::NONE`]: no such bound.
+    pub reserver: TenantId,
 }
 
 impl ConsumerSpec {
@@ -49,6 +52,7 @@ impl ConsumerSpec {
             inbox: InboxSpec::default(),
             lease: None,
             tenant: TenantId::NONE,
+            reserver: TenantId::NONE,
         }
     }
 
@@ -359,7 +363,8 @@ impl<P: EventPayload> EventChannel<P> {
         let id = InboxId(self.number());
         let (execution, reservation) = (spec.inbox.execution, spec.inbox.reservation);
         let hierarchy = self.dispatcher.hierarchy();
-        self.admission.admit(hierarchy, id, class, (execution, longest), reservation)?;
+        let of = (id, class, spec.reserver);
+        self.admission.admit(hierarchy, of, (execution, longest), reservation)?;
         let receiver = Receiver {
             name: Arc::clone(spec.group.as_ref().unwrap_or(&spec.name)),
             group: spec.group.clone(),

@@ -22,6 +22,7 @@ mod subscribe;
 
 pub(super) use session::MqttSessionId;
 
+use super::places::may_take_one_more;
 use super::{Broker, ClientProtocol, ConnectedClient, structures};
 use crate::mqtt::{
     AnswerTerms, ConnectRequest, Connected, LastWill, MqttFault, MqttPacket, MqttReason, MqttVersion,
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
 /// Most sessions, connected or not. An identity may have half as many; so may a peer whose clients have no
-/// identity. As many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
+/// identity. The last eighth is for identities that have few. As many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MAX_SESSIONS: usize = 4096;
 /// Topic aliases of one client. Each is a name of up to 64 KiB, so that the aliases of one client take at
 /// most 4 MiB.
@@ -366,7 +367,10 @@ impl Broker {
             session.name_owner == owner && (owner != NameOwner::Anonymous || session.peer == peer)
         };
         let theirs = self.mqtt.sessions.values().filter(is_theirs).count();
-        let text = if theirs >= most.min(MAX_SESSIONS / 2) {
+        // a number in the rule is the operator's decision
+        let leaves_some = whose.2.sessions.is_some_and(|sessions| sessions != usize::MAX)
+            || may_take_one_more(theirs, self.mqtt.sessions.len(), MAX_SESSIONS);
+        let text = if theirs >= most.min(MAX_SESSIONS / 2) || !leaves_some {
             format!(
                 "{owner} has {theirs} sessions, connected or away, as many as it may; end one: connect with its \
                  client identifier, clean, and without a session expiry"

@@ -199,7 +199,7 @@ impl Broker {
             ..InboxSpec::default()
         };
         let tenant = self.tenant_of_session(id);
-        let spec = ConsumerSpec { name, group: group.map(Arc::from), inbox, lease: None, tenant };
+        let spec = ConsumerSpec { group: group.map(Arc::from), tenant, ..ConsumerSpec::new(&name).with(inbox) };
         let made = self.channel.connect(now, spec);
         let consumer = made.map_err(|error| (MqttReason::TooMuch, self.access.refuse(&error)))?;
         self.addressees.insert(consumer, Addressee::Mqtt(id));

@@ -1,0 +1,73 @@
+//! What one identity takes leaves something of the same kind to others: names, sessions, declarations, shares.
+//! On the broker's state machine, without sockets.
+
+use crate::common::bench::{BrokerBench, Comes};
+use unisono_broker::{Nanos, ReservedTime, SubscriptionSpec};
+
+const NAMES: [&str; 3] = ["plant", "mallory", "moll"];
+const PLANT: Comes = Comes::Token("plant");
+const MALLORY: Comes = Comes::Token("mallory");
+const MOLL: Comes = Comes::Token("moll");
+
+/// All identities may use all topics.
+fn bench(more: &str) -> BrokerBench {
+    let mut rules = String::new();
+    for name in NAMES {
+        rules += &format!(
+            "[[allow]]\nwho = [\"token:{name}\", \"mqtt:{name}\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\n{more}\n"
+        );
+    }
+    BrokerBench::with_rules(&rules, &NAMES)
+}
+
+fn refused(outcome: Result<(), String>, says: &str) {
+    let reason = outcome.expect_err(says);
+    assert!(reason.contains(says), "{reason}");
+}
+
+/// Opens sessions that outlive their connections until one is refused; returns their number.
+fn sessions(bench: &mut BrokerBench, comes: Comes) -> usize {
+    for number in 0..5000 {
+        let (client, code, _) = bench.mqtt(comes, &format!("s{number}"), false, u32::MAX);
+        if code == 0 {
+            bench.gone(client);
+        } else {
+            assert_eq!(code, 0x97);
+            return number;
+        }
+    }
+    panic!("without an end")
+}
+
+#[test]
+fn two_identities_leave_sessions_to_a_third_one() {
+    let mut bench = bench("connections = 4");
+    assert_eq!(sessions(&mut bench, MALLORY), 4, "as many as its rule says");
+    let mut bench = self::bench("");
+    assert_eq!(sessions(&mut bench, MALLORY), 128, "as many as connections");
+    let mut bench = BrokerBench::open();
+    assert_eq!(sessions(&mut bench, Comes::User(7)), 2048);
+    assert_eq!(sessions(&mut bench, Comes::User(8)), 1536);
+    assert_eq!(sessions(&mut bench, Comes::User(9)), 64);
+}
+
+#[test]
+fn one_subscriber_reserves_no_more_than_half_of_a_class() {
+    let mut bench = bench("");
+    let reserving = |period_ns| {
+        let reserve = Some(ReservedTime { period_ns, deadline_ns: 1_000_000_000, largest: 0 });
+        SubscriptionSpec { reserve, execution_ns: 1000, ..SubscriptionSpec::of("#") }
+    };
+    let (plant, mallory, moll) =
+        (bench.program(PLANT, "p"), bench.program(MALLORY, "m"), bench.program(MOLL, "o"));
+    refused(bench.subscribe(mallory, 1, reserving(1500)), "one client may have half of the class");
+    bench.subscribe(mallory, 2, reserving(4500)).expect("less than half");
+    refused(bench.subscribe(mallory, 3, reserving(3500)), "one client may have half of the class");
+    bench.subscribe(moll, 1, reserving(4500)).expect("less than half");
+    bench.subscribe(plant, 1, reserving(4500)).expect("there is room left");
+    bench.wait(Nanos(1));
+    // the operator may reserve all of it
+    let mut bench = BrokerBench::open();
+    let root = bench.program(Comes::User(0), "r");
+    bench.subscribe(root, 1, reserving(1500)).expect("root may");
+}
