@@ -75,10 +75,16 @@ impl NameOwner {
         SupplierOwner(u64::from_le_bytes(std::array::from_fn(|byte| digest[byte])))
     }
 
-    /// The key of a session: client identifiers are apart by owner. No client identifier has the separator
-    /// (MQTT 5.0, section 1.5.4).
-    pub(crate) fn session_key(&self, client: &str) -> Arc<str> {
-        format!("{self}\0{client}").into()
+    /// The key of a session or of a group: equal names of two owners are apart. Neither a client identifier
+    /// (MQTT 5.0, section 1.5.4) nor a group's name has the separator, so the last one ends the owner.
+    pub(crate) fn key_of(&self, name: &str) -> Arc<str> {
+        format!("{self}\0{name}").into()
+    }
+
+    /// The owner in 32 hexadecimal digits, for names of files and of writers.
+    pub(crate) fn digest(&self) -> String {
+        use sha2::{Digest as _, Sha256};
+        Sha256::digest(self.to_string())[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 //! On the broker's state machine, without sockets.
 
 use crate::common::bench::{BrokerBench, Comes};
-use unisono_broker::{Nanos, ReservedTime, SubscriptionSpec};
+use unisono_broker::{Advertisement, Nanos, PublishOutcome, RemoteSupplier, ReservedTime, SubscriptionSpec};
 
 const NAMES: [&str; 3] = ["plant", "mallory", "moll"];
 const PLANT: Comes = Comes::Token("plant");
@@ -70,4 +70,27 @@ fn one_subscriber_reserves_no_more_than_half_of_a_class() {
     let mut bench = BrokerBench::open();
     let root = bench.program(Comes::User(0), "r");
     bench.subscribe(root, 1, reserving(1500)).expect("root may");
+}
+
+#[test]
+fn only_a_join_publishes_for_suppliers_of_other_brokers() {
+    let far = || {
+        let from_elsewhere = Some(RemoteSupplier { run: 7, supplier: 3 });
+        Advertisement { from_elsewhere, exclusive: true, strength: u32::MAX, ..Advertisement::of("t") }
+    };
+    let mut bench = BrokerBench::open();
+    for comes in [Comes::Anonymous, Comes::User(7)] {
+        let client = bench.program(comes, "m");
+        refused(bench.advertise(client, 1, far()), "add `join = true` to its rule");
+    }
+    let root = bench.program(Comes::User(0), "join");
+    bench.advertise(root, 1, far()).expect("root may");
+    assert!(matches!(bench.publish(root, 1, b"1", Some(1)), Some(Ok(PublishOutcome::Taken(_)))));
+    let mut bench = self::bench("");
+    let mallory = bench.program(MALLORY, "m");
+    refused(bench.advertise(mallory, 1, far()), "token:mallory may not publish for suppliers");
+    assert!(bench.ask(mallory).contains("\"join\":1"), "it is counted");
+    let mut bench = self::bench("join = true");
+    let plant = bench.program(PLANT, "p");
+    bench.advertise(plant, 1, far()).expect("its rule allows it");
 }

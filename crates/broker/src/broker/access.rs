@@ -115,6 +115,26 @@ impl Broker {
         ))
     }
 
+    /// Checks that a program may publish for a supplier of another broker: it chooses the supplier's numbers,
+    /// and so which events of a join of the same identity count as duplicates. Without permissions, joins are
+    /// programs of root and of the broker's own user.
+    pub(super) fn check_join(&mut self, client: ClientId, spec: &Advertisement) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        let may = match self.access.permissions {
+            Some(_) => connected.grant.join,
+            None => self.is_operator(connected.peer),
+        };
+        if may || spec.from_elsewhere.is_none() {
+            return Ok(());
+        }
+        self.access.count(RefusalKind::Join);
+        Err(format!(
+            "{} may not publish for suppliers of other brokers; add `join = true` to its rule of the permissions, or \
+             connect to the broker's socket as its own user",
+            connected.who
+        ))
+    }
+
     /// A reply topic is nothing but a topic, whoever publishes on it first: other terms of a program that
     /// learnt the name from a request would keep out the program that replies.
     pub(super) fn check_reply_terms(&mut self, spec: &Advertisement) -> Result<(), String> {

@@ -141,7 +141,7 @@ impl EventLog {
     pub fn acknowledged(&self, name: &str) -> Result<AcknowledgedFile, LogError> {
         let path = self.path.join(CONSUMERS).join(name);
         let failed = |source| LogError::Directory { path: path.clone(), source };
-        check_consumer_name(name)
+        check_consumer_key(name)
             .map_err(|said| failed(io::Error::new(io::ErrorKind::InvalidInput, said)))?;
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -154,6 +154,17 @@ pub(crate) fn check_consumer_name(name: &str) -> Result<(), &'static str> {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let may = (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(usable);
     may.then_some(()).ok_or("the name of a consumer has letters, digits, - _ . and does not begin with a dot")
+}
+
+/// Separates the name of a consumer from its owner's digest, where an earlier owner has the plain name.
+pub(crate) const BEFORE_OWNER: char = '@';
+
+/// Checks the name of a consumer's file: its name, or its name and the digest of its owner.
+pub(super) fn check_consumer_key(key: &str) -> Result<(), &'static str> {
+    let (name, owner) = key.split_once(BEFORE_OWNER).unwrap_or((key, ""));
+    check_consumer_name(name)?;
+    let is_digest = owner.len() <= 32 && owner.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest.then_some(()).ok_or("the owner of a consumer's name has hexadecimal digits")
 }
 
 /// The acknowledged position of a named consumer, on disk.

@@ -33,7 +33,7 @@ mod record;
 mod segment;
 mod topics;
 
-pub(crate) use cursor::check_consumer_name;
+pub(crate) use cursor::{BEFORE_OWNER, check_consumer_name};
 pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
 pub use owned::{ChainNumber, OwnedKind};
 pub use owner::give;

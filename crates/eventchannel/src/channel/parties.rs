@@ -29,7 +29,7 @@ pub struct ConsumerSpec {
     /// For messages to people.
     pub name: Arc<str>,
     /// Consumers of one group share an inbox, and each event goes to one of them. None: the consumer has an
-    /// inbox of its own.
+    /// inbox of its own. A part in front of a NUL tells groups of one name apart; people do not see it.
     pub group: Option<Arc<str>>,
     pub inbox: InboxSpec,
     /// The time without a sign of life after which the consumer counts as dead and is disconnected. None: no
@@ -67,6 +67,11 @@ impl ConsumerSpec {
         self.inbox = inbox;
         self
     }
+}
+
+/// The name of a group for people.
+fn shown_group(group: &str) -> Arc<str> {
+    group.rsplit_once('\0').map_or(group, |(_, name)| name).into()
 }
 
 fn unknown(what: &'static str, number: u32) -> ChannelError {
@@ -366,7 +371,7 @@ impl<P: EventPayload> EventChannel<P> {
         let of = (id, class, spec.reserver);
         self.admission.admit(hierarchy, of, (execution, longest), reservation)?;
         let receiver = Receiver {
-            name: Arc::clone(spec.group.as_ref().unwrap_or(&spec.name)),
+            name: spec.group.as_deref().map_or_else(|| Arc::clone(&spec.name), shown_group),
             group: spec.group.clone(),
             class,
             inbox: Inbox::new(spec.inbox.clone(), self.tenants.oversize(spec.tenant)),

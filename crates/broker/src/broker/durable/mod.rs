@@ -244,8 +244,13 @@ impl Broker {
             .then(|| "this broker keeps no log; start it with --log DIRECTORY".to_owned())
     }
 
-    /// Registers a supplier whose events may have to be in the log.
-    pub(super) fn offer_kept(&mut self, supplier: SupplierId, owner: &NameOwner, spec: &Advertisement) {
+    /// Registers a supplier whose events may have to be in the log; `writer` is the key of its writer's name.
+    pub(super) fn offer_kept(
+        &mut self,
+        supplier: SupplierId,
+        owner: &NameOwner,
+        (spec, writer): (&Advertisement, Option<&str>),
+    ) {
         let Some(durable) = &mut self.durable else { return };
         let asked = spec.durability > Durability::Received || spec.writer.is_some();
         if !asked && !durable.kept.iter().any(|pattern| pattern.matches(&spec.topic)) {
@@ -254,7 +259,7 @@ impl Broker {
         let offer = KeptOffer {
             topic: spec.topic.as_str().into(),
             event_type: spec.event_type.as_deref().map(Arc::from),
-            writer: spec.writer.as_deref().unwrap_or_default().into(),
+            writer: writer.unwrap_or_default().into(),
             durability: if asked { spec.durability.max(Durability::Written) } else { Durability::Received },
             chain: durable.log.chain_of(owner),
         };

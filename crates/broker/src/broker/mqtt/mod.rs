@@ -48,7 +48,7 @@ const MAX_ALIASES: u16 = 64;
 #[derive(Debug, Default)]
 pub(super) struct MqttSessions {
     sessions: HashMap<MqttSessionId, MqttSession>,
-    /// By owner and client identifier ([`NameOwner::session_key`]).
+    /// By owner and client identifier ([`NameOwner::key_of`]).
     by_key: HashMap<Arc<str>, MqttSessionId>,
     /// The last session number given.
     last: u32,
@@ -99,7 +99,7 @@ impl MqttSessions {
 
     /// The connection of the session that an owner has with a client identifier.
     pub(super) fn client_of(&self, owner: &NameOwner, name: &str) -> Option<ClientId> {
-        self.sessions.get(self.by_key.get(&owner.session_key(name))?)?.client
+        self.sessions.get(self.by_key.get(&owner.key_of(name))?)?.client
     }
 
     /// The number of a session's messages that wait for the disk before they are confirmed.
@@ -271,7 +271,7 @@ impl Broker {
             let text = format!("packets of at most {most} bytes, and CONNACK has {answer}");
             return Err(MqttFault::new(MqttReason::TooLarge as u8, text));
         }
-        let key = owner.session_key(&name);
+        let key = owner.key_of(&name);
         if let Some(former) = self.mqtt.by_key.get(&key).copied() {
             let clean = request.clean || self.holds_too_much(former, &whose.2);
             self.mqtt_take_over(now, former, clean);
@@ -327,7 +327,7 @@ impl Broker {
     /// An unused identifier for a client that sent none.
     fn mqtt_free_name(&self, client: ClientId, owner: &NameOwner) -> String {
         let mut name = format!("unisono-{}", client.0);
-        while self.mqtt.by_key.contains_key(&owner.session_key(&name)) {
+        while self.mqtt.by_key.contains_key(&owner.key_of(&name)) {
             name.push('+');
         }
         name
