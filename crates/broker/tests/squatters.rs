@@ -2,7 +2,7 @@
 //! On the broker's state machine, without sockets.
 
 use crate::common::bench::{BrokerBench, Comes};
-use unisono_broker::{Advertisement, Nanos, PublishOutcome, RemoteSupplier, ReservedTime, SubscriptionSpec};
+use unisono_broker::{Advertisement, AuditAction, Nanos, PublishOutcome, RemoteSupplier, ReservedTime, SubscriptionSpec};
 
 const NAMES: [&str; 3] = ["plant", "mallory", "moll"];
 const PLANT: Comes = Comes::Token("plant");
@@ -93,4 +93,42 @@ fn only_a_join_publishes_for_suppliers_of_other_brokers() {
     let mut bench = self::bench("join = true");
     let plant = bench.program(PLANT, "p");
     bench.advertise(plant, 1, far()).expect("its rule allows it");
+}
+
+#[test]
+fn wills_keep_to_the_rate_of_a_rule_and_what_mqtt_clients_publish_on_is_audited() {
+    let mut bench = bench("rate = 2");
+    bench.broker = bench.broker.with_audit();
+    let reader = bench.program(PLANT, "p");
+    bench.subscribe(reader, 1, SubscriptionSpec::of("will/#")).expect("it may");
+    let _ = bench.broker.audit_entries();
+    for name in ["a", "b", "c", "d", "e"] {
+        let client = bench.mqtt_with_will("mallory", name, "will/x");
+        bench.gone(client);
+    }
+    assert_eq!(bench.events(reader).len(), 2, "as many as in a second");
+    assert!(bench.ask(reader).contains("\"rate\":3"), "the others are counted");
+    let entries = bench.broker.audit_entries();
+    let lines: Vec<String> = entries
+        .iter()
+        .filter(|entry| entry.subject.what.as_deref() == Some("will/x"))
+        .map(|entry| format!("{:?} {:?} {}", entry.subject.action, entry.subject.outcome, entry.subject.name))
+        .collect();
+    let [done, refused] = ["Advertise Done", "Publish Refused"];
+    let expected = [(done, "a"), (done, "b"), (refused, "c"), (refused, "d"), (refused, "e")];
+    assert_eq!(lines, expected.map(|(what, name)| format!("{what} {name}")));
+    assert!(entries.iter().all(|entry| entry.subject.who.as_deref() != Some("") && !entry.subject.address.is_empty()));
+    bench.wait(Nanos(1_000_000_000));
+    let client = bench.mqtt_with_will("mallory", "f", "will/x");
+    bench.gone(client);
+    assert_eq!(bench.events(reader).len(), 1, "in the next second");
+    // a topic that a client publishes on is advertised once, however many messages follow
+    let (client, ..) = bench.mqtt(MOLL, "m", true, 0);
+    let _ = bench.broker.audit_entries();
+    for _ in 0..2 {
+        bench.packet(client, 0x30, b"\0\x03a/b\0x");
+    }
+    let entries = bench.broker.audit_entries();
+    let whats: Vec<_> = entries.iter().map(|entry| (entry.subject.action, entry.subject.what.as_deref())).collect();
+    assert_eq!(whats, [(AuditAction::Advertise, Some("a/b"))]);
 }

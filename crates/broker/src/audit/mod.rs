@@ -237,11 +237,24 @@ impl AuditTrail {
         &mut self,
         client: ClientId,
         of: AuditedIdentity,
+        entry: (AuditAction, AuditOutcome),
+        what: Option<String>,
+        why: Option<&str>,
+    ) {
+        let address = self.clients.get(&client).map(|known| known.address);
+        self.enter_from(address, of, entry, what, why);
+    }
+
+    /// Enters an action of a client that may be gone.
+    pub(crate) fn enter_from(
+        &mut self,
+        address: Option<TransportPeer>,
+        of: AuditedIdentity,
         (action, outcome): (AuditAction, AuditOutcome),
         what: Option<String>,
         why: Option<&str>,
     ) {
-        let address = self.clients.get(&client).map_or_else(String::new, |known| match known.address {
+        let address = address.map_or_else(String::new, |address| match address {
             TransportPeer::User(user) => format!("unix:{user}"),
             TransportPeer::Address(address) => address.to_canonical().to_string(),
         });

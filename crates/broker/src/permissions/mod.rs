@@ -436,6 +436,11 @@ impl RateBudget {
         }
     }
 
+    /// Whether a whole second's events may come at once.
+    pub(crate) fn is_whole(&self, now: Nanos) -> bool {
+        self.paid <= now.since(Nanos::SECOND)
+    }
+
     /// Refunds the last event, which comes again because a queue is full.
     pub(crate) fn give_back(&mut self, rate: u64) {
         self.paid = self.paid.since(cost(rate));

@@ -29,12 +29,13 @@ use crate::mqtt::{
     connect_refused, connected, disconnect, packet, ping_answer, version_of_connect,
 };
 use crate::name_owner::NameOwner;
-use crate::permissions::{ClientGrant, ClientIdentity, RefusalKind};
+use crate::permissions::{ClientGrant, ClientIdentity, RateBudget, RefusalKind};
 use crate::task::{ClientId, Received, Task};
 use crate::transport::TransportPeer;
 use session::MqttSession;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use unisono_eventchannel::{NumberMap, TenantId};
 use unisono_linux::clock::Nanos;
 
 /// Most sessions, connected or not. An identity may have half as many; so may a peer whose clients have no
@@ -54,6 +55,8 @@ pub(super) struct MqttSessions {
     last: u32,
     /// Sessions with messages to resend.
     resending: BTreeSet<MqttSessionId>,
+    /// The rates of wills by tenant: a will has no connection, and a tenant may let many clients die.
+    wills: NumberMap<TenantId, RateBudget>,
 }
 
 impl MqttSessions {
@@ -90,6 +93,11 @@ impl MqttSessions {
         let theirs = session.granted().saturating_add(session.held);
         let left = session.grant.memory.saturating_add(structures::NAMES).saturating_sub(theirs);
         Some((session.owner.clone(), left, session.peer))
+    }
+
+    /// The identity, the client identifier and the peer of a session.
+    pub(super) fn whose(&self, id: MqttSessionId) -> Option<(&ClientIdentity, &str, TransportPeer)> {
+        self.sessions.get(&id).map(|session| (&session.owner, &*session.name, session.peer))
     }
 
     /// The owner of a session and its rule.
@@ -499,6 +507,7 @@ impl Broker {
 
     /// Ends expired sessions and connections; called once a second.
     pub(super) fn mqtt_look(&mut self, now: Nanos) {
+        self.mqtt.wills.retain(|_, budget| !budget.is_whole(now));
         let mut over: Vec<_> = self
             .mqtt
             .sessions
