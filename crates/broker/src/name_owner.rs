@@ -5,6 +5,7 @@
 //! names that outlive the broker.
 
 use crate::permissions::ClientIdentity;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -64,6 +65,18 @@ impl FromStr for NameOwner {
             Some(("certificate", name)) => Ok(Self::Certificate(name.into())),
             _ => Err(unknown()),
         }
+    }
+}
+
+impl Serialize for NameOwner {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for NameOwner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

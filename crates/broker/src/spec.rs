@@ -8,7 +8,7 @@ use unisono_eventchannel::{
     BetweenSuppliers, BlockedSuppliers, ConsumerSpec, Correlation, CorrelationRule, EventOrigin,
     ExceptedTopics, ExecutionTime, FilterError, FullInbox, HeardOrigins, HistoryDepth, InboxCapacity,
     InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer, Ownership, QualityRequest, Redelivery,
-    Reliability, Reservation, SupplierOwner, SupplyRate, TopicId, TopicSpec,
+    OfferStanding, Reliability, Reservation, SupplierOwner, SupplyRate, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -177,6 +177,10 @@ impl Advertisement {
                 None => EventOrigin::Here,
             },
             owner: SupplierOwner::default(),
+            standing: match self.from_elsewhere {
+                Some(_) => OfferStanding::Conforms,
+                None => OfferStanding::Declares,
+            },
         }
     }
 }

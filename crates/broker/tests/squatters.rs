@@ -2,7 +2,9 @@
 //! On the broker's state machine, without sockets.
 
 use crate::common::bench::{BrokerBench, Comes};
-use unisono_broker::{Advertisement, AuditAction, Nanos, PublishOutcome, RemoteSupplier, ReservedTime, SubscriptionSpec};
+use unisono_broker::{
+    Advertisement, AuditAction, Durability, KeptHistory, Nanos, PublishOutcome, RemoteSupplier, ReservedTime, SubscriptionSpec,
+};
 
 const NAMES: [&str; 3] = ["plant", "mallory", "moll"];
 const PLANT: Comes = Comes::Token("plant");
@@ -131,4 +133,76 @@ fn wills_keep_to_the_rate_of_a_rule_and_what_mqtt_clients_publish_on_is_audited(
     let entries = bench.broker.audit_entries();
     let whats: Vec<_> = entries.iter().map(|entry| (entry.subject.action, entry.subject.what.as_deref())).collect();
     assert_eq!(whats, [(AuditAction::Advertise, Some("a/b"))]);
+}
+
+fn kept(topic: &str, history: KeptHistory) -> Advertisement {
+    Advertisement { history, durability: Durability::Written, ..Advertisement::of(topic) }
+}
+
+#[test]
+fn a_declaration_yields_to_another_identity_when_its_programs_have_gone_also_after_a_restart() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let started = || bench("").with_log(directory.path(), 1 << 20);
+    let squatted = || Advertisement {
+        event_type: Some("squat".to_owned()),
+        exclusive: true,
+        ..kept("plant/heat", KeptHistory::LastValue(4))
+    };
+    let own = || kept("plant/heat", KeptHistory::Last(2));
+    for restarts in [false, true] {
+        let mut bench = started();
+        let mallory = bench.program(MALLORY, "m");
+        bench.advertise(mallory, 1, squatted()).expect("it may");
+        bench.publish(mallory, 1, b"squat", None);
+        let mut plant = bench.program(PLANT, "p");
+        refused(bench.advertise(plant, 1, own()), "is in use otherwise");
+        bench.gone(mallory);
+        // its own declaration stands while the topic keeps something
+        let mallory = bench.program(MALLORY, "m");
+        refused(bench.advertise(mallory, 1, kept("plant/heat", KeptHistory::None)), "is in use otherwise");
+        bench.gone(mallory);
+        if restarts {
+            drop(bench);
+            bench = started();
+            plant = bench.program(PLANT, "p");
+        }
+        bench.advertise(plant, 2, own()).expect("nobody declares otherwise");
+        for payload in [b"1", b"2"] {
+            bench.publish(plant, 2, payload, None);
+        }
+        bench.subscribe(plant, 3, SubscriptionSpec::of("plant/#")).expect("it may");
+        let events: Vec<_> = bench.events(plant).into_iter().map(|event| event.payload).collect();
+        assert_eq!(events, [b"1", b"2"]);
+        bench.gone(plant);
+        // the next run finds the declaration of the plant
+        drop(bench);
+        let mut bench = started();
+        let plant = bench.program(PLANT, "p");
+        refused(bench.advertise(plant, 1, kept("plant/heat", KeptHistory::None)), "is in use otherwise");
+        bench.advertise(plant, 2, own()).expect("it is its own");
+        bench.gone(plant);
+        let mallory = bench.program(MALLORY, "m");
+        let longer = kept("plant/heat", KeptHistory::Last(9));
+        bench.advertise(mallory, 1, longer).expect("nobody declares otherwise");
+        bench.subscribe(mallory, 2, SubscriptionSpec::of("plant/#")).expect("it may");
+        assert_eq!(bench.events(mallory).len(), 2, "what fits is kept");
+        bench.gone(mallory);
+        drop(bench);
+        std::fs::remove_file(directory.path().join("topics")).expect("it is there");
+    }
+}
+
+#[test]
+fn messages_of_mqtt_clients_keep_no_declaration_out() {
+    let mut bench = bench("");
+    let (client, ..) = bench.mqtt(MALLORY, "m", true, 0);
+    bench.packet(client, 0x31, b"\0\x01t\0x");
+    let plant = bench.program(PLANT, "p");
+    let typed = Advertisement { event_type: Some("heat".to_owned()), ..Advertisement::of("t") };
+    bench.advertise(plant, 1, typed).expect("an MQTT client declares nothing");
+    let reader = bench.program(MOLL, "r");
+    bench.subscribe(reader, 1, SubscriptionSpec::of("t")).expect("it may");
+    assert_eq!(bench.events(reader).len(), 1, "the retained message stays");
+    bench.packet(client, 0x30, b"\0\x01t\0y");
+    assert_eq!(bench.events(reader).len(), 1, "and the client goes on");
 }

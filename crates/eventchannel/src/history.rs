@@ -72,6 +72,19 @@ impl<P> TopicHistory<P> {
         self.events.values()
     }
 
+    /// Takes the events of a former history, the oldest first; returns the charges of those that do not fit.
+    pub(crate) fn take_over(&mut self, former: Self) -> Vec<KeptCharge> {
+        let mut released = Vec::new();
+        for (event, charge) in former.events.into_values() {
+            match self.keeps() {
+                true => released.extend(self.displaced(event.key.as_ref())),
+                false => released.push(charge),
+            }
+            self.push(&event, charge);
+        }
+        released
+    }
+
     /// The charges to release when the topic is removed.
     pub(crate) fn charges(&self) -> impl Iterator<Item = KeptCharge> {
         self.events.values().map(|(_, charge)| *charge)

@@ -53,6 +53,16 @@ pub enum EventOrigin {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SupplierOwner(pub u64);
 
+/// Whether an offer stands for the declaration of its topic.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum OfferStanding {
+    /// The supplier's program declared the topic as it is.
+    #[default]
+    Declares,
+    /// The supplier takes the topic as others declare it.
+    Conforms,
+}
+
 /// The suppliers that a full inbox blocks, if it blocks suppliers at all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum BlockedSuppliers {
@@ -112,6 +122,7 @@ pub struct Offer {
     pub share: u32,
     pub origin: EventOrigin,
     pub owner: SupplierOwner,
+    pub standing: OfferStanding,
 }
 
 impl Offer {
@@ -128,6 +139,7 @@ impl Offer {
             share: 1,
             origin: EventOrigin::Here,
             owner: SupplierOwner::default(),
+            standing: OfferStanding::Declares,
         }
     }
 }

@@ -99,7 +99,7 @@ impl Broker {
             None => spec
                 .topic_spec()
                 .map_err(ChannelError::from)
-                .and_then(|it| self.channel.declare_by((tenant, &keeping), it)),
+                .and_then(|it| self.channel.declare_as(user.owner.of_supplier(), (tenant, &keeping), it)),
         };
         let topic = declared.map_err(|error| self.access.refuse(&error))?;
         let who = self.clients.get(&client).map(|connected| &connected.who);

@@ -270,6 +270,7 @@ impl Broker {
             event_type: spec.event_type.clone(),
             history: spec.history,
             exclusive: spec.exclusive,
+            owner: Some(owner.clone()),
         });
     }
 

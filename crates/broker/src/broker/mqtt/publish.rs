@@ -12,7 +12,7 @@ use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelError, FieldSet, Offer, Publication, PublishError, Published, Reliability, Retention, SupplierId,
+    ChannelError, FieldSet, Offer, OfferStanding, Publication, PublishError, Published, Reliability, Retention, SupplierId,
     SupplierOwner, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
@@ -340,7 +340,8 @@ impl Broker {
             owner = session.name_owner.of_supplier();
         }
         let event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
-        let offer = Offer { event_type, reliability: Reliability::AtLeastOnce, owner, ..Offer::of(topic) };
+        let (reliability, standing) = (Reliability::AtLeastOnce, OfferStanding::Conforms);
+        let offer = Offer { event_type, reliability, owner, standing, ..Offer::of(topic) };
         match self.channel.offer(supplier, offer) {
             Ok(()) => {
                 let entry = (AuditAction::Advertise, AuditOutcome::Done);
