@@ -148,7 +148,7 @@ fn a_declaration_yields_to_another_identity_when_its_programs_have_gone_also_aft
         exclusive: true,
         ..kept("plant/heat", KeptHistory::LastValue(4))
     };
-    let own = || kept("plant/heat", KeptHistory::Last(2));
+    let own = || kept("plant/heat", KeptHistory::Last(4));
     for restarts in [false, true] {
         let mut bench = started();
         let mallory = bench.program(MALLORY, "m");

@@ -44,7 +44,10 @@ impl Broker {
                 topic = declared.and_then(Result::ok);
             }
             let Some(topic) = topic else { continue };
-            if retention == Retention::AsTopic && !self.channel.keeps(topic) {
+            // events of an earlier declaration have another type
+            let event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.as_deref());
+            let fits = self.channel.keeps(topic) && event_type == event.event_type;
+            if retention == Retention::AsTopic && !fits {
                 continue;
             }
             if let Some(mut kept) = durable.event(now, cursor.body(), position) {
