@@ -130,7 +130,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let user = NextUser::chosen(args.user.as_deref())?;
     let limits = args.clients.map_or_else(Limits::default, limits);
     // a client with shared memory needs the most files: a socket, memory and bells
-    raise_open_files(limits.clients as u64 * 8 + 256).context("cannot raise the limit of open files")?;
+    // the log has a file for each segment: for each of 256 identities a few
+    let of_log = if args.log.path().is_some() { 1536 } else { 0 };
+    raise_open_files(limits.clients as u64 * 8 + 256 + of_log)
+        .context("cannot raise the limit of open files")?;
     let broker = match &args.policy {
         Some(path) => {
             let policy = policy(path)?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use unisono_eventchannel::{
     BetweenSuppliers, BlockedSuppliers, ConsumerSpec, Correlation, CorrelationRule, EventOrigin,
     ExceptedTopics, ExecutionTime, FilterError, FullInbox, HeardOrigins, HistoryDepth, InboxCapacity,
-    InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer, Ownership, QualityRequest, Redelivery,
-    OfferStanding, Reliability, Reservation, SupplierOwner, SupplyRate, TopicId, TopicSpec,
+    InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer, OfferStanding, Ownership, QualityRequest,
+    Redelivery, Reliability, Reservation, SupplierOwner, SupplyRate, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 

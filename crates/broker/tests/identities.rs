@@ -234,7 +234,6 @@ impl World {
         }
     }
 
-
     fn may_join(&self, identity: usize, name: &str, pattern: &str) -> bool {
         if !may_see(identity, pattern) || !may_use(identity, name) {
             return false;
@@ -278,10 +277,8 @@ impl World {
                 let name = CONSUMERS[which];
                 let known = self.durable.get(&(name, owner_of(identity, name)));
                 let is_free = known.is_none_or(|durable| durable.asks.is_none());
-                let may = identity != ANONYMOUS
-                    && is_free
-                    && may_see(identity, pattern)
-                    && may_use(identity, name);
+                let may =
+                    identity != ANONYMOUS && is_free && may_see(identity, pattern) && may_use(identity, name);
                 let resume = Some(ResumeSpec { name: name.to_owned(), ..ResumeSpec::default() });
                 (SubscriptionSpec { resume, ..spec }, may, Consumer::Resume(name))
             }
@@ -461,11 +458,10 @@ impl World {
         let hidden = names.map(|(name, _)| name).filter(|name| !seen.contains(name));
         let others = PROGRAMS.into_iter().enumerate().filter(|(other, _)| *other != identity);
         // a member of a shared group learns the other members
-        let shares =
-            LISTED.iter().any(|name| {
-                let group = self.groups.get(&((*name).to_owned(), None));
-                group.is_some_and(|group| group.members.len() > 1)
-            });
+        let shares = LISTED.iter().any(|name| {
+            let group = self.groups.get(&((*name).to_owned(), None));
+            group.is_some_and(|group| group.members.len() > 1)
+        });
         let others = others.map(|(_, name)| name).filter(|_| !shares);
         for name in hidden.chain(others) {
             assert!(

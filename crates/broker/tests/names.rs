@@ -67,7 +67,10 @@ fn each_identity_has_groups_of_its_own() {
         bench.subscribe(worker, number, in_group("public/x", "jobs", 0)).expect("it is its own");
     }
     bench.publish(boss, 1, b"1", None);
-    assert_eq!((payloads(&bench.events(worker)), payloads(&bench.events(mallory))), (vec!["1"], vec!["1"]));
+    assert_eq!(
+        (payloads(&bench.events(worker)), payloads(&bench.events(mallory))),
+        (vec!["1"], vec!["1"])
+    );
     // the same token over MQTT is the same owner
     let (client, code, _) = bench.mqtt(MALLORY, "m", true, 0);
     assert_eq!(code, 0);
@@ -93,7 +96,10 @@ fn a_group_named_like_a_shared_subscription_is_for_its_filter_alone_and_no_group
             "is a shared subscription of MQTT",
         );
     }
-    refused(bench.subscribe(mallory, 1, in_group("public/x", "$share/jobs", 0)), "are $share/NAME/FILTER");
+    refused(
+        bench.subscribe(mallory, 1, in_group("public/x", "$share/jobs", 0)),
+        "are $share/NAME/FILTER",
+    );
     refused(bench.subscribe(mallory, 1, in_group("public/x", "a\0b", 0)), "with a NUL");
     bench.subscribe(mallory, 1, in_group("public/x", "$share/jobs/public/x", 0)).expect("its filter");
     bench.subscribe(worker, 1, in_group("public/x", "$share/jobs/public/x", 0)).expect("its filter");

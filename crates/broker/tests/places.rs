@@ -58,7 +58,10 @@ fn two_identities_with_many_addresses_leave_places_to_others() {
     let permissions = Permissions::parse(rules, &|_| None).expect("it is sound");
     let limits = Limits { clients: 64, clients_of_user: 32, ..Limits::default() };
     let mut broker = broker(limits).with_permissions(permissions);
-    assert_eq!((100..140).filter(|number| greets(&mut broker, *number, TransportPeer::User(7))).count(), 32);
+    assert_eq!(
+        (100..140).filter(|number| greets(&mut broker, *number, TransportPeer::User(7))).count(),
+        32
+    );
     let address = |last: u32| TransportPeer::Address([192, 0, 2, last as u8].into());
     let anonymous = (0..40).take_while(|number| greets(&mut broker, *number, address(*number))).count();
     assert_eq!(anonymous, 24, "from as many addresses");

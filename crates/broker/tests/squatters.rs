@@ -3,7 +3,8 @@
 
 use crate::common::bench::{BrokerBench, Comes};
 use unisono_broker::{
-    Advertisement, AuditAction, Durability, KeptHistory, Nanos, PublishOutcome, RemoteSupplier, ReservedTime, SubscriptionSpec,
+    Advertisement, AuditAction, Durability, KeptHistory, Nanos, PublishOutcome, RemoteSupplier, ReservedTime,
+    ResumeSpec, SubscriptionSpec,
 };
 
 const NAMES: [&str; 3] = ["plant", "mallory", "moll"];
@@ -119,7 +120,11 @@ fn wills_keep_to_the_rate_of_a_rule_and_what_mqtt_clients_publish_on_is_audited(
     let [done, refused] = ["Advertise Done", "Publish Refused"];
     let expected = [(done, "a"), (done, "b"), (refused, "c"), (refused, "d"), (refused, "e")];
     assert_eq!(lines, expected.map(|(what, name)| format!("{what} {name}")));
-    assert!(entries.iter().all(|entry| entry.subject.who.as_deref() != Some("") && !entry.subject.address.is_empty()));
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry.subject.who.as_deref() != Some("") && !entry.subject.address.is_empty())
+    );
     bench.wait(Nanos(1_000_000_000));
     let client = bench.mqtt_with_will("mallory", "f", "will/x");
     bench.gone(client);
@@ -131,7 +136,8 @@ fn wills_keep_to_the_rate_of_a_rule_and_what_mqtt_clients_publish_on_is_audited(
         bench.packet(client, 0x30, b"\0\x03a/b\0x");
     }
     let entries = bench.broker.audit_entries();
-    let whats: Vec<_> = entries.iter().map(|entry| (entry.subject.action, entry.subject.what.as_deref())).collect();
+    let whats: Vec<_> =
+        entries.iter().map(|entry| (entry.subject.action, entry.subject.what.as_deref())).collect();
     assert_eq!(whats, [(AuditAction::Advertise, Some("a/b"))]);
 }
 
@@ -141,8 +147,6 @@ fn kept(topic: &str, history: KeptHistory) -> Advertisement {
 
 #[test]
 fn a_declaration_yields_to_another_identity_when_its_programs_have_gone_also_after_a_restart() {
-    let directory = tempfile::tempdir().expect("a scratch directory");
-    let started = || bench("").with_log(directory.path(), 1 << 20);
     let squatted = || Advertisement {
         event_type: Some("squat".to_owned()),
         exclusive: true,
@@ -150,6 +154,8 @@ fn a_declaration_yields_to_another_identity_when_its_programs_have_gone_also_aft
     };
     let own = || kept("plant/heat", KeptHistory::Last(4));
     for restarts in [false, true] {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let started = || bench("").with_log(directory.path(), 1 << 20);
         let mut bench = started();
         let mallory = bench.program(MALLORY, "m");
         bench.advertise(mallory, 1, squatted()).expect("it may");
@@ -186,9 +192,6 @@ fn a_declaration_yields_to_another_identity_when_its_programs_have_gone_also_aft
         bench.advertise(mallory, 1, longer).expect("nobody declares otherwise");
         bench.subscribe(mallory, 2, SubscriptionSpec::of("plant/#")).expect("it may");
         assert_eq!(bench.events(mallory).len(), 2, "what fits is kept");
-        bench.gone(mallory);
-        drop(bench);
-        std::fs::remove_file(directory.path().join("topics")).expect("it is there");
     }
 }
 
@@ -205,4 +208,37 @@ fn messages_of_mqtt_clients_keep_no_declaration_out() {
     assert_eq!(bench.events(reader).len(), 1, "the retained message stays");
     bench.packet(client, 0x30, b"\0\x01t\0y");
     assert_eq!(bench.events(reader).len(), 1, "and the client goes on");
+}
+
+#[test]
+fn identities_that_the_log_cannot_keep_apart_are_refused_and_push_no_event_out() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut bench = BrokerBench::open().with_log(directory.path(), 4 << 20);
+    let logged = || kept("t", KeptHistory::None);
+    for user in 1000..1256 {
+        let client = bench.program(Comes::User(user), "p");
+        bench.advertise(client, 1, logged()).expect("there is a chain");
+        assert!(matches!(bench.publish(client, 1, b"x", None), Some(Ok(PublishOutcome::Written(_)))));
+        bench.gone(client);
+    }
+    for user in 1256..1300 {
+        let client = bench.program(Comes::User(user), "m");
+        refused(bench.advertise(client, 1, logged()), "keeps events of 256 identities");
+        bench.advertise(client, 2, Advertisement::of("t")).expect("without the log it may");
+        bench.gone(client);
+    }
+    let first = bench.program(Comes::User(1000), "p");
+    bench.advertise(first, 1, logged()).expect("it has a chain");
+    let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() });
+    bench.subscribe(first, 2, SubscriptionSpec { resume, ..SubscriptionSpec::of("t") }).expect("it may");
+    let mut came = 0;
+    loop {
+        let events = bench.events(first);
+        if events.is_empty() {
+            break;
+        }
+        events.iter().for_each(|event| bench.acknowledge(first, event));
+        came += events.len();
+    }
+    assert_eq!(came, 256, "of each identity its event");
 }

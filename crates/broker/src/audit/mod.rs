@@ -268,9 +268,8 @@ impl AuditTrail {
             return;
         }
         let budgets = LineBudget::of(&subject);
-        let is_used_up = |budget: &LineBudget| {
-            self.lines.get(&budget.of).is_some_and(|lines| *lines >= budget.most)
-        };
+        let is_used_up =
+            |budget: &LineBudget| self.lines.get(&budget.of).is_some_and(|lines| *lines >= budget.most);
         if budgets.iter().any(is_used_up) {
             (subject.what, subject.name) = (None, String::new());
         }

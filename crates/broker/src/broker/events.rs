@@ -88,6 +88,7 @@ impl Broker {
         self.check_join(client, spec)?;
         self.check_reply_terms(spec)?;
         let user = self.name_user(client)?;
+        self.check_log_owner(&user.owner, spec)?;
         let writer = spec.writer.as_deref().filter(|writer| !writer.is_empty());
         let writer = match writer {
             Some(writer) => Some(self.check_writer_name(&user, writer)?),

@@ -12,8 +12,8 @@ use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelError, FieldSet, Offer, OfferStanding, Publication, PublishError, Published, Reliability, Retention, SupplierId,
-    SupplierOwner, TopicId, TopicSpec,
+    ChannelError, FieldSet, Offer, OfferStanding, Publication, PublishError, Published, Reliability,
+    Retention, SupplierId, SupplierOwner, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 

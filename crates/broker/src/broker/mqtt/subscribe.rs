@@ -206,9 +206,7 @@ impl Broker {
         let consumer = made.map_err(|error| (MqttReason::TooMuch, self.access.refuse(&error)))?;
         self.addressees.insert(consumer, Addressee::Mqtt(id));
         self.ledger.book(peer, more);
-        if is_alone
-            && let Some(session) = self.mqtt.sessions.get_mut(&id)
-        {
+        if is_alone && let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.consumers[qos as usize] = Some(consumer);
         }
         Ok(consumer)
