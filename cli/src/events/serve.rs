@@ -110,7 +110,8 @@ pub(crate) struct Args {
     /// (`audit_lost`).
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
-    /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
+    /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket; with
+    /// --permissions, only the socket of a path tells names of consumers and topics
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
     /// Programs that may be connected at a time, half of them of one user [default: 256]
@@ -260,6 +261,7 @@ fn serve_at(
     (quiet, metrics): (bool, Option<&str>),
     become_user: &BecomeUser<'_>,
 ) -> anyhow::Result<Statistics> {
+    let hides_names = server.has_permissions();
     interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
     let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
     let own = [BrokerAddress::Shared(default_socket())];
@@ -287,7 +289,13 @@ fn serve_at(
     let is_over = AtomicBool::new(false);
     let text = || {
         let statistics = window.ask(SCRAPE_TIMEOUT).ok_or("the broker does not answer")?;
-        Ok(openmetrics(statistics))
+        // every user of the host can connect to a TCP address
+        let is_for_owner = matches!(scrapes, Some(ScrapeListener::Unix(..)));
+        Ok(openmetrics(if is_for_owner || !hides_names {
+            statistics
+        } else {
+            statistics.without_names()
+        }))
     };
     std::thread::scope(|scope| {
         if let Some(listener) = &scrapes {

@@ -1,6 +1,6 @@
 //! Who owns a name: a consumer group, a consumer that resumes, a writer, an MQTT client identifier.
 //!
-//! A name belongs to the identity that made it. `token:NAME` and `mqtt:NAME` are one owner, because both know
+//! Each identity has names of its own. `token:NAME` and `mqtt:NAME` are one owner, because both know
 //! the same secret. `broker/names.rs` decides who may use a name; `log/name_owners.rs` keeps the owners of
 //! names that outlive the broker.
 

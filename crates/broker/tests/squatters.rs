@@ -4,7 +4,7 @@
 use crate::common::bench::{BrokerBench, Comes};
 use unisono_broker::{
     Advertisement, AuditAction, Durability, KeptHistory, Nanos, PublishOutcome, RemoteSupplier, ReservedTime,
-    ResumeSpec, SubscriptionSpec,
+    ResumeSpec, Statistics, SubscriptionSpec, WhenLate,
 };
 
 const NAMES: [&str; 3] = ["plant", "mallory", "moll"];
@@ -241,4 +241,35 @@ fn identities_that_the_log_cannot_keep_apart_are_refused_and_push_no_event_out()
         came += events.len();
     }
     assert_eq!(came, 256, "of each identity its event");
+}
+
+#[test]
+fn statistics_without_names_have_the_same_sums_and_name_nobody() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut bench = bench("").with_log(directory.path(), 1 << 20);
+    let (plant, reader) = (bench.program(PLANT, "plant-7"), bench.program(MOLL, "reader-7"));
+    let resume = Some(ResumeSpec { name: "billing".to_owned(), ..ResumeSpec::default() });
+    bench.subscribe(reader, 1, SubscriptionSpec { resume, ..SubscriptionSpec::of("#") }).expect("it may");
+    let late = WhenLate::Report;
+    let group = Some("crew".to_owned());
+    bench
+        .subscribe(reader, 2, SubscriptionSpec { late, group, ..SubscriptionSpec::of("#") })
+        .expect("it may");
+    bench
+        .advertise(plant, 1, Advertisement { deadline_ns: Some(1), ..Advertisement::of("customer/7") })
+        .expect("it may");
+    bench.broker.paused(bench.id(reader));
+    bench.publish(plant, 1, b"x", None);
+    bench.wait(Nanos(1_000_000_000));
+    bench.broker.resumed(bench.id(reader));
+    bench.work();
+    let named = bench.broker.statistics(bench.now);
+    let unnamed = named.clone().without_names();
+    let missed = |of: &Statistics| of.missed_by_topic.values().sum::<u64>();
+    assert!(missed(&named) > 0);
+    assert_eq!((missed(&unnamed), unnamed.consumers.len()), (missed(&named), named.consumers.len()));
+    let [named, unnamed] = [named, unnamed].map(|it| serde_json::to_string(&it).expect("numbers and names"));
+    for name in ["plant-7", "reader-7", "billing", "crew", "customer/7"] {
+        assert_eq!((named.contains(name), unnamed.contains(name)), (name != "plant-7", false), "{name}");
+    }
 }

@@ -32,6 +32,12 @@ impl Broker {
         self.statistics_seen_by(now, None)
     }
 
+    /// Whether rules say what each client may do and see.
+    #[must_use]
+    pub fn has_permissions(&self) -> bool {
+        self.access.permissions.is_some()
+    }
+
     /// The view of a client. None: unrestricted. With permissions root and the broker's own user see all;
     /// without them every client does.
     fn viewer(&self, client: ClientId) -> Option<StatisticsViewer<'_>> {
