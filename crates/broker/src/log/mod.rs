@@ -5,6 +5,7 @@
 //!            /00000000000000000001.events   a segment: the events from position 1 on
 //!            /00000000000000004711.events   the segment that is written
 //!            /consumers/NAME                the last position that a named consumer has acknowledged
+//!            /consumers/NAME@DIGEST         the same, of a later owner of the name
 //!            /owners                        the owners of the names of consumers and writers
 //!            /topics                        the history that topics keep for late consumers
 //! ```
