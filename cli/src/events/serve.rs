@@ -110,7 +110,8 @@ pub(crate) struct Args {
     /// (`audit_lost`).
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
-    /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket
+    /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket; with
+    /// --permissions, only the socket of a path tells names of consumers and topics
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
     /// Programs that may be connected at a time, half of them of one user [default: 256]
@@ -130,7 +131,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let user = NextUser::chosen(args.user.as_deref())?;
     let limits = args.clients.map_or_else(Limits::default, limits);
     // a client with shared memory needs the most files: a socket, memory and bells
-    raise_open_files(limits.clients as u64 * 8 + 256).context("cannot raise the limit of open files")?;
+    // the log has a file for each segment: for each of 256 identities a few
+    let of_log = if args.log.path().is_some() { 1536 } else { 0 };
+    raise_open_files(limits.clients as u64 * 8 + 256 + of_log)
+        .context("cannot raise the limit of open files")?;
     let broker = match &args.policy {
         Some(path) => {
             let policy = policy(path)?;
@@ -257,6 +261,7 @@ fn serve_at(
     (quiet, metrics): (bool, Option<&str>),
     become_user: &BecomeUser<'_>,
 ) -> anyhow::Result<Statistics> {
+    let hides_names = server.has_permissions();
     interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
     let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
     let own = [BrokerAddress::Shared(default_socket())];
@@ -284,7 +289,13 @@ fn serve_at(
     let is_over = AtomicBool::new(false);
     let text = || {
         let statistics = window.ask(SCRAPE_TIMEOUT).ok_or("the broker does not answer")?;
-        Ok(openmetrics(statistics))
+        // every user of the host can connect to a TCP address
+        let is_for_owner = matches!(scrapes, Some(ScrapeListener::Unix(..)));
+        Ok(openmetrics(if is_for_owner || !hides_names {
+            statistics
+        } else {
+            statistics.without_names()
+        }))
     };
     std::thread::scope(|scope| {
         if let Some(listener) = &scrapes {

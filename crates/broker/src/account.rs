@@ -1,6 +1,7 @@
 //! Counters of the broker, its classes, its consumers and its log.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use unisono_linux::clock::Nanos;
 use unisono_measure::histogram::Histogram;
 use unisono_measure::record::Distribution;
@@ -35,8 +36,8 @@ pub struct Statistics {
     pub sent_away: u64,
     /// Refusals by reason: `admission` (a deadline that cannot be kept), `offered` (offered against
     /// requested), `publish` and `subscribe` (permissions), and so on.
-    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub refusals: std::collections::BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refusals: BTreeMap<String, u64>,
     /// Entries of the audit that could not be written.
     #[serde(default)]
     pub audit_lost: u64,
@@ -53,10 +54,35 @@ pub struct Statistics {
     pub departed: ConsumerStatistics,
     /// Missed deadlines by topic, of connected and disconnected consumers; only the topics with the most.
     #[serde(default)]
-    pub missed_by_topic: std::collections::BTreeMap<String, u64>,
+    pub missed_by_topic: BTreeMap<String, u64>,
     /// `None`: the broker keeps no log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogStatistics>,
+}
+
+impl Statistics {
+    /// The same counts without the names of consumers, programs and topics: all consumers are one, called
+    /// [`OTHERS`].
+    #[must_use]
+    pub fn without_names(mut self) -> Self {
+        let name = |consumer: &mut ConsumerStatistics| {
+            OTHERS.clone_into(&mut consumer.name);
+            consumer.programs = None;
+            consumer.missed_by_topic = sum_of_all(&consumer.missed_by_topic);
+        };
+        self.consumers.iter_mut().chain([&mut self.departed]).for_each(name);
+        self.missed_by_topic = sum_of_all(&self.missed_by_topic);
+        if let Some(log) = &mut self.log {
+            log.consumers.clear();
+        }
+        self
+    }
+}
+
+/// All counters of a map as one.
+fn sum_of_all(counters: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let sum = counters.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+    (!counters.is_empty()).then(|| (OTHERS.to_owned(), sum)).into_iter().collect()
 }
 
 /// State of a broker's log, and totals since the broker began.
@@ -79,7 +105,7 @@ pub struct LogStatistics {
     /// Bytes cut off behind the last complete event.
     pub torn: u64,
     /// Connected consumers with a name, with their acknowledged position.
-    pub consumers: std::collections::BTreeMap<String, u64>,
+    pub consumers: BTreeMap<String, u64>,
 }
 
 /// Totals of a consumer or of a group.
@@ -111,7 +137,7 @@ pub struct ConsumerStatistics {
     /// Deadlines that passed before or during the delivery.
     pub missed: u64,
     /// Missed deadlines by topic; only the topics with the most, the others under [`OTHERS`].
-    pub missed_by_topic: std::collections::BTreeMap<String, u64>,
+    pub missed_by_topic: BTreeMap<String, u64>,
     /// Deliveries repeated for lack of an acknowledgement.
     pub repeated: u64,
     /// Publications refused to a supplier because this queue was full.

@@ -1,10 +1,11 @@
 //! Who owns a name: a consumer group, a consumer that resumes, a writer, an MQTT client identifier.
 //!
-//! A name belongs to the identity that made it. `token:NAME` and `mqtt:NAME` are one owner, because both know
+//! Each identity has names of its own. `token:NAME` and `mqtt:NAME` are one owner, because both know
 //! the same secret. `broker/names.rs` decides who may use a name; `log/name_owners.rs` keeps the owners of
 //! names that outlive the broker.
 
 use crate::permissions::ClientIdentity;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -67,6 +68,18 @@ impl FromStr for NameOwner {
     }
 }
 
+impl Serialize for NameOwner {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for NameOwner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
 impl NameOwner {
     /// The owner as the channel compares suppliers: a digest, so that the channel knows no identities.
     pub(crate) fn of_supplier(&self) -> SupplierOwner {
@@ -75,10 +88,16 @@ impl NameOwner {
         SupplierOwner(u64::from_le_bytes(std::array::from_fn(|byte| digest[byte])))
     }
 
-    /// The key of a session: client identifiers are apart by owner. No client identifier has the separator
-    /// (MQTT 5.0, section 1.5.4).
-    pub(crate) fn session_key(&self, client: &str) -> Arc<str> {
-        format!("{self}\0{client}").into()
+    /// The key of a session or of a group: equal names of two owners are apart. Neither a client identifier
+    /// (MQTT 5.0, section 1.5.4) nor a group's name has the separator, so the last one ends the owner.
+    pub(crate) fn key_of(&self, name: &str) -> Arc<str> {
+        format!("{self}\0{name}").into()
+    }
+
+    /// The owner in 32 hexadecimal digits, for names of files and of writers.
+    pub(crate) fn digest(&self) -> String {
+        use sha2::{Digest as _, Sha256};
+        Sha256::digest(self.to_string())[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

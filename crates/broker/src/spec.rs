@@ -7,8 +7,8 @@ use std::sync::Arc;
 use unisono_eventchannel::{
     BetweenSuppliers, BlockedSuppliers, ConsumerSpec, Correlation, CorrelationRule, EventOrigin,
     ExceptedTopics, ExecutionTime, FilterError, FullInbox, HeardOrigins, HistoryDepth, InboxCapacity,
-    InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer, Ownership, QualityRequest, Redelivery,
-    Reliability, Reservation, SupplierOwner, SupplyRate, TenantId, TopicId, TopicSpec,
+    InboxSpec, Incomplete, Interest, LateEvents, NameError, Offer, OfferStanding, Ownership, QualityRequest,
+    Redelivery, Reliability, Reservation, SupplierOwner, SupplyRate, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -177,6 +177,10 @@ impl Advertisement {
                 None => EventOrigin::Here,
             },
             owner: SupplierOwner::default(),
+            standing: match self.from_elsewhere {
+                Some(_) => OfferStanding::Conforms,
+                None => OfferStanding::Declares,
+            },
         }
     }
 }
@@ -483,7 +487,7 @@ impl SubscriptionSpec {
             hears: if self.local_only { HeardOrigins::Here } else { HeardOrigins::All },
         };
         let group = self.group.as_deref().map(Arc::from);
-        ConsumerSpec { name: self.name.as_str().into(), group, inbox, lease: None, tenant: TenantId::NONE }
+        ConsumerSpec { group, ..ConsumerSpec::new(&self.name).with(inbox) }
     }
 
     /// The first repeating interval that is shorter than [`MIN_PERIOD`], with its name in the message.

@@ -50,7 +50,6 @@ enum Member {
 
 #[derive(Debug)]
 struct Group {
-    owner: usize,
     members: BTreeMap<Member, (usize, &'static str)>,
     /// Patterns of departed members, since a member last came to a group without waiting events.
     departed: BTreeSet<&'static str>,
@@ -60,7 +59,6 @@ struct Group {
 
 #[derive(Debug)]
 struct Durable {
-    owner: usize,
     /// The patterns of the session while it is connected.
     asks: Option<&'static str>,
     /// Events that came while the session was not connected.
@@ -71,10 +69,12 @@ struct World {
     directory: tempfile::TempDir,
     bench: BrokerBench,
     connections: Vec<Connection>,
-    groups: BTreeMap<String, Group>,
-    durable: BTreeMap<&'static str, Durable>,
-    /// The owner of each writer, and its last number.
-    writers: BTreeMap<&'static str, (usize, u64)>,
+    /// By name and owner.
+    groups: BTreeMap<(String, Option<usize>), Group>,
+    /// By name and owner.
+    durable: BTreeMap<(&'static str, Option<usize>), Durable>,
+    /// The last number of each writer, by name and owner.
+    writers: BTreeMap<(&'static str, Option<usize>), u64>,
     /// By identity and client identifier: whether the session outlives its connection.
     sessions: BTreeMap<(usize, usize), bool>,
     /// The topic of each event, whose payload is its place here.
@@ -85,6 +85,15 @@ fn start(directory: &Path) -> BrokerBench {
     let mut bench = BrokerBench::open().with_log(directory, 64 << 20);
     bench.broker = bench.broker.with_permissions(Permissions::parse(RULES, &|_| None).expect("it is sound"));
     bench
+}
+
+/// The owner in the key of a name: none, if rules list the name.
+fn owner_of(identity: usize, name: &str) -> Option<usize> {
+    (!LISTED.contains(&name)).then_some(identity)
+}
+
+fn may_use(identity: usize, name: &str) -> bool {
+    !LISTED.contains(&name) || identity != ANONYMOUS
 }
 
 fn number(payload: &[u8]) -> u64 {
@@ -197,11 +206,12 @@ impl World {
 
     /// A consumer of a program has ended.
     fn left(&mut self, at: usize, number: u32) {
-        let client = self.connections[at].client;
+        let Connection { client, identity, .. } = self.connections[at];
         match self.connections[at].consumers.remove(&number) {
             Some(Consumer::Group(name)) => {
                 let linger = GROUPS.iter().find(|(group, _)| *group == name).map_or(0, |(_, linger)| *linger);
-                let Some(group) = self.groups.get_mut(name) else { return };
+                let key = (name.to_owned(), owner_of(identity, name));
+                let Some(group) = self.groups.get_mut(&key) else { return };
                 let Some((_, pattern)) = group.members.remove(&Member::Program(client, number)) else {
                     return;
                 };
@@ -212,30 +222,23 @@ impl World {
                     group.lingers = (linger > 0)
                         .then(|| (Nanos(linger).after(self.bench.now), BTreeSet::from([pattern]), false));
                     if linger == 0 {
-                        self.groups.remove(name);
+                        self.groups.remove(&key);
                     }
                 }
             }
             Some(Consumer::Resume(name)) => {
-                self.durable.get_mut(name).expect("it was there").asks = None;
+                let key = (name, owner_of(identity, name));
+                self.durable.get_mut(&key).expect("it was there").asks = None;
             }
             _ => {}
         }
     }
 
-    /// Whether an identity may use a name with this owner.
-    fn may_use(identity: usize, name: &str, owner: Option<usize>) -> bool {
-        match LISTED.contains(&name) {
-            true => identity != ANONYMOUS,
-            false => owner.is_none_or(|owner| owner == identity),
-        }
-    }
-
     fn may_join(&self, identity: usize, name: &str, pattern: &str) -> bool {
-        let group = self.groups.get(name);
-        if !may_see(identity, pattern) || !Self::may_use(identity, name, group.map(|group| group.owner)) {
+        if !may_see(identity, pattern) || !may_use(identity, name) {
             return false;
         }
+        let group = self.groups.get(&(name.to_owned(), owner_of(identity, name)));
         let Some(group) = group else { return true };
         let owes = group.lingers.as_ref().is_some_and(|(.., owes)| *owes);
         let mut asked = group.members.values().map(|(_, asked)| *asked);
@@ -244,9 +247,8 @@ impl World {
             && group.members.values().all(|(member, _)| may_see(*member, pattern))
     }
 
-    fn join(&mut self, name: &str, member: Member, identity: usize, pattern: &'static str) {
-        let group = self.groups.entry(name.to_owned()).or_insert_with(|| Group {
-            owner: identity,
+    fn join(&mut self, key: (String, Option<usize>), member: Member, identity: usize, pattern: &'static str) {
+        let group = self.groups.entry(key).or_insert_with(|| Group {
             members: BTreeMap::new(),
             departed: BTreeSet::new(),
             lingers: None,
@@ -273,12 +275,10 @@ impl World {
             }
             Mode::Resume(which) => {
                 let name = CONSUMERS[which];
-                let known = self.durable.get(name);
+                let known = self.durable.get(&(name, owner_of(identity, name)));
                 let is_free = known.is_none_or(|durable| durable.asks.is_none());
-                let may = identity != ANONYMOUS
-                    && is_free
-                    && may_see(identity, pattern)
-                    && Self::may_use(identity, name, known.map(|durable| durable.owner));
+                let may =
+                    identity != ANONYMOUS && is_free && may_see(identity, pattern) && may_use(identity, name);
                 let resume = Some(ResumeSpec { name: name.to_owned(), ..ResumeSpec::default() });
                 (SubscriptionSpec { resume, ..spec }, may, Consumer::Resume(name))
             }
@@ -290,13 +290,13 @@ impl World {
         }
         self.connections[at].consumers.insert(number, consumer.clone());
         match consumer {
-            Consumer::Group(name) => self.join(name, Member::Program(client, number), identity, pattern),
+            Consumer::Group(name) => {
+                let key = (name.to_owned(), owner_of(identity, name));
+                self.join(key, Member::Program(client, number), identity, pattern);
+            }
             Consumer::Resume(name) => {
-                let known = self.durable.entry(name).or_insert(Durable {
-                    owner: identity,
-                    asks: None,
-                    missed: Vec::new(),
-                });
+                let key = (name, owner_of(identity, name));
+                let known = self.durable.entry(key).or_insert(Durable { asks: None, missed: Vec::new() });
                 known.asks = Some(pattern);
                 let missed = std::mem::take(&mut known.missed);
                 let topic = |event: &u64| self.published[*event as usize];
@@ -333,9 +333,7 @@ impl World {
         let Connection { client, identity, last, .. } = self.connections[at];
         let outlet = last + 1;
         self.connections[at].last = outlet;
-        let owner = writer.and_then(|writer| self.writers.get(writer)).map(|(owner, _)| *owner);
-        let may_write =
-            writer.is_none_or(|writer| identity != ANONYMOUS && Self::may_use(identity, writer, owner));
+        let may_write = writer.is_none_or(|writer| identity != ANONYMOUS && may_use(identity, writer));
         let spec = Advertisement {
             durability: Durability::Written,
             writer: writer.map(str::to_owned),
@@ -350,7 +348,7 @@ impl World {
         let sequence = match writer {
             None => u64::MAX / 2,
             Some(writer) => {
-                let (_, last) = self.writers.entry(writer).or_insert((identity, 0));
+                let last = self.writers.entry((writer, owner_of(identity, writer))).or_default();
                 *last += 1;
                 *last
             }
@@ -365,12 +363,14 @@ impl World {
                 *owes |= asked.iter().any(|pattern| matches(pattern, topic));
             }
         }
-        for (name, durable) in &mut self.durable {
+        for ((name, owner), durable) in &mut self.durable {
             let Some(pattern) = durable.asks else {
                 durable.missed.push(event);
                 continue;
             };
-            let here = self.connections.iter().enumerate().find_map(|(at, connection)| {
+            let of_owner = |it: &Connection| owner.is_none_or(|owner| owner == it.identity);
+            let mut theirs = self.connections.iter().enumerate().filter(|(_, it)| of_owner(it));
+            let here = theirs.find_map(|(at, connection)| {
                 let (number, _) =
                     connection.consumers.iter().find(|(_, it)| **it == Consumer::Resume(name))?;
                 Some((at, *number))
@@ -416,14 +416,12 @@ impl World {
         };
         let filter = format!("$share/{group}/{pattern}");
         let member = Member::Session(identity, identifier);
-        let known = self.groups.get(&filter);
-        let is_member = known.is_some_and(|group| group.members.contains_key(&member));
-        let may = may_see(identity, pattern)
-            && (is_member || Self::may_use(identity, group, known.map(|group| group.owner)));
+        let key = (filter.clone(), owner_of(identity, group));
+        let may = may_see(identity, pattern) && may_use(identity, group);
         let code = self.bench.mqtt_subscribe(client, &filter, 1);
         assert_eq!(code, if may { 1 } else { 0x87 }, "{filter} of {}", PROGRAMS[identity]);
         if may {
-            self.join(&filter, member, identity, pattern);
+            self.join(key, member, identity, pattern);
         }
     }
 
@@ -450,13 +448,20 @@ impl World {
     fn ask(&mut self, at: usize) {
         let Connection { client, identity, .. } = self.connections[at];
         let told = self.bench.ask(client);
-        let names = self.durable.iter().filter(|(_, durable)| durable.asks.is_some());
-        let hidden = names.filter(|(name, durable)| !Self::may_use(identity, name, Some(durable.owner)));
-        let hidden = hidden.map(|(name, _)| *name);
+        let names = self.durable.iter().filter(|(_, durable)| durable.asks.is_some()).map(|(key, _)| *key);
+        let is_seen = |name: &str, owner: Option<usize>| match owner {
+            Some(owner) => owner == identity,
+            None => may_use(identity, name),
+        };
+        let seen: BTreeSet<&str> =
+            names.clone().filter(|(name, owner)| is_seen(name, *owner)).map(|(name, _)| name).collect();
+        let hidden = names.map(|(name, _)| name).filter(|name| !seen.contains(name));
         let others = PROGRAMS.into_iter().enumerate().filter(|(other, _)| *other != identity);
         // a member of a shared group learns the other members
-        let shares =
-            LISTED.iter().any(|name| self.groups.get(*name).is_some_and(|group| group.members.len() > 1));
+        let shares = LISTED.iter().any(|name| {
+            let group = self.groups.get(&((*name).to_owned(), None));
+            group.is_some_and(|group| group.members.len() > 1)
+        });
         let others = others.map(|(_, name)| name).filter(|_| !shares);
         for name in hidden.chain(others) {
             assert!(
@@ -501,10 +506,9 @@ impl World {
     /// Each consumer that resumes still gets all events that came while it was away.
     fn finish(&mut self) {
         self.restart();
-        let owners: Vec<(&'static str, usize)> =
-            self.durable.iter().map(|(name, durable)| (*name, durable.owner)).collect();
+        let owners: Vec<(&'static str, Option<usize>)> = self.durable.keys().copied().collect();
         for (name, owner) in owners {
-            let at = self.come(owner);
+            let at = self.come(owner.unwrap_or_default());
             let which = CONSUMERS.iter().position(|other| *other == name).expect("one of them");
             self.subscribe(at, "public/#", Mode::Resume(which));
         }

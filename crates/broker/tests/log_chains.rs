@@ -21,7 +21,7 @@ fn open(path: &Path) -> EventLog {
 }
 
 fn append(log: &mut EventLog, owner: u32, payload: &[u8], published: Nanos) -> u64 {
-    let chain = log.chain_of(&NameOwner::User(owner));
+    let chain = log.chain_of(&NameOwner::User(owner)).expect("one is free");
     let event = LoggedEvent { topic: "t", payload, published, ..LoggedEvent::default() };
     log.append_to(chain, &event).expect("there is room")
 }
@@ -216,24 +216,36 @@ fn a_flood_of_one_owner_leaves_another_one_s_events_alone() {
 }
 
 #[test]
-fn more_owners_than_chains_share_one_and_a_chain_without_events_is_free() {
+fn an_owner_beyond_the_chains_is_refused_and_pushes_nobody_out_until_a_chain_is_empty() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let mut log = open(directory.path());
-    for owner in 0..40 {
+    let bounds = LogBounds { bytes: 4 << 20, age: Nanos::SECOND.times(3600) };
+    let started = || EventLog::open(directory.path(), bounds).expect("the log opens");
+    let mut log = started();
+    for owner in 0..256 {
         append(&mut log, owner, b"x", Nanos::SECOND);
     }
-    let chains: std::collections::BTreeSet<_> =
-        (0..40).map(|owner| log.chain_of(&NameOwner::User(owner))).collect();
-    assert_eq!(chains.len(), 33);
-    assert_eq!(log.chain_of(&NameOwner::User(35)), log.chain_of(&NameOwner::User(39)));
-    drop(log);
-    let mut log = open(directory.path());
-    let again: std::collections::BTreeSet<_> =
-        (0..40).map(|owner| log.chain_of(&NameOwner::User(owner))).collect();
-    assert_eq!((again, read(&log, 1).0.len()), (chains, 40));
+    let flood = LoggedEvent { topic: "t", payload: &[7; 16_000], ..LoggedEvent::default() };
+    for restarts in [false, true] {
+        if restarts {
+            drop(log);
+            log = started();
+        }
+        let chains: std::collections::BTreeSet<_> =
+            (0..256).map(|owner| log.chain_of(&NameOwner::User(owner)).expect("its own")).collect();
+        assert_eq!(chains.len(), 256);
+        for owner in 256..300 {
+            log.has_chain_for(&NameOwner::User(owner)).expect_err("none is left");
+            for _ in 0..20 {
+                let refused = log.append_of(&NameOwner::User(owner), &flood).expect_err("none is left");
+                assert!(refused.to_string().contains("keeps events of 256 identities"), "{refused}");
+            }
+        }
+        assert_eq!((read(&log, 1).0.len(), log.counters().failed), (256, 880));
+    }
     log.expire(Nanos::SECOND.times(7200)).expect("room on the disk");
-    let chain = log.chain_of(&NameOwner::User(99));
-    assert_ne!(chain, log.chain_of(&NameOwner::User(98)));
+    log.has_chain_for(&NameOwner::User(299)).expect("they are empty");
+    let chain = log.chain_of(&NameOwner::User(299)).expect("they are empty");
+    assert_ne!(chain, log.chain_of(&NameOwner::User(298)).expect("they are empty"));
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod permissions;
 mod places;
 mod programs;
 mod revocations;
+mod squatters;
 mod tls;
 mod transports;
 mod trial;

@@ -55,23 +55,56 @@ fn payloads(events: &[BenchEvent]) -> Vec<&str> {
 }
 
 #[test]
-fn a_group_belongs_to_the_identity_that_made_it_until_it_ends() {
+fn each_identity_has_groups_of_its_own() {
     let mut bench = bench("");
-    let (worker, mallory) = (bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
-    bench.subscribe(worker, 1, in_group("public/x", "jobs", 0)).expect("it is free");
-    refused(
-        bench.subscribe(mallory, 1, in_group("public/x", "jobs", 0)),
-        "belongs to another identity",
+    let (boss, worker, mallory) =
+        (bench.program(BOSS, "b"), bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
+    bench.advertise(boss, 1, Advertisement::of("public/x")).expect("it may");
+    // mallory is the first, with another queue, and keeps nobody out
+    let squatting = SubscriptionSpec { queue_events: 7, ..in_group("public/x", "jobs", 1_000_000_000) };
+    bench.subscribe(mallory, 1, squatting).expect("it is its own");
+    for number in [1, 2] {
+        bench.subscribe(worker, number, in_group("public/x", "jobs", 0)).expect("it is its own");
+    }
+    bench.publish(boss, 1, b"1", None);
+    assert_eq!(
+        (payloads(&bench.events(worker)), payloads(&bench.events(mallory))),
+        (vec!["1"], vec!["1"])
     );
-    bench.unsubscribe(worker, 1);
-    bench.subscribe(mallory, 1, in_group("public/x", "jobs", 0)).expect("it ended");
     // the same token over MQTT is the same owner
     let (client, code, _) = bench.mqtt(MALLORY, "m", true, 0);
     assert_eq!(code, 0);
     assert_eq!(bench.mqtt_subscribe(client, "$share/crew/public/x", 1), 1);
     let (other, ..) = bench.mqtt(WORKER, "w", true, 0);
-    assert_eq!(bench.mqtt_subscribe(other, "$share/crew/public/x", 1), 0x87);
-    assert_eq!(bench.mqtt_subscribe(other, "$share/crew/public/+", 1), 1, "another group");
+    assert_eq!(bench.mqtt_subscribe(other, "$share/crew/public/x", 1), 1);
+    let (third, ..) = bench.mqtt(WORKER, "w2", true, 0);
+    assert_eq!(bench.mqtt_subscribe(third, "$share/crew/public/x", 1), 1);
+    bench.publish(boss, 1, b"2", None);
+    let came = [client, other, third].map(|it| bench.messages(it).len());
+    assert_eq!((came[0], came[1] + came[2]), (1, 1));
+    let told = bench.ask(worker);
+    assert!(told.contains("\"name\":\"jobs\"") && !told.contains("token:"), "{told}");
+}
+
+#[test]
+fn a_group_named_like_a_shared_subscription_is_for_its_filter_alone_and_no_group_lingers_for_years() {
+    let mut bench = bench("names = [\"jobs\"]");
+    let (worker, mallory) = (bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
+    for squatted in ["$share/jobs/secret/#", "$share/crew/a"] {
+        refused(
+            bench.subscribe(mallory, 1, in_group("public/x", squatted, 0)),
+            "is a shared subscription of MQTT",
+        );
+    }
+    refused(
+        bench.subscribe(mallory, 1, in_group("public/x", "$share/jobs", 0)),
+        "are $share/NAME/FILTER",
+    );
+    refused(bench.subscribe(mallory, 1, in_group("public/x", "a\0b", 0)), "with a NUL");
+    bench.subscribe(mallory, 1, in_group("public/x", "$share/jobs/public/x", 0)).expect("its filter");
+    bench.subscribe(worker, 1, in_group("public/x", "$share/jobs/public/x", 0)).expect("its filter");
+    refused(bench.subscribe(mallory, 2, in_group("public/x", "own", u64::MAX)), "for 604800 s at most");
+    bench.subscribe(mallory, 2, in_group("public/x", "jobs", u64::MAX)).expect("rules list it");
 }
 
 #[test]
@@ -102,7 +135,7 @@ fn a_member_of_a_shared_group_may_see_all_that_the_group_asks_for() {
         again,
         ..in_group("public/x", "$share/jobs/secret/#", 0)
     };
-    refused(bench.subscribe(mallory, 9, spec), "may not subscribe to; name another");
+    refused(bench.subscribe(mallory, 9, spec), "is a shared subscription of MQTT to `secret/#`");
 }
 
 #[test]
@@ -198,15 +231,12 @@ fn a_consumer_that_resumes_belongs_to_its_identity_also_after_a_restart() {
             drop(bench);
             bench = started();
         }
+        // another identity has a position of its own under this name, and forgets its own
         let mallory = bench.program(MALLORY, "m");
-        refused(
-            bench.subscribe(mallory, 1, resuming("public/#", "billing")),
-            "belongs to another identity",
-        );
-        refused(
-            bench.subscribe(mallory, 1, forgetting("public/#", "billing")),
-            "belongs to another identity",
-        );
+        bench.subscribe(mallory, 1, forgetting("public/#", "billing")).expect("it is its own");
+        bench.unsubscribe(mallory, 1);
+        bench.subscribe(mallory, 1, resuming("public/#", "billing")).expect("it is its own");
+        bench.gone(mallory);
     }
     let worker = bench.program(WORKER, "w");
     bench.subscribe(worker, 1, resuming("secret/#", "billing")).expect("it is its own");
@@ -237,10 +267,40 @@ fn a_name_of_the_log_without_an_owner_belongs_to_the_first_that_uses_it_and_the_
             "the writer `shop` of the log had no owner; it belongs to token:worker from now on",
         ]
     );
-    refused(
-        bench.subscribe(mallory, 1, resuming("public/#", "billing")),
-        "belongs to another identity",
-    );
+    bench.subscribe(mallory, 1, resuming("public/#", "billing")).expect("it has one of its own");
+    assert_eq!(bench.notes.len(), 2);
+}
+
+#[test]
+fn a_name_that_another_identity_took_first_is_free_for_its_owner_and_stays_its_own() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let started = || BrokerBench::with_rules(&rules("", ""), &NAMES).with_log(directory.path(), 1 << 20);
+    let mut bench = started();
+    let (boss, worker, mallory) =
+        (bench.program(BOSS, "b"), bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
+    bench.subscribe(mallory, 1, forgetting("public/#", "billing")).expect("it is the first");
+    bench.advertise(mallory, 2, logged("secret/a", Some("shop"))).expect("it is the first");
+    let _ = bench.publish(mallory, 2, b"!", Some(1 << 62));
+    bench.subscribe(worker, 1, resuming("secret/#", "billing")).expect("it is its own");
+    refused(bench.subscribe(worker, 2, resuming("secret/#", "billing")), "is connected already");
+    bench.advertise(worker, 3, logged("secret/a", Some("shop"))).expect("it is its own");
+    assert!(matches!(bench.publish(worker, 3, b"1", Some(1)), Some(Ok(PublishOutcome::Written(_)))));
+    let events = bench.events(worker);
+    assert_eq!(payloads(&events), ["1"]);
+    bench.acknowledge(worker, &events[0]);
+    bench.gone(worker);
+    bench.advertise(boss, 1, logged("secret/b", None)).expect("it may");
+    bench.publish(boss, 1, b"2", None);
+    // the plain name becomes free, and the worker keeps its position
+    bench.unsubscribe(mallory, 1);
+    drop(bench);
+    let mut bench = started();
+    let worker = bench.program(WORKER, "w");
+    bench.subscribe(worker, 1, resuming("secret/#", "billing")).expect("it is its own");
+    assert_eq!(payloads(&bench.events(worker)), ["2"]);
+    bench.advertise(worker, 3, logged("secret/a", Some("shop"))).expect("it is its own");
+    assert_eq!(bench.publish(worker, 3, b"1", Some(1)), Some(Ok(PublishOutcome::Duplicate)));
+    refused(bench.advertise(worker, 4, logged("secret/a", Some("a\0b"))), "a writer's name with a NUL");
 }
 
 #[test]
@@ -295,12 +355,10 @@ fn nobody_else_s_number_makes_a_writer_s_event_a_duplicate() {
     let (worker, mallory) = (bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
     bench.advertise(worker, 1, logged("secret/a", Some("shop"))).expect("it is free");
     assert!(matches!(bench.publish(worker, 1, b"1", Some(1)), Some(Ok(PublishOutcome::Written(_)))));
-    refused(
-        bench.advertise(mallory, 1, logged("secret/a", Some("shop"))),
-        "the writer `shop` belongs to another",
-    );
-    bench.advertise(mallory, 1, logged("secret/a", None)).expect("without the name it may");
-    let _ = bench.publish(mallory, 1, b"!", Some(1 << 62));
+    for (number, writer) in [(1, Some("shop")), (2, None)] {
+        bench.advertise(mallory, number, logged("secret/a", writer)).expect("it is its own");
+        let _ = bench.publish(mallory, number, b"!", Some(1 << 62));
+    }
     assert!(matches!(bench.publish(worker, 1, b"2", Some(2)), Some(Ok(PublishOutcome::Written(_)))));
     assert_eq!(bench.publish(worker, 1, b"2", Some(2)), Some(Ok(PublishOutcome::Duplicate)));
     refused(

@@ -10,6 +10,9 @@
 //!    exceed the service that the class is guaranteed within `t`: start-time fair queuing's bound, less the
 //!    longest event of the class, which may be in service already.
 //!
+//! The reservations of one tenant have at most half of both, so that no tenant reserves a whole class
+//! ([`ConsumerSpec::reserver`](crate::ConsumerSpec::reserver)).
+//!
 //! The bound depends on the longest event of the other classes. So a consumer without a reservation is
 //! checked, too: its execution time may break a guarantee given to other consumers.
 //!
@@ -23,6 +26,7 @@
 //! approximation" (ECRTS 2004), the first events; Goyal, Vin, Cheng, theorem 2, the supply.
 
 use crate::ids::InboxId;
+use crate::tenant::TenantId;
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
 use unisono_time::Nanos;
@@ -104,6 +108,16 @@ pub enum AdmissionError {
         needed - guaranteed
     )]
     Demand { class: String, within: u64, needed: u64, guaranteed: u64 },
+    #[error(
+        "the reservations of one client in class `{class}` would need {needed:.4} of the whole; one client may have \
+         half of the class, {most:.4}: reserve less, or end another reservation"
+    )]
+    TenantUtilization { class: String, needed: f64, most: f64 },
+    #[error(
+        "the reservations of one client in class `{class}` would need {needed} ns of service within {within} ns; one \
+         client may have half of the class's service, {most} ns: reserve less, or a later deadline"
+    )]
+    TenantDemand { class: String, within: u64, needed: u64, most: u64 },
     #[error("a reservation needs a period, a deadline and an execution time above zero")]
     Zero,
 }
@@ -115,6 +129,8 @@ struct AdmittedTask {
     longest: f64,
     /// Execution time, period, deadline, in nanoseconds.
     reserved: Option<(f64, f64, f64)>,
+    /// The tenant that the reservation counts against; [`TenantId::NONE`] has no bound of its own.
+    reserver: TenantId,
 }
 
 /// The admitted consumers.
@@ -128,8 +144,7 @@ impl AdmissionControl {
     pub(crate) fn admit(
         &mut self,
         hierarchy: &Hierarchy,
-        inbox: InboxId,
-        class: ClassId,
+        (inbox, class, reserver): (InboxId, ClassId, TenantId),
         (execution, longest): (ExecutionTime, Nanos),
         reservation: Option<Reservation>,
     ) -> Result<(), AdmissionError> {
@@ -140,8 +155,8 @@ impl AdmissionControl {
         if reserved.is_some_and(|(execution, period, deadline)| execution * period * deadline == 0.0) {
             return Err(AdmissionError::Zero);
         }
-        self.tasks.insert(inbox, AdmittedTask { class, longest: longest.0 as f64, reserved });
-        let checked = self.check(hierarchy);
+        self.tasks.insert(inbox, AdmittedTask { class, longest: longest.0 as f64, reserved, reserver });
+        let checked = self.check(hierarchy).and_then(|()| self.check_tenant(hierarchy, inbox));
         if checked.is_err() {
             self.tasks.remove(&inbox);
         }
@@ -171,27 +186,46 @@ impl AdmissionControl {
             if needed > guaranteed + 1e-12 {
                 return Err(AdmissionError::Utilization { class: class.name.clone(), needed, guaranteed });
             }
-            let steps = reserved.iter().flat_map(|(_, period, deadline)| {
-                (0..STEPS).map(move |step| deadline + step as f64 * period)
-            });
-            for within in steps {
+            for within in steps(&reserved) {
                 let demand: f64 = reserved.iter().map(|task| demand(*task, within)).sum();
                 let needed = demand + longest[id.index()];
                 let guaranteed = supply(hierarchy, &longest, id, within);
                 if needed > guaranteed + 0.5 {
-                    let whole = |nanos: f64| nanos.max(0.0).round();
-                    #[expect(
-                        clippy::cast_possible_truncation,
-                        clippy::cast_sign_loss,
-                        reason = "for reading; saturates"
-                    )]
                     return Err(AdmissionError::Demand {
                         class: class.name.clone(),
-                        within: whole(within) as u64,
-                        needed: whole(needed) as u64,
-                        guaranteed: whole(guaranteed) as u64,
+                        within: whole(within),
+                        needed: whole(needed),
+                        guaranteed: whole(guaranteed),
                     });
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the reservations of an inbox's tenant have at most half of their class.
+    fn check_tenant(&self, hierarchy: &Hierarchy, inbox: InboxId) -> Result<(), AdmissionError> {
+        let Some(AdmittedTask { class, reserved: Some(_), reserver, .. }) = self.tasks.get(&inbox).copied()
+        else {
+            return Ok(());
+        };
+        if reserver == TenantId::NONE {
+            return Ok(());
+        }
+        let (longest, name) = (self.longest(hierarchy), || hierarchy.class(class).name.clone());
+        let theirs = self.tasks.values().filter(|task| task.class == class && task.reserver == reserver);
+        let reserved: Vec<_> = theirs.filter_map(|task| task.reserved).collect();
+        let needed = reserved.iter().map(|(execution, period, _)| execution / period).sum();
+        let most = hierarchy.share(class) / 2.0;
+        if needed > most + 1e-12 {
+            return Err(AdmissionError::TenantUtilization { class: name(), needed, most });
+        }
+        for within in steps(&reserved) {
+            let needed: f64 = reserved.iter().map(|task| demand(*task, within)).sum();
+            let most = (supply(hierarchy, &longest, class, within) - longest[class.index()]) / 2.0;
+            if needed > most + 0.5 {
+                let (within, needed, most) = (whole(within), whole(needed), whole(most));
+                return Err(AdmissionError::TenantDemand { class: name(), within, needed, most });
             }
         }
         Ok(())
@@ -213,6 +247,18 @@ impl AdmissionControl {
         }
         longest
     }
+}
+
+/// The intervals for which a demand is compared with the supply: those in which one more event is due.
+fn steps(reserved: &[(f64, f64, f64)]) -> impl Iterator<Item = f64> {
+    reserved
+        .iter()
+        .flat_map(|(_, period, deadline)| (0..STEPS).map(move |step| deadline + step as f64 * period))
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for reading; saturates")]
+fn whole(nanos: f64) -> u64 {
+    nanos.max(0.0).round() as u64
 }
 
 /// Demand bound: the work of one consumer that is due within the interval `within`, if its first event
@@ -267,7 +313,8 @@ mod tests {
             largest: 0,
         });
         let execution = ExecutionTime::constant(Nanos(execution));
-        control.admit(&tree, InboxId(inbox), class, (execution, execution.event), reservation)
+        let of = (InboxId(inbox), class, TenantId::NONE);
+        control.admit(&tree, of, (execution, execution.event), reservation)
     }
 
     #[test]
@@ -287,6 +334,28 @@ mod tests {
         );
         assert_eq!(ask(&mut control, 1, "video", 500, Some((10_000, 5000))), Ok(()));
         assert_eq!(ask(&mut control, 2, "video", 0, Some((1, 1))), Err(AdmissionError::Zero));
+    }
+
+    #[test]
+    fn one_tenant_reserves_half_of_a_class_and_another_one_has_the_other_half() {
+        let tree = tree();
+        let class = tree.find("video").expect("it is there");
+        let mut control = AdmissionControl::default();
+        let mut admit = |inbox, tenant, execution, (period, deadline)| {
+            let reservation = Reservation { period: Nanos(period), deadline: Nanos(deadline), largest: 0 };
+            let execution = ExecutionTime::constant(Nanos(execution));
+            let of = (InboxId(inbox), class, TenantId(tenant));
+            control.admit(&tree, of, (execution, execution.event), Some(reservation))
+        };
+        let said = admit(1, 1, 400, (1000, 100_000)).expect_err("0.4 of 0.75").to_string();
+        assert!(said.contains("would need 0.4000 of the whole; one client may have half"), "{said}");
+        // a long period and a short deadline take all service within the deadline
+        let said = admit(1, 1, 500, (1_000_000, 3000)).expect_err("500 of 625").to_string();
+        assert!(said.contains("500 ns of service within 3000 ns"), "{said}");
+        for (inbox, tenant) in [(1, 1), (3, 2)] {
+            admit(inbox, tenant, 360, (1000, 100_000)).expect("half");
+            admit(inbox + 1, tenant, 20, (1000, 100_000)).expect_err("more than half");
+        }
     }
 
     #[test]

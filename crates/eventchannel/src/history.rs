@@ -72,6 +72,19 @@ impl<P> TopicHistory<P> {
         self.events.values()
     }
 
+    /// Takes the events of a former history, the oldest first; returns the charges of those that do not fit.
+    pub(crate) fn take_over(&mut self, former: Self) -> Vec<KeptCharge> {
+        let mut released = Vec::new();
+        for (event, charge) in former.events.into_values() {
+            match self.keeps() {
+                true => released.extend(self.displaced(event.key.as_ref())),
+                false => released.push(charge),
+            }
+            self.push(&event, charge);
+        }
+        released
+    }
+
     /// The charges to release when the topic is removed.
     pub(crate) fn charges(&self) -> impl Iterator<Item = KeptCharge> {
         self.events.values().map(|(_, charge)| *charge)
@@ -131,6 +144,32 @@ mod tests {
                 prop_assert_eq!(kept, expected);
             }
             prop_assert!(history.keys.len() <= most);
+        }
+
+        #[test]
+        fn a_history_that_takes_another_one_over_is_as_if_the_events_came_to_it(
+            keys in prop::collection::vec(0..6_u8, 0..20), depths in prop::array::uniform2((0..5_usize, any::<bool>())),
+        ) {
+            let [before, after] = depths.map(|(most, by_key)| match by_key {
+                true => HistoryDepth::LastValue { keys: most },
+                false => HistoryDepth::Last { events: most },
+            });
+            let (mut former, mut taking, mut direct) =
+                (TopicHistory::new(before), TopicHistory::new(after), TopicHistory::new(after));
+            for (sequence, key) in (0..).zip(keys) {
+                let charge = KeptCharge::of(&KeepingTerms::default(), 0, sequence);
+                former.push(&event(key, sequence), charge);
+            }
+            let all: Vec<_> = former.charged().cloned().collect();
+            all.iter().for_each(|(event, charge)| direct.push(event, *charge));
+            let mut released = taking.take_over(former);
+            let kept: Vec<u64> = taking.events().map(|event| event.sequence).collect();
+            prop_assert_eq!(&kept, &direct.events().map(|event| event.sequence).collect::<Vec<_>>());
+            // each charge is kept or released, and none twice
+            released.extend(taking.charges());
+            let mut places: Vec<_> = released.iter().map(|charge| charge.place).collect();
+            places.sort_unstable();
+            prop_assert_eq!(places, all.iter().map(|(_, charge)| charge.place).collect::<Vec<_>>());
         }
     }
 }

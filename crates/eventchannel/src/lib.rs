@@ -82,8 +82,8 @@ pub use kept::{KEPT_ENTRY, KeepingAccount, KeepingTerms};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
 pub use pattern::{MAX_LEVELS, MAX_NAME, NameError, TopicPattern, check_name};
 pub use quality::{
-    BlockedSuppliers, Departed, EventOrigin, HeardOrigins, Mismatch, Offer, QualityRequest, Reliability,
-    SupplierOwner, SupplyRate,
+    BlockedSuppliers, Departed, EventOrigin, HeardOrigins, Mismatch, Offer, OfferStanding, QualityRequest,
+    Reliability, SupplierOwner, SupplyRate,
 };
 pub use tenant::{TenantId, TenantLimits};
 pub use topic::{HistoryDepth, Ownership, TopicSpec};

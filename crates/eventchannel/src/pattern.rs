@@ -117,6 +117,11 @@ impl TopicPattern {
         Ok(Self { text: name.into() })
     }
 
+    /// Whether the pattern has no wildcard and is this name.
+    pub(crate) fn is_exactly(&self, name: &str) -> bool {
+        *self.text == *name
+    }
+
     pub(crate) fn levels(&self) -> impl Iterator<Item = &str> {
         self.text.split('/')
     }

@@ -8,9 +8,10 @@
 //! | deadline | a supplier, for a topic | the consumer | events are due no later than requested |
 //! | share | the policy, for a class | the consumer | the class is guaranteed the requested share |
 //!
-//! A mismatch names both values. A consumer is refused if an existing topic or offer does not meet its
-//! request. A topic or offer that comes later and does not meet the request is accepted, because a consumer
-//! must not be able to lock suppliers out. A notice then tells the consumer.
+//! A mismatch names both values. A consumer that names a topic is refused if the topic does not meet its
+//! request, or none of the topic's offers does. Every other mismatch leads to a notice to the consumer: one
+//! supplier must not be able to lock consumers out of all topics of a pattern, nor a consumer lock out a topic
+//! or an offer that comes later.
 //!
 //! Reference: OMG Data Distribution Service 1.4, section 2.2.3.
 
@@ -52,6 +53,16 @@ pub enum EventOrigin {
 /// apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SupplierOwner(pub u64);
+
+/// Whether an offer stands for the declaration of its topic.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum OfferStanding {
+    /// The supplier's program declared the topic as it is.
+    #[default]
+    Declares,
+    /// The supplier takes the topic as others declare it.
+    Conforms,
+}
 
 /// The suppliers that a full inbox blocks, if it blocks suppliers at all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -112,6 +123,7 @@ pub struct Offer {
     pub share: u32,
     pub origin: EventOrigin,
     pub owner: SupplierOwner,
+    pub standing: OfferStanding,
 }
 
 impl Offer {
@@ -128,6 +140,7 @@ impl Offer {
             share: 1,
             origin: EventOrigin::Here,
             owner: SupplierOwner::default(),
+            standing: OfferStanding::Declares,
         }
     }
 }

@@ -236,7 +236,7 @@ fn a_request_that_is_not_offered_is_refused_with_both_values() {
     let topic = bench.topic("t");
     let refused = |bench: &mut Bench, request: QualityRequest| {
         let reader = bench.consumer("reader", InboxSpec { request, ..InboxSpec::default() });
-        bench.channel.subscribe(Nanos(0), reader, all("#")).expect_err("it is not offered").to_string()
+        bench.channel.subscribe(Nanos(0), reader, all("t")).expect_err("it is not offered").to_string()
     };
     let request = QualityRequest { deadline: Some(Nanos(1000)), ..QualityRequest::default() };
     assert_eq!(
@@ -262,6 +262,34 @@ fn a_request_that_is_not_offered_is_refused_with_both_values() {
     let told = bench.next(0).expect("a notice waits").notices;
     assert_eq!(told, [ChannelNotice::Mismatch { topic: later, mismatch }]);
     assert!(bench.channel.retire(topic).expect_err("it is offered").to_string().contains("by 1 suppliers"));
+}
+
+#[test]
+fn one_offer_keeps_no_consumer_with_a_request_out_of_a_pattern_nor_of_a_topic_that_others_offer() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let weak = bench.topic("plant/odd");
+    let request = QualityRequest { reliability: Reliability::AtLeastOnce, ..QualityRequest::default() };
+    let inbox = || InboxSpec { request, ..InboxSpec::default() };
+    let mismatch =
+        Mismatch::Reliability { offered: Reliability::BestEffort, requested: Reliability::AtLeastOnce };
+    bench.reader("plant/#", inbox());
+    let told = bench.next(0).expect("a notice waits").notices;
+    assert_eq!(told, [ChannelNotice::Mismatch { topic: weak, mismatch }]);
+    // alone, the weak offer is what a consumer that names the topic would get
+    let reader = bench.consumer("reader", inbox());
+    bench.channel.subscribe(Nanos(0), reader, all("plant/odd")).expect_err("it is not offered");
+    let strong = bench.channel.supplier(Nanos(0), None).expect("room");
+    let reliability = Reliability::AtLeastOnce;
+    bench.channel.offer(strong, Offer { reliability, ..Offer::of(weak) }).expect("no type");
+    bench.channel.subscribe(Nanos(0), reader, all("plant/odd")).expect("another supplier offers it");
+    let told = bench.next(0).expect("a notice waits").notices;
+    assert_eq!(told, [ChannelNotice::Mismatch { topic: weak, mismatch }]);
+    // a pattern over many topics leads to few notices
+    for number in 0..500 {
+        bench.topic(&format!("many/{number}"));
+    }
+    bench.reader("many/#", inbox());
+    assert_eq!(bench.next(0).expect("notices wait").notices.len(), 64);
 }
 
 #[test]

@@ -175,6 +175,13 @@ fn journal(process: u32) -> PathBuf {
     format!("/run/unisono/queue/cpu-{process}.json").into()
 }
 
+/// The processes that share out processors, by their journals.
+fn keepers() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/run/unisono/queue") else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_prefix("cpu-")?.strip_suffix(".json")?.parse().ok()).collect()
+}
+
 fn signal(process: u32, signal: Signal) {
     PidFd::open(process).expect("it runs").send(signal).expect("root may");
 }
@@ -268,6 +275,7 @@ fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> TestOutcome {
     let file = two.file();
     let path = file.path().to_str().expect("a plain name");
     let apply = ["queue", "apply", path, "--dev", "cable", "--cpu-shares", "core"];
+    let before = keepers();
     let output = unisono(&apply);
     if output.status.code() == Some(3) {
         return Err(Skipped::because(text(&output.stderr)));
@@ -275,6 +283,19 @@ fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> TestOutcome {
     assert!(output.status.success(), "{}", text(&output.stderr));
     while two.stopped() == 0 {
         std::thread::yield_now();
+    }
+    // it is in the background: a terminal that hangs up does not end it
+    let keeper = keepers().into_iter().find(|process| !before.contains(process)).expect("it keeps a journal");
+    for _ in 0..3 {
+        for process in [keeper, guard_of(keeper)] {
+            signal(process, Signal::Hangup);
+        }
+        for is_stopped in [false, true] {
+            while (two.stopped() > 0) != is_stopped {
+                std::thread::yield_now();
+            }
+        }
+        assert!(journal(keeper).exists(), "it ended by SIGHUP");
     }
     // another takes its place; what cannot be had leaves it
     assert!(unisono(&apply).status.success());

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
+use unisono_linux::process::{PidFd, Signal};
 
 /// A line of what `/proc` says of a process, without its name.
 fn status(process: u32, name: &str) -> String {
@@ -102,7 +103,23 @@ fn an_answer_comes_beside_hundreds_who_connect_and_ask_nothing() -> TestOutcome 
     Ok(())
 }
 
+fn hangups_end_neither_process_of_a_queue() -> TestOutcome {
+    let place = QueueUnderTest::new(POLICY)?;
+    place.apply("tun")?;
+    let (guard, worker) = place.processes();
+    for _ in 0..3 {
+        for process in [guard, worker] {
+            PidFd::open(process).expect("it runs").send(Signal::Hangup).expect("root may");
+        }
+        place.figures();
+    }
+    assert_eq!(place.processes(), (guard, worker));
+    assert!(place.queue(&["clear"]).status.success());
+    Ok(())
+}
+
 host_tests![needs Queues;
+    hangups_end_neither_process_of_a_queue within 60,
     the_worker_is_a_user_of_its_own_with_nothing_but_its_frames within 120,
     a_lock_that_was_held_while_a_policy_was_applied_is_free_afterwards within 120,
     an_answer_comes_beside_hundreds_who_connect_and_ask_nothing within 60,

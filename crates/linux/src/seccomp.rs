@@ -55,6 +55,7 @@ calls! {
     GETEUID = SYS_geteuid;
     GETPID = SYS_getpid;
     GETRANDOM = SYS_getrandom;
+    GETSID = SYS_getsid;
     GETSOCKOPT = SYS_getsockopt;
     KILL = SYS_kill;
     LSEEK = SYS_lseek;

@@ -5,9 +5,10 @@
 //! ```
 //! The first of equal entries is written at once. Equal entries within the same second are counted, and one
 //! more entry at the second's end gives their number. Entries are equal if action, outcome, client and
-//! subject are. A client that varies its subjects has [`MAX_LINES_OF_CLIENT`] entries with a subject in a
-//! second, and beyond them one for each action and outcome. All clients together have [`MAX_LINES`]; beyond
-//! them the trail does not distinguish clients. So a flood of requests makes no flood of lines, and every
+//! subject are. An identity that varies its subjects, from however many addresses, has [`MAX_LINES_OF_CLIENT`]
+//! entries with a subject in a second, and beyond them one for each action and outcome. Clients without a
+//! proven identity have as many for each address, and [`MAX_UNPROVEN_LINES`] together. All clients together
+//! have [`MAX_LINES`]; beyond them the trail does not distinguish clients. So a flood of requests makes no flood of lines, and every
 //! request is counted.
 //!
 //! Cost: none without a trail. With a trail one look-up for each request, none for events that are taken.
@@ -23,11 +24,16 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use unisono_linux::clock::Nanos;
 
-/// Most entries with a subject of one client in a second. A starting program seldom asks for more topics.
+/// Most entries with a subject of one identity in a second. A starting program seldom asks for more topics.
 /// Chosen, not measured.
 const MAX_LINES_OF_CLIENT: usize = 32;
 /// Most entries of all clients in a second: some 200 KiB. Chosen, not measured.
 const MAX_LINES: usize = 1024;
+/// Most entries of all clients without a proven identity in a second: a quarter, because addresses cost a
+/// client nothing. Chosen, not measured.
+const MAX_UNPROVEN_LINES: usize = MAX_LINES / 4;
+/// The address in an entry that counts clients of several addresses.
+const OTHERS: &str = "others";
 /// Most bytes of a subject and of a reason. A subscription may have many patterns.
 const MAX_TEXT: usize = 512;
 
@@ -110,6 +116,30 @@ pub(crate) struct AuditedIdentity {
     pub(crate) name: String,
 }
 
+/// A part of a second's entries, with the largest number of entries.
+struct LineBudget {
+    of: String,
+    most: usize,
+}
+
+impl LineBudget {
+    /// The budgets that an entry counts in; the last one covers clients of several addresses.
+    fn of(subject: &AuditSubject) -> Vec<Self> {
+        let proven = subject.who.as_deref().filter(|who| *who != "anonymous");
+        match proven {
+            Some(who) => {
+                // one token is one identity, over frames and over MQTT
+                let of = who.strip_prefix("mqtt:").map_or_else(|| who.to_owned(), |it| format!("token:{it}"));
+                vec![Self { of, most: MAX_LINES_OF_CLIENT }]
+            }
+            None => vec![
+                Self { of: format!("from {}", subject.address), most: MAX_LINES_OF_CLIENT },
+                Self { of: String::new(), most: MAX_UNPROVEN_LINES },
+            ],
+        }
+    }
+}
+
 /// Makes entries and bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct AuditTrail {
@@ -121,6 +151,7 @@ pub(crate) struct AuditTrail {
     second: Nanos,
     /// The entries of this second, each with the count of equal ones that were not written.
     seen: BTreeMap<AuditSubject, AuditEntry>,
+    /// The entries of this second in each budget.
     lines: HashMap<String, usize>,
     ready: Vec<AuditEntry>,
     /// Entries that could not be written.
@@ -206,11 +237,24 @@ impl AuditTrail {
         &mut self,
         client: ClientId,
         of: AuditedIdentity,
+        entry: (AuditAction, AuditOutcome),
+        what: Option<String>,
+        why: Option<&str>,
+    ) {
+        let address = self.clients.get(&client).map(|known| known.address);
+        self.enter_from(address, of, entry, what, why);
+    }
+
+    /// Enters an action of a client that may be gone.
+    pub(crate) fn enter_from(
+        &mut self,
+        address: Option<TransportPeer>,
+        of: AuditedIdentity,
         (action, outcome): (AuditAction, AuditOutcome),
         what: Option<String>,
         why: Option<&str>,
     ) {
-        let address = self.clients.get(&client).map_or_else(String::new, |known| match known.address {
+        let address = address.map_or_else(String::new, |address| match address {
             TransportPeer::User(user) => format!("unix:{user}"),
             TransportPeer::Address(address) => address.to_canonical().to_string(),
         });
@@ -223,21 +267,28 @@ impl AuditTrail {
             entry.count += 1;
             return;
         }
-        let client = subject.who.clone().unwrap_or_else(|| subject.address.clone());
-        let has_subject_left = self.lines.get(&client).is_none_or(|lines| *lines < MAX_LINES_OF_CLIENT);
-        if !has_subject_left {
+        let budgets = LineBudget::of(&subject);
+        let is_used_up =
+            |budget: &LineBudget| self.lines.get(&budget.of).is_some_and(|lines| *lines >= budget.most);
+        if budgets.iter().any(is_used_up) {
             (subject.what, subject.name) = (None, String::new());
         }
+        // one address of several, unless the address itself has used up its part
+        if budgets.last().is_some_and(is_used_up) {
+            OTHERS.clone_into(&mut subject.address);
+        }
         if self.seen.len() >= MAX_LINES {
-            let address = "others".to_owned();
             let AuditSubject { action, outcome, .. } = subject;
-            subject = AuditSubject { action, outcome, who: None, address, name: String::new(), what: None };
+            let (address, name) = (OTHERS.to_owned(), String::new());
+            subject = AuditSubject { action, outcome, who: None, address, name, what: None };
         }
         if let Some(entry) = self.seen.get_mut(&subject) {
             entry.count += 1;
             return;
         }
-        *self.lines.entry(client).or_default() += 1;
+        for budget in budgets {
+            *self.lines.entry(budget.of).or_default() += 1;
+        }
         let why = why.map(|why| shortened(why.to_owned()));
         let entry = AuditEntry { at: self.now, subject, why, count: 1 };
         self.seen.insert(entry.subject.clone(), AuditEntry { count: 0, ..entry.clone() });

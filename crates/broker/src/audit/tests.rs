@@ -58,6 +58,39 @@ fn many_clients_make_a_bounded_number_of_lines_and_all_are_counted() {
     assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 20_000);
 }
 
+/// Enters 5,000 refusals, each from another address.
+fn flood_from_many_addresses(trail: &mut AuditTrail, who: impl Fn(u32) -> Option<String>) {
+    for number in 0..5000_u32 {
+        let (client, address) = (ClientId(10 + number), std::net::Ipv4Addr::from(0x0a00_0000 + number));
+        trail.arrived(client, TransportPeer::Address(address.into()));
+        let of = AuditedIdentity { who: who(number), name: number.to_string() };
+        trail.enter(client, of, REFUSED, Some("a".to_owned()), None);
+    }
+}
+
+#[test]
+fn an_identity_with_many_addresses_has_the_lines_of_one() {
+    let mut trail = trail();
+    // a token is one identity, over frames and over MQTT
+    let ways = ["token:x", "mqtt:x"];
+    flood_from_many_addresses(&mut trail, |number| Some(ways[number as usize % 2].to_owned()));
+    trail.advance(Nanos::SECOND.times(101));
+    let entries = trail.take();
+    assert!(entries.len() <= MAX_LINES_OF_CLIENT + 4, "{}", entries.len());
+    assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 5000);
+}
+
+#[test]
+fn clients_without_a_proven_identity_leave_lines_to_those_with_one() {
+    for who in [None, Some("anonymous")] {
+        let mut trail = trail();
+        flood_from_many_addresses(&mut trail, |_| who.map(str::to_owned));
+        trail.enter(CLIENT, identity("unix:7"), REFUSED, Some("mine".to_owned()), None);
+        let mine = trail.take().into_iter().find(|entry| entry.subject.who.as_deref() == Some("unix:7"));
+        assert_eq!(mine.and_then(|entry| entry.subject.what).as_deref(), Some("mine"), "{who:?}");
+    }
+}
+
 #[test]
 fn a_request_is_entered_once_and_for_the_client_that_made_it() {
     let mut trail = trail();

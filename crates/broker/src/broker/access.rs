@@ -1,6 +1,7 @@
 //! Identities of clients, and their rights to requests.
 
 use super::Broker;
+use super::places::may_take_one_more;
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientIdentity, RefusalKind};
 use crate::spec::{Advertisement, KeptHistory, SubscriptionSpec, WhenFull};
@@ -35,9 +36,15 @@ impl Broker {
             .clients
             .iter()
             .filter(|(id, client)| client.greeted && client.owner == owner && Some(**id) != replaced);
-        let most = self.connections_of(&who, &grant);
-        if theirs.count() >= most {
+        let (theirs, most) = (theirs.count(), self.connections_of(&who, &grant));
+        // the new connection has a place already
+        let taken = self.clients.len() - 1;
+        let leaves_some = grant.connections.is_some()
+            || most == usize::MAX
+            || may_take_one_more(theirs, taken, self.limits.clients);
+        if theirs >= most || !leaves_some {
             self.access.count(RefusalKind::Connections);
+            let most = most.min(theirs);
             return Err(format!("{who} may have {most} connections; close one"));
         }
         let tenant = self.tenant_number(&who, peer);
@@ -104,6 +111,26 @@ impl Broker {
         self.access.count(RefusalKind::Publish);
         Err(format!(
             "a share of {asked}; the permissions allow {} {most}; add `share = {asked}` to its rule",
+            connected.who
+        ))
+    }
+
+    /// Checks that a program may publish for a supplier of another broker: it chooses the supplier's numbers,
+    /// and so which events of a join of the same identity count as duplicates. Without permissions, joins are
+    /// programs of root and of the broker's own user.
+    pub(super) fn check_join(&mut self, client: ClientId, spec: &Advertisement) -> Result<(), String> {
+        let connected = self.clients.get(&client).ok_or("it is gone")?;
+        let may = match self.access.permissions {
+            Some(_) => connected.grant.join,
+            None => self.is_operator(connected.peer),
+        };
+        if may || spec.from_elsewhere.is_none() {
+            return Ok(());
+        }
+        self.access.count(RefusalKind::Join);
+        Err(format!(
+            "{} may not publish for suppliers of other brokers; add `join = true` to its rule of the permissions, or \
+             connect to the broker's socket as its own user",
             connected.who
         ))
     }

@@ -1,5 +1,6 @@
 //! Calls from the broker to its audit trail.
 
+use super::mqtt::MqttSessionId;
 use super::{Broker, ConnectedClient};
 use crate::audit::{AuditAction, AuditEntry, AuditOutcome, AuditTrail, AuditedIdentity};
 use crate::frame::Frame;
@@ -121,6 +122,20 @@ impl Broker {
             let entry = (AuditAction::Publish, AuditOutcome::Refused);
             trail.enter(client, of, entry, Some(topic.to_owned()), Some(why));
         }
+    }
+
+    /// Enters a topic that an MQTT client begins to publish on, or its will that was refused.
+    pub(super) fn audit_of_session(
+        &mut self,
+        session: MqttSessionId,
+        entry: (AuditAction, AuditOutcome),
+        topic: &str,
+        why: Option<&str>,
+    ) {
+        let Some(trail) = self.audit.as_deref_mut() else { return };
+        let Some((who, name, peer)) = self.mqtt.whose(session) else { return };
+        let of = AuditedIdentity { who: Some(who.to_string()), name: name.to_owned() };
+        trail.enter_from(Some(peer), of, entry, Some(topic.to_owned()), why);
     }
 
     /// Enters whether a filter of an MQTT client was accepted.

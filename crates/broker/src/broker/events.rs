@@ -85,19 +85,22 @@ impl Broker {
         }
         self.check_publish(client, &spec.topic)?;
         self.check_share(client, spec)?;
+        self.check_join(client, spec)?;
         self.check_reply_terms(spec)?;
         let user = self.name_user(client)?;
+        self.check_log_owner(&user.owner, spec)?;
         let writer = spec.writer.as_deref().filter(|writer| !writer.is_empty());
-        if let Some(writer) = writer {
-            self.check_writer_name(&user, writer)?;
-        }
+        let writer = match writer {
+            Some(writer) => Some(self.check_writer_name(&user, writer)?),
+            None => None,
+        };
         let (tenant, keeping) = (self.tenant(client), self.terms_of_names(client));
         let declared = match spec.from_elsewhere {
             Some(_) => self.channel.declare_for_now((tenant, &keeping), &spec.topic),
             None => spec
                 .topic_spec()
                 .map_err(ChannelError::from)
-                .and_then(|it| self.channel.declare_by((tenant, &keeping), it)),
+                .and_then(|it| self.channel.declare_as(user.owner.of_supplier(), (tenant, &keeping), it)),
         };
         let topic = declared.map_err(|error| self.access.refuse(&error))?;
         let who = self.clients.get(&client).map(|connected| &connected.who);
@@ -118,15 +121,17 @@ impl Broker {
             offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
         }
         let offered = self.channel.offer(supplier, offer).map_err(|error| self.access.refuse(&error));
-        let named =
-            offered.and_then(|()| writer.map_or(Ok(()), |it| self.take_name(OwnedKind::Writer, it, &user)));
+        let named = offered.and_then(|()| match &writer {
+            Some(writer) => self.take_name(OwnedKind::Writer, writer, &user),
+            None => Ok(()),
+        });
         match named {
             Ok(()) => {
                 if let Some(name) = far {
                     let last = self.far.begin(name, supplier, topic);
                     self.channel.skip_sequences(supplier, topic, last);
                 }
-                self.offer_kept(supplier, &user.owner, spec);
+                self.offer_kept(supplier, &user.owner, (spec, writer.as_deref()));
                 Ok(Outlet::Topic { supplier, topic })
             }
             Err(refused) => {
@@ -310,15 +315,18 @@ impl Broker {
             return Ok((self.follow(now, (client, &user, lease, name), spec)?, blocks));
         }
         let patterns: Vec<&str> = spec.interests.iter().map(|interest| &*interest.topics).collect();
-        let group = spec.group.as_deref();
-        let admission = match group {
-            Some(group) => Some(self.check_group(&user, (group, spec.linger_ns > 0), &patterns)?),
+        let group = match &spec.group {
+            Some(group) => Some(self.check_group(&user, (group, Nanos(spec.linger_ns)), &patterns)?),
             None => None,
         };
         let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
         let mut consumer = spec.consumer();
         (consumer.lease, consumer.inbox.blocks) = (lease, blocks);
+        consumer.group = group.as_ref().map(|group| Arc::clone(&group.key));
         consumer.tenant = self.tenant(client);
+        if !self.is_operator(peer) {
+            consumer.reserver = consumer.tenant;
+        }
         if consumer.name.is_empty() {
             consumer.name = name.into();
         }
@@ -340,8 +348,8 @@ impl Broker {
         match asked {
             Ok(()) => {
                 self.channel.replace_departed(id);
-                if let Some((group, admission)) = group.zip(admission) {
-                    self.join_group((id, group), user, &patterns, admission);
+                if let Some(group) = group {
+                    self.join_group(id, group, user, &patterns);
                 }
                 Ok((id, blocks))
             }

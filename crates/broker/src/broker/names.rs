@@ -1,15 +1,20 @@
 //! Names and their owners: consumer groups, consumers that resume, writers.
 //!
 //! ```text
-//!   SUBSCRIBE {group}    the group is free, the client's, or shared  every member may see all events
-//!   SUBSCRIBE {resume}   the name is free, the client's, or shared   the owner is kept with the log
+//!   SUBSCRIBE {group}    shared, or the client's own   every member may see all events
+//!   SUBSCRIBE {resume}   shared, or the client's own   the owner is kept with the log
 //!   ADVERTISE {writer}   the same
 //! ```
-//! A name belongs to the identity that made it. A name that rules of the permissions list under `names` is
-//! *shared*: the clients of these rules use it, and no others can. A group keeps its name while the group
-//! exists; the names of consumers and writers are kept with the log, and outlive the broker. A name that the
-//! log knows without an owner belongs to the first identity that uses it. Client identifiers of MQTT need no
-//! owner here, because each identity has sessions of its own (`mqtt/mod.rs`).
+//! A name that rules of the permissions list under `names` is *shared*: the clients of these rules use it, and
+//! no others can. Every other name is the client's own: two identities with one name have two groups, two
+//! positions in the log, two writers, and neither can keep the other out. So a name has a key. The key of a
+//! shared name is the name. A group's key has its owner in front. In the log the first owner of a name has the
+//! plain name as its key, and a later owner's key has the owner's digest behind the name.
+//!
+//! A group keeps its name while the group exists; the names of consumers and writers are kept with the log,
+//! and outlive the broker. A plain name that the log knows without an owner belongs to the first identity that
+//! uses it. Client identifiers of MQTT need no owner here, because each identity has sessions of its own
+//! (`mqtt/mod.rs`).
 //!
 //! Consumers of a group may get events that other members asked for. So each consumer of a group must be
 //! allowed all patterns of the group: the patterns of its consumers, and those of departed consumers while
@@ -20,7 +25,7 @@
 
 use super::Broker;
 use super::mqtt::MqttSessionId;
-use crate::log::{OwnedKind, check_consumer_name};
+use crate::log::{BEFORE_OWNER, OwnedKind, check_consumer_name};
 use crate::mqtt::{SHARE, split_share};
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientGrant, RefusalKind};
@@ -28,6 +33,7 @@ use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_eventchannel::{ConsumerId, NumberMap};
+use unisono_linux::clock::Nanos;
 
 /// Consumers of one owner with a saved position. Each takes a file; as many as a broker has programs by
 /// default, so that each program can have one. Chosen by this argument, not measured.
@@ -43,6 +49,9 @@ const MAX_PATTERNS_OF_GROUP: usize = 1024;
 /// Bytes of a writer's name. A record of the log has 16 bits for the length; a readable name is far shorter.
 /// Chosen, not measured.
 const MAX_WRITER_BYTES: usize = 1024;
+/// The longest linger of a group that no rule lists: the default age of the log's events. Its queue is memory
+/// that nobody may come back for. Chosen by this argument, not measured.
+const MAX_LINGER: Nanos = Nanos(7 * 24 * 3600 * 1_000_000_000);
 
 /// The owner and the rule of a client that uses a name.
 #[derive(Clone, Debug)]
@@ -53,11 +62,19 @@ pub(super) struct NameUser {
 
 /// The state of a group that a consumer may join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum GroupAdmission {
+enum GroupAdmission {
     /// The group may still hold events of departed consumers.
     WithBacklog,
     /// The group holds no earlier events.
     Afresh,
+}
+
+/// A group that a consumer may join.
+#[derive(Clone, Debug)]
+pub(super) struct AdmittedGroup {
+    /// The group's key in the channel.
+    pub(super) key: Arc<str>,
+    admission: GroupAdmission,
 }
 
 #[derive(Debug)]
@@ -128,12 +145,11 @@ impl GroupName {
 impl GroupNames {
     fn join(
         &mut self,
-        (consumer, group): (ConsumerId, &str),
+        consumer: ConsumerId,
+        AdmittedGroup { key: name, admission }: AdmittedGroup,
         user: NameUser,
         patterns: &[&str],
-        admission: GroupAdmission,
     ) {
-        let name: Arc<str> = group.into();
         let record = self.groups.entry(Arc::clone(&name)).or_insert_with(|| GroupName {
             owner: user.owner,
             members: BTreeMap::new(),
@@ -175,6 +191,28 @@ impl GroupNames {
     }
 }
 
+/// The name of a group for people, from its key in the channel.
+pub(super) fn shown_group(key: &str) -> &str {
+    key.rsplit_once('\0').map_or(key, |(_, name)| name)
+}
+
+/// Checks the name of a group. A name of a shared subscription of MQTT is for consumers of its filter alone: a
+/// group of other topics under this name would keep the MQTT clients out.
+fn check_group_name(group: &str, patterns: &[&str]) -> Result<(), String> {
+    if group.contains('\0') {
+        return Err("a group's name with a NUL; leave it out".to_owned());
+    }
+    let Some(shared) = group.strip_prefix(SHARE) else { return Ok(()) };
+    match split_share(shared) {
+        Some((_, filter)) if patterns.iter().all(|pattern| *pattern == filter) => Ok(()),
+        Some((_, filter)) => Err(format!(
+            "the group `{group}` is a shared subscription of MQTT to `{filter}`; subscribe to that alone, or name \
+             another group"
+        )),
+        None => Err(format!("the group `{group}`: names that begin with {SHARE} are $share/NAME/FILTER")),
+    }
+}
+
 /// The name that rules list for a group: `NAME` of `$share/NAME/FILTER`.
 fn listed_name(group: &str) -> &str {
     group.strip_prefix(SHARE).and_then(split_share).map_or(group, |(name, _)| name)
@@ -203,31 +241,20 @@ impl Broker {
         ))
     }
 
-    /// Checks that a name is free, belongs to the user, or is shared with it.
-    fn check_owner(
-        &self,
-        user: &NameUser,
-        (kind, name): (&str, &str),
-        owner: Option<&NameOwner>,
-    ) -> Result<(), String> {
+    /// Whether a name is shared.
+    ///
+    /// # Errors
+    /// It is shared by other clients.
+    fn is_shared(&self, user: &NameUser, (kind, name): (&str, &str)) -> Result<bool, String> {
         let listed = listed_name(name);
-        if self.access.lists(listed) {
-            return match user.grant.names.contains(listed) {
-                true => Ok(()),
-                false => Err(format!(
-                    "the {kind} `{name}` is for the clients whose rules list `{listed}`; add it to `names` in the \
-                     rule of {}, or choose another name",
-                    user.owner
-                )),
-            };
+        if self.access.lists(listed) && !user.grant.names.contains(listed) {
+            return Err(format!(
+                "the {kind} `{name}` is for the clients whose rules list `{listed}`; add it to `names` in the \
+                 rule of {}, or choose another name",
+                user.owner
+            ));
         }
-        match owner {
-            Some(owner) if *owner != user.owner => Err(format!(
-                "the {kind} `{name}` belongs to another identity; choose another name, or list `{listed}` under \
-                 `names` in the permissions' rules of both"
-            )),
-            _ => Ok(()),
-        }
+        Ok(self.access.lists(listed))
     }
 
     fn refuse_name<T>(&mut self, checked: Result<T, String>) -> Result<T, String> {
@@ -238,38 +265,49 @@ impl Broker {
     pub(super) fn check_group(
         &mut self,
         user: &NameUser,
-        (group, lingers): (&str, bool),
+        (group, linger): (&str, Nanos),
         patterns: &[&str],
-    ) -> Result<GroupAdmission, String> {
-        let checked = self.try_group(user, (group, lingers), patterns);
+    ) -> Result<AdmittedGroup, String> {
+        let checked = self.try_group(user, (group, linger), patterns);
         self.refuse_name(checked)
     }
 
     fn try_group(
         &mut self,
         user: &NameUser,
-        (group, lingers): (&str, bool),
+        (group, linger): (&str, Nanos),
         patterns: &[&str],
-    ) -> Result<GroupAdmission, String> {
-        if lingers {
+    ) -> Result<AdmittedGroup, String> {
+        check_group_name(group, patterns)?;
+        if linger > Nanos::ZERO {
             self.check_identity(user, "a group that lingers")?;
         }
         if let Some(pattern) = patterns.iter().find(|pattern| !user.grant.may_subscribe(pattern)) {
             return Err(format!("{} may not subscribe to `{pattern}` with a group", user.owner));
         }
-        let is_over = |record: &GroupName| record.members.is_empty() && !self.channel.has_group(group);
-        if self.names.groups.get(group).is_some_and(is_over) {
-            self.names.groups.remove(group);
+        let key: Arc<str> = match self.is_shared(user, ("group", group))? {
+            true => group.into(),
+            false if linger > MAX_LINGER => {
+                return Err(format!(
+                    "the group `{group}` would linger for {} s; list it under `names` in the permissions, or let it \
+                     linger for {} s at most",
+                    linger.0 / Nanos::SECOND.0,
+                    MAX_LINGER.0 / Nanos::SECOND.0
+                ));
+            }
+            false => user.owner.key_of(group),
+        };
+        let is_over = |record: &GroupName| record.members.is_empty() && !self.channel.has_group(&key);
+        if self.names.groups.get(&key).is_some_and(is_over) {
+            self.names.groups.remove(&key);
         }
-        let record = self.names.groups.get(group);
-        self.check_owner(user, ("group", group), record.map(|record| &record.owner))?;
-        let admission = match self.channel.group_owes(group) {
+        let admission = match self.channel.group_owes(&key) {
             true => GroupAdmission::WithBacklog,
             false => GroupAdmission::Afresh,
         };
-        if let Some(record) = record {
+        if let Some(record) = self.names.groups.get(&key) {
             record.check(group, user, patterns, admission)?;
-            return Ok(admission);
+            return Ok(AdmittedGroup { key, admission });
         }
         self.names.groups.retain(|name, record| !record.members.is_empty() || self.channel.has_group(name));
         let theirs = self.names.groups.values().filter(|record| record.owner == user.owner).count();
@@ -279,18 +317,18 @@ impl Broker {
                 user.owner
             ));
         }
-        Ok(admission)
+        Ok(AdmittedGroup { key, admission })
     }
 
     /// Adds a consumer to a group; [`check_group`](Self::check_group) has admitted it.
     pub(super) fn join_group(
         &mut self,
-        (consumer, group): (ConsumerId, &str),
+        consumer: ConsumerId,
+        group: AdmittedGroup,
         user: NameUser,
         patterns: &[&str],
-        admission: GroupAdmission,
     ) {
-        self.names.join((consumer, group), user, patterns, admission);
+        self.names.join(consumer, group, user, patterns);
     }
 
     /// Removes a consumer from its group, if it has one.
@@ -298,46 +336,59 @@ impl Broker {
         self.names.leave(consumer);
     }
 
-    /// Checks that a client may use the name of a resumable consumer.
-    pub(super) fn check_consumer_name(&mut self, user: &NameUser, name: &str) -> Result<(), String> {
+    /// Checks that a client may use the name of a resumable consumer; returns its key in the log.
+    pub(super) fn check_consumer_name(&mut self, user: &NameUser, name: &str) -> Result<String, String> {
         let named = check_consumer_name(name).map_err(str::to_owned);
-        let checked =
-            named.and_then(|()| self.try_durable_name(user, (OwnedKind::Consumer, "consumer", name)));
+        let checked = named.and_then(|()| self.try_durable_name(user, (OwnedKind::Consumer, name)));
         self.refuse_name(checked)
     }
 
-    /// Checks that a supplier may have this writer's name.
-    pub(super) fn check_writer_name(&mut self, user: &NameUser, name: &str) -> Result<(), String> {
+    /// Checks that a supplier may have this writer's name; returns its key in the log.
+    pub(super) fn check_writer_name(&mut self, user: &NameUser, name: &str) -> Result<String, String> {
         let checked = match name.len() {
             length if length > MAX_WRITER_BYTES => {
                 Err(format!("a writer's name of {length} bytes; choose one of at most {MAX_WRITER_BYTES}"))
             }
-            _ => self.try_durable_name(user, (OwnedKind::Writer, "writer", name)),
+            _ if name.contains('\0') => Err("a writer's name with a NUL; leave it out".to_owned()),
+            _ => self.try_durable_name(user, (OwnedKind::Writer, name)),
         };
         self.refuse_name(checked)
+    }
+
+    /// The key of a name in the log. An owner keeps a key that it has, also when the plain name becomes free.
+    fn key_in_log(&self, user: &NameUser, kind: OwnedKind, name: &str) -> Result<String, String> {
+        let (shown, separator) = match kind {
+            OwnedKind::Writer => ("writer", '\0'),
+            _ => ("consumer", BEFORE_OWNER),
+        };
+        let own = format!("{name}{separator}{}", user.owner.digest());
+        let (of_plain, of_own) = (self.name_owner(kind, name), self.name_owner(kind, &own));
+        let is_plain = self.is_shared(user, (shown, name))?
+            || of_plain.as_ref() == Some(&user.owner)
+            || of_plain.is_none() && of_own.is_none();
+        Ok(if is_plain { name.to_owned() } else { own })
     }
 
     fn try_durable_name(
         &mut self,
         user: &NameUser,
-        (kind, shown, name): (OwnedKind, &str, &str),
-    ) -> Result<(), String> {
-        self.check_identity(user, &format!("the {shown} `{name}`"))?;
-        let owner = self.name_owner(kind, name);
-        self.check_owner(user, (shown, name), owner.as_ref())?;
-        if owner.is_some() {
-            return Ok(());
-        }
-        let most = match kind {
-            OwnedKind::Writer => MAX_WRITERS_OF_OWNER,
-            _ => MAX_CONSUMERS_OF_OWNER,
+        (kind, name): (OwnedKind, &str),
+    ) -> Result<String, String> {
+        let (shown, most) = match kind {
+            OwnedKind::Writer => ("writer", MAX_WRITERS_OF_OWNER),
+            _ => ("consumer", MAX_CONSUMERS_OF_OWNER),
         };
+        self.check_identity(user, &format!("the {shown} `{name}`"))?;
+        let key = self.key_in_log(user, kind, name)?;
+        if self.name_owner(kind, &key).is_some() {
+            return Ok(key);
+        }
         if kind == OwnedKind::Writer && self.names_of(kind, &user.owner) >= most {
             self.free_writers(&user.owner);
         }
         let theirs = self.names_of(kind, &user.owner);
         if theirs < most {
-            return Ok(());
+            return Ok(key);
         }
         let free = match kind {
             OwnedKind::Writer => "one is free when the log keeps no event of it",
@@ -346,7 +397,7 @@ impl Broker {
         Err(format!("{} has {theirs} names of {shown}s, as many as may be; {free}", user.owner))
     }
 
-    /// Gives a checked name to its first user.
+    /// Gives a checked name to its first user, by its key.
     pub(super) fn take_name(&mut self, kind: OwnedKind, name: &str, user: &NameUser) -> Result<(), String> {
         if self.name_owner(kind, name).is_some() {
             return Ok(());

@@ -1,9 +1,10 @@
 //! Places for connections: limits in all, for one user and for one identity, and places reserved for the
-//! operator.
+//! operator, and for those who have few.
 //!
 //! Programs that take all places, by a fault or with intent, must not keep out the operator, who is to end
 //! them. So root, and the user that the broker runs as, find a place when all others are taken: their `events
-//! top` lists the programs with the other places.
+//! top` lists the programs with the other places. A limit of half for one user does not stop two of them, so
+//! the last eighth of all places is for users that have few.
 
 use super::Broker;
 use crate::permissions::{ClientGrant, ClientIdentity};
@@ -14,6 +15,12 @@ use unisono_linux::clock::Nanos;
 /// daemon keeps as many. Chosen, not measured.
 const OPERATOR_PLACES: usize = 8;
 const ROOT: u32 = 0;
+
+/// Whether a party with `theirs` of `all` places may take one more. The last eighth is for parties with less
+/// than a 64th, so that two parties with half each leave some to eight others. Chosen, not measured.
+pub(super) fn may_take_one_more(theirs: usize, taken: usize, all: usize) -> bool {
+    theirs < (all / 64).max(1) || taken < all - all / 8
+}
 
 impl Broker {
     /// Sets the user of the broker's process: it and root are the operators, for whom places are reserved. A
@@ -39,7 +46,9 @@ impl Broker {
         if theirs >= self.limits.clients_of_user + kept {
             return self.make_place(now, Some(peer));
         }
-        self.clients.len() < self.limits.clients + kept || self.make_place(now, None)
+        let (taken, all) = (self.clients.len(), self.limits.clients);
+        let is_free = taken < all + kept && (kept > 0 || may_take_one_more(theirs, taken, all));
+        is_free || self.make_place(now, None)
     }
 
     /// The most connections of an identity. The default of a rule is half of all places, like the limit of a

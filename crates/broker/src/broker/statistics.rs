@@ -1,5 +1,6 @@
 //! Statistics of a broker, as each client may see them.
 
+use super::names::shown_group;
 use super::{Addressee, Broker};
 use crate::account::{ClassStatistics, ConsumerStatistics, OTHERS, Statistics};
 use crate::log::OwnedKind;
@@ -29,6 +30,12 @@ impl Broker {
     #[must_use]
     pub fn statistics(&self, now: Nanos) -> Statistics {
         self.statistics_seen_by(now, None)
+    }
+
+    /// Whether rules say what each client may do and see.
+    #[must_use]
+    pub fn has_permissions(&self) -> bool {
+        self.access.permissions.is_some()
     }
 
     /// The view of a client. None: unrestricted. With permissions root and the broker's own user see all;
@@ -156,7 +163,7 @@ impl Broker {
         let paused = !programs.is_empty() && programs.iter().all(|(_, paused)| *paused);
         let mut names = programs.into_iter().map(|(name, _)| name);
         let (name, programs) = match account.group {
-            Some(group) => (shown(group), Some(names.take(MAX_NAMES).collect())),
+            Some(group) => (shown(shown_group(group)), Some(names.take(MAX_NAMES).collect())),
             None => (names.next().unwrap_or_default(), None),
         };
         ConsumerStatistics {

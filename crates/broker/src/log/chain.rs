@@ -5,12 +5,14 @@
 //!   positions   1 2 3 4 5 6 7 8 9 ...     of all events together
 //!   chain 1     1 2     5       9         of one identity
 //!   chain 2         3 4   6 7 8           of another one
-//!   chain 0     events without an owner, and of a log written before chains had owners
+//!   chain 0     events without an owner, of a log written before chains had owners, and of owners that an
+//!               earlier broker had no chain for
 //! ```
 //! The positions of a chain ascend, with gaps. A reader of the log takes the lowest position of all chains
 //! (`cursor.rs`). When the log would exceed its bytes, the largest chain loses its oldest segment. So an
 //! identity loses events only while no other one has more in the log: of `n` identities each keeps at least
-//! an `n`th part, less one segment.
+//! an `n`th part, less one segment. An identity that finds no chain is refused: in a chain with others it would
+//! displace their events.
 //!
 //! Cost: for each event a check of the last segment of its chain; for a reader one comparison for each chain.
 
@@ -25,9 +27,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// Most chains of owners; further owners share the chain 0. A reader keeps a file and 64 KiB for each chain.
-/// The broker keeps a file for each segment, and equal chains have four segments each. Chosen, not measured.
-pub(super) const MAX_CHAINS: u32 = 32;
+/// Most chains of owners: as many as a broker has programs by default. A reader keeps a buffer for each chain.
+/// The broker keeps a file for each segment, and equal chains have four segments each.
+pub(super) const MAX_CHAINS: u32 = 256;
 
 /// Segments that are never removed to make room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,26 +89,46 @@ impl FoundSegment {
 }
 
 impl EventLog {
-    /// The chain of an owner's events. When all chains have an owner, a chain without events is reused.
-    pub fn chain_of(&mut self, owner: &NameOwner) -> ChainNumber {
-        if let Some(chain) = self.owned_chains.get(owner) {
-            return *chain;
+    /// A chain for a new owner: the chain without events that has had no owner, or has had one for longest.
+    fn free_chain(&self) -> Option<ChainNumber> {
+        if self.chains_are_full {
+            return None;
         }
         let owned = |number: &ChainNumber| self.owner_of(OwnedKind::Chain, &number.0.to_string()).is_some();
         let given = |number: &ChainNumber| self.chains.get(number).map_or(0, |chain| chain.given);
         let is_empty =
             |number: &ChainNumber| self.chains.get(number).is_none_or(|chain| chain.segments.is_empty());
         let empty = (1..=MAX_CHAINS).map(ChainNumber).filter(is_empty);
-        let free = empty.min_by_key(|number| (owned(number), given(number)));
-        let Some(number) = free else { return ChainNumber(0) };
-        if self.give_name(OwnedKind::Chain, &number.0.to_string(), owner).is_err() {
-            return ChainNumber(0); // a full disk takes no event either; the next event tries again
+        empty.min_by_key(|number| (owned(number), given(number)))
+    }
+
+    /// Whether the log takes events of an owner.
+    ///
+    /// # Errors
+    /// All chains have events of other owners.
+    pub fn has_chain_for(&self, owner: &NameOwner) -> Result<(), LogError> {
+        let may = self.owned_chains.contains_key(owner) || self.free_chain().is_some();
+        may.then_some(()).ok_or(LogError::TooManyOwners { most: MAX_CHAINS })
+    }
+
+    /// The chain of an owner's events. When all chains have an owner, a chain without events is reused.
+    ///
+    /// # Errors
+    /// All chains have events of other owners, or the disk's error.
+    pub fn chain_of(&mut self, owner: &NameOwner) -> Result<ChainNumber, LogError> {
+        if let Some(chain) = self.owned_chains.get(owner) {
+            return Ok(*chain);
         }
+        let Some(number) = self.free_chain() else {
+            self.chains_are_full = true;
+            return Err(LogError::TooManyOwners { most: MAX_CHAINS });
+        };
+        self.give_name(OwnedKind::Chain, &number.0.to_string(), owner)?;
         self.owned_chains.retain(|_, chain| *chain != number);
         self.owned_chains.insert(owner.clone(), number);
         self.chains_given += 1;
         self.chains.entry(number).or_default().given = self.chains_given;
-        number
+        Ok(number)
     }
 
     /// Sets the size of a segment: an eighth of the log, or less, so that chains of equal size have at least
@@ -236,6 +258,7 @@ impl EventLog {
         let Some(chain) = self.chains.get_mut(&number) else { return };
         let Some(segment) = chain.segments.pop_front() else { return };
         let first = chain.first().unwrap_or(u64::MAX);
+        self.chains_are_full &= !chain.segments.is_empty();
         // a file that is already gone needs no removal; a file that stays is read when the log is opened
         // again
         let _ = fs::remove_file(&segment.path);
@@ -282,7 +305,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let bounds = LogBounds { bytes: 64 << 10, ..LogBounds::default() };
         let mut log = EventLog::open(directory.path(), bounds).expect("it is empty");
-        let [one, other] = [1, 2].map(|user| log.chain_of(&NameOwner::User(user)));
+        let [one, other] = [1, 2].map(|user| log.chain_of(&NameOwner::User(user)).expect("one is free"));
         for (chain, length) in [(one, 10_000), (other, 40_000)] {
             let event = LoggedEvent { payload: &vec![0; length], ..LoggedEvent::default() };
             log.append_to(chain, &event).expect("it fits");

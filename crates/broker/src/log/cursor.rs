@@ -69,7 +69,7 @@ impl LogCursor {
 
 impl ChainReader {
     /// The position of the first event of the chain from `position` on.
-    fn next(&mut self, chain: &LogChain, position: u64) -> Result<Option<u64>, LogError> {
+    fn next(&mut self, (chain, chains): (&LogChain, usize), position: u64) -> Result<Option<u64>, LogError> {
         if self.found.is_some_and(|found| found >= position) {
             return Ok(self.found);
         }
@@ -86,7 +86,8 @@ impl ChainReader {
                 reader.head() == segment.head && reader.expected() <= from
             };
             if !self.reader.as_ref().is_some_and(fits) {
-                self.reader = SegmentReader::open(Arc::clone(&segment.file)).map_err(failed)?;
+                let reader = SegmentReader::open(Arc::clone(&segment.file)).map_err(failed)?;
+                self.reader = reader.map(|reader| reader.beside(chains));
             }
             let Some(reader) = &mut self.reader else { continue };
             loop {
@@ -122,7 +123,7 @@ impl EventLog {
                 continue;
             }
             let reader = cursor.readers.entry(*number).or_default();
-            let found = reader.next(chain, cursor.position)?;
+            let found = reader.next((chain, self.chains.len()), cursor.position)?;
             first = first.into_iter().chain(found.map(|found| (found, *number))).min();
         }
         let next = first.map_or(self.next, |(position, _)| position);
@@ -141,8 +142,7 @@ impl EventLog {
     pub fn acknowledged(&self, name: &str) -> Result<AcknowledgedFile, LogError> {
         let path = self.path.join(CONSUMERS).join(name);
         let failed = |source| LogError::Directory { path: path.clone(), source };
-        check_consumer_name(name)
-            .map_err(|said| failed(io::Error::new(io::ErrorKind::InvalidInput, said)))?;
+        check_consumer_key(name).map_err(|said| failed(io::Error::new(io::ErrorKind::InvalidInput, said)))?;
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         AcknowledgedFile::new(path.clone(), file.map_err(failed)?).map_err(failed)
@@ -154,6 +154,17 @@ pub(crate) fn check_consumer_name(name: &str) -> Result<(), &'static str> {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let may = (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(usable);
     may.then_some(()).ok_or("the name of a consumer has letters, digits, - _ . and does not begin with a dot")
+}
+
+/// Separates the name of a consumer from its owner's digest, where an earlier owner has the plain name.
+pub(crate) const BEFORE_OWNER: char = '@';
+
+/// Checks the name of a consumer's file: its name, or its name and the digest of its owner.
+pub(super) fn check_consumer_key(key: &str) -> Result<(), &'static str> {
+    let (name, owner) = key.split_once(BEFORE_OWNER).unwrap_or((key, ""));
+    check_consumer_name(name)?;
+    let is_digest = owner.len() <= 32 && owner.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest.then_some(()).ok_or("the owner of a consumer's name has hexadecimal digits")
 }
 
 /// The acknowledged position of a named consumer, on disk.

@@ -5,6 +5,7 @@
 //!            /00000000000000000001.events   a segment: the events from position 1 on
 //!            /00000000000000004711.events   the segment that is written
 //!            /consumers/NAME                the last position that a named consumer has acknowledged
+//!            /consumers/NAME@DIGEST         the same, of a later owner of the name
 //!            /owners                        the owners of the names of consumers and writers
 //!            /topics                        the history that topics keep for late consumers
 //! ```
@@ -33,8 +34,8 @@ mod record;
 mod segment;
 mod topics;
 
-pub(crate) use cursor::check_consumer_name;
 pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
+pub(crate) use cursor::{BEFORE_OWNER, check_consumer_name};
 pub use owned::{ChainNumber, OwnedKind};
 pub use owner::give;
 pub use record::LoggedEvent;
@@ -102,6 +103,11 @@ pub enum LogError {
         path.display()
     )]
     Owners { path: PathBuf, line: usize, what: String },
+    #[error(
+        "the log keeps events of {most} identities, as many as it keeps apart; one more has room when all events of \
+         another one are older than the log's age"
+    )]
+    TooManyOwners { most: u32 },
     #[error("{most} names of consumers and writers have owners, as many as may be; free one")]
     TooManyNames { most: usize },
     /// The disk may have lost events that were written; no more are accepted.
@@ -170,6 +176,8 @@ pub struct EventLog {
     owned_chains: HashMap<NameOwner, ChainNumber>,
     /// The number of chains given to owners since the log was opened.
     chains_given: u64,
+    /// Whether no chain was free at the last search, and none has become free since.
+    chains_are_full: bool,
     /// Bytes of all segments.
     bytes: u64,
     /// Bytes of a segment at which the next one begins.
@@ -223,6 +231,7 @@ impl EventLog {
             chains: BTreeMap::new(),
             owned_chains: HashMap::new(),
             chains_given: 0,
+            chains_are_full: false,
             bytes: 0,
             segment_bytes: bounds.segment(),
             next: 1,
@@ -347,6 +356,15 @@ impl EventLog {
     /// The event is not in the log. A later event may fit.
     pub fn append(&mut self, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
         self.append_to(ChainNumber::default(), event)
+    }
+
+    /// Appends an event of an owner; returns its position.
+    ///
+    /// # Errors
+    /// [`LogError`]; the event is not in the log.
+    pub fn append_of(&mut self, owner: &NameOwner, event: &LoggedEvent<'_>) -> Result<u64, LogError> {
+        let chain = self.chain_of(owner).inspect_err(|_| self.counters.failed += 1)?;
+        self.append_to(chain, event)
     }
 
     /// Appends an event to the [chain](Self::chain_of) of its owner; returns its position.

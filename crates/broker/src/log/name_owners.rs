@@ -226,7 +226,7 @@ impl EventLog {
     /// Whether a consumer of this name has a saved position.
     #[must_use]
     pub fn has_consumer(&self, name: &str) -> bool {
-        cursor::check_consumer_name(name).is_ok() && self.path.join(cursor::CONSUMERS).join(name).is_file()
+        cursor::check_consumer_key(name).is_ok() && self.path.join(cursor::CONSUMERS).join(name).is_file()
     }
 
     /// Forgets a consumer: its position and its owner.
@@ -235,7 +235,7 @@ impl EventLog {
     /// The disk's error.
     pub fn forget_consumer(&mut self, name: &str) -> Result<(), LogError> {
         let path = self.path.join(cursor::CONSUMERS).join(name);
-        cursor::check_consumer_name(name).map_err(|said| LogError::Directory {
+        cursor::check_consumer_key(name).map_err(|said| LogError::Directory {
             path: path.clone(),
             source: io::Error::new(io::ErrorKind::InvalidInput, said),
         })?;

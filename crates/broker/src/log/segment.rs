@@ -114,6 +114,8 @@ pub struct SegmentReader<R> {
     expected: u64,
     /// Bytes of the source from `chunk_at` on.
     chunk: Vec<u8>,
+    /// Bytes that are read at once, or one record if it is longer.
+    chunk_bytes: usize,
     chunk_at: u64,
     /// The place of the last record's body in the chunk.
     body: std::ops::Range<usize>,
@@ -140,9 +142,17 @@ impl<R: ReadAt> SegmentReader<R> {
             offset: SEGMENT_HEAD,
             expected: head.first,
             chunk: Vec::new(),
+            chunk_bytes: CHUNK,
             chunk_at: 0,
             body: 0..0,
         }))
+    }
+
+    /// Reads fewer bytes at once, for a reader of `readers` segments: all have 2 MiB together, and at least a page
+    /// each.
+    pub(super) fn beside(mut self, readers: usize) -> Self {
+        self.chunk_bytes = ((2 << 20) / readers.max(1)).clamp(4 << 10, CHUNK);
+        self
     }
 
     pub(crate) fn head(&self) -> SegmentHead {
@@ -231,7 +241,7 @@ impl<R: ReadAt> SegmentReader<R> {
         if held.contains(&offset) && offset + count as u64 <= held.end {
             return Ok(true);
         }
-        let most = (end - offset).min(count.max(CHUNK) as u64) as usize;
+        let most = (end - offset).min(count.max(self.chunk_bytes) as u64) as usize;
         (self.chunk_at, self.body) = (offset, 0..0);
         self.chunk.clear();
         self.chunk.resize(most, 0);

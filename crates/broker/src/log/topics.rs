@@ -7,6 +7,7 @@
 //! Cost: a line per new declaration; nothing per event.
 
 use super::LogError;
+use crate::name_owner::NameOwner;
 use crate::spec::KeptHistory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,6 +30,9 @@ pub struct KeptTopic {
     pub history: KeptHistory,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// None: an older broker has written the line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<NameOwner>,
 }
 
 #[derive(Debug)]
@@ -112,7 +116,7 @@ mod tests {
     use super::*;
 
     fn topic(name: &str, history: KeptHistory) -> KeptTopic {
-        KeptTopic { topic: name.to_owned(), event_type: None, history, exclusive: false }
+        KeptTopic { topic: name.to_owned(), event_type: None, history, exclusive: false, owner: None }
     }
 
     #[test]

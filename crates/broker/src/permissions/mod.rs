@@ -14,6 +14,7 @@
 //! block = true                               # its consumers may have any supplier wait for them
 //! share = 4                                  # of consumers that share out their time; left out: 1
 //! paths = true                               # may open paths to addresses
+//! join = true                                # may publish for suppliers of other brokers, as a join does
 //! class = "control"                          # of the policy: of MQTT clients, and of programs that say none
 //!
 //! [[allow]]
@@ -107,6 +108,8 @@ pub struct ClientGrant {
     /// The greatest share of a topic that it publishes on.
     pub(crate) share: u32,
     pub(crate) paths: bool,
+    /// Whether it may publish for suppliers of other brokers.
+    pub(crate) join: bool,
     /// The class of its consumers that do not choose one.
     pub(crate) class: Option<Arc<str>>,
 }
@@ -126,6 +129,7 @@ impl ClientGrant {
             block: true,
             share: u32::MAX,
             paths: true,
+            join: true,
             class: None,
         }
     }
@@ -253,6 +257,8 @@ pub(crate) enum RefusalKind {
     Size,
     Memory,
     Paths,
+    /// A supplier of another broker, by a client that is no join.
+    Join,
     Lease,
     /// A topic's name or type, or a conflict with its declaration by others.
     Topic,
@@ -290,6 +296,7 @@ impl RefusalKind {
             Self::Size => "size",
             Self::Memory => "memory",
             Self::Paths => "paths",
+            Self::Join => "join",
             Self::Lease => "lease",
             Self::Topic => "topic",
             Self::Filter => "filter",
@@ -427,6 +434,11 @@ impl RateBudget {
                 Ok(())
             }
         }
+    }
+
+    /// Whether a whole second's events may come at once.
+    pub(crate) fn is_whole(&self, now: Nanos) -> bool {
+        self.paid <= now.since(Nanos::SECOND)
     }
 
     /// Refunds the last event, which comes again because a queue is full.

@@ -56,6 +56,8 @@ struct WrittenRule {
     share: Option<u32>,
     #[serde(default)]
     paths: bool,
+    #[serde(default)]
+    join: bool,
     class: Option<Spanned<String>>,
 }
 
@@ -87,6 +89,7 @@ impl Permissions {
                 block: rule.block,
                 share: rule.share.unwrap_or(1).max(1),
                 paths: rule.paths,
+                join: rule.join,
                 class: rule.class.as_ref().map(|class| class.get_ref().as_str().into()),
             };
             if let Some(class) = rule.class {

@@ -143,6 +143,12 @@ impl Server {
         Arc::clone(&self.window)
     }
 
+    /// Whether rules say what each client may do and see.
+    #[must_use]
+    pub fn has_permissions(&self) -> bool {
+        self.broker.has_permissions()
+    }
+
     /// The names that this server has made in the file system.
     #[must_use]
     pub fn names(&self) -> &[PathBuf] {

@@ -303,6 +303,14 @@ impl BrokerBench {
         self.connect_packet(comes, (5, flags), &rest)
     }
 
+    /// Connects a client of MQTT 5 with a token and a will, in a session that ends with its connection.
+    pub(crate) fn mqtt_with_will(&mut self, token: &'static str, name: &str, topic: &str) -> BenchClient {
+        let will = [vec![0], text(topic), text("gone")].concat();
+        let login = [text(token), text(&format!("{token}-secret"))].concat();
+        let rest = [vec![0], text(name), will, login].concat();
+        self.connect_packet(Comes::Token(token), (5, 0xC6), &rest).0
+    }
+
     /// Connects with the token as a password, and without a user.
     pub(crate) fn mqtt_with_token(&mut self, token: &'static str, name: &str) -> (BenchClient, u8, bool) {
         let rest = [vec![0], text(name), text(&format!("{token}-secret"))].concat();

@@ -76,6 +76,8 @@ const GUARD: &[CallRule] = &[
     CallRule(SystemCall::PIDFD_OPEN, &[]),
     CallRule(SystemCall::PIDFD_SEND_SIGNAL, &[]),
     CallRule(SystemCall::GETEUID, &[]),
+    // a hangup does not end a process in a session of its own
+    CallRule(SystemCall::GETSID, &[Is(0, 0)]),
     CallRule(SystemCall::OPENAT, &[]),
     CallRule(SystemCall::FCNTL, &[]),
     CallRule(SystemCall::FLOCK, &[]),

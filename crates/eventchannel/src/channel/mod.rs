@@ -46,7 +46,7 @@ use crate::kept::{KeepingAccount, KeptCharge, NameCharge};
 use crate::kept_memory::KeptMemory;
 use crate::number_map::NumberMap;
 use crate::oversize::OversizeShare;
-use crate::quality::{Offer, RateMeter};
+use crate::quality::{Offer, RateMeter, SupplierOwner};
 use crate::tenant::{TenantId, TenantLimits, Tenants};
 use crate::topic::TopicSpec;
 use deliver::Underway;
@@ -116,6 +116,8 @@ struct Topic<P> {
     heard_before: bool,
     /// Whether the topic was made for events of another channel and no caller has declared it since.
     provisional: bool,
+    /// The owner of the declaration: of the declaring supplier that came when no other one was there.
+    declarer: SupplierOwner,
     /// The tenant that the topic counts against.
     tenant: TenantId,
     charge: NameCharge,

@@ -15,7 +15,7 @@ use crate::index::TopicRoute;
 use crate::kept::{KeepingTerms, NameCharge};
 use crate::number_map::{NumberMap, NumberSet};
 use crate::pattern::check_name;
-use crate::quality::{Departed, Mismatch, Offer, RateMeter};
+use crate::quality::{Departed, Mismatch, Offer, OfferStanding, RateMeter, SupplierOwner};
 use crate::tenant::{TenantId, TenantResource};
 use crate::topic::TopicSpec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,7 +29,7 @@ pub struct ConsumerSpec {
     /// For messages to people.
     pub name: Arc<str>,
     /// Consumers of one group share an inbox, and each event goes to one of them. None: the consumer has an
-    /// inbox of its own.
+    /// inbox of its own. A part in front of a NUL tells groups of one name apart; people do not see it.
     pub group: Option<Arc<str>>,
     pub inbox: InboxSpec,
     /// The time without a sign of life after which the consumer counts as dead and is disconnected. None: no
@@ -37,6 +37,9 @@ pub struct ConsumerSpec {
     pub lease: Option<Nanos>,
     /// The tenant that the consumer counts against.
     pub tenant: TenantId,
+    /// The tenant that the consumer's reservation counts against: one tenant reserves at most half of a class.
+    /// [`TenantId::NONE`]: no such bound.
+    pub reserver: TenantId,
 }
 
 impl ConsumerSpec {
@@ -49,6 +52,7 @@ impl ConsumerSpec {
             inbox: InboxSpec::default(),
             lease: None,
             tenant: TenantId::NONE,
+            reserver: TenantId::NONE,
         }
     }
 
@@ -65,13 +69,26 @@ impl ConsumerSpec {
     }
 }
 
+/// The name of a group for people.
+fn shown_group(group: &str) -> Arc<str> {
+    group.rsplit_once('\0').map_or(group, |(_, name)| name).into()
+}
+
 fn unknown(what: &'static str, number: u32) -> ChannelError {
     ChannelError::Unknown { what, number }
 }
 
+impl<P> Topic<P> {
+    /// Whether a supplier that declares the topic offers it.
+    fn has_declarer(&self, id: TopicId, suppliers: &NumberMap<SupplierId, SupplierState>) -> bool {
+        let standing = |supplier| Some(suppliers.get(supplier)?.offers.get(&id)?.offer.standing);
+        self.suppliers.iter().any(|supplier| standing(supplier) == Some(OfferStanding::Declares))
+    }
+}
+
 impl<P: EventPayload> EventChannel<P> {
-    /// Makes a topic, or finds an existing one with equal parameters. A topic without offers and kept events
-    /// takes the new parameters. At the limit of topics, unused topics are retired first.
+    /// Makes a topic, or finds an existing one with equal parameters. A topic without declaring suppliers and
+    /// kept events takes the new parameters. At the limit of topics, unused topics are retired first.
     ///
     /// # Errors
     /// The name is invalid, the topic is in use and differs, or there are too many topics.
@@ -86,6 +103,20 @@ impl<P: EventPayload> EventChannel<P> {
     /// As [`declare`](Self::declare), and the tenant has reached its limit of topics or kept bytes.
     pub fn declare_by(
         &mut self,
+        by: (TenantId, &KeepingTerms),
+        spec: TopicSpec,
+    ) -> Result<TopicId, ChannelError> {
+        self.declare_as(SupplierOwner::default(), by, spec)
+    }
+
+    /// Like [`declare_by`](Self::declare_by), for an owner of suppliers. A declaration of another owner yields
+    /// when no declaring supplier is left: the topic takes the new parameters, and keeps the events that fit.
+    ///
+    /// # Errors
+    /// As [`declare_by`](Self::declare_by).
+    pub fn declare_as(
+        &mut self,
+        owner: SupplierOwner,
         (tenant, keeping): (TenantId, &KeepingTerms),
         spec: TopicSpec,
     ) -> Result<TopicId, ChannelError> {
@@ -101,13 +132,21 @@ impl<P: EventPayload> EventChannel<P> {
                 topic.provisional = false;
                 return Ok(id);
             }
-            if !topic.provisional && (topic.keeps() || !topic.suppliers.is_empty()) {
+            self.work += topic.suppliers.len() / WORK_STEPS;
+            let is_held = topic.has_declarer(id, &self.suppliers) || topic.keeps() && topic.declarer == owner;
+            if !topic.provisional && is_held {
                 let (declared, asked) = (Box::new(topic.spec.clone()), Box::new(spec));
                 return Err(ChannelError::TopicDiffers { declared, asked });
             }
-            topic.history.charges().for_each(|charge| self.kept.release(charge));
             // waiting events and notices keep the topic's number
-            topic.history = TopicHistory::new(depth);
+            let former = std::mem::replace(&mut topic.history, TopicHistory::new(depth));
+            let released = match topic.spec.event_type == spec.event_type {
+                true => topic.history.take_over(former),
+                false => former.charges().collect(),
+            };
+            released.into_iter().for_each(|charge| self.kept.release(charge));
+            // the election among the suppliers that are left begins anew
+            (topic.declarer, topic.owner, topic.heard_before) = (owner, None, false);
             (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
             self.elect(id);
             self.audiences += 1;
@@ -136,6 +175,7 @@ impl<P: EventPayload> EventChannel<P> {
             owner: None,
             heard_before: false,
             provisional: false,
+            declarer: owner,
             tenant,
             charge,
         };
@@ -258,7 +298,9 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn offer(&mut self, supplier: SupplierId, offer: Offer) -> Result<(), ChannelError> {
         let since = self.arrival();
         let topic = self.topics.get_mut(&offer.topic).ok_or(unknown("topic", offer.topic.0))?;
-        let offers = &mut self.suppliers.get_mut(&supplier).ok_or(unknown("supplier", supplier.0))?.offers;
+        if !self.suppliers.contains_key(&supplier) {
+            return Err(unknown("supplier", supplier.0));
+        }
         if topic.spec.event_type.is_some() && topic.spec.event_type != offer.event_type {
             return Err(ChannelError::TypeDiffers {
                 topic: Arc::clone(&topic.spec.name),
@@ -266,6 +308,10 @@ impl<P: EventPayload> EventChannel<P> {
                 offered: offer.event_type,
             });
         }
+        if offer.standing == OfferStanding::Declares && !topic.has_declarer(offer.topic, &self.suppliers) {
+            topic.declarer = offer.owner;
+        }
+        let offers = &mut self.suppliers.get_mut(&supplier).ok_or(unknown("supplier", supplier.0))?.offers;
         topic.suppliers.insert(supplier);
         let (since, sequence) =
             offers.get(&offer.topic).map_or((since, 0), |state| (state.since, state.sequence));
@@ -359,9 +405,10 @@ impl<P: EventPayload> EventChannel<P> {
         let id = InboxId(self.number());
         let (execution, reservation) = (spec.inbox.execution, spec.inbox.reservation);
         let hierarchy = self.dispatcher.hierarchy();
-        self.admission.admit(hierarchy, id, class, (execution, longest), reservation)?;
+        let of = (id, class, spec.reserver);
+        self.admission.admit(hierarchy, of, (execution, longest), reservation)?;
         let receiver = Receiver {
-            name: Arc::clone(spec.group.as_ref().unwrap_or(&spec.name)),
+            name: spec.group.as_deref().map_or_else(|| Arc::clone(&spec.name), shown_group),
             group: spec.group.clone(),
             class,
             inbox: Inbox::new(spec.inbox.clone(), self.tenants.oversize(spec.tenant)),

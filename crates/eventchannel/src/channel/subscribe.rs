@@ -4,8 +4,9 @@
 //! subscriptions of the last consumer stay while the group lingers.
 
 use super::{Destined, EventChannel, WORK_STEPS};
+use crate::delivery::ChannelNotice;
 use crate::error::ChannelError;
-use crate::event::EventPayload;
+use crate::event::{EventPayload, NO_DEADLINE};
 use crate::filter::ContentFilter;
 use crate::ids::{ConsumerId, InboxId, SubscriptionId};
 use crate::index::Interest;
@@ -14,6 +15,10 @@ use crate::tenant::{TenantId, TenantResource};
 use crate::trie::PatternTrie;
 use std::sync::Arc;
 use unisono_time::Nanos;
+
+/// Notices of mismatches that a new subscription leads to, at most: a pattern may match all topics. Chosen,
+/// not measured.
+const MAX_TOLD: usize = 64;
 
 /// The kept events that a new subscription gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,8 +41,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// the events that another subscription of the inbox asks for.
     ///
     /// # Errors
-    /// The consumer does not exist, an existing topic or offer does not meet its request, or there are too
-    /// many subscriptions.
+    /// The consumer does not exist, a topic that it names does not meet its request, or there are too many
+    /// subscriptions.
     pub fn subscribe(
         &mut self,
         now: Nanos,
@@ -133,8 +138,9 @@ impl<P: EventPayload> EventChannel<P> {
         self.subscriptions.insert(id, destined);
     }
 
-    /// Checks that the existing topics and offers for these interests meet the request of the inbox. Cost:
-    /// nothing for an empty request; otherwise a search of all topics.
+    /// Compares the existing topics and offers for these interests with the request of the inbox: a topic that
+    /// an interest names must meet it, and so must one of the topic's offers. The inbox gets a notice of other
+    /// mismatches, up to [`MAX_TOLD`]. Cost: nothing for an empty request; otherwise a search of all topics.
     pub(super) fn check_request(
         &mut self,
         inbox: InboxId,
@@ -150,20 +156,31 @@ impl<P: EventPayload> EventChannel<P> {
             patterns.insert(&interest.pattern, number);
         }
         self.work += self.topics.len() / WORK_STEPS;
-        for (number, topic) in &self.topics {
+        let mut told = Vec::new();
+        for (id, topic) in &self.topics {
             let (name, event_type) = (&topic.spec.name, topic.spec.event_type.as_deref());
-            let mut matching = patterns.matching(name).into_iter();
-            if !matching.any(|number| interests[number as usize].asks_for(name, event_type)) {
+            let asking = patterns.matching(name).into_iter().map(|number| &interests[number as usize]);
+            let asking: Vec<_> = asking.filter(|interest| interest.asks_for(name, event_type)).collect();
+            if asking.is_empty() {
                 continue;
             }
-            let mut offers = topic
-                .suppliers
-                .iter()
-                .filter_map(|supplier| self.suppliers.get(supplier)?.offers.get(number));
-            request
-                .meets_topic(topic.spec.history)
-                .and_then(|()| offers.try_for_each(|state| request.meets_offer(&state.offer)))
-                .map_err(|mismatch| ChannelError::Mismatch { topic: Arc::clone(name), mismatch })?;
+            let offers = topic.suppliers.iter();
+            let offers = offers.filter_map(|supplier| self.suppliers.get(supplier)?.offers.get(id));
+            let met: Vec<_> = offers.map(|state| request.meets_offer(&state.offer)).collect();
+            let of_topic = request.meets_topic(topic.spec.history);
+            let Err(mismatch) = of_topic.and_then(|()| met.iter().copied().collect::<Result<(), _>>()) else {
+                continue;
+            };
+            let meets_in_part = of_topic.is_ok() && met.iter().any(Result::is_ok);
+            if !meets_in_part && asking.iter().any(|interest| interest.pattern.is_exactly(name)) {
+                return Err(ChannelError::Mismatch { topic: Arc::clone(name), mismatch });
+            }
+            if told.len() < MAX_TOLD {
+                told.push(ChannelNotice::Mismatch { topic: *id, mismatch });
+            }
+        }
+        for notice in told {
+            self.tell(inbox, NO_DEADLINE, notice);
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use unisono_linux::clock::Nanos;
 /// A consumer that reads from the log.
 #[derive(Debug)]
 pub(super) struct LogFollower {
+    /// The key of its name in the log.
     pub(super) name: String,
     /// Whether the name is free when the program unsubscribes.
     forget: bool,
@@ -100,9 +101,9 @@ impl Broker {
         if let Some((_, what)) = odd.into_iter().find(|(is, _)| *is) {
             return Err(format!("a consumer that resumes cannot {what}"));
         }
-        self.check_consumer_name(user, &resume.name)?;
+        let key = self.check_consumer_name(user, &resume.name)?;
         let mut followers = self.durable.iter().flat_map(|durable| durable.followers.values());
-        if followers.any(|follower| follower.name == resume.name) {
+        if followers.any(|follower| follower.name == key) {
             return Err(format!("the consumer `{}` is connected already; choose another name", resume.name));
         }
         let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
@@ -119,9 +120,9 @@ impl Broker {
         }
         let id = self.channel.connect(now, consumer).map_err(|error| self.access.refuse(&error))?;
         // the owner is saved before the file, so that no name is without one if the broker ends in between
-        let file = self.take_name(OwnedKind::Consumer, &resume.name, user).and_then(|()| {
+        let file = self.take_name(OwnedKind::Consumer, &key, user).and_then(|()| {
             let log = self.durable.as_ref().map(|durable| &durable.log).ok_or("it keeps no log")?;
-            log.acknowledged(&resume.name).map_err(|error| error.to_string())
+            log.acknowledged(&key).map_err(|error| error.to_string())
         });
         let (file, durable) = match (file, &mut self.durable) {
             (Ok(file), Some(durable)) => (file, durable),
@@ -133,7 +134,7 @@ impl Broker {
         let next = durable.log.next();
         let after = resume.after.or(file.position()).unwrap_or(next - 1).min(next - 1);
         let follower = LogFollower {
-            name: resume.name.clone(),
+            name: key,
             forget: resume.forget,
             interests,
             cursor: LogCursor::at(after + 1),

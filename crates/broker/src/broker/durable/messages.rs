@@ -12,6 +12,7 @@ use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::broker::mqtt::MqttSessionId;
 use crate::mqtt::{MqttFault, MqttQos, MqttReason};
+use crate::name_owner::NameOwner;
 use crate::spec::Durability;
 use crate::task::{ClientId, Task};
 use std::sync::Arc;
@@ -53,11 +54,11 @@ impl Broker {
         if !kept.iter().any(|pattern| pattern.matches(&name)) {
             return Ok((self.channel.try_publish(now, supplier, topic, publication)?, None));
         }
-        let chain = self.mqtt.owner(session).map(|(owner, _)| log.chain_of(owner)).unwrap_or_default();
+        let owner = self.mqtt.owner(session).map_or(&NameOwner::Anonymous, |(owner, _)| owner);
         let (mut position, retention) = (None, publication.retention);
         let published = self.channel.try_publish_kept(now, supplier, topic, publication, |event| {
             let of = (&*name, event_type.as_deref(), "");
-            match append((&mut *log, chain, *epoch, now), of, event, retention) {
+            match append((&mut *log, owner, *epoch, now), of, event, retention) {
                 Ok(at) => position = Some(at),
                 Err(error) if qos > MqttQos::AtMostOnce => return Err(error.to_string()),
                 // QoS 0 has no guarantee; the log has counted the failure

@@ -29,8 +29,9 @@ use super::mqtt::MqttSessionId;
 use crate::account::LogStatistics;
 use crate::body::EventBody;
 use crate::frame::{Frame, PublishHead, PublishOutcome};
-use crate::log::{ChainNumber, EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, SyncJob};
+use crate::log::{EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, SyncJob};
 use crate::name_owner::NameOwner;
+use crate::permissions::RefusalKind;
 use crate::spec::{Advertisement, Durability};
 use crate::task::{ClientId, Received};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -54,8 +55,7 @@ struct KeptOffer {
     event_type: Option<Arc<str>>,
     writer: Arc<str>,
     durability: Durability,
-    /// The chain of the log for the owner's events.
-    chain: ChainNumber,
+    owner: NameOwner,
 }
 
 /// An answer to a supplier that waits for a sync.
@@ -113,7 +113,7 @@ pub(super) struct DurableEvents {
 
 /// Writes an event of the channel to the log.
 fn append(
-    (log, chain, epoch, now): (&mut EventLog, ChainNumber, Nanos, Nanos),
+    (log, owner, epoch, now): (&mut EventLog, &NameOwner, Nanos, Nanos),
     (topic, event_type, writer): (&str, Option<&str>, &str),
     event: &mut ChannelEvent<EventBody>,
     retention: Retention,
@@ -136,7 +136,7 @@ fn append(
         fields: event.fields.clone(),
         payload: &bytes,
     };
-    let position = log.append_to(chain, &logged)?;
+    let position = log.append_of(owner, &logged)?;
     drop(bytes);
     event.payload.position = position;
     Ok(position)
@@ -244,8 +244,21 @@ impl Broker {
             .then(|| "this broker keeps no log; start it with --log DIRECTORY".to_owned())
     }
 
-    /// Registers a supplier whose events may have to be in the log.
-    pub(super) fn offer_kept(&mut self, supplier: SupplierId, owner: &NameOwner, spec: &Advertisement) {
+    /// Refuses a supplier that asks for the log if the log takes no events of its owner.
+    pub(super) fn check_log_owner(&mut self, owner: &NameOwner, spec: &Advertisement) -> Result<(), String> {
+        let asks = spec.durability > Durability::Received || spec.writer.is_some();
+        let Some(durable) = self.durable.as_ref().filter(|_| asks) else { return Ok(()) };
+        let checked = durable.log.has_chain_for(owner).map_err(|error| error.to_string());
+        checked.inspect_err(|_| self.access.count(RefusalKind::Log))
+    }
+
+    /// Registers a supplier whose events may have to be in the log; `writer` is the key of its writer's name.
+    pub(super) fn offer_kept(
+        &mut self,
+        supplier: SupplierId,
+        owner: &NameOwner,
+        (spec, writer): (&Advertisement, Option<&str>),
+    ) {
         let Some(durable) = &mut self.durable else { return };
         let asked = spec.durability > Durability::Received || spec.writer.is_some();
         if !asked && !durable.kept.iter().any(|pattern| pattern.matches(&spec.topic)) {
@@ -254,9 +267,9 @@ impl Broker {
         let offer = KeptOffer {
             topic: spec.topic.as_str().into(),
             event_type: spec.event_type.as_deref().map(Arc::from),
-            writer: spec.writer.as_deref().unwrap_or_default().into(),
+            writer: writer.unwrap_or_default().into(),
             durability: if asked { spec.durability.max(Durability::Written) } else { Durability::Received },
-            chain: durable.log.chain_of(owner),
+            owner: owner.clone(),
         };
         durable.offers.insert(supplier, offer);
         // on a full disk the former declaration stays, and applies again after a restart
@@ -265,6 +278,7 @@ impl Broker {
             event_type: spec.event_type.clone(),
             history: spec.history,
             exclusive: spec.exclusive,
+            owner: Some(owner.clone()),
         });
     }
 
@@ -310,7 +324,7 @@ impl Broker {
                 let published =
                     self.channel.try_publish_kept(now, supplier, topic_id, publication, |event| {
                         let of = (&*offer.topic, offer.event_type.as_deref(), &*offer.writer);
-                        match append((&mut *log, offer.chain, *epoch, now), of, event, Retention::AsTopic) {
+                        match append((&mut *log, &offer.owner, *epoch, now), of, event, Retention::AsTopic) {
                             Ok(at) => {
                                 position = Some(at);
                                 Ok(())

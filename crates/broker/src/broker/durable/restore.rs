@@ -6,7 +6,7 @@
 use crate::broker::Broker;
 use crate::log::{KeptTopic, LogCursor, LogEntry, LogError, LoggedEvent};
 use crate::spec::Advertisement;
-use unisono_eventchannel::{KeepingTerms, Retention, TopicId, TopicSpec};
+use unisono_eventchannel::{KeepingTerms, Retention, SupplierOwner, TenantId, TopicId, TopicSpec};
 use unisono_linux::clock::Nanos;
 
 impl Broker {
@@ -16,11 +16,12 @@ impl Broker {
     /// The log cannot be read.
     pub fn keeping_again(mut self, now: Nanos) -> Result<Self, LogError> {
         let Some(durable) = &mut self.durable else { return Ok(self) };
-        for KeptTopic { topic, event_type, history, exclusive } in durable.log.kept_topics()? {
+        for KeptTopic { topic, event_type, history, exclusive, owner } in durable.log.kept_topics()? {
             let spec = Advertisement { event_type, history, exclusive, ..Advertisement::of(&topic) };
             // a topic that exceeds the present limits is declared anew by its supplier
             if let Ok(spec) = spec.topic_spec() {
-                let _ = self.channel.declare(spec);
+                let owner = owner.map_or_else(SupplierOwner::default, |owner| owner.of_supplier());
+                let _ = self.channel.declare_as(owner, (TenantId::NONE, &KeepingTerms::default()), spec);
             }
         }
         // no account is charged: the original publisher may not come back
@@ -43,7 +44,10 @@ impl Broker {
                 topic = declared.and_then(Result::ok);
             }
             let Some(topic) = topic else { continue };
-            if retention == Retention::AsTopic && !self.channel.keeps(topic) {
+            // events of an earlier declaration have another type
+            let event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.as_deref());
+            let fits = self.channel.keeps(topic) && event_type == event.event_type;
+            if retention == Retention::AsTopic && !fits {
                 continue;
             }
             if let Some(mut kept) = durable.event(now, cursor.body(), position) {

@@ -22,22 +22,24 @@ mod subscribe;
 
 pub(super) use session::MqttSessionId;
 
+use super::places::may_take_one_more;
 use super::{Broker, ClientProtocol, ConnectedClient, structures};
 use crate::mqtt::{
     AnswerTerms, ConnectRequest, Connected, LastWill, MqttFault, MqttPacket, MqttReason, MqttVersion,
     connect_refused, connected, disconnect, packet, ping_answer, version_of_connect,
 };
 use crate::name_owner::NameOwner;
-use crate::permissions::{ClientGrant, ClientIdentity, RefusalKind};
+use crate::permissions::{ClientGrant, ClientIdentity, RateBudget, RefusalKind};
 use crate::task::{ClientId, Received, Task};
 use crate::transport::TransportPeer;
 use session::MqttSession;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use unisono_eventchannel::{NumberMap, TenantId};
 use unisono_linux::clock::Nanos;
 
 /// Most sessions, connected or not. An identity may have half as many; so may a peer whose clients have no
-/// identity. As many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
+/// identity. The last eighth is for identities that have few. As many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MAX_SESSIONS: usize = 4096;
 /// Topic aliases of one client. Each is a name of up to 64 KiB, so that the aliases of one client take at
 /// most 4 MiB.
@@ -47,12 +49,14 @@ const MAX_ALIASES: u16 = 64;
 #[derive(Debug, Default)]
 pub(super) struct MqttSessions {
     sessions: HashMap<MqttSessionId, MqttSession>,
-    /// By owner and client identifier ([`NameOwner::session_key`]).
+    /// By owner and client identifier ([`NameOwner::key_of`]).
     by_key: HashMap<Arc<str>, MqttSessionId>,
     /// The last session number given.
     last: u32,
     /// Sessions with messages to resend.
     resending: BTreeSet<MqttSessionId>,
+    /// The rates of wills by tenant: a will has no connection, and a tenant may let many clients die.
+    wills: NumberMap<TenantId, RateBudget>,
 }
 
 impl MqttSessions {
@@ -91,6 +95,11 @@ impl MqttSessions {
         Some((session.owner.clone(), left, session.peer))
     }
 
+    /// The identity, the client identifier and the peer of a session.
+    pub(super) fn whose(&self, id: MqttSessionId) -> Option<(&ClientIdentity, &str, TransportPeer)> {
+        self.sessions.get(&id).map(|session| (&session.owner, &*session.name, session.peer))
+    }
+
     /// The owner of a session and its rule.
     pub(super) fn owner(&self, id: MqttSessionId) -> Option<(&NameOwner, &Arc<ClientGrant>)> {
         self.sessions.get(&id).map(|session| (&session.name_owner, &session.grant))
@@ -98,7 +107,7 @@ impl MqttSessions {
 
     /// The connection of the session that an owner has with a client identifier.
     pub(super) fn client_of(&self, owner: &NameOwner, name: &str) -> Option<ClientId> {
-        self.sessions.get(self.by_key.get(&owner.session_key(name))?)?.client
+        self.sessions.get(self.by_key.get(&owner.key_of(name))?)?.client
     }
 
     /// The number of a session's messages that wait for the disk before they are confirmed.
@@ -270,7 +279,7 @@ impl Broker {
             let text = format!("packets of at most {most} bytes, and CONNACK has {answer}");
             return Err(MqttFault::new(MqttReason::TooLarge as u8, text));
         }
-        let key = owner.session_key(&name);
+        let key = owner.key_of(&name);
         if let Some(former) = self.mqtt.by_key.get(&key).copied() {
             let clean = request.clean || self.holds_too_much(former, &whose.2);
             self.mqtt_take_over(now, former, clean);
@@ -326,7 +335,7 @@ impl Broker {
     /// An unused identifier for a client that sent none.
     fn mqtt_free_name(&self, client: ClientId, owner: &NameOwner) -> String {
         let mut name = format!("unisono-{}", client.0);
-        while self.mqtt.by_key.contains_key(&owner.session_key(&name)) {
+        while self.mqtt.by_key.contains_key(&owner.key_of(&name)) {
             name.push('+');
         }
         name
@@ -366,7 +375,10 @@ impl Broker {
             session.name_owner == owner && (owner != NameOwner::Anonymous || session.peer == peer)
         };
         let theirs = self.mqtt.sessions.values().filter(is_theirs).count();
-        let text = if theirs >= most.min(MAX_SESSIONS / 2) {
+        // a number in the rule is the operator's decision
+        let leaves_some = whose.2.sessions.is_some_and(|sessions| sessions != usize::MAX)
+            || may_take_one_more(theirs, self.mqtt.sessions.len(), MAX_SESSIONS);
+        let text = if theirs >= most.min(MAX_SESSIONS / 2) || !leaves_some {
             format!(
                 "{owner} has {theirs} sessions, connected or away, as many as it may; end one: connect with its \
                  client identifier, clean, and without a session expiry"
@@ -495,6 +507,7 @@ impl Broker {
 
     /// Ends expired sessions and connections; called once a second.
     pub(super) fn mqtt_look(&mut self, now: Nanos) {
+        self.mqtt.wills.retain(|_, budget| !budget.is_whole(now));
         let mut over: Vec<_> = self
             .mqtt
             .sessions

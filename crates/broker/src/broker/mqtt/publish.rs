@@ -2,6 +2,7 @@
 
 use super::super::{Broker, structures};
 use super::{MAX_ALIASES, MqttSessionId};
+use crate::audit::{AuditAction, AuditOutcome};
 use crate::body::EventBody;
 use crate::mqtt::{
     DeadlineUnit, IncomingMessage, MessageOrigin, MqttFault, MqttQos, MqttReason, MqttVersion, check_topic,
@@ -11,8 +12,8 @@ use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelError, FieldSet, Offer, Publication, PublishError, Published, Reliability, Retention, SupplierId,
-    SupplierOwner, TopicId, TopicSpec,
+    ChannelError, FieldSet, Offer, OfferStanding, Publication, PublishError, Published, Reliability,
+    Retention, SupplierId, SupplierOwner, TopicId, TopicSpec,
 };
 use unisono_linux::clock::Nanos;
 
@@ -184,11 +185,36 @@ impl Broker {
             },
             payload: &will.payload,
         };
-        let told = message.take(&will.properties);
-        // a consumer whose queue is full does not block a dead client's will
-        if told.is_err() || self.mqtt_put(now, id, &will.topic, &message).is_err() {
+        let refused = match message.take(&will.properties) {
+            Err(fault) => Some(fault.text),
+            Ok(()) if !self.mqtt_has_will_budget(now, id) => {
+                Some("more wills in a second than the permissions allow events".to_owned())
+            }
+            Ok(()) => match self.mqtt_put(now, id, &will.topic, &message) {
+                Ok(_) => None,
+                // a consumer whose queue is full does not block a dead client's will
+                Err(MqttRefusal::Blocked) => Some("the queue of a consumer is full".to_owned()),
+                Err(MqttRefusal::Refused(_, text) | MqttRefusal::NotKept(text)) => Some(text),
+                Err(MqttRefusal::Broken(fault)) => Some(fault.text),
+            },
+        };
+        if let Some(why) = refused {
             self.refused += 1;
+            let entry = (AuditAction::Publish, AuditOutcome::Refused);
+            self.audit_of_session(id, entry, &will.topic, Some(&why));
         }
+    }
+
+    /// Whether a tenant may publish one more will in this second.
+    fn mqtt_has_will_budget(&mut self, now: Nanos, id: MqttSessionId) -> bool {
+        let Some((_, grant)) = self.mqtt.owner(id) else { return false };
+        let Some(rate) = grant.rate else { return true };
+        let tenant = self.tenant_of_session(id);
+        let may = self.mqtt.wills.entry(tenant).or_default().take(now, rate).is_ok();
+        if !may {
+            self.access.count(RefusalKind::Rate);
+        }
+        may
     }
 
     /// Puts a message into the channel; returns the number of inboxes that took it, and its position if it is
@@ -314,9 +340,14 @@ impl Broker {
             owner = session.name_owner.of_supplier();
         }
         let event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
-        let offer = Offer { event_type, reliability: Reliability::AtLeastOnce, owner, ..Offer::of(topic) };
+        let (reliability, standing) = (Reliability::AtLeastOnce, OfferStanding::Conforms);
+        let offer = Offer { event_type, reliability, owner, standing, ..Offer::of(topic) };
         match self.channel.offer(supplier, offer) {
-            Ok(()) => Ok((supplier, topic)),
+            Ok(()) => {
+                let entry = (AuditAction::Advertise, AuditOutcome::Done);
+                self.audit_of_session(id, entry, name, None);
+                Ok((supplier, topic))
+            }
             Err(error) => Err(refused(MqttReason::Refused, error.to_string())),
         }
     }

@@ -112,8 +112,8 @@ impl Broker {
         let joins = match (&group, known) {
             (Some(group), None) => {
                 let Some(user) = self.name_user_of_session(id) else { return Ok(()) };
-                let admission = self.check_group(&user, (group, false), &[filter]);
-                Some((user, admission.map_err(|refused| (MqttReason::NotAllowed, refused))?))
+                let admitted = self.check_group(&user, (group, Nanos::ZERO), &[filter]);
+                Some((user, admitted.map_err(|refused| (MqttReason::NotAllowed, refused))?))
             }
             _ => None,
         };
@@ -121,7 +121,8 @@ impl Broker {
         let consumer = match known {
             Some(consumer) => consumer,
             None => {
-                let made = self.mqtt_consumer(now, id, request.qos, group.as_deref());
+                let key = joins.as_ref().map(|(_, group)| Arc::clone(&group.key));
+                let made = self.mqtt_consumer(now, id, request.qos, key);
                 made.inspect_err(|_| self.let_go_for_session(id, cost))?
             }
         };
@@ -141,8 +142,8 @@ impl Broker {
                 return Err((reason, self.access.refuse(&error)));
             }
         };
-        if let Some((group, (user, admission))) = group.as_deref().zip(joins) {
-            self.join_group((consumer, group), user, &[filter], admission);
+        if let Some((user, group)) = joins {
+            self.join_group(consumer, group, user, &[filter]);
         }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         let filter = request.filter.clone();
@@ -164,7 +165,7 @@ impl Broker {
         now: Nanos,
         id: MqttSessionId,
         qos: MqttQos,
-        group: Option<&str>,
+        group: Option<Arc<str>>,
     ) -> Result<ConsumerId, (MqttReason, String)> {
         let Some(session) = self.mqtt.sessions.get(&id) else {
             return Err((MqttReason::Refused, String::new()));
@@ -199,14 +200,13 @@ impl Broker {
             ..InboxSpec::default()
         };
         let tenant = self.tenant_of_session(id);
-        let spec = ConsumerSpec { name, group: group.map(Arc::from), inbox, lease: None, tenant };
+        let is_alone = group.is_none();
+        let spec = ConsumerSpec { group, tenant, ..ConsumerSpec::new(&name).with(inbox) };
         let made = self.channel.connect(now, spec);
         let consumer = made.map_err(|error| (MqttReason::TooMuch, self.access.refuse(&error)))?;
         self.addressees.insert(consumer, Addressee::Mqtt(id));
         self.ledger.book(peer, more);
-        if group.is_none()
-            && let Some(session) = self.mqtt.sessions.get_mut(&id)
-        {
+        if is_alone && let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.consumers[qos as usize] = Some(consumer);
         }
         Ok(consumer)
