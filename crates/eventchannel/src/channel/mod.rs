@@ -380,8 +380,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.receiver(consumer).map_or(0, |receiver| receiver.inbox.len())
     }
 
-    /// Deadlines that a consumer or its group missed, by topic; misses of retired topics are under the number
-    /// 0.
+    /// Deadlines that a consumer or its group missed, by topic; misses of retired topics, and of topics beyond
+    /// the first 32, are under the number 0.
     pub fn misses(&self, consumer: ConsumerId) -> impl Iterator<Item = (TopicId, u64)> {
         let misses = self.receiver(consumer).map(|receiver| &receiver.inbox.misses);
         misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))
@@ -485,8 +485,8 @@ impl<P: EventPayload> EventChannel<P> {
 /// [`take_work`](EventChannel::take_work).
 const WORK_STEPS: usize = 16;
 
-/// Notices that wait for one inbox, at most; beyond, the oldest goes. A notice is small, and a consumer that
-/// reads has few. Chosen, not measured.
+/// Notices that wait for one inbox, at most; beyond, the oldest goes. A notice takes some 80 bytes, and a
+/// consumer that reads has few. Chosen, not measured.
 const MAX_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {

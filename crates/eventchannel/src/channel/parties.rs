@@ -6,7 +6,7 @@ use super::{
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
 use crate::dispatch::MAX_CHARGE;
-use crate::error::{ChannelError, PublishError};
+use crate::error::{ChannelError, KeptBy};
 use crate::event::{EventPayload, NO_DEADLINE};
 use crate::history::TopicHistory;
 use crate::ids::{ConsumerId, InboxId, SupplierId, TopicId};
@@ -69,6 +69,10 @@ fn unknown(what: &'static str, number: u32) -> ChannelError {
     ChannelError::Unknown { what, number }
 }
 
+fn names_full((whose, most): (KeptBy, usize)) -> ChannelError {
+    ChannelError::NamesFull { whose, most }
+}
+
 impl<P: EventPayload> EventChannel<P> {
     /// Makes a topic, or finds an existing one with equal parameters. A topic without offers and kept events
     /// takes the new parameters. At the limit of topics, unused topics are retired first.
@@ -94,6 +98,8 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::History { asked: spec.history.most(), most: self.limits.history });
         }
         let depth = spec.history;
+        let pays = (tenant != TenantId::NONE).then_some(keeping);
+        let charge = NameCharge::of(pays, &spec.name, spec.event_type.as_deref());
         if let Some(id) = self.topic_names.get(&spec.name).copied()
             && let Some(topic) = self.topics.get_mut(&id)
         {
@@ -105,6 +111,14 @@ impl<P: EventPayload> EventChannel<P> {
                 let (declared, asked) = (Box::new(topic.spec.clone()), Box::new(spec));
                 return Err(ChannelError::TopicDiffers { declared, asked });
             }
+            // the new type may be longer, and the new declarer another tenant
+            if tenant != topic.tenant {
+                self.tenants.check(tenant, TenantResource::Topics, 1)?;
+            }
+            self.kept.replace_name(keeping, (topic.charge, charge)).map_err(names_full)?;
+            self.tenants.give_back(topic.tenant, TenantResource::Topics, 1);
+            self.tenants.take(tenant, TenantResource::Topics, 1);
+            (topic.tenant, topic.charge) = (tenant, charge);
             topic.history.charges().for_each(|charge| self.kept.release(charge));
             // waiting events and notices keep the topic's number
             topic.history = TopicHistory::new(depth);
@@ -114,8 +128,6 @@ impl<P: EventPayload> EventChannel<P> {
             self.tell_mismatches(id, |request| request.meets_topic(depth));
             return Ok(id);
         }
-        let pays = (tenant != TenantId::NONE).then_some(keeping);
-        let charge = NameCharge::of(pays, &spec.name, spec.event_type.as_deref());
         if let Err(error) = self.check_new_topic((tenant, keeping), charge) {
             if !self.makes_room_for_a_topic() {
                 return Err(error);
@@ -154,10 +166,7 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::TooMany { what: "topics", most: self.limits.topics });
         }
         self.tenants.check(tenant, TenantResource::Topics, 1)?;
-        self.kept.check_name(keeping, charge).map_err(|error| match error {
-            PublishError::KeptFull { whose, most } => ChannelError::NamesFull { whose, most },
-            _ => ChannelError::TooMany { what: "topics", most: self.limits.topics },
-        })
+        self.kept.check_name(keeping, charge).map_err(names_full)
     }
 
     /// Retires the unused topics; returns whether there is room now. A search that found none is not repeated

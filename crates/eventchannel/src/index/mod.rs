@@ -104,11 +104,21 @@ pub struct SubscriptionIndex {
     met: Vec<u32>,
 }
 
-/// The patterns that match a topic, to be kept with the topic; found again when patterns have changed.
+/// The patterns that a route keeps: with more, topics times patterns would bound the memory of all routes, and
+/// the search for them takes far less than the comparison of an event with as many. Chosen, not measured.
+const MAX_KEPT_PATTERNS: usize = 64;
+
+/// The patterns that match a topic, to be kept with the topic if they are few; found again when patterns have
+/// changed.
 #[derive(Clone, Debug, Default)]
 pub struct TopicRoute {
     patterns: Vec<u32>,
     generation: u64,
+}
+
+impl TopicRoute {
+    /// Bytes that a route takes at most.
+    pub(crate) const MAX_BYTES: usize = MAX_KEPT_PATTERNS * size_of::<u32>();
 }
 
 impl SubscriptionIndex {
@@ -179,13 +189,20 @@ impl SubscriptionIndex {
         found: &mut Vec<SubscriptionId>,
     ) {
         found.clear();
+        let mut many = Vec::new();
         if route.generation != self.generation {
-            route.generation = self.generation;
-            route.patterns = self.trie.matching(name);
-            route.patterns.retain(|number| asks(&self.patterns, *number, name, event_type));
+            let mut patterns = self.trie.matching(name);
+            patterns.retain(|number| asks(&self.patterns, *number, name, event_type));
+            if patterns.len() <= MAX_KEPT_PATTERNS {
+                patterns.shrink_to_fit();
+                *route = TopicRoute { patterns, generation: self.generation };
+            } else {
+                *route = TopicRoute::default();
+                many = patterns;
+            }
         }
         let numbers = &mut self.met;
-        for pattern in &route.patterns {
+        for pattern in route.patterns.iter().chain(&many) {
             if let Some((_, content)) = &mut self.patterns[*pattern as usize] {
                 content.matching(fields, numbers);
             }
@@ -204,4 +221,38 @@ fn asks(
     patterns[number as usize].as_ref().is_some_and(|((_, asked, except), _)| {
         (asked.is_none() || asked.as_deref() == event_type) && !except.iter().any(|except| except.has(name))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_patterns(count: u32) -> SubscriptionIndex {
+        let mut index = SubscriptionIndex::default();
+        for number in 0..count {
+            let except = ExceptedTopics { pattern: format!("x/{number}").parse().expect("a pattern"), but: vec![] };
+            let all = Interest::in_topics("#".parse().expect("a pattern")).leaving_out(vec![except]);
+            index.insert(SubscriptionId(number), all);
+        }
+        index
+    }
+
+    #[test]
+    fn a_route_takes_as_much_memory_whatever_number_of_patterns_match() {
+        let (fields, mut found) = (FieldSet::new(), Vec::new());
+        for count in [1, 64, 65, 1000] {
+            let (mut index, mut route) = (with_patterns(count), TopicRoute::default());
+            for _ in 0..2 {
+                index.matching(("t", None), &mut route, &fields, &mut found);
+                assert_eq!(found.len(), count as usize);
+                found.sort_unstable();
+                found.dedup();
+                assert_eq!(found.len(), count as usize, "each once");
+                assert!(route.patterns.capacity() * size_of::<u32>() <= TopicRoute::MAX_BYTES, "{count}");
+            }
+            (1..count).for_each(|number| index.remove(SubscriptionId(number)));
+            index.matching(("t", None), &mut route, &fields, &mut found);
+            assert_eq!((found.as_slice(), route.patterns.len()), ([SubscriptionId(0)].as_slice(), 1));
+        }
+    }
 }
