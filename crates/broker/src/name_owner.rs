@@ -5,6 +5,7 @@
 //! names that outlive the broker.
 
 use crate::permissions::ClientIdentity;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -67,7 +68,29 @@ impl FromStr for NameOwner {
     }
 }
 
+impl Serialize for NameOwner {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for NameOwner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
 impl NameOwner {
+    /// The identity of the owner's programs, for its accounts.
+    pub(crate) fn identity(&self) -> ClientIdentity {
+        match self {
+            Self::User(user) => ClientIdentity::Unix(*user),
+            Self::Token(name) => ClientIdentity::Token(Arc::clone(name)),
+            Self::Certificate(name) => ClientIdentity::Certificate(Arc::clone(name)),
+            Self::Anonymous => ClientIdentity::Anonymous,
+        }
+    }
+
     /// The owner as the channel compares suppliers: a digest, so that the channel knows no identities.
     pub(crate) fn of_supplier(&self) -> SupplierOwner {
         use sha2::{Digest as _, Sha256};

@@ -118,15 +118,15 @@ impl Broker {
             offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
         }
         let offered = self.channel.offer(supplier, offer).map_err(|error| self.access.refuse(&error));
-        let named =
-            offered.and_then(|()| writer.map_or(Ok(()), |it| self.take_name(OwnedKind::Writer, it, &user)));
+        let named = offered
+            .and_then(|()| writer.map_or(Ok(()), |it| self.take_name(OwnedKind::Writer, it, &user)))
+            .and_then(|()| self.offer_kept(client, (supplier, topic), &user.owner, spec));
         match named {
             Ok(()) => {
                 if let Some(name) = far {
                     let last = self.far.begin(name, supplier, topic);
                     self.channel.skip_sequences(supplier, topic, last);
                 }
-                self.offer_kept(supplier, &user.owner, spec);
                 Ok(Outlet::Topic { supplier, topic })
             }
             Err(refused) => {

@@ -119,6 +119,8 @@ struct Topic<P> {
     /// The tenant that the topic counts against.
     tenant: TenantId,
     charge: NameCharge,
+    /// The charge for what the caller keeps beside the topic.
+    beside: NameCharge,
 }
 
 impl<P> Topic<P> {
@@ -276,6 +278,8 @@ pub struct EventChannel<P> {
     departed: DepartedInboxes,
     /// The last search for unused topics, if it found none.
     barren: Option<BarrenLook>,
+    /// Retired topics beside which the caller keeps something, since the last call of `take_retired`.
+    retired: Vec<Arc<str>>,
     /// The latest time that a caller passed.
     clock: Nanos,
     /// A buffer, reused to save an allocation.
@@ -314,6 +318,7 @@ impl<P: EventPayload> EventChannel<P> {
             work: 0,
             looks: 0,
             barren: None,
+            retired: Vec::new(),
             clock: Nanos::ZERO,
             found: Vec::new(),
         }
@@ -381,7 +386,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Deadlines that a consumer or its group missed, by topic; misses of retired topics, and of topics beyond
-    /// the first 32, are under the number 0.
+    /// the first 256, are under the number 0.
     pub fn misses(&self, consumer: ConsumerId) -> impl Iterator<Item = (TopicId, u64)> {
         let misses = self.receiver(consumer).map(|receiver| &receiver.inbox.misses);
         misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))

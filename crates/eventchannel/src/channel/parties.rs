@@ -129,7 +129,7 @@ impl<P: EventPayload> EventChannel<P> {
             return Ok(id);
         }
         if let Err(error) = self.check_new_topic((tenant, keeping), charge) {
-            if !self.makes_room_for_a_topic() {
+            if !self.retire_for_room() {
                 return Err(error);
             }
             self.check_new_topic((tenant, keeping), charge)?;
@@ -150,6 +150,7 @@ impl<P: EventPayload> EventChannel<P> {
             provisional: false,
             tenant,
             charge,
+            beside: NameCharge::default(),
         };
         self.topics.insert(id, topic);
         self.tell_mismatches(id, |request| request.meets_topic(depth));
@@ -169,10 +170,10 @@ impl<P: EventPayload> EventChannel<P> {
         self.kept.check_name(keeping, charge).map_err(names_full)
     }
 
-    /// Retires the unused topics; returns whether there is room now. A search that found none is not repeated
+    /// Retires the unused topics; returns whether there were any. A search that found none is not repeated
     /// for a second, unless many offers were withdrawn meanwhile: otherwise a tenant that holds all topics
     /// could make the channel search all topics and all waiting events for each refused topic.
-    fn makes_room_for_a_topic(&mut self) -> bool {
+    pub fn retire_for_room(&mut self) -> bool {
         if let Some(BarrenLook { at, withdrawn }) = self.barren
             && self.clock.since(at) < Nanos::SECOND
             && withdrawn <= self.topics.len() / 64
@@ -224,6 +225,10 @@ impl<P: EventPayload> EventChannel<P> {
         if let Some(topic) = self.topics.remove(&topic) {
             topic.charges().for_each(|charge| self.kept.release(charge));
             self.kept.release_name(topic.charge);
+            self.kept.release_name(topic.beside);
+            if topic.beside.bytes > 0 {
+                self.retired.push(Arc::clone(&topic.spec.name));
+            }
             self.tenants.give_back(topic.tenant, TenantResource::Topics, 1);
             self.topic_names.remove(&topic.spec.name);
         }

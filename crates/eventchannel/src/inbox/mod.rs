@@ -250,7 +250,7 @@ const MAX_PAST: usize = 256;
 /// consumer that reads has few. Chosen, not measured.
 const MAX_GAPS: usize = 32;
 /// Topics with a counter of missed deadlines of their own; an entry takes up to 25 bytes. Chosen, not measured.
-const MAX_MISS_TOPICS: usize = 32;
+const MAX_MISS_TOPICS: usize = 256;
 /// Departed suppliers that wait for their report; beyond, the oldest goes. Chosen, not measured.
 const MAX_DEPARTED: usize = 64;
 
