@@ -294,7 +294,7 @@ impl Broker {
     }
 
     /// Retires topics that nobody uses, whose names take memory; returns whether there were any.
-    fn retire_for_room(&mut self) -> bool {
+    pub(super) fn retire_for_room(&mut self) -> bool {
         let retired = self.channel.retire_for_room();
         self.forget_retired();
         retired

@@ -115,7 +115,13 @@ impl<P: EventPayload> EventChannel<P> {
             if tenant != topic.tenant {
                 self.tenants.check(tenant, TenantResource::Topics, 1)?;
             }
-            self.kept.replace_name(keeping, (topic.charge, charge)).map_err(names_full)?;
+            if let Err(full) = self.kept.replace_name(keeping, (topic.charge, charge)) {
+                // ends, because each search that finds a topic leaves fewer
+                return match self.retire_for_room() {
+                    true => self.declare_by((tenant, keeping), spec),
+                    false => Err(names_full(full)),
+                };
+            }
             self.tenants.give_back(topic.tenant, TenantResource::Topics, 1);
             self.tenants.take(tenant, TenantResource::Topics, 1);
             (topic.tenant, topic.charge) = (tenant, charge);

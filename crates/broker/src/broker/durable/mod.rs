@@ -287,12 +287,15 @@ impl Broker {
     /// Has the log note the declaration of a topic, and charges its program.
     fn note_topic(&mut self, client: ClientId, topic: TopicId, declared: KeptTopic) -> Result<(), String> {
         let keeping = self.terms_of_names(client);
-        let Some(durable) = &mut self.durable else { return Ok(()) };
-        if durable.log.has_declared(&declared) {
+        if self.durable.as_ref().is_none_or(|durable| durable.log.has_declared(&declared)) {
             return Ok(());
         }
-        let charged = self.channel.keep_beside(topic, &keeping, declared.memory());
+        let mut charged = self.channel.keep_beside(topic, &keeping, declared.memory());
+        if charged.is_err() && self.retire_for_room() {
+            charged = self.channel.keep_beside(topic, &keeping, declared.memory());
+        }
         charged.map_err(|error| self.access.refuse(&error))?;
+        let Some(durable) = &mut self.durable else { return Ok(()) };
         match durable.log.declared(declared) {
             Err(error @ LogError::TooManyTopics { .. }) => {
                 self.access.count(RefusalKind::Limit);
