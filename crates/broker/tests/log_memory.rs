@@ -4,7 +4,7 @@
 use crate::common::bench::{BenchClient, BrokerBench, Comes};
 use std::path::Path;
 use unisono_broker::{
-    AgainSpec, Advertisement, Durability, KeptHistory, Nanos, ResumeSpec, SubscriptionSpec,
+    Advertisement, AgainSpec, Durability, KeptHistory, Nanos, ResumeSpec, SubscriptionSpec,
 };
 
 const NAMES: [&str; 2] = ["good", "bad"];

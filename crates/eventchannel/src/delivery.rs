@@ -73,10 +73,9 @@ impl ChannelNotice {
             Self::Mismatch { topic, .. } | Self::Gone { topic, .. } | Self::Owner { topic, .. } => {
                 Some(*topic)
             }
-            Self::FurtherGaps { .. }
-            | Self::Tick { .. }
-            | Self::Silence { .. }
-            | Self::Incomplete { .. } => None,
+            Self::FurtherGaps { .. } | Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete { .. } => {
+                None
+            }
         }
     }
 }

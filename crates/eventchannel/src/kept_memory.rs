@@ -109,11 +109,7 @@ impl<P> KeptMemory<P> {
     ///
     /// # Errors
     /// The account that would exceed its bound, and the bound.
-    pub(crate) fn check_name(
-        &self,
-        terms: &KeepingTerms,
-        charge: NameCharge,
-    ) -> Result<(), (KeptBy, usize)> {
+    pub(crate) fn check_name(&self, terms: &KeepingTerms, charge: NameCharge) -> Result<(), (KeptBy, usize)> {
         if charge.accounts.is_none() {
             return Ok(());
         }

@@ -391,7 +391,7 @@ impl Broker {
         let Some((who, left, peer)) = self.mqtt.account(session) else { return Ok(()) };
         let holder = AccountHolder::client(&who);
         let is_over = |broker: &Self| broker.kept_of(&holder).saturating_add(bytes) > left;
-        if is_over(self) && !(self.retire_for_room() && !is_over(self)) {
+        if is_over(self) && (!self.retire_for_room() || is_over(self)) {
             self.access.count(RefusalKind::Memory);
             return Err(format!(
                 "the permissions leave {who} {left} bytes beside its queues, and retained messages, filters and \

@@ -105,7 +105,9 @@ pub enum LogError {
     Owners { path: PathBuf, line: usize, what: String },
     #[error("{most} names of consumers and writers have owners, as many as may be; free one")]
     TooManyNames { most: usize },
-    #[error("the declarations of one identity's topics take more than {most} bytes of the log; declare fewer topics with a history")]
+    #[error(
+        "the declarations of one identity's topics take more than {most} bytes of the log; declare fewer topics with a history"
+    )]
     TooManyTopics { most: u64 },
     /// The disk may have lost events that were written; no more are accepted.
     #[error("the log in {} could not be synced ({reason}) and takes nothing more; start the broker again", path.display())]

@@ -203,7 +203,9 @@ impl EventLog {
         let written = self.owners.write(kind, name, owner);
         let file = self.owners.file.as_ref().map(|file| Arc::clone(file.file()));
         // a file that was rewritten is gone, and the rename has to be synced
-        if let Some(former) = former.filter(|former| file.as_ref().is_none_or(|file| !Arc::ptr_eq(file, former))) {
+        if let Some(former) =
+            former.filter(|former| file.as_ref().is_none_or(|file| !Arc::ptr_eq(file, former)))
+        {
             self.unsynced.retain(|file| !Arc::ptr_eq(file, &former));
         }
         for file in file.into_iter().flat_map(|file| [file, Arc::clone(&self.directory)]) {

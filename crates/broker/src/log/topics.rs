@@ -80,7 +80,8 @@ impl KnownTopics {
     fn has_room(&self, topic: &KeptTopic, bytes: u64) -> bool {
         let former = self.topics.get(&topic.topic);
         let freed = former.map_or(0, |(_, bytes)| *bytes);
-        let of_owner = former.filter(|(former, _)| former.owner == topic.owner).map_or(0, |(_, bytes)| *bytes);
+        let of_owner =
+            former.filter(|(former, _)| former.owner == topic.owner).map_or(0, |(_, bytes)| *bytes);
         let theirs = self.bytes.get(&topic.owner).copied().unwrap_or(0);
         self.all_bytes() - freed + bytes <= MAX_BYTES && theirs - of_owner + bytes <= MAX_BYTES / 2
     }
@@ -164,7 +165,12 @@ impl KeptTopics {
         let mut lines = Vec::new();
         for topic in topics {
             let Some((known, _)) = self.known.topics.get(topic) else { continue };
-            let none = KeptTopic { topic: topic.to_owned(), event_type: None, history: KeptHistory::None, ..known.clone() };
+            let none = KeptTopic {
+                topic: topic.to_owned(),
+                event_type: None,
+                history: KeptHistory::None,
+                ..known.clone()
+            };
             lines.extend(none.line());
             self.known.remove(topic);
         }
@@ -258,7 +264,9 @@ mod tests {
             owner: Some(NameOwner::User(owner)),
             ..topic(&format!("{owner}/{number}/{}", "x".repeat(60_000)), KeptHistory::Last(1))
         };
-        let fill = |topics: &mut KeptTopics, owner| (0..1000).take_while(|number| topics.declared(of(owner, *number)).is_ok()).count();
+        let fill = |topics: &mut KeptTopics, owner| {
+            (0..1000).take_while(|number| topics.declared(of(owner, *number)).is_ok()).count()
+        };
         let (first, second) = (fill(&mut topics, 1), fill(&mut topics, 2));
         assert!(first == 34 && second == 34, "{first} {second}");
         assert_eq!(fill(&mut topics, 3), 1, "the bound of all");

@@ -9,6 +9,7 @@
 mod access;
 mod content;
 mod intervals;
+mod routes;
 
 use crate::filter::ContentFilter;
 use crate::ids::SubscriptionId;
@@ -17,8 +18,11 @@ use crate::pattern::TopicPattern;
 use crate::trie::PatternTrie;
 use crate::value::FieldSet;
 use content::ContentIndex;
+use routes::LongRoutes;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+pub use routes::TopicRoute;
 
 /// Topics that an interest leaves out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -100,25 +104,9 @@ pub struct SubscriptionIndex {
     interests: NumberMap<SubscriptionId, Interest>,
     /// Changes with every pattern that is added or removed.
     generation: u64,
+    long: LongRoutes,
     /// Kept for its memory.
     met: Vec<u32>,
-}
-
-/// The patterns that a route keeps: with more, topics times patterns would bound the memory of all routes, and
-/// the search for them takes far less than the comparison of an event with as many. Chosen, not measured.
-const MAX_KEPT_PATTERNS: usize = 64;
-
-/// The patterns that match a topic, to be kept with the topic if they are few; found again when patterns have
-/// changed.
-#[derive(Clone, Debug, Default)]
-pub struct TopicRoute {
-    patterns: Vec<u32>,
-    generation: u64,
-}
-
-impl TopicRoute {
-    /// Bytes that a route takes at most.
-    pub(crate) const MAX_BYTES: usize = MAX_KEPT_PATTERNS * size_of::<u32>();
 }
 
 impl SubscriptionIndex {
@@ -189,25 +177,18 @@ impl SubscriptionIndex {
         found: &mut Vec<SubscriptionId>,
     ) {
         found.clear();
-        let mut many = Vec::new();
-        if route.generation != self.generation {
-            let mut patterns = self.trie.matching(name);
-            patterns.retain(|number| asks(&self.patterns, *number, name, event_type));
-            if patterns.len() <= MAX_KEPT_PATTERNS {
-                patterns.shrink_to_fit();
-                *route = TopicRoute { patterns, generation: self.generation };
-            } else {
-                *route = TopicRoute::default();
-                many = patterns;
+        let Self { trie, patterns, long, met, .. } = self;
+        let search = || {
+            let mut matching = trie.matching(name);
+            matching.retain(|number| asks(patterns, *number, name, event_type));
+            matching
+        };
+        for pattern in long.of(route, self.generation, search) {
+            if let Some((_, content)) = &mut patterns[*pattern as usize] {
+                content.matching(fields, met);
             }
         }
-        let numbers = &mut self.met;
-        for pattern in route.patterns.iter().chain(&many) {
-            if let Some((_, content)) = &mut self.patterns[*pattern as usize] {
-                content.matching(fields, numbers);
-            }
-        }
-        found.extend(numbers.drain(..).map(SubscriptionId));
+        found.extend(met.drain(..).map(SubscriptionId));
     }
 }
 
@@ -221,38 +202,4 @@ fn asks(
     patterns[number as usize].as_ref().is_some_and(|((_, asked, except), _)| {
         (asked.is_none() || asked.as_deref() == event_type) && !except.iter().any(|except| except.has(name))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with_patterns(count: u32) -> SubscriptionIndex {
-        let mut index = SubscriptionIndex::default();
-        for number in 0..count {
-            let except = ExceptedTopics { pattern: format!("x/{number}").parse().expect("a pattern"), but: vec![] };
-            let all = Interest::in_topics("#".parse().expect("a pattern")).leaving_out(vec![except]);
-            index.insert(SubscriptionId(number), all);
-        }
-        index
-    }
-
-    #[test]
-    fn a_route_takes_as_much_memory_whatever_number_of_patterns_match() {
-        let (fields, mut found) = (FieldSet::new(), Vec::new());
-        for count in [1, 64, 65, 1000] {
-            let (mut index, mut route) = (with_patterns(count), TopicRoute::default());
-            for _ in 0..2 {
-                index.matching(("t", None), &mut route, &fields, &mut found);
-                assert_eq!(found.len(), count as usize);
-                found.sort_unstable();
-                found.dedup();
-                assert_eq!(found.len(), count as usize, "each once");
-                assert!(route.patterns.capacity() * size_of::<u32>() <= TopicRoute::MAX_BYTES, "{count}");
-            }
-            (1..count).for_each(|number| index.remove(SubscriptionId(number)));
-            index.matching(("t", None), &mut route, &fields, &mut found);
-            assert_eq!((found.as_slice(), route.patterns.len()), ([SubscriptionId(0)].as_slice(), 1));
-        }
-    }
 }

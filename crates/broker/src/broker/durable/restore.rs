@@ -22,7 +22,11 @@ impl Broker {
         for declared in topics {
             let (by, memory) = (self.terms_of_owner(declared.owner.as_ref()), declared.memory());
             // a topic that exceeds the present limits is declared anew by its supplier
-            if self.declare_again(&declared).and_then(|topic| self.channel.keep_beside(topic, &by.1, memory).ok()).is_none() {
+            if self
+                .declare_again(&declared)
+                .and_then(|topic| self.channel.keep_beside(topic, &by.1, memory).ok())
+                .is_none()
+            {
                 gone.push(declared.topic);
             }
         }

@@ -287,12 +287,7 @@ impl MqttSession {
 }
 
 impl SentMessage {
-    fn packet(
-        &self,
-        now: Nanos,
-        (version, id): (MqttVersion, Option<u16>),
-        identifiers: &[u32],
-    ) -> Vec<u8> {
+    fn packet(&self, now: Nanos, (version, id): (MqttVersion, Option<u16>), identifiers: &[u32]) -> Vec<u8> {
         let deadline = self.event.deadline;
         publish_packet(&OutgoingMessage {
             version,
