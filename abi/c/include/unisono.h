@@ -465,7 +465,7 @@ typedef struct unisono_event {
         // GAP: the number of the last missing event. EVENT with UNISONO_EVENT_ACKNOWLEDGE: the number of the
         // delivery; if the subscription resumes, this is the event's position in the log. Other EVENT: 0.
         uint64_t last;
-        // GAP: the number of missing events; 0: unknown yet.
+        // GAP: the number of missing events; 0: unknown yet. Without a topic: events of further topics.
         uint64_t lost;
         // The broker's number of the supplier.
         uint32_t supplier;

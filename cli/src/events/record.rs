@@ -83,7 +83,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 }
                 events += 1;
             }
-            Some(Reception::Notice { notice: NoticeText::Gap { lost, .. }, .. }) => missing += lost,
+            Some(Reception::Notice {
+                notice: NoticeText::Gap { lost, .. } | NoticeText::FurtherGaps { lost },
+                ..
+            }) => missing += lost,
             // the number of events missed meanwhile is unknown
             Some(Reception::Reconnected { away: time }) => {
                 eprintln!("the broker was away for {time:.1?}; what was published meanwhile is missing");

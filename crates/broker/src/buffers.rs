@@ -2,6 +2,7 @@
 //! not reading.
 //!
 //! ```text
+//!   the memory of all users     +  buffers  <=  the limit of all
 //!   a user's account: queues, credit, kept events, names + buffers  <=  the limit of the user
 //!        ^ share of a connection: taken before a buffer grows, given back when it shrinks or ends
 //! ```
@@ -13,6 +14,38 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The limit and the use of all users' memory.
+#[derive(Debug)]
+pub(crate) struct AllMemory {
+    /// Bytes of buffers.
+    buffers: AtomicU64,
+    /// Bytes of all other memory in the ledger.
+    others: AtomicU64,
+    most: u64,
+}
+
+impl AllMemory {
+    pub(crate) fn new(most: u64) -> Self {
+        Self { buffers: AtomicU64::new(0), others: AtomicU64::new(0), most }
+    }
+
+    pub(crate) fn buffers(&self) -> u64 {
+        self.buffers.load(Ordering::Relaxed)
+    }
+
+    /// Sets the bytes in the ledger beside buffers.
+    pub(crate) fn set_others(&self, bytes: u64) {
+        self.others.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Takes `bytes` more of a limit; false: they would exceed it.
+fn take(used: &AtomicU64, bytes: u64, (others, most): (&AtomicU64, u64)) -> bool {
+    let others = others.load(Ordering::Relaxed);
+    let more = |used: u64| Some(used + bytes).filter(|all| all.saturating_add(others) <= most);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
 /// The limit and the use of one user's buffers.
 #[derive(Debug)]
 pub(crate) struct BufferAccount {
@@ -21,11 +54,12 @@ pub(crate) struct BufferAccount {
     /// Bytes of all other memory that the ledger has for the user.
     others: AtomicU64,
     most: u64,
+    all: Arc<AllMemory>,
 }
 
 impl BufferAccount {
-    pub(crate) fn new(most: u64) -> Self {
-        Self { used: AtomicU64::new(0), others: AtomicU64::new(0), most }
+    pub(crate) fn new(most: u64, all: Arc<AllMemory>) -> Self {
+        Self { used: AtomicU64::new(0), others: AtomicU64::new(0), most, all }
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -37,11 +71,21 @@ impl BufferAccount {
         self.others.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes `bytes` more; false: they would exceed the limit.
+    /// Takes `bytes` more; false: they would exceed the limit of the user or of all.
     fn take(&self, bytes: u64) -> bool {
-        let others = self.others.load(Ordering::Relaxed);
-        let more = |used: u64| Some(used + bytes).filter(|all| all.saturating_add(others) <= self.most);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        if !take(&self.used, bytes, (&self.others, self.most)) {
+            return false;
+        }
+        let fits = take(&self.all.buffers, bytes, (&self.all.others, self.all.most));
+        if !fits {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.buffers.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -63,8 +107,8 @@ impl BufferShare {
         Self { account: self.account.clone(), taken: 0 }
     }
 
-    /// Sets the bytes of the connection's buffers; false: they would exceed the user's limit, and may not
-    /// grow.
+    /// Sets the bytes of the connection's buffers; false: they would exceed the limit of the user or of all,
+    /// and may not grow.
     #[must_use]
     pub fn resize(&mut self, bytes: usize) -> bool {
         let (Some(account), bytes) = (&self.account, bytes as u64) else { return true };
@@ -72,7 +116,7 @@ impl BufferShare {
             Some(0) => {}
             Some(more) if account.take(more) => {}
             Some(_) => return false,
-            None => drop(account.used.fetch_sub(self.taken - bytes, Ordering::Relaxed)),
+            None => account.give_back(self.taken - bytes),
         }
         self.taken = bytes;
         true
@@ -82,7 +126,7 @@ impl BufferShare {
 impl Drop for BufferShare {
     fn drop(&mut self) {
         if let Some(account) = &self.account {
-            account.used.fetch_sub(self.taken, Ordering::Relaxed);
+            account.give_back(self.taken);
         }
     }
 }
@@ -93,7 +137,7 @@ mod tests {
 
     #[test]
     fn buffers_grow_as_far_as_the_ledger_leaves_room_and_come_back() {
-        let account = Arc::new(BufferAccount::new(1000));
+        let account = Arc::new(BufferAccount::new(1000, Arc::new(AllMemory::new(u64::MAX))));
         let (mut one, mut other) =
             (BufferShare::of(Arc::clone(&account)), BufferShare::of(Arc::clone(&account)));
         assert!(one.resize(600) && !other.resize(500) && other.resize(400));
@@ -107,5 +151,20 @@ mod tests {
         drop(other);
         assert_eq!(account.used(), 0);
         assert!(BufferShare::default().resize(usize::MAX));
+    }
+
+    #[test]
+    fn buffers_of_several_users_have_a_bound_together() {
+        let all = Arc::new(AllMemory::new(1000));
+        let share = || BufferShare::of(Arc::new(BufferAccount::new(600, Arc::clone(&all))));
+        let (mut one, mut other) = (share(), share());
+        assert!(one.resize(600) && !other.resize(500) && other.resize(400));
+        assert_eq!(all.buffers(), 1000);
+        assert!(one.resize(100) && other.resize(600) && all.buffers() == 700);
+        all.set_others(250);
+        assert!(!one.resize(200), "memory in the ledger counts, too");
+        assert!(one.resize(150));
+        drop((one, other));
+        assert_eq!(all.buffers(), 0);
     }
 }

@@ -81,6 +81,16 @@ impl<'de> Deserialize<'de> for NameOwner {
 }
 
 impl NameOwner {
+    /// The identity of the owner's programs, for its accounts.
+    pub(crate) fn identity(&self) -> ClientIdentity {
+        match self {
+            Self::User(user) => ClientIdentity::Unix(*user),
+            Self::Token(name) => ClientIdentity::Token(Arc::clone(name)),
+            Self::Certificate(name) => ClientIdentity::Certificate(Arc::clone(name)),
+            Self::Anonymous => ClientIdentity::Anonymous,
+        }
+    }
+
     /// The owner as the channel compares suppliers: a digest, so that the channel knows no identities.
     pub(crate) fn of_supplier(&self) -> SupplierOwner {
         use sha2::{Digest as _, Sha256};

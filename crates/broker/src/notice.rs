@@ -11,6 +11,9 @@ pub enum NoticeText {
     /// Events of a supplier are missing: `lost` of the events from `first` to `last`. If `lost` is 0, the
     /// number of missing events from `first` on is unknown.
     Gap { topic: u32, supplier: u32, first: u64, last: u64, lost: u64, cause: String },
+    /// More topics and suppliers have missing events than the broker keeps apart: the number of missing events
+    /// beside the gaps.
+    FurtherGaps { lost: u64 },
     /// A supplier publishes no more.
     Gone { topic: u32, supplier: u32, died: bool },
     /// Another supplier is now the owner of the topic.
@@ -43,6 +46,7 @@ impl NoticeText {
                 let (topic, supplier, cause) = (topic.0, supplier.0, cause.to_owned());
                 Self::Gap { topic, supplier, first: *first, last: *last, lost: *lost, cause }
             }
+            ChannelNotice::FurtherGaps { lost } => Self::FurtherGaps { lost: *lost },
             ChannelNotice::Gone { topic, supplier, why } => {
                 Self::Gone { topic: topic.0, supplier: supplier.0, died: *why == Departed::Died }
             }
@@ -65,7 +69,11 @@ impl NoticeText {
             | Self::Gone { topic, .. }
             | Self::Owner { topic, .. }
             | Self::Mismatch { topic, .. } => Some(*topic),
-            Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete {} | Self::Lost { .. } => None,
+            Self::FurtherGaps { .. }
+            | Self::Tick { .. }
+            | Self::Silence { .. }
+            | Self::Incomplete {}
+            | Self::Lost { .. } => None,
         }
     }
 }
@@ -78,6 +86,9 @@ impl fmt::Display for NoticeText {
             }
             Self::Gap { first, last, lost, cause, .. } => {
                 return write!(f, "{lost} events are missing between {first} and {last}: {cause}");
+            }
+            Self::FurtherGaps { lost } => {
+                return write!(f, "{lost} events of further topics and suppliers are missing");
             }
             Self::Gone { died: true, .. } => "a supplier has died",
             Self::Gone { died: false, .. } => "a supplier has left",

@@ -5,6 +5,7 @@
 //! the number 0, and sends each name again at its next use. Cost: some bytes for each topic in use, once in
 //! 65,536 new ones.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use unisono_eventchannel::{NumberMap, NumberSet, TopicId};
 
@@ -28,7 +29,15 @@ pub(crate) enum NameTelling {
 pub(crate) struct ToldTopics {
     names: NumberSet<TopicId>,
     /// The types last sent for these topics. `None`: the program does not ask for types.
-    types: Option<NumberMap<TopicId, Arc<str>>>,
+    types: Option<ToldTypes>,
+}
+
+/// Digests of types, which may be far longer: the types of topics that are gone would take memory that no
+/// limit counts. The key of the digests is random, so nobody can make two types that have the same.
+#[derive(Debug, Default)]
+struct ToldTypes {
+    key: RandomState,
+    digests: NumberMap<TopicId, u64>,
 }
 
 impl ToldTopics {
@@ -39,7 +48,7 @@ impl ToldTopics {
 
     /// An empty set for a program that asks for types.
     pub(crate) fn with_types() -> Self {
-        Self { types: Some(NumberMap::default()), ..Self::default() }
+        Self { types: Some(ToldTypes::default()), ..Self::default() }
     }
 
     /// Whether the program was told the name of a topic.
@@ -61,14 +70,12 @@ impl ToldTopics {
     /// Whether the program has to be sent this type of a topic. Its name is sent before.
     pub(crate) fn tell_type(&mut self, topic: TopicId, event_type: Option<&Arc<str>>) -> bool {
         let Some(types) = &mut self.types else { return false };
-        if types.get(&topic) == event_type {
-            return false;
-        }
-        match event_type {
-            Some(event_type) => drop(types.insert(topic, Arc::clone(event_type))),
-            None => drop(types.remove(&topic)),
-        }
-        true
+        let digest = event_type.map(|event_type| types.key.hash_one(event_type));
+        let former = match digest {
+            Some(digest) => types.digests.insert(topic, digest),
+            None => types.digests.remove(&topic),
+        };
+        former != digest
     }
 
     pub(crate) fn tell(&mut self, topic: TopicId) -> NameTelling {
@@ -78,7 +85,7 @@ impl ToldTopics {
         let full = self.names.len() >= MAX_NAMES;
         if full {
             self.names.clear();
-            self.types.iter_mut().for_each(NumberMap::clear);
+            self.types.iter_mut().for_each(|types| types.digests.clear());
         }
         self.names.insert(topic);
         if full { NameTelling::ForgetAndName } else { NameTelling::Name }

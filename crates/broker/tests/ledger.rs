@@ -1,5 +1,5 @@
 //! The broker's memory for a client is at most its charge in the ledger: each request with the largest
-//! arguments, again and again, by clients whose rule allows each 1 MiB. Each kind of request runs in a
+//! arguments, again and again, by clients whose rule allows each 4 MiB. Each kind of request runs in a
 //! process of its own, whose memory is measured.
 
 mod common;
@@ -8,14 +8,16 @@ mod common;
 mod requests;
 
 use requests::{Asker, KINDS};
+use std::path::Path;
 use std::process::Command;
-use unisono_broker::{Broker, Limits, Permissions};
+use unisono_broker::log::{EventLog, LogBounds};
+use unisono_broker::{Broker, Limits, Nanos, Permissions};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 /// Bytes that a client may use beyond its charge: one frame of the largest size (4.25 MiB) during parsing,
 /// its answers, and memory that the allocator keeps.
 const ALLOWANCE: u64 = 16 << 20;
-/// The limit of one user; a rule allows each of its clients 1 MiB of that.
+/// The limit of one user; a rule allows each of its clients 4 MiB of that.
 const OF_USER: u64 = 32 << 20;
 /// The environment variable with the kind of request that a process measures.
 const KIND: &str = "UNISONO_TEST_KIND";
@@ -28,17 +30,21 @@ fn resident() -> u64 {
     kibibytes.expect("a number") << 10
 }
 
-fn broker() -> Broker {
+/// A broker with a log in this directory.
+fn broker(log: &Path) -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
-    let rules = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nmemory = 1048576";
+    let rules = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nmemory = 4194304";
     let rules = Permissions::parse(rules, &|_| None).expect("it is sound");
     let limits = Limits { memory: 2 * OF_USER, memory_of_user: OF_USER, ..Limits::default() };
-    Broker::new(tree.expect("it is sound"), limits).with_permissions(rules)
+    let log = EventLog::open(log, LogBounds::default()).expect("it is empty");
+    let broker = Broker::new(tree.expect("it is sound"), limits).with_permissions(rules);
+    broker.with_log(log, Nanos(0), Vec::new()).keeping_again(Nanos(1)).expect("it is read")
 }
 
 fn measure(kind: &str) {
     let (name, ask) = KINDS.into_iter().find(|(name, _)| *name == kind).expect("a kind of request");
-    let mut broker = broker();
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut broker = broker(directory.path());
     let before = resident();
     let mut asker = Asker::new(&mut broker);
     ask(&mut asker);

@@ -20,6 +20,7 @@ mod identities;
 mod joined;
 mod listener;
 mod log_chains;
+mod log_memory;
 mod loss;
 mod memory_limits;
 mod memory_ring;

@@ -1,6 +1,7 @@
 //! Memory limits of a program, a user and the whole broker: each refusal is reported to the requester and
 //! counted, and other programs continue.
 
+use crate::common::bench::{BrokerBench, Comes};
 use crate::common::mqtt::{Raw, V5};
 use crate::common::{event, with_this_broker};
 use std::time::Duration;
@@ -109,6 +110,27 @@ fn a_rule_bounds_queues_and_kept_events_of_a_client_together() {
         let share = Advertisement { share: Some(2), ..Advertisement::of("u") };
         assert!(refused(client.advertise(&share)).contains("add `share = 2` to its rule"));
     });
+}
+
+#[test]
+fn a_session_pays_for_each_message_that_it_does_not_release_also_after_a_refusal() {
+    let rules = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nmemory = 1";
+    let mut bench = BrokerBench::with_rules(rules, &["client"]);
+    let mut taken = [0; 4];
+    let mut number = 0_u16;
+    for taken in &mut taken {
+        let (client, code, _) = bench.mqtt(Comes::Token("client"), "c", false, 3600);
+        assert_eq!(code, 0);
+        while bench.is_connected(client) {
+            number += 1;
+            let body = [&[0, 1, b't'][..], &number.to_be_bytes(), &[0], b"x"].concat();
+            // PUBREC, or DISCONNECT
+            let answer = bench.packet(client, 0x34, &body);
+            *taken += usize::from(answer.is_some_and(|(head, _)| head[0] == 0x50));
+        }
+    }
+    assert!(taken[0] > 1000, "{taken:?}");
+    assert!(taken[1..].iter().sum::<usize>() <= 256, "as much as its former topic has left: {taken:?}");
 }
 
 #[test]

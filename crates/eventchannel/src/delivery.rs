@@ -50,6 +50,8 @@ pub enum Lateness {
 pub enum ChannelNotice {
     /// Events are missing.
     Gap(Gap),
+    /// More topics and suppliers have missing events than a delivery has gaps: the number of events in no gap.
+    FurtherGaps { lost: u64 },
     /// A topic no longer offers the quality that the consumer requested; the topic's events are still
     /// delivered.
     Mismatch { topic: TopicId, mismatch: Mismatch },
@@ -73,7 +75,9 @@ impl ChannelNotice {
             Self::Mismatch { topic, .. } | Self::Gone { topic, .. } | Self::Owner { topic, .. } => {
                 Some(*topic)
             }
-            Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete { .. } => None,
+            Self::FurtherGaps { .. } | Self::Tick { .. } | Self::Silence { .. } | Self::Incomplete { .. } => {
+                None
+            }
         }
     }
 }

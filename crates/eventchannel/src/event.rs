@@ -153,7 +153,8 @@ impl<P: EventPayload> ChannelEvent<P> {
 
     /// Bytes that the event counts in a queue: its payload, and its other memory beyond [`EVENT_ENTRY`].
     #[inline]
-    pub(crate) fn weight(&self) -> usize {
+    #[must_use]
+    pub fn weight(&self) -> usize {
         let (length, memory) = (self.payload.length(), self.payload.memory());
         if memory == length && self.key.is_none() && self.fields.is_empty() {
             return length;

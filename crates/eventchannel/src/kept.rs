@@ -16,6 +16,8 @@
 //!
 //! Cost: three additions for an event that is kept; nothing for others.
 
+use crate::index::TopicRoute;
+
 /// The cost of a kept event beside its bytes, so that empty events cost something too.
 pub const KEPT_ENTRY: usize = 256;
 
@@ -71,8 +73,8 @@ impl KeptCharge {
 }
 
 /// Bytes of a topic's name beside the name and the type, for any tenant: the structures of a topic without
-/// history.
-const TOPIC_ENTRY: usize = 768;
+/// history, and its route.
+const TOPIC_ENTRY: usize = 768 + TopicRoute::MAX_BYTES;
 
 /// The cost of a topic's name, and the accounts that pay; topics without a tenant are free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

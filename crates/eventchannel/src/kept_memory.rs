@@ -96,7 +96,9 @@ impl<P> KeptMemory<P> {
             };
             let less: usize = freed.iter().filter(theirs).map(|charge| charge.bytes).sum();
             let after = (self.of(whose, account) - less).saturating_add(bytes);
-            if bytes > less && after > most {
+            // the accounts of clients and users have the names of topics in them
+            let beside_names = whose == KeptBy::All && after.saturating_add(self.names) > all;
+            if bytes > less && (after > most || beside_names) {
                 return Err(PublishError::KeptFull { whose, most });
             }
         }
@@ -104,18 +106,21 @@ impl<P> KeptMemory<P> {
     }
 
     /// Checks that one more topic name may be kept.
-    pub(crate) fn check_name(&self, terms: &KeepingTerms, charge: NameCharge) -> Result<(), PublishError> {
+    ///
+    /// # Errors
+    /// The account that would exceed its bound, and the bound.
+    pub(crate) fn check_name(&self, terms: &KeepingTerms, charge: NameCharge) -> Result<(), (KeptBy, usize)> {
         if charge.accounts.is_none() {
             return Ok(());
         }
         let KeepingTerms { client, user, all } = *terms;
         for (whose, account, most) in [(KeptBy::Client, client.0, client.1), (KeptBy::User, user.0, user.1)] {
             if self.of(whose, account).saturating_add(charge.bytes) > most {
-                return Err(PublishError::KeptFull { whose, most });
+                return Err((whose, most));
             }
         }
         match self.all.saturating_add(self.names).saturating_add(charge.bytes) > all {
-            true => Err(PublishError::KeptFull { whose: KeptBy::All, most: all }),
+            true => Err((KeptBy::All, all)),
             false => Ok(()),
         }
     }
@@ -144,6 +149,21 @@ impl<P> KeptMemory<P> {
         if let Some(accounts) = charge.accounts {
             self.unbook(accounts, charge.bytes);
         }
+    }
+
+    /// Charges a name in place of a former charge, which stays if the name may not be kept.
+    ///
+    /// # Errors
+    /// As [`check_name`](Self::check_name).
+    pub(crate) fn replace_name(
+        &mut self,
+        terms: &KeepingTerms,
+        (former, charge): (NameCharge, NameCharge),
+    ) -> Result<(), (KeptBy, usize)> {
+        self.release_name(former);
+        let checked = self.check_name(terms, charge);
+        self.charge_name(if checked.is_ok() { charge } else { former });
+        checked
     }
 
     fn book(&mut self, (client, user): (KeepingAccount, KeepingAccount), bytes: usize) {

@@ -3,7 +3,8 @@
 //! Idea: a node for each level of the names in patterns. At each level a topic's name follows at most two
 //! branches: the branch of its own name, and `+`. Each `#` on the way matches as well. Cost: proportional to
 //! the levels of the name and the wildcards met, not to the number of patterns. The channel keeps the result
-//! with the topic, and searches again only after a pattern was added or removed.
+//! with the topic, and searches again only after a pattern was added or removed. A level takes up to 256 bytes
+//! beside its name.
 
 use crate::member_list::MemberList;
 use crate::pattern::TopicPattern;
@@ -17,23 +18,45 @@ pub(crate) struct PatternTrie {
 
 #[derive(Debug, Default)]
 struct TrieLevel {
-    named: HashMap<Box<str>, TrieLevel>,
+    // boxed, because a map of one level has room for four
+    named: HashMap<Box<str>, Box<TrieLevel>>,
     any: Option<Box<TrieLevel>>,
-    /// Patterns that end here.
+    /// Patterns that end here, and those whose last level is `#`, below this level. None: there are neither.
+    ends: Option<Box<LevelEnds>>,
+}
+
+#[derive(Debug, Default)]
+struct LevelEnds {
     here: MemberList,
-    /// Patterns whose last level is `#`, below this level.
     rest: MemberList,
 }
 
 impl TrieLevel {
     fn is_empty(&self) -> bool {
-        self.named.is_empty() && self.any.is_none() && self.here.is_empty() && self.rest.is_empty()
+        self.named.is_empty() && self.any.is_none() && self.ends.is_none()
+    }
+
+    fn here(&self) -> &[u32] {
+        self.ends.as_ref().map_or(&[], |ends| ends.here.as_slice())
+    }
+
+    fn rest(&self) -> &[u32] {
+        self.ends.as_ref().map_or(&[], |ends| ends.rest.as_slice())
+    }
+
+    fn remove_end(&mut self, remove: impl FnOnce(&mut LevelEnds)) {
+        if let Some(ends) = &mut self.ends {
+            remove(ends);
+            if ends.here.is_empty() && ends.rest.is_empty() {
+                self.ends = None;
+            }
+        }
     }
 
     fn remove<'a>(&mut self, mut levels: impl Iterator<Item = &'a str>, number: u32) {
         match levels.next() {
-            None => self.here.remove(number),
-            Some("#") => self.rest.remove(number),
+            None => self.remove_end(|ends| ends.here.remove(number)),
+            Some("#") => self.remove_end(|ends| ends.rest.remove(number)),
             Some("+") => {
                 if let Some(any) = &mut self.any {
                     any.remove(levels, number);
@@ -59,12 +82,12 @@ impl PatternTrie {
         let mut at = &mut self.root;
         for level in pattern.levels() {
             at = match level {
-                "#" => return at.rest.push(number),
+                "#" => return at.ends.get_or_insert_default().rest.push(number),
                 "+" => at.any.get_or_insert_default(),
                 name => at.named.entry(name.into()).or_default(),
             };
         }
-        at.here.push(number);
+        at.ends.get_or_insert_default().here.push(number);
     }
 
     pub(crate) fn remove(&mut self, pattern: &TopicPattern, number: u32) {
@@ -81,16 +104,16 @@ impl PatternTrie {
             let mut below = Vec::new();
             for node in at {
                 if wild {
-                    found.extend(node.rest.as_slice());
+                    found.extend(node.rest());
                     below.extend(node.any.as_deref());
                 }
-                below.extend(node.named.get(level));
+                below.extend(node.named.get(level).map(|level| &**level));
             }
             at = below;
         }
         for node in at {
-            found.extend(node.rest.as_slice());
-            found.extend(node.here.as_slice());
+            found.extend(node.rest());
+            found.extend(node.here());
         }
         found
     }

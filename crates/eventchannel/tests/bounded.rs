@@ -75,6 +75,57 @@ fn a_consumer_that_takes_nothing_holds_half_a_queue_of_the_past_and_costs_no_mor
     assert_eq!(came, 1000);
 }
 
+/// A paused consumer of everything with a queue of one event, and suppliers of `topics` topics.
+fn overflowing(topics: u32) -> (EventChannel<Vec<u8>>, ConsumerId) {
+    let mut channel = channel(ChannelLimits::default());
+    let reader = consumer(&mut channel, 1);
+    channel.subscribe(Nanos(1), reader, interest("#")).expect("room");
+    channel.pause(reader);
+    for number in 0..topics {
+        let topic = channel.declare(TopicSpec::new(&format!("t/{number}")).expect("a name")).expect("room");
+        let supplier = channel.supplier(Nanos(1), None).expect("room");
+        channel.offer(supplier, Offer::of(topic)).expect("no type");
+        let publication = Publication { deadline: Some(Nanos(1)), ..Publication::new(Vec::new()) };
+        channel.try_publish(Nanos(1), supplier, topic, publication).expect("taken");
+        channel.withdraw(supplier);
+    }
+    (channel, reader)
+}
+
+#[test]
+fn gaps_of_many_topics_and_suppliers_are_few_notices_that_hide_no_loss() {
+    let (mut channel, reader) = overflowing(1000);
+    channel.resume(reader);
+    let notices: Vec<ChannelNotice> =
+        std::iter::from_fn(|| channel.next(Nanos(2))).flat_map(|delivery| delivery.notices).collect();
+    let lost = notices.iter().map(|notice| match notice {
+        ChannelNotice::Gap(gap) => gap.lost,
+        ChannelNotice::FurtherGaps { lost } => *lost,
+        _ => 0,
+    });
+    assert_eq!(lost.sum::<u64>(), 999);
+    let gaps = notices.iter().filter(|notice| matches!(notice, ChannelNotice::Gap(_))).count();
+    assert!((1..=32).contains(&gaps), "{gaps} gaps");
+    let gone = notices.iter().filter(|notice| matches!(notice, ChannelNotice::Gone { .. })).count();
+    assert!((1..=65).contains(&gone), "{gone} departed suppliers");
+}
+
+#[test]
+fn missed_deadlines_of_many_topics_have_few_counters_and_count_in_full() {
+    let (mut channel, reader) = overflowing(0);
+    channel.resume(reader);
+    let supplier = channel.supplier(Nanos(1), None).expect("room");
+    for number in 0..1000 {
+        let topic = channel.declare(TopicSpec::new(&format!("t/{number}")).expect("a name")).expect("room");
+        channel.offer(supplier, Offer::of(topic)).expect("no type");
+        let publication = Publication { deadline: Some(Nanos(1)), ..Publication::new(Vec::new()) };
+        channel.try_publish(Nanos(1), supplier, topic, publication).expect("taken");
+        assert!(channel.next(Nanos(2)).is_some_and(|delivery| delivery.event.is_some()));
+    }
+    assert_eq!(channel.misses(reader).map(|(_, missed)| missed).sum::<u64>(), 1000);
+    assert!(channel.misses(reader).count() <= 257);
+}
+
 proptest! {
     /// Kept events of a topic come before its later publications, also while a reader is behind; each event
     /// comes once.

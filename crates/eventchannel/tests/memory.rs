@@ -106,7 +106,8 @@ proptest! {
             let mut after = naive.clone();
             after.publish(at, (key, cost, client), retention);
             let expected = after.refuses(&naive, client);
-            let publication = Publication { retention, keeping: terms(client), ..sized(bytes) };
+            let keeping = KeepingTerms { all: MAX_ALL + channel.named(), ..terms(client) };
+            let publication = Publication { retention, keeping, ..sized(bytes) };
             let publication = publication.keyed(key_text).with_fields(fields);
             match (channel.try_publish(Nanos(0), supplier, topics[at], publication), expected) {
                 (Ok(_), None) => naive = after,
@@ -201,4 +202,28 @@ fn who_keeps_too_much_is_refused_with_the_bound_and_others_go_on() {
     assert!(refused.to_string().contains("all together may have 6000 bytes"), "{refused}");
     let unbounded = channel.try_publish(Nanos(0), supplier, topic, event()).map(drop);
     unbounded.expect("terms of its own");
+}
+
+#[test]
+fn a_topic_that_is_declared_anew_pays_for_its_new_type_on_the_account_of_the_new_declarer() {
+    let mut channel: EventChannel<Bytes> =
+        EventChannel::new(classes(&[("rest", 1)]), ChannelLimits::default());
+    let (one, other) = (TenantId(1), TenantId(2));
+    let spec = |bytes: usize| TopicSpec::new("t").expect("a name").typed(&"x".repeat(bytes));
+    // for now, so that a later declaration decides although a supplier uses it
+    let topic = channel.declare_for_now((one, &terms(0)), "t").expect("room");
+    let supplier = channel.supplier(Nanos(0), None).expect("room");
+    channel.offer(supplier, Offer::of(topic)).expect("no type");
+    let short = channel.named();
+    let refused = channel.declare_by((one, &terms(0)), spec(MAX_PER_CLIENT)).expect_err("too long");
+    assert!(matches!(refused, ChannelError::NamesFull { whose: KeptBy::Client, .. }), "{refused}");
+    assert_eq!((channel.named(), channel.kept_of(KeptBy::Client, terms(0).client.0)), (short, short));
+    channel.declare_by((other, &terms(2)), spec(500)).expect("it fits");
+    assert_eq!(channel.named(), short + 500);
+    assert_eq!(channel.kept_of(KeptBy::Client, terms(0).client.0), 0);
+    assert_eq!(channel.kept_of(KeptBy::Client, terms(2).client.0), short + 500);
+    assert!(!channel.has_tenant(one) && channel.has_tenant(other));
+    channel.withdraw(supplier);
+    assert_eq!(channel.retire_unused(), 1);
+    assert_eq!((channel.named(), channel.has_tenant(other)), (0, false));
 }

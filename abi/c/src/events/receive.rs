@@ -141,7 +141,7 @@ pub struct EventView {
     /// GAP: the number of the last missing event. EVENT with UNISONO_EVENT_ACKNOWLEDGE: the number of the
     /// delivery; if the subscription resumes, this is the event's position in the log. Other EVENT: 0.
     pub last: u64,
-    /// GAP: the number of missing events; 0: unknown yet.
+    /// GAP: the number of missing events; 0: unknown yet. Without a topic: events of further topics.
     pub lost: u64,
     /// The broker's number of the supplier.
     pub supplier: u32,
@@ -274,7 +274,7 @@ impl OwnedEvent {
 
     fn notice(notice: &NoticeText, topic: Option<&str>, number: u32) -> Box<Self> {
         let kind = match notice {
-            NoticeText::Gap { .. } => ReceptionCode::Gap,
+            NoticeText::Gap { .. } | NoticeText::FurtherGaps { .. } => ReceptionCode::Gap,
             NoticeText::Gone { .. } => ReceptionCode::Gone,
             NoticeText::Owner { .. } => ReceptionCode::Owner,
             NoticeText::Mismatch { .. } => ReceptionCode::Mismatch,
@@ -291,6 +291,7 @@ impl OwnedEvent {
                 (owned.view.supplier, owned.view.sequence) = (*supplier, *first);
                 (owned.view.last, owned.view.lost) = (*last, *lost);
             }
+            NoticeText::FurtherGaps { lost } => owned.view.lost = *lost,
             NoticeText::Gone { supplier, died, .. } => {
                 (owned.view.supplier, owned.view.died) = (*supplier, u8::from(*died));
             }

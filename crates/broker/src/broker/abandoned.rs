@@ -40,6 +40,7 @@ impl Broker {
         if let Some(trail) = &mut self.audit {
             trail.advance(now);
         }
+        self.forget_retired();
         if now < self.next_look {
             return;
         }

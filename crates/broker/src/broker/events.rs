@@ -121,17 +121,20 @@ impl Broker {
             offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
         }
         let offered = self.channel.offer(supplier, offer).map_err(|error| self.access.refuse(&error));
-        let named = offered.and_then(|()| match &writer {
-            Some(writer) => self.take_name(OwnedKind::Writer, writer, &user),
-            None => Ok(()),
-        });
+        let named = offered
+            .and_then(|()| match &writer {
+                Some(writer) => self.take_name(OwnedKind::Writer, writer, &user),
+                None => Ok(()),
+            })
+            .and_then(|()| {
+                self.offer_kept(client, (supplier, topic), &user.owner, (spec, writer.as_deref()))
+            });
         match named {
             Ok(()) => {
                 if let Some(name) = far {
                     let last = self.far.begin(name, supplier, topic);
                     self.channel.skip_sequences(supplier, topic, last);
                 }
-                self.offer_kept(supplier, &user.owner, (spec, writer.as_deref()));
                 Ok(Outlet::Topic { supplier, topic })
             }
             Err(refused) => {

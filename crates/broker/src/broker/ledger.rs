@@ -12,19 +12,21 @@
 
 use super::mqtt::MqttSessionId;
 use super::{Broker, ConnectedClient, structures};
-use crate::buffers::{BufferAccount, BufferShare};
+use crate::buffers::{AllMemory, BufferAccount, BufferShare};
 use crate::limits::Limits;
+use crate::name_owner::NameOwner;
 use crate::permissions::{ClientIdentity, RefusalKind};
 use crate::spec::SubscriptionSpec;
 use crate::task::ClientId;
 use crate::transport::TransportPeer;
 use std::collections::HashMap;
 use std::sync::Arc;
-use unisono_eventchannel::{KeepingAccount, KeepingTerms, KeptBy, TopicId};
+use unisono_eventchannel::{KeepingAccount, KeepingTerms, KeptBy, TenantId, TopicId};
 use unisono_linux::clock::Nanos;
 
-/// Bytes of each grant at least: about what a consumer without any event costs.
-const MIN_GRANT: u64 = 4096;
+/// Bytes of each grant at least: about what a consumer costs without any event, with as many gaps, notices and
+/// counters of missed deadlines as may wait for it.
+const MIN_GRANT: u64 = 32 << 10;
 /// Most known accounts. When there are more, accounts without kept events are forgotten.
 const MAX_ACCOUNTS: usize = 1024;
 
@@ -33,13 +35,20 @@ const MAX_ACCOUNTS: usize = 1024;
 enum AccountHolder {
     Client(ClientIdentity),
     User(TransportPeer),
+    /// The user of an identity whose address is unknown: it left something in the log in an earlier run.
+    UserOf(ClientIdentity),
 }
 
 impl AccountHolder {
+    /// A token has one account, also as user and password of MQTT.
+    fn client(who: &ClientIdentity) -> Self {
+        Self::Client(NameOwner::from(who).identity())
+    }
+
     fn role(&self) -> KeptBy {
         match self {
             Self::Client(_) => KeptBy::Client,
-            Self::User(_) => KeptBy::User,
+            Self::User(_) | Self::UserOf(_) => KeptBy::User,
         }
     }
 }
@@ -79,6 +88,10 @@ pub(super) struct MemoryLedger {
     accounts: HashMap<AccountHolder, KeepingAccount>,
     /// The number given last.
     last: u32,
+    /// Bytes of kept events and names when they were last counted.
+    kept: u64,
+    /// None: no connection charges its buffers.
+    all: Option<Arc<AllMemory>>,
 }
 
 impl MemoryLedger {
@@ -87,6 +100,18 @@ impl MemoryLedger {
         let theirs = self.users.entry(peer).or_default();
         theirs.granted = theirs.granted.saturating_add(bytes);
         theirs.tell_buffers();
+        self.tell_all();
+    }
+
+    fn tell_all(&self) {
+        if let Some(all) = &self.all {
+            all.set_others(self.granted.saturating_add(self.held).saturating_add(self.kept));
+        }
+    }
+
+    fn set_kept(&mut self, kept: usize) {
+        self.kept = kept as u64;
+        self.tell_all();
     }
 
     /// Books structures of this many bytes for a peer.
@@ -95,6 +120,7 @@ impl MemoryLedger {
         let theirs = self.users.entry(peer).or_default();
         theirs.held = theirs.held.saturating_add(bytes);
         theirs.tell_buffers();
+        self.tell_all();
     }
 
     pub(super) fn let_go(&mut self, peer: TransportPeer, bytes: u64) {
@@ -104,6 +130,7 @@ impl MemoryLedger {
 
     /// Changes the memory of a peer, and removes its entry if nothing is left.
     fn change(&mut self, peer: TransportPeer, change: impl FnOnce(&mut UserMemory)) {
+        self.tell_all();
         if let Some(theirs) = self.users.get_mut(&peer) {
             change(theirs);
             theirs.tell_buffers();
@@ -115,17 +142,19 @@ impl MemoryLedger {
     }
 
     /// The account of a user's buffers.
-    pub(super) fn buffers(&mut self, peer: TransportPeer, most: u64) -> Arc<BufferAccount> {
+    pub(super) fn buffers(&mut self, peer: TransportPeer, limits: &Limits) -> Arc<BufferAccount> {
+        let all = self.all.get_or_insert_with(|| Arc::new(AllMemory::new(limits.memory)));
+        let new = || Arc::new(BufferAccount::new(limits.memory_of_user, Arc::clone(all)));
         let theirs = self.users.entry(peer).or_default();
-        let buffers = theirs.buffers.get_or_insert_with(|| Arc::new(BufferAccount::new(most)));
-        let buffers = Arc::clone(buffers);
+        let buffers = Arc::clone(theirs.buffers.get_or_insert_with(new));
         theirs.tell_buffers();
+        self.tell_all();
         buffers
     }
 
     /// Bytes of the buffers of all connections.
     fn buffered(&self) -> u64 {
-        self.users.values().map(UserMemory::buffered).fold(0, u64::saturating_add)
+        self.all.as_ref().map_or(0, |all| all.buffers())
     }
 
     /// Releases the queue of a consumer that goes; the queue of its group may linger.
@@ -225,7 +254,11 @@ impl Broker {
         let with_names = most.saturating_add(structures::NAMES);
         let theirs = connected.granted().saturating_add(connected.held_in_all());
         let (queues, who) = (theirs.saturating_add(more), connected.who.clone());
-        let all = queues.saturating_add(self.kept_of(AccountHolder::Client(who.clone())));
+        let holder = AccountHolder::client(&who);
+        let mut all = queues.saturating_add(self.kept_of(&holder));
+        if all > with_names && self.retire_for_room() {
+            all = queues.saturating_add(self.kept_of(&holder));
+        }
         if all <= with_names {
             return Ok(());
         }
@@ -235,14 +268,14 @@ impl Broker {
         ))
     }
 
-    fn kept_of(&self, holder: AccountHolder) -> u64 {
-        let account = self.ledger.accounts.get(&holder);
+    fn kept_of(&self, holder: &AccountHolder) -> u64 {
+        let account = self.ledger.accounts.get(holder);
         account.map_or(0, |account| self.channel.kept_of(holder.role(), *account) as u64)
     }
 
     /// Bytes that topics keep for the client of this session.
     pub(super) fn kept_of_session(&self, session: MqttSessionId) -> u64 {
-        self.mqtt.account(session).map_or(0, |(who, ..)| self.kept_of(AccountHolder::Client(who)))
+        self.mqtt.account(session).map_or(0, |(who, ..)| self.kept_of(&AccountHolder::client(&who)))
     }
 
     /// Checks whether a peer may have `bytes` more; returns the reason of a refusal.
@@ -253,12 +286,28 @@ impl Broker {
             "a grant was not booked, or twice"
         );
         debug_assert_eq!(self.ledger.held, self.held_from_scratch(), "a structure was not booked, or twice");
+        let refused = self.refusal_of_memory(peer, bytes)?;
+        match self.retire_for_room() {
+            true => self.refusal_of_memory(peer, bytes),
+            false => Some(refused),
+        }
+    }
+
+    /// Retires topics that nobody uses, whose names take memory; returns whether there were any.
+    pub(super) fn retire_for_room(&mut self) -> bool {
+        let retired = self.channel.retire_for_room();
+        self.forget_retired();
+        retired
+    }
+
+    fn refusal_of_memory(&mut self, peer: TransportPeer, bytes: u64) -> Option<String> {
         let Limits { memory, memory_of_user, .. } = self.limits;
         let of_topics = self.channel.kept().saturating_add(self.channel.named());
+        self.ledger.set_kept(of_topics);
         let structures = self.ledger.held.saturating_add(self.ledger.buffered());
         let all = self.ledger.granted.saturating_add(structures).saturating_add(of_topics as u64);
         let buffered = self.ledger.users.get(&peer).map_or(0, UserMemory::buffered);
-        let kept = self.kept_of(AccountHolder::User(peer));
+        let kept = self.kept_of(&AccountHolder::User(peer));
         let theirs = self.ledger.granted_to(peer).saturating_add(buffered).saturating_add(kept);
         let refused = if bytes > memory {
             format!(
@@ -306,7 +355,7 @@ impl Broker {
         let Some(peer) = self.clients.get(&client).map(|client| client.peer) else {
             return BufferShare::default();
         };
-        BufferShare::of(self.ledger.buffers(peer, self.limits.memory_of_user))
+        BufferShare::of(self.ledger.buffers(peer, &self.limits))
     }
 
     /// Makes room in the ledger for a structure of a program.
@@ -340,7 +389,9 @@ impl Broker {
     /// As [`hold_for_client`](Self::hold_for_client).
     pub(super) fn hold_for_session(&mut self, session: MqttSessionId, bytes: u64) -> Result<(), String> {
         let Some((who, left, peer)) = self.mqtt.account(session) else { return Ok(()) };
-        if self.kept_of(AccountHolder::Client(who.clone())).saturating_add(bytes) > left {
+        let holder = AccountHolder::client(&who);
+        let is_over = |broker: &Self| broker.kept_of(&holder).saturating_add(bytes) > left;
+        if is_over(self) && (!self.retire_for_room() || is_over(self)) {
             self.access.count(RefusalKind::Memory);
             return Err(format!(
                 "the permissions leave {who} {left} bytes beside its queues, and retained messages, filters and \
@@ -389,12 +440,29 @@ impl Broker {
         let Limits { memory, memory_of_user, .. } = self.limits;
         let buffered = self.ledger.users.get(&peer).map_or(0, UserMemory::buffered);
         let of_user = memory_of_user.saturating_sub(self.ledger.granted_to(peer).saturating_add(buffered));
-        let all = memory.saturating_sub(self.ledger.granted.saturating_add(self.ledger.held));
-        let kept = self.kept_of(AccountHolder::User(peer));
+        let all = memory.saturating_sub(self.ledger.granted.saturating_add(self.held()));
+        self.ledger.set_kept(self.channel.kept().saturating_add(self.channel.named()));
+        let kept = self.kept_of(&AccountHolder::User(peer));
         self.ledger.change(peer, |theirs| theirs.kept = kept);
         let kept = |whose, account| self.channel.kept_of(whose, account);
-        let client = self.ledger.account(AccountHolder::Client(who), kept);
+        let client = self.ledger.account(AccountHolder::client(&who), kept);
         let user = self.ledger.account(AccountHolder::User(peer), kept);
         KeepingTerms { client: (client, bytes(left)), user: (user, bytes(of_user)), all: bytes(all) }
+    }
+
+    /// The tenant, and the limits, for what the log keeps of an owner from an earlier run.
+    pub(super) fn terms_of_owner(&mut self, owner: Option<&NameOwner>) -> (TenantId, KeepingTerms) {
+        let who = owner.map_or(ClientIdentity::Anonymous, NameOwner::identity);
+        let user = match &who {
+            ClientIdentity::Unix(user) => AccountHolder::User(TransportPeer::User(*user)),
+            who => AccountHolder::UserOf(who.clone()),
+        };
+        let Limits { memory, memory_of_user, .. } = self.limits;
+        let kept = |whose, account| self.channel.kept_of(whose, account);
+        let client = self.ledger.account(AccountHolder::client(&who), kept);
+        let user = self.ledger.account(user, kept);
+        let most = bytes(memory_of_user);
+        let terms = KeepingTerms { client: (client, most), user: (user, most), all: bytes(memory) };
+        (self.tenant_of_owner(&who), terms)
     }
 }

@@ -11,8 +11,10 @@ use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
 pub(super) const NAMES: u64 = 64 << 10;
 /// A topic that a program publishes on: its outlet, and the supplier of the channel.
 const OUTLET: u64 = 1024;
-/// A pattern of a subscription, in all maps and trees that hold it, without its text.
+/// A pattern of a subscription, in all maps that hold it, without its text.
 const PATTERN: u64 = 768;
+/// A level of a pattern, in the tree of levels.
+const LEVEL: u64 = 256;
 /// Copies of a pattern's text.
 const PATTERN_COPIES: u64 = 8;
 /// Bytes for each byte of a filter: the shortest operation has two bytes, and takes up to 192 in the index.
@@ -56,7 +58,8 @@ fn interest(interest: &InterestSpec) -> u64 {
 
 /// The charge of a pattern, or of the topic filter of an MQTT client.
 pub(super) fn pattern(text: &str) -> u64 {
-    PATTERN + PATTERN_COPIES * length(text)
+    let levels = text.bytes().filter(|byte| *byte == b'/').count() as u64 + 1;
+    PATTERN + PATTERN_COPIES * length(text) + LEVEL * levels
 }
 
 /// The charge of a session and its client identifier.

@@ -43,13 +43,7 @@ pub(super) struct TenantNumbers {
 
 impl TenantNumbers {
     /// The number of a client's tenant; `is_used` tells whether another tenant still has any state.
-    pub(super) fn number(
-        &mut self,
-        who: &ClientIdentity,
-        peer: TransportPeer,
-        is_used: impl Fn(TenantId) -> bool,
-    ) -> TenantId {
-        let key = TenantKey::of(who, peer);
+    fn number(&mut self, key: TenantKey, is_used: impl Fn(TenantId) -> bool) -> TenantId {
         if let Some(tenant) = self.known.get(&key) {
             return *tenant;
         }
@@ -66,13 +60,25 @@ impl TenantNumbers {
 impl Broker {
     /// The tenant number of a client with this identity and peer.
     pub(super) fn tenant_number(&mut self, who: &ClientIdentity, peer: TransportPeer) -> TenantId {
+        self.tenant_of_key(TenantKey::of(who, peer))
+    }
+
+    /// The tenant number of an identity whose peer is unknown.
+    pub(super) fn tenant_of_owner(&mut self, who: &ClientIdentity) -> TenantId {
+        self.tenant_of_key(match who {
+            ClientIdentity::Unix(user) => TenantKey::From(TransportPeer::User(*user)),
+            who => TenantKey::Named(who.clone()),
+        })
+    }
+
+    fn tenant_of_key(&mut self, key: TenantKey) -> TenantId {
         let (clients, channel) = (&self.clients, &self.channel);
         let connected: NumberMap<TenantId, ()> = match self.tenants.known.len() >= MAX_KNOWN {
             true => clients.values().map(|client| (client.tenant, ())).collect(),
             false => NumberMap::default(),
         };
         let is_used = |tenant| connected.contains_key(&tenant) || channel.has_tenant(tenant);
-        self.tenants.number(who, peer, is_used)
+        self.tenants.number(key, is_used)
     }
 
     pub(super) fn tenant_of_session(&mut self, session: MqttSessionId) -> TenantId {

@@ -92,7 +92,9 @@ impl JoinSender {
             NoticeText::Gap { lost, cause, .. } if cause == "late" => self.counters.dropped_late += lost,
             // numbers that the supplier itself skipped show as a gap at the other hosts
             NoticeText::Gap { cause, .. } if cause == "not-received" => {}
-            NoticeText::Gap { lost, .. } => self.counters.dropped_full += lost,
+            NoticeText::Gap { lost, .. } | NoticeText::FurtherGaps { lost } => {
+                self.counters.dropped_full += lost;
+            }
             NoticeText::Gone { supplier, .. } => {
                 let topic = topic?;
                 if self.suppliers.remove(&(*supplier, Arc::clone(topic))) {

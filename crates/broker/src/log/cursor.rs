@@ -59,6 +59,12 @@ impl LogCursor {
         self.position
     }
 
+    /// The chain of the last event that was read.
+    #[must_use]
+    pub fn chain(&self) -> Option<ChainNumber> {
+        self.current
+    }
+
     /// The body of the last event that was read.
     #[must_use]
     pub fn body(&self) -> &[u8] {

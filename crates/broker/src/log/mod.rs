@@ -27,6 +27,7 @@
 
 mod chain;
 mod cursor;
+mod line_file;
 mod name_owners;
 mod owned;
 mod owner;
@@ -110,6 +111,10 @@ pub enum LogError {
     TooManyOwners { most: u32 },
     #[error("{most} names of consumers and writers have owners, as many as may be; free one")]
     TooManyNames { most: usize },
+    #[error(
+        "the declarations of one identity's topics take more than {most} bytes of the log; declare fewer topics with a history"
+    )]
+    TooManyTopics { most: u64 },
     /// The disk may have lost events that were written; no more are accepted.
     #[error("the log in {} could not be synced ({reason}) and takes nothing more; start the broker again", path.display())]
     Unsynced { path: PathBuf, reason: String },
@@ -268,9 +273,30 @@ impl EventLog {
     /// Records the declaration of a topic. Has no effect before [`kept_topics`](Self::kept_topics).
     ///
     /// # Errors
-    /// The disk's error; after a restart the topic has its earlier declaration.
+    /// The disk's error, or the declarations of its owner or of all are at their limit; after a restart the
+    /// topic has its earlier declaration.
     pub fn declared(&mut self, topic: KeptTopic) -> Result<(), LogError> {
         self.topics.as_mut().map_or(Ok(()), |topics| topics.declared(topic))
+    }
+
+    /// Whether a declaration of a topic, of whatever owner, changes nothing.
+    #[must_use]
+    pub fn has_declared(&self, topic: &KeptTopic) -> bool {
+        self.topics.as_ref().is_none_or(|topics| topics.has_declared(topic))
+    }
+
+    /// The owner of the events of each chain that has one.
+    #[must_use]
+    pub fn chain_owners(&self) -> HashMap<ChainNumber, NameOwner> {
+        self.owned_chains.iter().map(|(owner, chain)| (*chain, owner.clone())).collect()
+    }
+
+    /// Forgets the declarations of topics.
+    ///
+    /// # Errors
+    /// The disk's error; after a restart the topics have their declarations.
+    pub fn forget_topics<'a>(&mut self, topics: impl Iterator<Item = &'a str>) -> Result<(), LogError> {
+        self.topics.as_mut().map_or(Ok(()), |known| known.forget(topics))
     }
 
     /// Reads the existing segments, in the order of their names.

@@ -7,19 +7,19 @@
 //! ```
 //! The last line of a name counts. A last line that a crash has cut off is ignored. Any other unreadable line
 //! is an error when the log is opened: to skip it would give the name to the next identity that asks. Before
-//! the first line of a run, the file is rewritten with one line for each name and replaces the former one by
-//! rename(2). The next sync of the log syncs new lines, too.
+//! the first line of a run, and once most of its lines are replaced, the file is rewritten with one line for
+//! each name (`line_file.rs`). The next sync of the log syncs new lines, too.
 //!
 //! Cost: a line for each name that is made or freed; nothing for events.
 
+use super::line_file::LineFile;
 use super::owned::{ChainNumber, OwnedKind};
 use super::{EventLog, LogError, cursor};
 use crate::name_owner::NameOwner;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,61 +36,43 @@ struct OwnerLine {
     kind: OwnedKind,
     name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    owner: Option<String>,
+    owner: Option<NameOwner>,
 }
 
 #[derive(Debug)]
 pub(super) struct NameOwners {
     path: PathBuf,
     /// None: no line was written since the file was read. A process that only reads a log does not change it.
-    file: Option<Arc<File>>,
+    file: Option<LineFile>,
     known: BTreeMap<(OwnedKind, String), NameOwner>,
     /// The number of names of each kind and owner; a count of 0 has no entry.
     counts: HashMap<(OwnedKind, NameOwner), usize>,
-    /// Whether the last line is incomplete.
-    torn: bool,
+    /// Bytes of the lines of all names.
+    bytes: u64,
 }
 
 impl NameOwners {
     pub(super) fn open(log: &Path) -> Result<Self, LogError> {
         let path = log.join(OWNERS);
-        let text = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(LogError::Read { path, source }),
-        };
+        let text = LineFile::content(&path)?;
         let damaged = |(line, what): (usize, String)| LogError::Owners { path: path.clone(), line, what };
         let known = read(&text).map_err(damaged)?;
-        let mut counts = HashMap::new();
-        for ((kind, _), owner) in &known {
+        let (mut counts, mut bytes) = (HashMap::new(), 0);
+        for ((kind, name), owner) in &known {
             *counts.entry((*kind, owner.clone())).or_default() += 1;
+            bytes += line_bytes(*kind, name, owner);
         }
-        Ok(Self { path, file: None, known, counts, torn: false })
+        Ok(Self { path, file: None, known, counts, bytes })
     }
 
-    /// Returns the file for new lines; the first call rewrites it, so that it has one line for each name.
-    fn begin(&mut self) -> Result<Arc<File>, LogError> {
-        if let Some(file) = &self.file {
-            return Ok(Arc::clone(file));
+    /// Rewrites the file with one line for each name.
+    fn rewrite(&mut self) -> Result<(), LogError> {
+        let mut text = format!("{VERSION}\n").into_bytes();
+        for ((kind, name), owner) in &self.known {
+            text.extend(line(*kind, name, Some(owner)));
         }
-        let anew = self.path.with_extension("new");
-        let written = || {
-            let mut options = OpenOptions::new();
-            let mut file = options.append(true).create_new(true).mode(0o600).open(&anew)?;
-            let mut text = format!("{VERSION}\n").into_bytes();
-            for ((kind, name), owner) in &self.known {
-                text.extend(line(*kind, name, Some(owner)));
-            }
-            file.write_all(&text)?;
-            file.sync_data()?;
-            fs::rename(&anew, &self.path)?;
-            Ok(Arc::new(file))
-        };
-        // left by a broker that was killed during the rewrite
-        let _ = fs::remove_file(&anew);
-        let file = written().map_err(|source| LogError::Write { path: self.path.clone(), source })?;
-        self.file = Some(Arc::clone(&file));
-        Ok(file)
+        self.file = Some(LineFile::replace(&self.path, &text)?);
+        Ok(())
     }
 
     /// The chains of all owners.
@@ -102,20 +84,15 @@ impl NameOwners {
     }
 
     fn write(&mut self, kind: OwnedKind, name: &str, owner: Option<&NameOwner>) -> Result<(), LogError> {
-        let file = self.begin()?;
-        let mut line = line(kind, name, owner);
-        if self.torn {
-            line.insert(0, b'\n');
+        if self.file.as_ref().is_none_or(|file| file.is_overgrown(self.bytes)) {
+            self.rewrite()?;
         }
-        self.torn = true;
-        let written = (&*file).write_all(&line);
-        written.map_err(|source| LogError::Write { path: self.path.clone(), source })?;
-        self.torn = false;
-        Ok(())
+        self.file.as_mut().map_or(Ok(()), |file| file.append(&line(kind, name, owner)))
     }
 
     fn forget(&mut self, kind: OwnedKind, name: &str) {
         let Some(owner) = self.known.remove(&(kind, name.to_owned())) else { return };
+        self.bytes -= line_bytes(kind, name, &owner);
         let of = (kind, owner);
         if let Some(count) = self.counts.get_mut(&of) {
             *count -= 1;
@@ -127,10 +104,14 @@ impl NameOwners {
 }
 
 fn line(kind: OwnedKind, name: &str, owner: Option<&NameOwner>) -> Vec<u8> {
-    let line = OwnerLine { kind, name: name.to_owned(), owner: owner.map(ToString::to_string) };
+    let line = OwnerLine { kind, name: name.to_owned(), owner: owner.cloned() };
     let mut line = serde_json::to_vec(&line).expect("has a text because it is two names");
     line.push(b'\n');
     line
+}
+
+fn line_bytes(kind: OwnedKind, name: &str, owner: &NameOwner) -> u64 {
+    line(kind, name, Some(owner)).len() as u64
 }
 
 /// Parses a file of owners; the error has the number of the line.
@@ -152,15 +133,11 @@ fn read(text: &[u8]) -> Result<BTreeMap<(OwnedKind, String), NameOwner>, (usize,
             _ => {}
         }
         let parsed: Result<OwnerLine, _> = serde_json::from_slice(line);
-        let owner = parsed.map_err(|error| error.to_string()).and_then(|line| {
-            let owner = line.owner.as_deref().map(str::parse).transpose()?;
-            Ok(((line.kind, line.name), owner))
-        });
-        match owner {
-            Ok((name, Some(owner))) => drop(known.insert(name, owner)),
-            Ok((name, None)) => drop(known.remove(&name)),
+        match parsed {
+            Ok(OwnerLine { kind, name, owner: Some(owner) }) => drop(known.insert((kind, name), owner)),
+            Ok(OwnerLine { kind, name, owner: None }) => drop(known.remove(&(kind, name))),
             Err(_) if is_torn => {}
-            Err(what) => return Err((number, what)),
+            Err(error) => return Err((number, error.to_string())),
         }
         if known.len() > MAX_OWNED_NAMES {
             return Err((number, format!("more than {MAX_OWNED_NAMES} names")));
@@ -190,15 +167,15 @@ impl EventLog {
         if self.owner_of(kind, name) == Some(owner) {
             return Ok(());
         }
-        let owners = &mut self.owners;
-        if owners.known.len() >= MAX_OWNED_NAMES {
+        if self.owners.known.len() >= MAX_OWNED_NAMES {
             return Err(LogError::TooManyNames { most: MAX_OWNED_NAMES });
         }
-        owners.write(kind, name, Some(owner))?;
+        self.write_owner(kind, name, Some(owner))?;
+        let owners = &mut self.owners;
         owners.forget(kind, name);
+        owners.bytes += line_bytes(kind, name, owner);
         owners.known.insert((kind, name.to_owned()), owner.clone());
         *owners.counts.entry((kind, owner.clone())).or_default() += 1;
-        self.sync_owners();
         Ok(())
     }
 
@@ -210,17 +187,33 @@ impl EventLog {
         if self.owner_of(kind, name).is_none() {
             return Ok(());
         }
-        self.owners.write(kind, name, None)?;
+        self.write_owner(kind, name, None)?;
         self.owners.forget(kind, name);
-        self.sync_owners();
         Ok(())
     }
 
-    fn sync_owners(&mut self) {
-        let Some(owners) = &self.owners.file else { return };
-        if !self.unsynced.iter().any(|file| Arc::ptr_eq(file, owners)) {
-            self.unsynced.push(Arc::clone(owners));
+    /// Writes a line about a name, for the next sync.
+    fn write_owner(
+        &mut self,
+        kind: OwnedKind,
+        name: &str,
+        owner: Option<&NameOwner>,
+    ) -> Result<(), LogError> {
+        let former = self.owners.file.as_ref().map(|file| Arc::clone(file.file()));
+        let written = self.owners.write(kind, name, owner);
+        let file = self.owners.file.as_ref().map(|file| Arc::clone(file.file()));
+        // a file that was rewritten is gone, and the rename has to be synced
+        if let Some(former) =
+            former.filter(|former| file.as_ref().is_none_or(|file| !Arc::ptr_eq(file, former)))
+        {
+            self.unsynced.retain(|file| !Arc::ptr_eq(file, &former));
         }
+        for file in file.into_iter().flat_map(|file| [file, Arc::clone(&self.directory)]) {
+            if !self.unsynced.iter().any(|other| Arc::ptr_eq(other, &file)) {
+                self.unsynced.push(file);
+            }
+        }
+        written
     }
 
     /// Whether a consumer of this name has a saved position.
@@ -300,6 +293,26 @@ mod tests {
         assert_eq!(log.owner_of(OwnedKind::Writer, "shop"), None);
         assert_eq!(log.owned_by(OwnedKind::Writer, &owner(1)), 0);
         assert_eq!(log.owned_by(OwnedKind::Consumer, &owner(1)), 1);
+    }
+
+    #[test]
+    fn names_that_are_made_and_freed_in_a_loop_leave_a_small_file_with_the_names_that_are_left() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let mut log = open(directory.path()).expect("it is empty");
+        log.give_name(OwnedKind::Consumer, "billing", &owner(1)).expect("room on the disk");
+        let (path, mut most) = (directory.path().join(OWNERS), 0);
+        for number in 0..2000 {
+            let name = format!("{number}/{}", "x".repeat(1000));
+            log.give_name(OwnedKind::Writer, &name, &owner(2)).expect("room on the disk");
+            log.free_name(OwnedKind::Writer, &name).expect("room on the disk");
+            most = most.max(fs::metadata(&path).expect("it is there").len());
+        }
+        assert!(most <= (1 << 20) + 4096, "{most} bytes for one name");
+        assert!(log.unsynced.len() <= 2, "a rewritten file is synced once");
+        drop(log);
+        let log = open(directory.path()).expect("it is sound");
+        assert_eq!(log.owners.known.len(), 1);
+        assert_eq!(log.owner_of(OwnedKind::Consumer, "billing"), Some(&owner(1)));
     }
 
     #[test]

@@ -216,6 +216,10 @@ impl BrokerBench {
         self.heard(client).answers.remove(&number).expect("an answer")
     }
 
+    pub(crate) fn close(&mut self, client: BenchClient, number: u32) {
+        self.say(client, &Frame::Close { number });
+    }
+
     pub(crate) fn unsubscribe(&mut self, client: BenchClient, number: u32) {
         self.say(client, &Frame::Unsubscribe { number });
     }

@@ -4,7 +4,7 @@ use unisono_broker::frame::{PublishFlags, PublishHead};
 use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
     Advertisement, Broker, ClientId, Durability, ExceptSpec, FieldSet, Frame, Greeting, InterestSpec,
-    KeptHistory, NO_DEADLINE, Nanos, Next, PartRule, SubscriptionSpec, TogetherSpec,
+    KeptHistory, NO_DEADLINE, Nanos, Next, PartRule, ResumeSpec, SubscriptionSpec, TogetherSpec,
 };
 
 const USER: TransportPeer = TransportPeer::User(1000);
@@ -22,7 +22,7 @@ pub(crate) struct Asker<'a> {
 /// A kind of request: asks for as much as it can.
 pub(crate) type Ask = fn(&mut Asker<'_>);
 
-pub(crate) const KINDS: [(&str, Ask); 15] = [
+pub(crate) const KINDS: [(&str, Ask); 20] = [
     ("topics with long names", |asker| {
         asker.greet();
         for number in 0..400 {
@@ -74,7 +74,7 @@ pub(crate) const KINDS: [(&str, Ask); 15] = [
             asker.greet();
             let group = Some(format!("{}{number}", "g".repeat(200_000)));
             let spec = SubscriptionSpec { group, linger_ns: 5_000_000_000, ..small() };
-            asker.subscribe(0, SubscriptionSpec { interests: SubscriptionSpec::of("a").interests, ..spec });
+            asker.subscribe(0, SubscriptionSpec { interests: small_of("a").interests, ..spec });
             asker.go();
         }
     }),
@@ -112,6 +112,60 @@ pub(crate) const KINDS: [(&str, Ask); 15] = [
             asker.advertise(number, Advertisement { history, ..Advertisement::of(&number.to_string()) });
             asker.publish(number, &FieldSet::new(), &[7; 10_000]);
             asker.close(number);
+        }
+    }),
+    ("topics of the log with long names", |asker| {
+        asker.greet();
+        for number in 0..200 {
+            asker.advertise(number, logged(&long(number), KeptHistory::Last(1 + number as usize % 5)));
+            asker.close(number);
+        }
+    }),
+    ("events of the log with long names for a consumer that takes none", |asker| {
+        asker.greet();
+        let resume = Some(ResumeSpec { name: "reader".to_owned(), ..ResumeSpec::default() });
+        asker.subscribe(1, SubscriptionSpec { resume, queue_bytes: 1 << 20, ..SubscriptionSpec::of("#") });
+        asker.greet();
+        for number in 0..400 {
+            asker.advertise(number, logged(&long(number), KeptHistory::None));
+            asker.publish(number, &FieldSet::new(), b"x");
+            asker.close(number);
+        }
+    }),
+    ("gaps and missed deadlines of many topics", |asker| {
+        for _ in 0..2 {
+            asker.greet();
+            (0..120).for_each(|number| asker.subscribe(number, small_of("#")));
+            asker.pause();
+        }
+        asker.greet();
+        for number in 0..1000 {
+            asker.advertise(number, Advertisement::of(&number.to_string()));
+            (0..2).for_each(|_| asker.publish(number, &FieldSet::new(), b"x"));
+        }
+    }),
+    ("subscriptions to patterns of many levels", |asker| {
+        for client in 0..4 {
+            asker.greet();
+            for number in 0..500 {
+                let topics = format!("{client}.{number}{}", "/a".repeat(127));
+                let interests = vec![InterestSpec { topics, ..InterestSpec::default() }];
+                asker.subscribe(number, SubscriptionSpec { interests, ..small() });
+            }
+        }
+    }),
+    ("messages in flight with many subscription identifiers", |asker| {
+        for client in 0..2 {
+            asker.connect_mqtt(&client.to_string(), None);
+            for number in 0..520_u32 {
+                let level = |bit: u32| if number >> bit & 1 == 1 { "+" } else { "a" };
+                let filter = (0..10).map(level).collect::<Vec<_>>().join("/");
+                asker.packet(0x82, &[&[0, 1, 2, 0x0B, 1][..], &text(&filter), &[1]].concat());
+            }
+        }
+        asker.connect_mqtt("writer", None);
+        for _ in 0..4200 {
+            asker.packet(0x32, &[&text("a/a/a/a/a/a/a/a/a/a"), &[0, 1, 0][..]].concat());
         }
     }),
     ("sessions with wills", |asker| {
@@ -156,6 +210,14 @@ pub(crate) const KINDS: [(&str, Ask); 15] = [
 
 fn long(number: u32) -> String {
     format!("{number}/{}", "x".repeat(LONG))
+}
+
+fn logged(topic: &str, history: KeptHistory) -> Advertisement {
+    Advertisement { durability: Durability::Written, history, ..Advertisement::of(topic) }
+}
+
+fn small_of(topics: &str) -> SubscriptionSpec {
+    SubscriptionSpec { interests: SubscriptionSpec::of(topics).interests, ..small() }
 }
 
 fn small() -> SubscriptionSpec {
@@ -236,7 +298,6 @@ impl<'a> Asker<'a> {
     }
 
     fn advertise(&mut self, number: u32, spec: Advertisement) {
-        assert_eq!(spec.durability, Durability::Received);
         self.frame(&Frame::Advertise { number, spec });
     }
 

@@ -45,8 +45,9 @@ impl<P: EventPayload> EventChannel<P> {
                 receiver.members.push_back(consumer); // in turns
             }
             let popped = receiver.inbox.pop(now, arrival);
-            let gaps = receiver.inbox.take_gaps().into_iter().map(ChannelNotice::Gap);
-            let mut notices: Vec<_> = gaps.collect();
+            let (gaps, lost_beside) = receiver.inbox.take_gaps();
+            let mut notices: Vec<_> = gaps.into_iter().map(ChannelNotice::Gap).collect();
+            notices.extend((lost_beside > 0).then_some(ChannelNotice::FurtherGaps { lost: lost_beside }));
             notices.extend(receiver.notices.drain(..).map(|(_, notice)| notice));
             receiver.tell_departed();
             if receiver.may_read_on() {
@@ -135,7 +136,8 @@ impl<P: EventPayload> EventChannel<P> {
             && deadline < now
             && let Some(receiver) = self.receivers.get_mut(&inbox)
         {
-            receiver.inbox.miss(topic);
+            receiver.inbox.counters.missed += 1;
+            receiver.inbox.count_misses(topic, 1);
         }
     }
 }

@@ -53,8 +53,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) else { return };
         receiver.inbox.counters.add(&counted);
         if counted.missed > 0 {
-            let missed = receiver.inbox.misses.entry(topic).or_default();
-            *missed = missed.saturating_add(counted.missed);
+            receiver.inbox.count_misses(topic, counted.missed);
         }
     }
 }

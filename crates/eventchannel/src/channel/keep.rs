@@ -1,8 +1,10 @@
 //! Kept events of a topic: added by a publication, or restored after a restart.
 
 use super::{EventChannel, Topic};
+use crate::error::ChannelError;
 use crate::event::{ChannelEvent, EventPayload, Retention};
-use crate::kept::{KeepingTerms, KeptCharge};
+use crate::ids::TopicId;
+use crate::kept::{KeepingTerms, KeptCharge, NameCharge};
 use crate::kept_memory::KeptMemory;
 use std::sync::Arc;
 
@@ -42,6 +44,31 @@ impl<P> Topic<P> {
 }
 
 impl<P: EventPayload> EventChannel<P> {
+    /// Charges the bytes that the caller keeps beside a topic until the topic is retired, in place of those
+    /// that were charged before. [`take_retired`](Self::take_retired) names the topic then.
+    ///
+    /// # Errors
+    /// The topic does not exist, or an account may not have as many bytes; the former charge stays.
+    pub fn keep_beside(
+        &mut self,
+        topic: TopicId,
+        keeping: &KeepingTerms,
+        bytes: usize,
+    ) -> Result<(), ChannelError> {
+        let unknown = ChannelError::Unknown { what: "topic", number: topic.0 };
+        let topic = self.topics.get_mut(&topic).ok_or(unknown)?;
+        let charge = NameCharge { bytes, accounts: Some((keeping.client.0, keeping.user.0)) };
+        let replaced = self.kept.replace_name(keeping, (topic.beside, charge));
+        replaced.map_err(|(whose, most)| ChannelError::NamesFull { whose, most })?;
+        topic.beside = charge;
+        Ok(())
+    }
+
+    /// The topics that were retired since the last call, of those beside which the caller keeps something.
+    pub fn take_retired(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.retired)
+    }
+
     /// Keeps an event for later subscribers, as it was kept before a restart. No consumer gets it now.
     /// Returns whether the topic exists and has room for the event.
     pub fn keep_again(

@@ -121,6 +121,8 @@ struct Topic<P> {
     /// The tenant that the topic counts against.
     tenant: TenantId,
     charge: NameCharge,
+    /// The charge for what the caller keeps beside the topic.
+    beside: NameCharge,
 }
 
 impl<P> Topic<P> {
@@ -278,6 +280,8 @@ pub struct EventChannel<P> {
     departed: DepartedInboxes,
     /// The last search for unused topics, if it found none.
     barren: Option<BarrenLook>,
+    /// Retired topics beside which the caller keeps something, since the last call of `take_retired`.
+    retired: Vec<Arc<str>>,
     /// The latest time that a caller passed.
     clock: Nanos,
     /// A buffer, reused to save an allocation.
@@ -316,6 +320,7 @@ impl<P: EventPayload> EventChannel<P> {
             work: 0,
             looks: 0,
             barren: None,
+            retired: Vec::new(),
             clock: Nanos::ZERO,
             found: Vec::new(),
         }
@@ -382,8 +387,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.receiver(consumer).map_or(0, |receiver| receiver.inbox.len())
     }
 
-    /// Deadlines that a consumer or its group missed, by topic; misses of retired topics are under the number
-    /// 0.
+    /// Deadlines that a consumer or its group missed, by topic; misses of retired topics, and of topics beyond
+    /// the first 256, are under the number 0.
     pub fn misses(&self, consumer: ConsumerId) -> impl Iterator<Item = (TopicId, u64)> {
         let misses = self.receiver(consumer).map(|receiver| &receiver.inbox.misses);
         misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))
@@ -487,8 +492,8 @@ impl<P: EventPayload> EventChannel<P> {
 /// [`take_work`](EventChannel::take_work).
 const WORK_STEPS: usize = 16;
 
-/// Notices that wait for one inbox, at most; beyond, the oldest goes. A notice is small, and a consumer that
-/// reads has few. Chosen, not measured.
+/// Notices that wait for one inbox, at most; beyond, the oldest goes. A notice takes some 80 bytes, and a
+/// consumer that reads has few. Chosen, not measured.
 const MAX_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {

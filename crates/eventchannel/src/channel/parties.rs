@@ -6,7 +6,7 @@ use super::{
 use crate::alarms::ChannelAlarm;
 use crate::delivery::ChannelNotice;
 use crate::dispatch::MAX_CHARGE;
-use crate::error::{ChannelError, PublishError};
+use crate::error::{ChannelError, KeptBy};
 use crate::event::{EventPayload, NO_DEADLINE};
 use crate::history::TopicHistory;
 use crate::ids::{ConsumerId, InboxId, SupplierId, TopicId};
@@ -86,6 +86,10 @@ impl<P> Topic<P> {
     }
 }
 
+fn names_full((whose, most): (KeptBy, usize)) -> ChannelError {
+    ChannelError::NamesFull { whose, most }
+}
+
 impl<P: EventPayload> EventChannel<P> {
     /// Makes a topic, or finds an existing one with equal parameters. A topic without declaring suppliers and
     /// kept events takes the new parameters. At the limit of topics, unused topics are retired first.
@@ -125,6 +129,8 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::History { asked: spec.history.most(), most: self.limits.history });
         }
         let depth = spec.history;
+        let pays = (tenant != TenantId::NONE).then_some(keeping);
+        let charge = NameCharge::of(pays, &spec.name, spec.event_type.as_deref());
         if let Some(id) = self.topic_names.get(&spec.name).copied()
             && let Some(topic) = self.topics.get_mut(&id)
         {
@@ -138,6 +144,20 @@ impl<P: EventPayload> EventChannel<P> {
                 let (declared, asked) = (Box::new(topic.spec.clone()), Box::new(spec));
                 return Err(ChannelError::TopicDiffers { declared, asked });
             }
+            // the new type may be longer, and the new declarer another tenant
+            if tenant != topic.tenant {
+                self.tenants.check(tenant, TenantResource::Topics, 1)?;
+            }
+            if let Err(full) = self.kept.replace_name(keeping, (topic.charge, charge)) {
+                // ends, because each search that finds a topic leaves fewer
+                return match self.retire_for_room() {
+                    true => self.declare_as(owner, (tenant, keeping), spec),
+                    false => Err(names_full(full)),
+                };
+            }
+            self.tenants.give_back(topic.tenant, TenantResource::Topics, 1);
+            self.tenants.take(tenant, TenantResource::Topics, 1);
+            (topic.tenant, topic.charge) = (tenant, charge);
             // waiting events and notices keep the topic's number
             let former = std::mem::replace(&mut topic.history, TopicHistory::new(depth));
             let released = match topic.spec.event_type == spec.event_type {
@@ -153,10 +173,8 @@ impl<P: EventPayload> EventChannel<P> {
             self.tell_mismatches(id, |request| request.meets_topic(depth));
             return Ok(id);
         }
-        let pays = (tenant != TenantId::NONE).then_some(keeping);
-        let charge = NameCharge::of(pays, &spec.name, spec.event_type.as_deref());
         if let Err(error) = self.check_new_topic((tenant, keeping), charge) {
-            if !self.makes_room_for_a_topic() {
+            if !self.retire_for_room() {
                 return Err(error);
             }
             self.check_new_topic((tenant, keeping), charge)?;
@@ -178,6 +196,7 @@ impl<P: EventPayload> EventChannel<P> {
             declarer: owner,
             tenant,
             charge,
+            beside: NameCharge::default(),
         };
         self.topics.insert(id, topic);
         self.tell_mismatches(id, |request| request.meets_topic(depth));
@@ -194,16 +213,13 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::TooMany { what: "topics", most: self.limits.topics });
         }
         self.tenants.check(tenant, TenantResource::Topics, 1)?;
-        self.kept.check_name(keeping, charge).map_err(|error| match error {
-            PublishError::KeptFull { whose, most } => ChannelError::NamesFull { whose, most },
-            _ => ChannelError::TooMany { what: "topics", most: self.limits.topics },
-        })
+        self.kept.check_name(keeping, charge).map_err(names_full)
     }
 
-    /// Retires the unused topics; returns whether there is room now. A search that found none is not repeated
+    /// Retires the unused topics; returns whether there were any. A search that found none is not repeated
     /// for a second, unless many offers were withdrawn meanwhile: otherwise a tenant that holds all topics
     /// could make the channel search all topics and all waiting events for each refused topic.
-    fn makes_room_for_a_topic(&mut self) -> bool {
+    pub fn retire_for_room(&mut self) -> bool {
         if let Some(BarrenLook { at, withdrawn }) = self.barren
             && self.clock.since(at) < Nanos::SECOND
             && withdrawn <= self.topics.len() / 64
@@ -255,6 +271,10 @@ impl<P: EventPayload> EventChannel<P> {
         if let Some(topic) = self.topics.remove(&topic) {
             topic.charges().for_each(|charge| self.kept.release(charge));
             self.kept.release_name(topic.charge);
+            self.kept.release_name(topic.beside);
+            if topic.beside.bytes > 0 {
+                self.retired.push(Arc::clone(&topic.spec.name));
+            }
             self.tenants.give_back(topic.tenant, TenantResource::Topics, 1);
             self.topic_names.remove(&topic.spec.name);
         }

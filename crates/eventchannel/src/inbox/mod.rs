@@ -7,7 +7,8 @@
 //!
 //! Cost: constant to insert and to remove an event while turns ascend in order of arrival, also with
 //! `DropOldest`; otherwise logarithmic in the number of waiting events. The capacity bounds the memory of
-//! events; the number of suppliers times topics bounds the memory of gaps.
+//! events. The number of gaps, of counters of missed deadlines and of departed suppliers is fixed, so that no
+//! supplier can make the inbox grow by its number of topics.
 
 mod ascending;
 mod parcel;
@@ -24,7 +25,7 @@ use ascending::AscendingQueue;
 pub(crate) use parcel::Parcel;
 use shares::SharedParcels;
 pub use spec::{InboxCapacity, InboxSpec, Redelivery};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unisono_time::Nanos;
 use waiting::WaitingParcels;
@@ -229,21 +230,32 @@ pub(crate) struct Inbox<P> {
     /// Suppliers that have gone while events of theirs wait.
     departing: NumberMap<(TopicId, SupplierId), Departed>,
     /// Suppliers from `departing` whose last event has left, not yet reported.
-    departed: Vec<(TopicId, SupplierId, Departed)>,
+    departed: VecDeque<(TopicId, SupplierId, Departed)>,
     /// The earliest arrival time of the next event of a reservation.
     expected: Nanos,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
+    /// Missing events without an entry in `gaps`, which was full.
+    lost_beside: u64,
     /// The arrival number of the first pending gap.
     gap_since: u64,
     pub(crate) counters: InboxCounters,
-    /// Missed deadlines by topic; all retired topics share one entry.
+    /// Missed deadlines by topic; all retired topics, and topics beyond [`MAX_MISS_TOPICS`], share one entry.
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
 /// Maximum number of kept events that wait in one inbox: as many as a few turns of a server deliver.
 const MAX_PAST: usize = 256;
 
-/// Stands for all topics that have been retired; no topic has this number.
+/// Topics and suppliers with a gap of their own between two deliveries; an entry takes up to 120 bytes. A
+/// consumer that reads has few. Chosen, not measured.
+const MAX_GAPS: usize = 32;
+/// Topics with a counter of missed deadlines of their own; an entry takes up to 25 bytes. Chosen, not measured.
+const MAX_MISS_TOPICS: usize = 256;
+/// Departed suppliers that wait for their report; beyond, the oldest goes. Chosen, not measured.
+const MAX_DEPARTED: usize = 64;
+
+/// Stands for all topics that have been retired, and for those without a counter of their own; no topic has
+/// this number.
 const FORMER_TOPICS: TopicId = TopicId(0);
 
 impl<P: EventPayload> Inbox<P> {
@@ -256,9 +268,10 @@ impl<P: EventPayload> Inbox<P> {
             flows: NumberMap::default(),
             spare: AscendingQueue::default(),
             departing: NumberMap::default(),
-            departed: Vec::new(),
+            departed: VecDeque::new(),
             expected: Nanos::ZERO,
             gaps: BTreeMap::new(),
+            lost_beside: 0,
             gap_since: 0,
             counters: InboxCounters::default(),
             misses: BTreeMap::new(),
@@ -358,8 +371,12 @@ impl<P: EventPayload> Inbox<P> {
                 && let Some(emptied) = self.flows.remove(&flow)
             {
                 self.spare = emptied;
-                let why = self.departing.remove(&flow);
-                self.departed.extend(why.map(|why| (flow.0, flow.1, why)));
+                if let Some(why) = self.departing.remove(&flow) {
+                    self.departed.push_back((flow.0, flow.1, why));
+                    if self.departed.len() > MAX_DEPARTED {
+                        self.departed.pop_front();
+                    }
+                }
             }
         }
     }
@@ -374,8 +391,13 @@ impl<P: EventPayload> Inbox<P> {
         if self.gaps.is_empty() {
             self.gap_since = arrival;
         }
+        let key = (more.topic, more.supplier, more.cause);
+        if self.gaps.len() >= MAX_GAPS && !self.gaps.contains_key(&key) {
+            self.lost_beside = self.lost_beside.saturating_add(more.lost);
+            return;
+        }
         self.gaps
-            .entry((more.topic, more.supplier, more.cause))
+            .entry(key)
             .and_modify(|gap| {
                 gap.first = gap.first.min(more.first);
                 gap.last = gap.last.max(more.last);
@@ -399,7 +421,8 @@ impl<P: EventPayload> Inbox<P> {
             self.took(turn, &parcel);
             let late = !parcel.retained && parcel.event.deadline < now;
             if late {
-                self.miss(parcel.event.topic);
+                self.counters.missed += 1;
+                self.count_misses(parcel.event.topic, 1);
             }
             match self.spec.late {
                 LateEvents::Deliver => {}
@@ -421,9 +444,11 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    pub(crate) fn miss(&mut self, topic: TopicId) {
-        self.counters.missed += 1;
-        *self.misses.entry(topic).or_default() += 1;
+    /// Counts missed deadlines of a topic; the caller has added them to the counters.
+    pub(crate) fn count_misses(&mut self, topic: TopicId, missed: u64) {
+        let has_place = self.misses.len() < MAX_MISS_TOPICS || self.misses.contains_key(&topic);
+        let total = self.misses.entry(if has_place { topic } else { FORMER_TOPICS }).or_default();
+        *total = total.saturating_add(missed);
     }
 
     /// Counts the missed deadlines of retired topics together, under [`FORMER_TOPICS`].
@@ -445,10 +470,14 @@ impl<P: EventPayload> Inbox<P> {
         !self.gaps.is_empty()
     }
 
-    pub(crate) fn take_gaps(&mut self) -> Vec<Gap> {
+    /// Takes the gaps, and the number of missing events that are in none of them.
+    pub(crate) fn take_gaps(&mut self) -> (Vec<Gap>, u64) {
         match self.gaps.is_empty() {
-            true => Vec::new(),
-            false => std::mem::take(&mut self.gaps).into_values().collect(),
+            true => (Vec::new(), 0),
+            false => {
+                let gaps = std::mem::take(&mut self.gaps).into_values().collect();
+                (gaps, std::mem::take(&mut self.lost_beside))
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 mod access;
 mod content;
 mod intervals;
+mod routes;
 
 use crate::filter::ContentFilter;
 use crate::ids::SubscriptionId;
@@ -17,8 +18,11 @@ use crate::pattern::TopicPattern;
 use crate::trie::PatternTrie;
 use crate::value::FieldSet;
 use content::ContentIndex;
+use routes::LongRoutes;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+pub use routes::TopicRoute;
 
 /// Topics that an interest leaves out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -111,15 +115,9 @@ pub struct SubscriptionIndex {
     interests: NumberMap<SubscriptionId, Interest>,
     /// Changes with every pattern that is added or removed.
     generation: u64,
+    long: LongRoutes,
     /// Kept for its memory.
     met: Vec<u32>,
-}
-
-/// The patterns that match a topic, to be kept with the topic; found again when patterns have changed.
-#[derive(Clone, Debug, Default)]
-pub struct TopicRoute {
-    patterns: Vec<u32>,
-    generation: u64,
 }
 
 impl SubscriptionIndex {
@@ -190,18 +188,18 @@ impl SubscriptionIndex {
         found: &mut Vec<SubscriptionId>,
     ) {
         found.clear();
-        if route.generation != self.generation {
-            route.generation = self.generation;
-            route.patterns = self.trie.matching(name);
-            route.patterns.retain(|number| asks(&self.patterns, *number, name, event_type));
-        }
-        let numbers = &mut self.met;
-        for pattern in &route.patterns {
-            if let Some((_, content)) = &mut self.patterns[*pattern as usize] {
-                content.matching(fields, numbers);
+        let Self { trie, patterns, long, met, .. } = self;
+        let search = || {
+            let mut matching = trie.matching(name);
+            matching.retain(|number| asks(patterns, *number, name, event_type));
+            matching
+        };
+        for pattern in long.of(route, self.generation, search) {
+            if let Some((_, content)) = &mut patterns[*pattern as usize] {
+                content.matching(fields, met);
             }
         }
-        found.extend(numbers.drain(..).map(SubscriptionId));
+        found.extend(met.drain(..).map(SubscriptionId));
     }
 }
 

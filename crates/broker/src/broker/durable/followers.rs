@@ -11,7 +11,7 @@ use crate::spec::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate
 use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, HashMap};
 use unisono_eventchannel::{
-    Acknowledged, ChannelEvent, ConsumerId, EventPayload, InboxCapacity, Interest, TenantId,
+    Acknowledged, ChannelEvent, ConsumerId, EVENT_ENTRY, InboxCapacity, Interest, TenantId,
 };
 use unisono_linux::clock::Nanos;
 
@@ -49,8 +49,9 @@ pub(super) struct PendingEvent {
 }
 
 impl LogFollower {
-    fn pend(&mut self, position: u64, event: &ChannelEvent<EventBody>) {
-        let bytes = event.payload.length();
+    /// Counts an event, as its queue does, and its `names`: beyond the usual bytes of an event they count in full.
+    fn pend(&mut self, position: u64, event: &ChannelEvent<EventBody>, names: usize) {
+        let bytes = event.weight().saturating_add(names.saturating_sub(EVENT_ENTRY));
         let (topic, writer) = (event.topic.0, event.supplier.0);
         self.pending.insert(position, PendingEvent { bytes, topic, writer });
         self.pending_bytes += bytes;
@@ -214,9 +215,10 @@ impl Broker {
                     continue;
                 }
                 let (retained, lost) = (position < follower.new_from, follower.lost.take());
+                let names = event.topic.len() + event.writer.len() + event.event_type.map_or(0, str::len);
                 let Some(event) = durable.event(now, &body, position) else { continue };
                 if let Some(follower) = durable.followers.get_mut(&id) {
-                    follower.pend(position, &event);
+                    follower.pend(position, &event, names);
                 }
                 if !self.channel.hand(now, id, event, retained) {
                     durable.leave(id); // its lease has run out

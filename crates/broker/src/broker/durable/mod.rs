@@ -253,17 +253,33 @@ impl Broker {
     }
 
     /// Registers a supplier whose events may have to be in the log; `writer` is the key of its writer's name.
+    ///
+    /// # Errors
+    /// The supplier asks for the log, and there is no room for the declaration of its topic.
     pub(super) fn offer_kept(
         &mut self,
-        supplier: SupplierId,
+        client: ClientId,
+        (supplier, topic): (SupplierId, TopicId),
         owner: &NameOwner,
         (spec, writer): (&Advertisement, Option<&str>),
-    ) {
-        let Some(durable) = &mut self.durable else { return };
+    ) -> Result<(), String> {
+        let Some(durable) = &self.durable else { return Ok(()) };
         let asked = spec.durability > Durability::Received || spec.writer.is_some();
         if !asked && !durable.kept.iter().any(|pattern| pattern.matches(&spec.topic)) {
-            return;
+            return Ok(());
         }
+        let declared = KeptTopic {
+            topic: spec.topic.clone(),
+            event_type: spec.event_type.clone(),
+            history: spec.history,
+            exclusive: spec.exclusive,
+            owner: Some(owner.clone()),
+        };
+        let noted = self.note_topic(client, topic, declared);
+        if asked {
+            noted?;
+        }
+        let Some(durable) = &mut self.durable else { return Ok(()) };
         let offer = KeptOffer {
             topic: spec.topic.as_str().into(),
             event_type: spec.event_type.as_deref().map(Arc::from),
@@ -272,14 +288,40 @@ impl Broker {
             owner: owner.clone(),
         };
         durable.offers.insert(supplier, offer);
-        // on a full disk the former declaration stays, and applies again after a restart
-        let _ = durable.log.declared(KeptTopic {
-            topic: spec.topic.clone(),
-            event_type: spec.event_type.clone(),
-            history: spec.history,
-            exclusive: spec.exclusive,
-            owner: Some(owner.clone()),
-        });
+        Ok(())
+    }
+
+    /// Has the log note the declaration of a topic, and charges its program.
+    fn note_topic(&mut self, client: ClientId, topic: TopicId, declared: KeptTopic) -> Result<(), String> {
+        let keeping = self.terms_of_names(client);
+        if self.durable.as_ref().is_none_or(|durable| durable.log.has_declared(&declared)) {
+            return Ok(());
+        }
+        let mut charged = self.channel.keep_beside(topic, &keeping, declared.memory());
+        if charged.is_err() && self.retire_for_room() {
+            charged = self.channel.keep_beside(topic, &keeping, declared.memory());
+        }
+        charged.map_err(|error| self.access.refuse(&error))?;
+        let Some(durable) = &mut self.durable else { return Ok(()) };
+        match durable.log.declared(declared) {
+            Err(error @ LogError::TooManyTopics { .. }) => {
+                self.access.count(RefusalKind::Limit);
+                Err(error.to_string())
+            }
+            // on a full disk the former declaration stays, and applies again after a restart
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets the declarations of topics that the channel has retired.
+    pub(super) fn forget_retired(&mut self) {
+        let retired = self.channel.take_retired();
+        if let Some(durable) = &mut self.durable
+            && !retired.is_empty()
+        {
+            // on a full disk they apply again after a restart
+            let _ = durable.log.forget_topics(retired.iter().map(|topic| &**topic));
+        }
     }
 
     pub(super) fn forget_offer(&mut self, supplier: SupplierId) {

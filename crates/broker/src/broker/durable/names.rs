@@ -1,17 +1,20 @@
 //! Numbers of the topics and writers of the log, for deliveries.
 //!
-//! A log holds events of any number of topics and writers, one after another. So when there are many names,
-//! the names of no pending event are forgotten. A forgotten name that comes again gets another number:
+//! A log holds events of any number of topics and writers, one after another. So when names take many bytes,
+//! the names of no pending event are forgotten; the names of pending events count in the queues of their
+//! followers. A forgotten name that comes again gets another number:
 //! programs may still know it by the former one.
 //!
-//! Cost: a scan of all pending events each time that the number of names has doubled.
+//! Cost: a scan of all pending events each time that the bytes of names have doubled.
 
 use super::LOGGED;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Names that are always kept. As many as the topics of a channel.
-const MIN_KEPT_NAMES: usize = if cfg!(test) { 32 } else { 65_536 };
+/// Bytes of names that are always kept: 32,768 names of usual length, as many topics as one tenant has.
+const MIN_KEPT_BYTES: usize = if cfg!(test) { 32 * ENTRY } else { 32_768 * ENTRY };
+/// Bytes of a name beside its text: the entries of both maps, with room for the allocator.
+const ENTRY: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct LogNames {
@@ -22,7 +25,9 @@ pub(super) struct LogNames {
     names: HashMap<u32, LogName>,
     /// The number of the next name. Numbers repeat after 2^31 names.
     next: u32,
-    /// The number of names at which unneeded ones are forgotten.
+    /// Bytes of all names.
+    bytes: usize,
+    /// Bytes of names at which unneeded ones are forgotten.
     most: usize,
 }
 
@@ -33,6 +38,12 @@ struct LogName {
     event_type: Option<Arc<str>>,
 }
 
+impl LogName {
+    fn bytes(&self) -> usize {
+        ENTRY + self.name.len() + self.event_type.as_ref().map_or(0, |event_type| event_type.len())
+    }
+}
+
 impl LogNames {
     pub(super) fn new() -> Self {
         Self {
@@ -40,7 +51,8 @@ impl LogNames {
             typed: HashMap::new(),
             names: HashMap::new(),
             next: LOGGED,
-            most: MIN_KEPT_NAMES,
+            bytes: 0,
+            most: MIN_KEPT_BYTES,
         }
     }
 
@@ -63,7 +75,9 @@ impl LogNames {
             Some(event_type) => self.typed.entry(Arc::clone(event_type)).or_default(),
         };
         numbers.insert(Arc::clone(&name), number);
-        self.names.insert(number, LogName { name, event_type });
+        let name = LogName { name, event_type };
+        self.bytes += name.bytes();
+        self.names.insert(number, name);
         number
     }
 
@@ -80,7 +94,7 @@ impl LogNames {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.names.len() >= self.most
+        self.bytes >= self.most
     }
 
     /// Forgets all names except the needed numbers.
@@ -91,7 +105,8 @@ impl LogNames {
             numbers.retain(|_, number| needed.contains(number));
             !numbers.is_empty()
         });
-        self.most = MIN_KEPT_NAMES.max(2 * self.names.len());
+        self.bytes = self.names.values().map(LogName::bytes).sum();
+        self.most = MIN_KEPT_BYTES.max(2 * self.bytes);
     }
 }
 
@@ -134,7 +149,8 @@ mod tests {
                 }
                 let numbers: HashMap<_, _> = waiting.iter().map(|(number, name, kind)| ((name, kind), number)).collect();
                 prop_assert!(waiting.iter().all(|(number, name, kind)| numbers[&(name, kind)] == number));
-                prop_assert!(names.names.len() <= MIN_KEPT_NAMES.max(2 * pending) + 1);
+                let most = MIN_KEPT_BYTES.max(2 * pending * (ENTRY + 8)) + ENTRY + 8;
+                prop_assert!(names.bytes <= most && names.names.len() * ENTRY <= names.bytes);
                 let typed: usize = names.typed.values().map(HashMap::len).sum();
                 prop_assert_eq!(names.names.len(), names.numbers.len() + typed);
             }
@@ -207,7 +223,7 @@ mod tests {
                 }
             }
             let kept = broker.durable.as_ref().map_or(0, |durable| durable.names.names.len());
-            assert!((1..=MIN_KEPT_NAMES + 2).contains(&kept), "{kept} names");
+            assert!((1..=MIN_KEPT_BYTES / ENTRY + 2).contains(&kept), "{kept} names");
         }
         let again = hear(&mut broker, Nanos(10_000_000), &mut names);
         assert_eq!(again.first().map(|(name, _)| &**name), Some("t/1"));

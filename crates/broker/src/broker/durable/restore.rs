@@ -6,7 +6,8 @@
 use crate::broker::Broker;
 use crate::log::{KeptTopic, LogCursor, LogEntry, LogError, LoggedEvent};
 use crate::spec::Advertisement;
-use unisono_eventchannel::{KeepingTerms, Retention, SupplierOwner, TenantId, TopicId, TopicSpec};
+use std::collections::HashMap;
+use unisono_eventchannel::{Retention, SupplierOwner, TopicId, TopicSpec};
 use unisono_linux::clock::Nanos;
 
 impl Broker {
@@ -16,23 +17,32 @@ impl Broker {
     /// The log cannot be read.
     pub fn keeping_again(mut self, now: Nanos) -> Result<Self, LogError> {
         let Some(durable) = &mut self.durable else { return Ok(self) };
-        for KeptTopic { topic, event_type, history, exclusive, owner } in durable.log.kept_topics()? {
-            let spec = Advertisement { event_type, history, exclusive, ..Advertisement::of(&topic) };
+        let (topics, owners) = (durable.log.kept_topics()?, durable.log.chain_owners());
+        let mut gone = Vec::new();
+        for declared in topics {
+            let (by, memory) = (self.terms_of_owner(declared.owner.as_ref()), declared.memory());
             // a topic that exceeds the present limits is declared anew by its supplier
-            if let Ok(spec) = spec.topic_spec() {
-                let owner = owner.map_or_else(SupplierOwner::default, |owner| owner.of_supplier());
-                let _ = self.channel.declare_as(owner, (TenantId::NONE, &KeepingTerms::default()), spec);
+            if self
+                .declare_again(&declared)
+                .and_then(|topic| self.channel.keep_beside(topic, &by.1, memory).ok())
+                .is_none()
+            {
+                gone.push(declared.topic);
             }
         }
-        // no account is charged: the original publisher may not come back
-        let terms = KeepingTerms {
-            all: usize::try_from(self.limits.memory).unwrap_or(usize::MAX),
-            ..Default::default()
-        };
+        let mut terms = HashMap::new();
+        for (chain, owner) in owners {
+            terms.insert(chain, self.terms_of_owner(Some(&owner)));
+        }
+        let of_nobody = self.terms_of_owner(None);
+        let Some(durable) = &mut self.durable else { return Ok(self) };
+        let _ = durable.log.forget_topics(gone.iter().map(String::as_str));
         let mut cursor = LogCursor::at(durable.log.first());
         while let Some(entry) = durable.log.read(&mut cursor)? {
             let LogEntry::Event { position } = entry else { continue };
             let Ok(event) = LoggedEvent::read(cursor.body()) else { continue };
+            // charged to the owner of the event, who pays for its successor, too
+            let (tenant, keeping) = cursor.chain().and_then(|chain| terms.get(&chain)).unwrap_or(&of_nobody);
             let retention = match (event.retained, event.payload.is_empty()) {
                 (false, _) => Retention::AsTopic,
                 (true, false) => Retention::Retain,
@@ -40,7 +50,8 @@ impl Broker {
             };
             let mut topic = self.channel.topic(event.topic);
             if topic.is_none() && retention == Retention::Retain {
-                let declared = TopicSpec::new(event.topic).ok().map(|spec| self.channel.declare(spec));
+                let declared = TopicSpec::new(event.topic).ok();
+                let declared = declared.map(|spec| self.channel.declare_by((*tenant, keeping), spec));
                 topic = declared.and_then(Result::ok);
             }
             let Some(topic) = topic else { continue };
@@ -53,9 +64,20 @@ impl Broker {
             if let Some(mut kept) = durable.event(now, cursor.body(), position) {
                 (kept.topic, kept.payload.origin.retain) = (TopicId(topic.0), event.retained);
                 // without room the event is missing, as it would have been refused to its supplier
-                let _ = self.channel.keep_again(kept, retention, &terms);
+                let _ = self.channel.keep_again(kept, retention, keeping);
             }
         }
+        // topics whose events the log no longer has
+        self.channel.retire_unused();
+        self.forget_retired();
         Ok(self)
+    }
+
+    fn declare_again(&mut self, declared: &KeptTopic) -> Option<TopicId> {
+        let KeptTopic { topic, event_type, history, exclusive, owner } = declared.clone();
+        let spec = Advertisement { event_type, history, exclusive, ..Advertisement::of(&topic) };
+        let (tenant, keeping) = self.terms_of_owner(owner.as_ref());
+        let owner = owner.map_or_else(SupplierOwner::default, |owner| owner.of_supplier());
+        self.channel.declare_as(owner, (tenant, &keeping), spec.topic_spec().ok()?).ok()
     }
 }

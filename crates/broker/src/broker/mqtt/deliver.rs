@@ -2,7 +2,7 @@
 
 use super::super::Broker;
 use super::MqttSessionId;
-use super::session::{InFlightStep, MqttSubscription, SentMessage};
+use super::session::{InFlightStep, MqttSubscription, SentIdentifiers, SentMessage};
 use crate::body::EventBody;
 use crate::mqtt::{MqttQos, MqttReason, published};
 use crate::task::{ClientId, Task};
@@ -30,7 +30,7 @@ impl Broker {
                 MqttQos::AtMostOnce => None,
                 _ => Some(session.free_id()?),
             };
-            let head = message.packet(now, session.terms.version, number);
+            let head = session.packet(now, &message, number);
             let body = message.event.payload.clone();
             let bytes = head.len() + body.as_payload().length();
             if bytes > session.terms.largest.min(self.limits.largest_frame()) {
@@ -81,15 +81,9 @@ impl Broker {
             return None;
         }
         let identifiers = match subscription.shared {
-            // one subscription alone: the group's, or the new one that the retained message is sent for
-            Some(_) => subscription.identifier.into_iter().collect(),
-            None if delivered.retained => subscription.identifier.into_iter().collect(),
-            None if session.identified == 0 => Vec::new(),
-            None => {
-                let matching = session.matching(&topic, subscription.request.qos);
-                let wanted = matching.filter(|other| !is_barred(other));
-                wanted.filter_map(|other| other.identifier).collect()
-            }
+            Some(_) => SentIdentifiers::Of(subscription.identifier),
+            None if delivered.retained => SentIdentifiers::Of(subscription.identifier),
+            None => SentIdentifiers::Matching { subscribed: subscription.request.qos, is_own },
         };
         Some(SentMessage {
             topic,
@@ -149,7 +143,7 @@ impl Broker {
             left -= 1;
             let (head, body) = match step {
                 InFlightStep::Sent(message) => {
-                    let head = message.packet_again(now, session.terms.version, number);
+                    let head = session.packet_again(now, &message, number);
                     let body = message.event.payload.clone();
                     // the client's largest packet may be smaller than on its former connection
                     if head.len() + body.as_payload().length() > session.terms.largest.min(most) {

@@ -144,14 +144,17 @@ impl Broker {
     /// Charges the memory of a message of QoS 2 that stays recorded until it is released; many are charged
     /// together. The charge stays with the session, as the memory does.
     fn mqtt_charge_unreleased(&mut self, id: MqttSessionId) -> Result<(), MqttFault> {
-        let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
+        let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(()) };
         if session.unreleased.len() < session.unreleased_paid {
             return Ok(());
         }
-        session.unreleased_paid += structures::UNRELEASED;
         let cost = structures::UNRELEASED_ENTRY * structures::UNRELEASED as u64;
         let held = self.hold_for_session(id, cost);
-        held.map_err(|text| MqttFault::new(MqttReason::TooMuch as u8, text))
+        held.map_err(|text| MqttFault::new(MqttReason::TooMuch as u8, text))?;
+        if let Some(session) = self.mqtt.sessions.get_mut(&id) {
+            session.unreleased_paid += structures::UNRELEASED;
+        }
+        Ok(())
     }
 
     /// Releases a message of QoS 2: the client will not send it again.
@@ -313,26 +316,11 @@ impl Broker {
         if session.offered.len() >= self.limits.topics {
             self.mqtt_withdraw(id, false); // the client begins anew, as a supplier without topics
         }
-        let topic = match known {
-            Some(topic) => topic,
-            None => {
-                let spec =
-                    TopicSpec::new(name).map_err(|error| refused(MqttReason::BadTopic, error.to_string()))?;
-                self.mqtt_declare(id, spec)
-                    .map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
-            }
-        };
+        // before the topic is looked up: to make room, the channel retires topics without suppliers
         self.hold_for_session(id, structures::OFFERED).map_err(|text| refused(MqttReason::TooMuch, text))?;
-        let supplier = match self.mqtt.sessions.get(&id).and_then(|session| session.supplier) {
-            Some(supplier) => supplier,
-            None => {
-                let tenant = self.tenant_of_session(id);
-                self.channel.supplier_of(tenant, now, None).map_err(|error| {
-                    self.let_go_for_session(id, structures::OFFERED);
-                    refused(MqttReason::TooMuch, error.to_string())
-                })?
-            }
-        };
+        let (supplier, topic) = self
+            .mqtt_supply(now, id, name)
+            .inspect_err(|_| self.let_go_for_session(id, structures::OFFERED))?;
         let mut owner = SupplierOwner::default();
         if let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.supplier = Some(supplier);
@@ -350,5 +338,33 @@ impl Broker {
             }
             Err(error) => Err(refused(MqttReason::Refused, error.to_string())),
         }
+    }
+
+    /// The topic of this name, which is made if it is missing, and the client's supplier.
+    fn mqtt_supply(
+        &mut self,
+        now: Nanos,
+        id: MqttSessionId,
+        name: &str,
+    ) -> Result<(SupplierId, TopicId), MqttRefusal> {
+        let refused = |reason, text: String| MqttRefusal::Refused(reason, text);
+        let topic = match self.channel.topic(name) {
+            Some(topic) => topic,
+            None => {
+                let spec =
+                    TopicSpec::new(name).map_err(|error| refused(MqttReason::BadTopic, error.to_string()))?;
+                self.mqtt_declare(id, spec)
+                    .map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+            }
+        };
+        let supplier = match self.mqtt.sessions.get(&id).and_then(|session| session.supplier) {
+            Some(supplier) => supplier,
+            None => {
+                let tenant = self.tenant_of_session(id);
+                let supplier = self.channel.supplier_of(tenant, now, None);
+                supplier.map_err(|error| refused(MqttReason::TooMuch, error.to_string()))?
+            }
+        };
+        Ok((supplier, topic))
     }
 }

@@ -125,7 +125,17 @@ pub(super) struct SentMessage {
     pub(super) event: Arc<ChannelEvent<EventBody>>,
     pub(super) qos: MqttQos,
     pub(super) retain: bool,
-    pub(super) identifiers: Vec<u32>,
+    pub(super) identifiers: SentIdentifiers,
+}
+
+/// The identifiers of the subscriptions that a message is sent for. A client may have a thousand subscriptions
+/// that match each message in flight, so their identifiers are found again for each sending.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SentIdentifiers {
+    /// One subscription alone: the group's, or the new one that a retained message is sent for.
+    Of(Option<u32>),
+    /// All of the QoS that match the topic, without those that want no messages of the client's own.
+    Matching { subscribed: MqttQos, is_own: bool },
 }
 
 /// Bytes granted to a queue: waiting messages, and as much again of messages that the client has not
@@ -252,11 +262,32 @@ impl MqttSession {
             self.subscriptions.values().filter(move |own| own.shared.is_none() && own.request.qos == qos);
         own.filter(|own| own.pattern.matches(topic))
     }
+
+    /// The identifiers of a message's subscriptions.
+    fn identifiers(&self, message: &SentMessage) -> Vec<u32> {
+        match message.identifiers {
+            SentIdentifiers::Of(identifier) => identifier.into_iter().collect(),
+            SentIdentifiers::Matching { .. } if self.identified == 0 => Vec::new(),
+            SentIdentifiers::Matching { subscribed, is_own } => {
+                let matching = self.matching(&message.topic, subscribed);
+                let wanted = matching.filter(|other| !(is_own && other.request.no_local));
+                wanted.filter_map(|other| other.identifier).collect()
+            }
+        }
+    }
+
+    /// The bytes of a message in front of the payload, with the remaining time as of now.
+    pub(super) fn packet(&self, now: Nanos, message: &SentMessage, id: Option<u16>) -> Vec<u8> {
+        message.packet(now, (self.terms.version, id), &self.identifiers(message))
+    }
+
+    pub(super) fn packet_again(&self, now: Nanos, message: &SentMessage, id: u16) -> Vec<u8> {
+        with_duplicate_flag(self.packet(now, message, Some(id)))
+    }
 }
 
 impl SentMessage {
-    /// The bytes in front of the payload, with the remaining time as of now.
-    pub(super) fn packet(&self, now: Nanos, version: MqttVersion, id: Option<u16>) -> Vec<u8> {
+    fn packet(&self, now: Nanos, (version, id): (MqttVersion, Option<u16>), identifiers: &[u32]) -> Vec<u8> {
         let deadline = self.event.deadline;
         publish_packet(&OutgoingMessage {
             version,
@@ -267,12 +298,8 @@ impl SentMessage {
             due_in: (deadline != NO_DEADLINE).then(|| deadline.since(now)),
             origin: &self.event.payload.origin,
             fields: &self.event.fields,
-            identifiers: &self.identifiers,
+            identifiers,
             payload: self.event.payload.as_payload().length(),
         })
-    }
-
-    pub(super) fn packet_again(&self, now: Nanos, version: MqttVersion, id: u16) -> Vec<u8> {
-        with_duplicate_flag(self.packet(now, version, Some(id)))
     }
 }

@@ -1,0 +1,79 @@
+//! A file of lines, of which the last line about a name counts: it is appended to, and rewritten once most of
+//! its bytes no longer count.
+//!
+//! A rewritten file is synced and takes its name by rename(2), so that a crash leaves the former file or the
+//! new one. Cost: a write for each line, and a rewrite for each line that doubles the file.
+
+use super::LogError;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes that a file may have beyond twice the bytes that count, so that few lines are not rewritten all the
+/// time: each rewrite waits for the disk. Chosen by this argument, not measured.
+const MAX_SLACK: u64 = 1 << 20;
+
+/// A file that is open for new lines.
+#[derive(Debug)]
+pub(super) struct LineFile {
+    path: PathBuf,
+    file: Arc<File>,
+    bytes: u64,
+    /// Whether the last line is incomplete.
+    torn: bool,
+}
+
+impl LineFile {
+    /// The content of a file; a missing file is empty.
+    pub(super) fn content(path: &Path) -> Result<Vec<u8>, LogError> {
+        match fs::read(path) {
+            Ok(bytes) => Ok(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(source) => Err(LogError::Read { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Replaces a file by one with this content, and opens it.
+    pub(super) fn replace(path: &Path, content: &[u8]) -> Result<Self, LogError> {
+        let anew = path.with_extension("new");
+        let written = || {
+            let mut options = OpenOptions::new();
+            let mut file = options.append(true).create_new(true).mode(0o600).open(&anew)?;
+            file.write_all(content)?;
+            file.sync_data()?;
+            fs::rename(&anew, path)?;
+            Ok(Arc::new(file))
+        };
+        // left by a broker that was killed during the rewrite
+        let _ = fs::remove_file(&anew);
+        let file = written().map_err(|source| LogError::Write { path: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), file, bytes: content.len() as u64, torn: false })
+    }
+
+    /// Appends a line with its end. After an error the next line begins anew.
+    pub(super) fn append(&mut self, line: &[u8]) -> Result<(), LogError> {
+        let end: &[u8] = if self.torn { b"\n" } else { b"" };
+        let line = [end, line].concat();
+        self.torn = true;
+        let written = (&*self.file).write_all(&line);
+        written.map_err(|source| LogError::Write { path: self.path.clone(), source })?;
+        self.torn = false;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Whether the file is to be rewritten, if the lines that count have this many bytes.
+    pub(super) fn is_overgrown(&self, counting: u64) -> bool {
+        self.bytes > 2 * counting + MAX_SLACK
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+}
