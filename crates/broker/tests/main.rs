@@ -34,6 +34,7 @@ mod permissions;
 mod places;
 mod programs;
 mod revocations;
+mod starvation;
 mod tls;
 mod transports;
 mod trial;

@@ -97,8 +97,8 @@ mod value;
 
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
 pub use channel::{
-    Acknowledged, ChangedAudiences, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount, PastEvents,
-    Published, TimerSpec,
+    Acknowledged, ChangedAudiences, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount,
+    PastEvents, Published, TimerSpec,
 };
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MAX_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};

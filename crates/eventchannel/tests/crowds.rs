@@ -84,7 +84,11 @@ fn a_tenant_has_a_bounded_number_of_subscriptions_that_may_all_match_one_topic()
     let most = TenantLimits::default().broad;
     let broad = |number: usize| {
         let text = format!("zone > {number}");
-        [interest("m/+"), interest("m/0").typed("T"), interest("m/0").filtered(text.parse().expect("a filter"))]
+        [
+            interest("m/+"),
+            interest("m/0").typed("T"),
+            interest("m/0").filtered(text.parse().expect("a filter")),
+        ]
     };
     let mut taken = 0;
     'all: for number in 0.. {
@@ -104,7 +108,10 @@ fn a_tenant_has_a_bounded_number_of_subscriptions_that_may_all_match_one_topic()
     let reader = consumer(&mut channel);
     channel.subscribe(Nanos(1), reader, interest("m/0")).expect("a name without a wildcard has room");
     let held = [interest("m/#")];
-    assert!(channel.take_interests(TENANT, &held).is_err(), "a caller that matches itself shares the limit");
+    assert!(
+        channel.take_interests(TENANT, &held).is_err(),
+        "a caller that matches itself shares the limit"
+    );
     channel.disconnect(Nanos(1), ConsumerId(reader.0));
     assert!(channel.take_interests(TenantId(8), &held).is_ok(), "another tenant has its own");
 }

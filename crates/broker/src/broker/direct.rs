@@ -239,6 +239,7 @@ impl Broker {
     /// Lets topics that waited for idle links be arranged again.
     fn idle_links_changed(&mut self) {
         let mut short = std::mem::take(&mut self.direct.short);
+        self.work += short.len();
         self.direct.changed.append(&mut short);
     }
 

@@ -128,8 +128,7 @@ impl DeliveryTurn {
     /// Whether one more delivery is allowed.
     pub(super) fn goes_on(&mut self, now: Nanos) -> Result<(), DeliveryStop> {
         let took = now.since(*self.began.get_or_insert(now));
-        let most =
-            if self.delivered >= UNTIMED { MAX_DELIVERY_TIME } else { MAX_UNCOUNTED_DELIVERY_TIME };
+        let most = if self.delivered >= UNTIMED { MAX_DELIVERY_TIME } else { MAX_UNCOUNTED_DELIVERY_TIME };
         if took > most {
             return Err(DeliveryStop::TookLong);
         }

@@ -90,7 +90,12 @@ impl<P: EventPayload> EventChannel<P> {
         let receiver = self.receivers.get_mut(&inbox)?;
         let alarm = self.alarms.first().is_some_and(|at| at <= now);
         let told = self.departures.is_empty();
-        if is_missed || alarm || !told || !receiver.has_plain_next(consumer) || !self.dispatcher.go_on(inbox, worst) {
+        if is_missed
+            || alarm
+            || !told
+            || !receiver.has_plain_next(consumer)
+            || !self.dispatcher.go_on(inbox, worst)
+        {
             return None;
         }
         self.clock = self.clock.max(now);

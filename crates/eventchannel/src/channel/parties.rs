@@ -462,7 +462,8 @@ impl<P: EventPayload> EventChannel<P> {
         let notices = self.receivers.values().flat_map(|receiver| &receiver.notices);
         let notices = notices.filter_map(|(_, notice)| notice.topic());
         let gaps = self.receivers.values().flat_map(|receiver| receiver.inbox.topics_of_gaps());
-        let waited_for: NumberSet<TopicId> = events.chain(notices).chain(gaps).chain(self.departures.topics()).collect();
+        let waited_for: NumberSet<TopicId> =
+            events.chain(notices).chain(gaps).chain(self.departures.topics()).collect();
         let unused: NumberSet<TopicId> = self
             .topics
             .iter()

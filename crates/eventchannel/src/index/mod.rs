@@ -173,7 +173,9 @@ impl SubscriptionIndex {
         let Some((interest, owner)) = self.interests.remove(&id) else { return AudienceChange::Unchanged };
         let key = (interest.pattern, interest.event_type, interest.except);
         let Some(number) = self.numbers.get(&key).copied() else { return AudienceChange::Unchanged };
-        let Some((_, content)) = &mut self.patterns[number as usize] else { return AudienceChange::Unchanged };
+        let Some((_, content)) = &mut self.patterns[number as usize] else {
+            return AudienceChange::Unchanged;
+        };
         let changed = content.remove((owner, id.0), interest.filter.as_ref().map(ContentFilter::clause));
         if content.is_empty() {
             self.generation += 1;
