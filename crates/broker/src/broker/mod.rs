@@ -467,6 +467,7 @@ impl Broker {
 
     fn renew(&mut self, now: Nanos, client: ClientId) {
         let Some(connected) = self.clients.get(&client) else { return };
+        self.work += (connected.outlets.len() + connected.consumers.len()) / 64;
         for outlet in connected.outlets.values() {
             if let Outlet::Topic { supplier, .. } = outlet {
                 self.channel.renew_supplier(now, *supplier);

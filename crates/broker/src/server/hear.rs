@@ -3,7 +3,7 @@
 use super::add::LISTENER;
 use super::listen::ServeError;
 use super::turn::MAX_ALONE_TIME;
-use super::{DISK, PATH, Server};
+use super::{DISK, PATH, STOP_POLL_INTERVAL, Server};
 use crate::task::{ClientId, PathId};
 use rustix::event::epoll::{Event, EventFlags};
 use unisono_linux::clock;
@@ -16,18 +16,21 @@ pub(super) enum Hearing {
 }
 
 impl Server {
-    /// Takes what has come, first from the programs that were deferred; asks before each program whether to
-    /// stop.
+    /// Takes what has come, first from the programs that were deferred. Once that has taken as long as a person
+    /// notices, it asks before each program whether to stop.
     pub(super) fn hear(&mut self, ready: &[Event], stop: &dyn Fn() -> bool) -> Result<Hearing, ServeError> {
+        let began = clock::now();
+        // a shorter turn hears all programs: their last frames may have come before the signal
+        let ends = || clock::now().since(began) > STOP_POLL_INTERVAL && stop();
         let unfinished = std::mem::take(&mut self.unfinished);
         for id in std::mem::take(&mut self.deferred) {
-            if stop() {
+            if ends() {
                 return Ok(Hearing::Stopped);
             }
             self.client(id, EventFlags::IN);
         }
         for event in ready {
-            if stop() {
+            if ends() {
                 return Ok(Hearing::Stopped);
             }
             let (about, flags) = (event.data.u64(), event.flags);
@@ -39,23 +42,23 @@ impl Server {
             }
         }
         for id in unfinished {
-            if stop() {
+            if ends() {
                 return Ok(Hearing::Stopped);
             }
             self.client(id, EventFlags::IN);
         }
-        self.hear_deferred(stop);
+        self.hear_deferred(&ends);
         Ok(Hearing::Done)
     }
 
     /// Serves the programs that were deferred in this turn, unless another tenant waits for the turn to end.
-    fn hear_deferred(&mut self, stop: &dyn Fn() -> bool) {
+    fn hear_deferred(&mut self, ends: &dyn Fn() -> bool) {
         if self.deferred.is_empty() || !self.slices.is_alone() {
             return;
         }
         let until = MAX_ALONE_TIME.after(clock::now());
         for id in std::mem::take(&mut self.deferred) {
-            if stop() {
+            if ends() {
                 return;
             }
             if clock::now() < until {

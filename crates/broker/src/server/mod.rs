@@ -157,7 +157,7 @@ impl Server {
         &self.broker
     }
 
-    /// Serves until `stop` says so; it is asked at least ten times a second, and before each program is heard.
+    /// Serves until `stop` says so; it is asked at least ten times a second, also within a long turn.
     ///
     /// # Errors
     /// The kernel's refusal to wait; programs and destinations never end it.
