@@ -36,6 +36,7 @@ mod places;
 mod programs;
 mod revocations;
 mod squatters;
+mod starvation;
 mod tls;
 mod transports;
 mod trial;

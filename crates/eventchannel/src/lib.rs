@@ -62,8 +62,8 @@ mod value;
 
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
 pub use channel::{
-    Acknowledged, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount, PastEvents,
-    Published, TimerSpec,
+    Acknowledged, ChangedAudiences, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount,
+    PastEvents, Published, TimerSpec,
 };
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MAX_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
@@ -77,7 +77,7 @@ pub use inbox::{
     BetweenSuppliers, FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpec, LateEvents,
     Redelivery,
 };
-pub use index::{ExceptedTopics, Interest, SubscriptionIndex, TopicRoute};
+pub use index::{AudienceChange, ExceptedTopics, Interest, SubscriptionIndex, TopicRoute};
 pub use kept::{KEPT_ENTRY, KeepingAccount, KeepingTerms};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
 pub use pattern::{MAX_LEVELS, MAX_NAME, NameError, TopicPattern, check_name};

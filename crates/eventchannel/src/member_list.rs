@@ -17,10 +17,6 @@ pub(crate) struct MemberList {
 }
 
 impl MemberList {
-    pub(crate) fn of(member: u32) -> Self {
-        Self { members: vec![member], places: NumberMap::default() }
-    }
-
     pub(crate) fn as_slice(&self) -> &[u32] {
         &self.members
     }

@@ -122,6 +122,19 @@ impl TopicPattern {
         *self.text == *name
     }
 
+    /// Whether it matches more than one name.
+    #[must_use]
+    pub fn has_wildcard(&self) -> bool {
+        // a wildcard is alone in its level
+        self.text.contains(['+', '#'])
+    }
+
+    /// The only name that it matches. `None`: it has a wildcard.
+    #[must_use]
+    pub fn as_name(&self) -> Option<&str> {
+        (!self.has_wildcard()).then_some(&*self.text)
+    }
+
     pub(crate) fn levels(&self) -> impl Iterator<Item = &str> {
         self.text.split('/')
     }

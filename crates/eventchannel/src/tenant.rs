@@ -28,8 +28,11 @@ pub struct TenantLimits {
     pub suppliers: usize,
     pub consumers: usize,
     pub subscriptions: usize,
-    /// Maximum operations of all its filters: comparisons, calculations, values in lists. An event may have
-    /// to be compared with all of them.
+    /// Maximum number of its subscriptions with a wildcard, a type, an exception or a filter. All of them may
+    /// match one topic; of its other subscriptions, one for each consumer can.
+    pub broad: usize,
+    /// Maximum operations of all its filters: comparisons, calculations, values in lists; an excepted pattern
+    /// is one more. An event may have to be compared with all of them.
     pub operations: usize,
     /// Maximum total rate of all its timers, in rings per second.
     pub rings: usize,
@@ -39,13 +42,15 @@ pub struct TenantLimits {
 
 impl Default for TenantLimits {
     /// Half of a channel's default limits. 32,768 operations take the publisher of an event about 0.3 ms;
-    /// 20,000 rings take 2 % of a processor, and are two timers of 100 us. Chosen by these arguments.
+    /// 20,000 rings take 2 % of a processor, and are two timers of 100 us. With 4096 broad subscriptions each of
+    /// the consumers has two. Chosen by these arguments.
     fn default() -> Self {
         Self {
             topics: 32_768,
             suppliers: 2048,
             consumers: 2048,
             subscriptions: 32_768,
+            broad: 4096,
             operations: 32_768,
             rings: 20_000,
             oversize: 64 << 20,
@@ -60,12 +65,13 @@ pub(crate) enum TenantResource {
     Suppliers,
     Consumers,
     Subscriptions,
+    Broad,
     Operations,
     Rings,
 }
 
 impl TenantResource {
-    const COUNT: usize = 6;
+    const COUNT: usize = 7;
 
     fn name(self) -> &'static str {
         match self {
@@ -73,6 +79,7 @@ impl TenantResource {
             Self::Suppliers => "suppliers",
             Self::Consumers => "consumers",
             Self::Subscriptions => "subscriptions",
+            Self::Broad => "subscriptions with wildcards, types, exceptions or filters",
             Self::Operations => "operations in filters",
             Self::Rings => "rings of timers in a second",
         }
@@ -84,6 +91,7 @@ impl TenantResource {
             Self::Suppliers => limits.suppliers,
             Self::Consumers => limits.consumers,
             Self::Subscriptions => limits.subscriptions,
+            Self::Broad => limits.broad,
             Self::Operations => limits.operations,
             Self::Rings => limits.rings,
         }

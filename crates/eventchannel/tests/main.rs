@@ -2,6 +2,7 @@
 
 mod bounded;
 mod common;
+mod crowds;
 mod deadlines;
 mod groups;
 mod lifetimes;

@@ -20,9 +20,10 @@ use crate::notice::NoticeText;
 use crate::ring::{DirectCounts, RingOrder, RingReport};
 use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec, WhenFull};
 use crate::task::{ClientId, Task};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use unisono_eventchannel::{
-    BlockedSuppliers, ConsumerId, InboxCounters, NumberMap, SupplierId, SupplierOwner, TopicId,
+    BlockedSuppliers, ChangedAudiences, ConsumerId, InboxCounters, Interest, NumberMap, SubscriptionId,
+    SubscriptionIndex, SupplierId, SupplierOwner, TopicId,
 };
 
 /// Most consumers of one direct supplier; with more, one copy into the broker is cheaper than the sockets and
@@ -44,11 +45,13 @@ const MAX_LINKS_PER_SUPPLIER: usize = 128;
 pub(super) struct DirectRings {
     suppliers: BTreeMap<(ClientId, u32), DirectSupplier>,
     readers: NumberMap<ConsumerId, DirectReader>,
-    /// The channel's count of changes at the last arrangement.
-    arranged: Option<u64>,
+    /// The suppliers of each topic.
+    topics: BTreeMap<TopicId, BTreeSet<(ClientId, u32)>>,
+    /// Topics whose suppliers or consumers have changed since the last arrangement.
+    changed: BTreeSet<TopicId>,
     last_link: u32,
-    /// Whether topics wait until suppliers use their announced links.
-    short: bool,
+    /// Topics that wait until suppliers use their announced links.
+    short: BTreeSet<TopicId>,
     /// Links whose consumers must first take events from the broker.
     waiting: Vec<WaitingLink>,
 }
@@ -147,6 +150,31 @@ impl DirectRings {
         Some((self.suppliers.get(&of)?.topic, self.readers.get(&consumer)?.client))
     }
 
+    fn add(&mut self, of: (ClientId, u32), supplier: DirectSupplier) {
+        self.topics.entry(supplier.topic).or_default().insert(of);
+        self.changed.insert(supplier.topic);
+        self.suppliers.insert(of, supplier);
+    }
+
+    fn remove(&mut self, of: (ClientId, u32)) -> Option<DirectSupplier> {
+        let supplier = self.suppliers.remove(&of)?;
+        if let Some(suppliers) = self.topics.get_mut(&supplier.topic) {
+            suppliers.remove(&of);
+            if suppliers.is_empty() {
+                self.topics.remove(&supplier.topic);
+                self.short.remove(&supplier.topic);
+            }
+        }
+        Some(supplier)
+    }
+
+    fn suppliers_of<'a>(
+        &'a self,
+        topics: &'a BTreeSet<TopicId>,
+    ) -> impl Iterator<Item = (ClientId, u32)> + 'a {
+        topics.iter().filter_map(|topic| self.topics.get(topic)).flatten().copied()
+    }
+
     fn find(&self, link: u32) -> Option<((ClientId, u32), ConsumerId)> {
         self.suppliers.iter().find_map(|(of, supplier)| {
             let (consumer, _) = supplier.links.iter().find(|(_, it)| it.link == link)?;
@@ -181,8 +209,7 @@ impl Broker {
             let (state, links) = (DirectState::Brokered, BTreeMap::new());
             let (owner, cut_off) = (connected.owner.of_supplier(), BTreeMap::new());
             let at = DirectSupplier { supplier, topic, owner, state, last: None, links, cut_off };
-            self.direct.suppliers.insert((client, number), at);
-            self.direct.arranged = None;
+            self.direct.add((client, number), at);
         }
     }
 
@@ -203,7 +230,7 @@ impl Broker {
     }
 
     pub(super) fn supplies_no_more(&mut self, client: ClientId, number: u32) {
-        if let Some(at) = self.direct.suppliers.remove(&(client, number)) {
+        if let Some(at) = self.direct.remove((client, number)) {
             self.forget(at.links.into_values().map(|it| it.link));
             self.idle_links_changed();
         }
@@ -211,9 +238,9 @@ impl Broker {
 
     /// Lets topics that waited for idle links be arranged again.
     fn idle_links_changed(&mut self) {
-        if std::mem::take(&mut self.direct.short) {
-            self.direct.arranged = None;
-        }
+        let mut short = std::mem::take(&mut self.direct.short);
+        self.work += short.len();
+        self.direct.changed.append(&mut short);
     }
 
     pub(super) fn reads_no_more(&mut self, consumer: ConsumerId) {
@@ -224,35 +251,92 @@ impl Broker {
         self.tasks.extend(links.map(|link| Task::Forget { link }));
     }
 
-    /// Introduces and recalls suppliers after consumers have come or gone. These orders go out before all
-    /// other tasks.
-    pub(super) fn arrange(&mut self) {
-        let audiences = self.channel.audiences();
-        if self.direct.arranged == Some(audiences) || self.direct.suppliers.is_empty() {
+    /// Finds the topics of rings whose consumers may have changed.
+    pub(super) fn find_changed_audiences(&mut self) {
+        if !self.channel.have_audiences_changed() {
             return;
         }
-        self.direct.arranged = Some(audiences);
-        let (mut first, mut dropped) = (Vec::new(), Vec::new());
-        let DirectRings { suppliers, readers, last_link, short, .. } = &mut self.direct;
-        *short = false;
-        let mut counts = LinkCounts::default();
-        for ((client, _), at) in &mut *suppliers {
-            let audience = self.channel.audience_of(at.topic).unwrap_or_default();
+        let changes = self.channel.take_changed_audiences();
+        let (DirectRings { topics, changed, .. }, channel) = (&mut self.direct, &self.channel);
+        if topics.is_empty() {
+            return;
+        }
+        let before = changed.len();
+        match changes {
+            ChangedAudiences::Of(patterns) => {
+                let (mut wild, mut number) = (SubscriptionIndex::default(), 0);
+                for pattern in patterns {
+                    if let Some(name) = pattern.as_name() {
+                        changed.extend(channel.topic(name).filter(|topic| topics.contains_key(topic)));
+                    } else {
+                        wild.insert(SubscriptionId(number), Interest::in_topics(pattern));
+                        number += 1;
+                    }
+                }
+                if number > 0 {
+                    self.work += topics.len() / 16;
+                    let is_named = |topic: &TopicId| {
+                        let spec = channel.topic_spec(*topic);
+                        spec.is_some_and(|spec| wild.of_topic(&spec.name, None).next().is_some())
+                    };
+                    changed.extend(topics.keys().copied().filter(is_named));
+                }
+            }
+            _ => changed.extend(topics.keys().copied()),
+        }
+        self.work += changed.len() - before;
+    }
+
+    /// Drops the links of consumers that have gone from the changed topics. Returns the consumers of each
+    /// changed topic, and counts the remaining links of all topics.
+    fn drop_links(&mut self) -> (NumberMap<TopicId, Option<Vec<ConsumerId>>>, LinkCounts) {
+        let (mut audiences, mut dropped) = (NumberMap::default(), Vec::new());
+        let changed = std::mem::take(&mut self.direct.changed);
+        let affected: Vec<_> = self.direct.suppliers_of(&changed).collect();
+        for of in affected {
+            let Some(at) = self.direct.suppliers.get_mut(&of) else { continue };
+            let audience = audiences.entry(at.topic).or_insert_with(|| self.channel.audience_of(at.topic));
             at.links.retain(|consumer, it| {
-                let stays = audience.contains(consumer);
-                if stays {
-                    counts.add(*client, readers.get(consumer), it.used);
-                } else {
+                let stays = audience.as_ref().is_some_and(|audience| audience.contains(consumer));
+                if !stays {
                     dropped.push(it.link);
                 }
                 stays
             });
         }
-        for ((client, number), at) in suppliers {
+        if !dropped.is_empty() {
+            for topic in std::mem::take(&mut self.direct.short) {
+                audiences.entry(topic).or_insert_with(|| self.channel.audience_of(topic));
+            }
+        }
+        let (mut counts, DirectRings { suppliers, readers, .. }) = (LinkCounts::default(), &self.direct);
+        for ((client, _), at) in suppliers {
+            at.links.iter().for_each(|(consumer, it)| counts.add(*client, readers.get(consumer), it.used));
+        }
+        self.forget(dropped.into_iter());
+        (audiences, counts)
+    }
+
+    /// Introduces and recalls suppliers after consumers have come or gone. These orders go out before all
+    /// other tasks. Cost: a search of the consumers of each topic that may have changed, and a look at each
+    /// link.
+    pub(super) fn arrange(&mut self) {
+        self.find_changed_audiences();
+        if self.direct.changed.is_empty() {
+            return;
+        }
+        let (audiences, mut counts) = self.drop_links();
+        let mut first = Vec::new();
+        let topics: BTreeSet<TopicId> = audiences.keys().copied().collect();
+        let affected: BTreeSet<_> = self.direct.suppliers_of(&topics).collect();
+        let DirectRings { suppliers, readers, last_link, short, .. } = &mut self.direct;
+        short.retain(|topic| !topics.contains(topic));
+        for (client, number) in &affected {
+            let Some(at) = suppliers.get_mut(&(*client, *number)) else { continue };
             if matches!(at.state, DirectState::Recalled | DirectState::GivenUp) {
                 continue;
             }
-            let audience = self.channel.audience_of(at.topic);
+            let audience = audiences.get(&at.topic).and_then(Option::as_ref);
             let may = audience.as_ref().is_some_and(|audience| {
                 // one thread cannot wait for itself, and a ring cannot drop for one supplier and block
                 // another
@@ -262,11 +346,13 @@ impl Broker {
                 audience.len() <= MAX_LINKS
                     && audience.iter().all(|reader| readers.get(reader).is_some_and(may_read))
             });
-            let audience = audience.unwrap_or_default();
+            let audience = audience.map(Vec::as_slice).unwrap_or_default();
             let new = || audience.iter().filter(|it| !at.links.contains_key(it));
             let fits = may && counts.fit(*client, new().filter_map(|it| readers.get(it)));
-            *short |= may && !fits;
             if !fits {
+                if may {
+                    short.insert(at.topic);
+                }
                 if at.state == DirectState::Introduced {
                     at.state = DirectState::Recalled;
                     first.push(recall(*client, *number));
@@ -275,8 +361,8 @@ impl Broker {
             }
             new().for_each(|it| counts.add(*client, readers.get(it), false));
             for consumer in audience {
-                let Some(reader) = readers.get(&consumer) else { continue };
-                at.links.entry(consumer).or_insert_with(|| {
+                let Some(reader) = readers.get(consumer) else { continue };
+                at.links.entry(*consumer).or_insert_with(|| {
                     *last_link = last_link.wrapping_add(1);
                     let link = *last_link;
                     let DirectReader { events, bytes, .. } = *reader;
@@ -293,7 +379,6 @@ impl Broker {
         for task in first.into_iter().rev() {
             self.tasks.push_front(task);
         }
-        self.forget(dropped.into_iter());
     }
 
     /// Handles a program's report on rings.
@@ -380,9 +465,10 @@ impl Broker {
         let (supplier, topic, last) = (at.supplier, at.topic, at.last.take().unwrap_or_default());
         let (links, cut_off) = (std::mem::take(&mut at.links), std::mem::take(&mut at.cut_off));
         self.forget(links.into_values().map(|it| it.link));
-        self.direct.arranged = None;
+        self.direct.changed.insert(topic);
+        self.idle_links_changed();
         if ends {
-            self.direct.suppliers.remove(&of);
+            self.direct.remove(of);
         }
         for (consumer, taken) in cut_off.into_iter().filter(|(_, taken)| *taken < events) {
             let first = last.saturating_add(taken).saturating_add(1);

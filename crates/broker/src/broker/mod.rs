@@ -127,6 +127,9 @@ enum Addressee {
     Mqtt(MqttSessionId),
 }
 
+/// Turns of followers in one call of [`Broker::next`] while their interests match none of the log's events.
+const MAX_FEEDS: usize = 16;
+
 #[derive(Debug)]
 pub struct Broker {
     limits: Limits,
@@ -289,8 +292,8 @@ impl Broker {
             ClientProtocol::Frames => bytes.first() == Some(&3),
         };
         if !is_publication {
-            // reading a request takes about one step per 256 bytes
-            self.work += 1 + bytes.len().min(Limits::REQUEST) / 256;
+            // a request takes about two steps more than an event, and one per 256 bytes to read it
+            self.work += 2 + bytes.len().min(Limits::REQUEST) / 256;
             if bytes.len() > Limits::REQUEST {
                 let (most, bytes) = (Limits::REQUEST, bytes.len());
                 let what = format!("a request of {bytes} bytes; the largest has {most}: ask in several");
@@ -302,7 +305,9 @@ impl Broker {
             return Received::Done;
         };
         if let ClientProtocol::Mqtt(session) = *protocol {
-            return self.mqtt_received(now, client, session, bytes);
+            let received = self.mqtt_received(now, client, session, bytes);
+            self.find_changed_audiences();
+            return received;
         }
         let (greeted, same_clock) = (*greeted, matches!(peer, TransportPeer::User(_)));
         if lease.is_some() {
@@ -332,8 +337,8 @@ impl Broker {
             Ok(Frame::Close { number }) => self.close(now, client, number),
             Ok(Frame::Flush { number }) => self.flush(client, number),
             Ok(Frame::Ask) => {
-                let json = self.statistics_as_json(now, client);
-                self.work += json.len() / 64;
+                let (json, work) = self.statistics_as_json(now, client);
+                self.work += work;
                 self.answer(client, &Frame::Statistics { json: &json });
                 Ok(())
             }
@@ -344,6 +349,7 @@ impl Broker {
         if let Err(reason) = done {
             self.send_away(now, client, &reason);
         }
+        self.find_changed_audiences();
         Received::Done
     }
 
@@ -461,6 +467,7 @@ impl Broker {
 
     fn renew(&mut self, now: Nanos, client: ClientId) {
         let Some(connected) = self.clients.get(&client) else { return };
+        self.work += (connected.outlets.len() + connected.consumers.len()) / 64;
         for outlet in connected.outlets.values() {
             if let Outlet::Topic { supplier, .. } = outlet {
                 self.channel.renew_supplier(now, *supplier);
@@ -488,7 +495,7 @@ impl Broker {
             return Next::Delivered;
         }
         self.end_service(now);
-        let mut more = self.feed(now);
+        let (mut more, mut feeds) = (self.feed(now), 1);
         if let Some((to, consumer)) = self.last_heard.take()
             && let Some(delivered) = self.channel.next_to_same(now, consumer)
         {
@@ -501,8 +508,11 @@ impl Broker {
                 if self.end_leases(now) {
                     return Next::Delivered;
                 }
+                if more && feeds >= MAX_FEEDS {
+                    return Next::Wait(now);
+                }
                 if more {
-                    more = self.feed(now);
+                    (more, feeds) = (self.feed(now), feeds + 1);
                     continue;
                 }
                 self.rest();

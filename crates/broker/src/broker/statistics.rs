@@ -179,18 +179,22 @@ impl Broker {
     }
 
     /// The client's view of the statistics, as a text that fits into a frame; with very many consumers only
-    /// the first ones.
-    pub(super) fn statistics_as_json(&self, now: Nanos, client: ClientId) -> String {
+    /// the first ones. Also the steps that it took: one for each consumer, whether or not the client sees it,
+    /// and for each path, and one for 64 bytes of text.
+    pub(super) fn statistics_as_json(&self, now: Nanos, client: ClientId) -> (String, usize) {
         /// The longest text, in bytes: a frame may have 256 KiB beside its payload
         /// ([`Limits::largest_frame`]).
         const MAX_ANSWER_BYTES: usize = 192 << 10;
         let mut statistics = self.statistics_seen_by(now, self.viewer(client));
+        let missed: usize = self.channel.inboxes().map(|account| 1 + account.misses.len()).sum();
+        let mut work = missed + self.channel.departed().misses.len() + self.paths.len();
         let mut by_topic = true;
         loop {
             let text =
                 serde_json::to_string(&statistics).expect("has a text because it is numbers and names");
+            work += text.len() / 64;
             if text.len() <= MAX_ANSWER_BYTES {
-                return text;
+                return (text, work);
             }
             if std::mem::take(&mut by_topic) {
                 // the sum is still reported

@@ -12,6 +12,7 @@
 mod add;
 mod audit;
 mod disk;
+mod hear;
 mod introduce;
 mod listen;
 mod look_budget;
@@ -30,9 +31,10 @@ use crate::limits::Limits;
 use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
 use crate::transport::{FrameTransport, Framing, PollFor, TransportError, TransportListener};
-use add::{EncryptedService, LISTENER};
+use add::EncryptedService;
 use audit::AuditSink;
 use disk::DiskThread;
+use hear::Hearing;
 use listen::AcceptFailure;
 use look_budget::{EventsPass, LookBudget};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -44,7 +46,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use turn::{ClientTurn, DeliveryStop, DeliveryTurn, MAX_ALONE_TIME, TurnSlices};
+use turn::{ClientTurn, DeliveryStop, DeliveryTurn, TurnSlices};
 use unisono_eventchannel::NumberMap;
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::local_socket::own_user;
@@ -161,7 +163,7 @@ impl Server {
         &self.broker
     }
 
-    /// Serves until `stop` says so; it is asked at least ten times a second.
+    /// Serves until `stop` says so; it is asked at least ten times a second, also within a long turn.
     ///
     /// # Errors
     /// The kernel's refusal to wait; programs and destinations never end it.
@@ -198,23 +200,9 @@ impl Server {
                 Err(error) => return Err(error.into()),
             }
             self.stay_awake(!ready.is_empty());
-            let unfinished = std::mem::take(&mut self.unfinished);
-            for id in std::mem::take(&mut self.deferred) {
-                self.client(id, EventFlags::IN);
+            if self.hear(&ready, stop)? == Hearing::Stopped {
+                break;
             }
-            for event in &ready {
-                let (about, flags) = (event.data.u64(), event.flags);
-                match about >> 32 << 32 {
-                    LISTENER => self.accept(about as u32 as usize)?,
-                    DISK => self.disk_ended(),
-                    PATH => self.path(PathId(about as u32), flags),
-                    _ => self.wake(ClientId(about as u32), flags),
-                }
-            }
-            for id in unfinished {
-                self.client(id, EventFlags::IN);
-            }
-            self.hear_deferred();
             if self.looks() {
                 if ready.is_empty() {
                     std::thread::yield_now(); // the program that is awaited may need this processor
@@ -238,20 +226,6 @@ impl Server {
         self.broker.finish_audit(clock::now());
         self.write_audit();
         Ok(())
-    }
-
-    /// Serves the programs that were deferred in this turn, unless another tenant waits for the turn to end.
-    fn hear_deferred(&mut self) {
-        if self.deferred.is_empty() || !self.slices.is_alone() {
-            return;
-        }
-        let until = MAX_ALONE_TIME.after(clock::now());
-        for id in std::mem::take(&mut self.deferred) {
-            if clock::now() < until {
-                self.slices.renew();
-            }
-            self.client(id, EventFlags::IN);
-        }
     }
 
     fn disk_ended(&mut self) {
@@ -451,7 +425,9 @@ impl Server {
 
     fn drop_client(&mut self, id: ClientId) {
         if self.clients.remove(&id).is_some() {
+            let tenant = self.broker.tenant(id);
             self.broker.gone(clock::now(), id);
+            self.slices.spend(tenant, self.broker.take_work());
         }
     }
 

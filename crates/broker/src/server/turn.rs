@@ -23,6 +23,10 @@ const MAX_TENANT_WORK: usize = 4096;
 /// Most time of one tenant in a turn. Ten tenants that use all of it delay a client of another tenant by 40
 /// ms. Chosen, not measured.
 const MAX_TENANT_TIME: Nanos = Nanos(4_000_000);
+/// Most time of one tenant in a turn, or of one client, however few its steps: a step that the count
+/// underestimates delays others no longer. A broker that is preempted for tens of milliseconds stays below
+/// it. Chosen, not measured.
+const MAX_UNCOUNTED_TIME: Nanos = Nanos(50_000_000);
 /// Steps of a tenant before the clock counts: 64 events each from several programs, which take a millisecond.
 /// A broker that is preempted meanwhile still hears as many programs, so that each class has enough events to
 /// deliver.
@@ -35,6 +39,8 @@ pub(super) const MAX_ALONE_TIME: Nanos = Nanos(50_000_000);
 const MORE_DELIVERIES: usize = 1024;
 /// Most time for deliveries before clients are heard. Large payloads take most of it: 10 ms are 40 MB.
 const MAX_DELIVERY_TIME: Nanos = Nanos(10_000_000);
+/// Most time for deliveries however few they are: one may follow thousands of events of the log.
+const MAX_UNCOUNTED_DELIVERY_TIME: Nanos = Nanos(100_000_000);
 /// Bytes of a frame that count as one further step: copying them takes about as long.
 const STEP_BYTES: usize = 8192;
 
@@ -80,7 +86,8 @@ impl TurnSlices {
             used.time = now.since(since).after(used.time);
         }
         let used = self.used.get(&tenant).copied().unwrap_or_default();
-        let took_long = used.work >= UNTIMED_WORK && used.time >= MAX_TENANT_TIME;
+        let most = if used.work >= UNTIMED_WORK { MAX_TENANT_TIME } else { MAX_UNCOUNTED_TIME };
+        let took_long = used.time >= most;
         let may = used.work < MAX_TENANT_WORK && !took_long;
         if !may {
             self.heard = None;
@@ -121,7 +128,8 @@ impl DeliveryTurn {
     /// Whether one more delivery is allowed.
     pub(super) fn goes_on(&mut self, now: Nanos) -> Result<(), DeliveryStop> {
         let took = now.since(*self.began.get_or_insert(now));
-        if self.delivered >= UNTIMED && took > MAX_DELIVERY_TIME {
+        let most = if self.delivered >= UNTIMED { MAX_DELIVERY_TIME } else { MAX_UNCOUNTED_DELIVERY_TIME };
+        if took > most {
             return Err(DeliveryStop::TookLong);
         }
         self.left = self.left.checked_sub(1).ok_or(DeliveryStop::Counted)?;
@@ -135,7 +143,7 @@ impl DeliveryTurn {
 pub(super) struct ClientTurn {
     frames: usize,
     work: usize,
-    until: Nanos,
+    began: Nanos,
     /// The step count of the next reading of the clock.
     clock_at: usize,
     pub(super) now: Nanos,
@@ -144,10 +152,12 @@ pub(super) struct ClientTurn {
 /// Steps between two readings of the clock. A step takes about a microsecond, and a reading 30 ns in a
 /// virtual machine. An event's arrival time may thus be some microseconds early.
 const CLOCK_EVERY: usize = 8;
+/// Steps of an event for one consumer. After a frame of more steps, such as a request, the clock is read at once.
+const PUBLICATION: usize = 2;
 
 impl ClientTurn {
     pub(super) fn begin(now: Nanos, frames: usize) -> Self {
-        Self { frames, work: 0, until: MAX_TENANT_TIME.after(now), clock_at: CLOCK_EVERY - 1, now }
+        Self { frames, work: 0, began: now, clock_at: CLOCK_EVERY - 1, now }
     }
 
     /// Steps so far.
@@ -155,7 +165,8 @@ impl ClientTurn {
         self.work
     }
 
-    /// Whether one more frame may be taken. Reads the clock every [`CLOCK_EVERY`] steps.
+    /// Whether one more frame may be taken. Reads the clock every [`CLOCK_EVERY`] steps, and after each frame
+    /// that is more than a publication.
     #[inline]
     pub(super) fn goes_on(&mut self, clock: impl Fn() -> Nanos) -> bool {
         if self.frames == 0 || self.work >= MAX_TENANT_WORK {
@@ -166,13 +177,18 @@ impl ClientTurn {
             self.clock_at = self.work + CLOCK_EVERY;
         }
         self.frames -= 1;
-        self.work <= UNTIMED || self.now < self.until
+        let most = if self.work > UNTIMED { MAX_TENANT_TIME } else { MAX_UNCOUNTED_TIME };
+        self.now.since(self.began) < most
     }
 
     /// Counts a frame of this many bytes that cost `more` steps beyond one.
     #[inline]
     pub(super) fn spend(&mut self, bytes: usize, more: usize) {
-        self.work += 1 + more + bytes / STEP_BYTES;
+        let steps = 1 + more + bytes / STEP_BYTES;
+        self.work += steps;
+        if steps > PUBLICATION {
+            self.clock_at = self.work;
+        }
     }
 }
 
@@ -228,6 +244,32 @@ mod tests {
     fn one_frame_that_takes_long_ends_its_clients_turn() {
         let frames = heard(&[(1, 1_000_000), (2, 1)]);
         assert_eq!(frames, [100, 6400]);
+    }
+
+    #[test]
+    fn few_steps_that_take_long_end_a_turn_too() {
+        // each frame counts as a publication or a request, and takes 40 ms
+        for (more, most) in [(1, CLOCK_EVERY / PUBLICATION), (2, 2)] {
+            let clock = std::cell::Cell::new(Nanos(0));
+            let mut turn = ClientTurn::begin(clock.get(), 64);
+            let mut frames = 0;
+            while turn.goes_on(|| clock.get()) {
+                clock.set(Nanos(40_000_000).after(clock.get()));
+                turn.spend(0, more);
+                frames += 1;
+            }
+            assert_eq!(frames, most, "{more} steps more");
+        }
+        let mut slices = TurnSlices::default();
+        let (evil, other) = (TenantId(1), TenantId(2));
+        assert!(slices.hears(Nanos(0), evil));
+        slices.spend(evil, 3);
+        assert!(!slices.hears(MAX_UNCOUNTED_TIME, evil), "another client of the tenant waits");
+        assert!(slices.hears(MAX_UNCOUNTED_TIME, other));
+        let mut deliveries = DeliveryTurn::after(0);
+        assert_eq!(deliveries.goes_on(Nanos(5)), Ok(()));
+        let late = Nanos(6).after(MAX_UNCOUNTED_DELIVERY_TIME);
+        assert_eq!(deliveries.goes_on(late), Err(DeliveryStop::TookLong));
     }
 
     #[test]

@@ -26,6 +26,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.finish(now, None);
         self.advance(now);
         self.looks = 0;
+        self.departures.begin();
+        self.tell_departures();
         self.read_on_beside(now);
         let mut pieces = 0;
         loop {
@@ -88,7 +90,13 @@ impl<P: EventPayload> EventChannel<P> {
         let is_missed = due.is_some_and(|(_, deadline)| deadline < now);
         let receiver = self.receivers.get_mut(&inbox)?;
         let alarm = self.alarms.first().is_some_and(|at| at <= now);
-        if is_missed || alarm || !receiver.has_plain_next(consumer) || !self.dispatcher.go_on(inbox, worst) {
+        let told = self.departures.is_empty();
+        if is_missed
+            || alarm
+            || !told
+            || !receiver.has_plain_next(consumer)
+            || !self.dispatcher.go_on(inbox, worst)
+        {
             return None;
         }
         self.clock = self.clock.max(now);

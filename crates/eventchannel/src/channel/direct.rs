@@ -7,16 +7,8 @@ use crate::ids::{ConsumerId, SupplierId, TopicId};
 use crate::inbox::InboxCounters;
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A number that changes whenever a subscription is added or removed, and so whenever the result of
-    /// [`audience_of`](Self::audience_of) may change.
-    #[must_use]
-    pub fn audiences(&self) -> u64 {
-        self.audiences
-    }
-
     /// The consumers subscribed to a topic, whatever their filters. `None`: a group is among the subscribers.
-    #[must_use]
-    pub fn audience_of(&self, topic: TopicId) -> Option<Vec<ConsumerId>> {
+    pub fn audience_of(&mut self, topic: TopicId) -> Option<Vec<ConsumerId>> {
         let receivers = self.audience(topic).into_iter().filter_map(|inbox| self.receivers.get(&inbox));
         let alone = receivers.map(|receiver| match receiver.group {
             Some(_) => None,

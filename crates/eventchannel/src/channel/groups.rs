@@ -24,6 +24,6 @@ impl<P: EventPayload> EventChannel<P> {
         unacknowledged
             || receiver.inbox.turn().is_some()
             || !receiver.notices.is_empty()
-            || self.correlations.values().any(|state| state.inbox == *inbox)
+            || !receiver.correlations.is_empty()
     }
 }

@@ -18,10 +18,9 @@ use crate::correlation::Incomplete;
 use crate::delivery::ChannelNotice;
 use crate::error::ChannelError;
 use crate::event::{EventPayload, NO_DEADLINE};
-use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId, TimerId, TopicId};
+use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId, TimerId};
 use crate::quality::Departed;
 use crate::tenant::{TenantId, TenantResource, rings};
-use crate::topic::Ownership;
 use unisono_time::Nanos;
 
 /// Maximum number of alarms per call: with more, a caller would deliver nothing while timers of many
@@ -67,8 +66,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// When to call [`advance`](Self::advance), unless another call comes before. None: no alarm is set.
     #[must_use]
     pub fn next_wake(&self) -> Option<Nanos> {
-        // kept events for later subscriptions are read on at once
-        let reads = (!self.reading.is_empty()).then_some(self.clock);
+        // kept events for later subscriptions are read on at once, and departures are told
+        let reads = (!self.reading.is_empty() || !self.departures.is_empty()).then_some(self.clock);
         reads.into_iter().chain(self.alarms.first()).min()
     }
 
@@ -159,56 +158,6 @@ impl<P: EventPayload> EventChannel<P> {
         let lease = Lease { period: period?, renewed: now };
         self.alarms.set(lease.period.after(now), alarm);
         Some(lease)
-    }
-
-    /// Removes a supplier that has left or died.
-    pub(super) fn depart(&mut self, supplier: SupplierId, why: Departed) {
-        let Some(state) = self.suppliers.remove(&supplier) else { return };
-        self.tenants.give_back(state.tenant, TenantResource::Suppliers, 1);
-        if let Some(barren) = &mut self.barren {
-            barren.withdrawn += state.offers.len();
-        }
-        for id in state.offers.into_keys() {
-            if let Some(topic) = self.topics.get_mut(&id) {
-                topic.suppliers.remove(&supplier);
-            }
-            for inbox in self.audience(id) {
-                // consumers get the notice of its departure only after its last event
-                let receiver = self.receivers.get_mut(&inbox);
-                if !receiver.is_some_and(|it| it.inbox.departs(id, supplier, why)) {
-                    self.tell(inbox, NO_DEADLINE, ChannelNotice::Gone { topic: id, supplier, why });
-                }
-            }
-            self.elect(id);
-        }
-    }
-
-    /// Elects the owner of a topic with exclusive ownership. Consumers that ask for the topic get a notice,
-    /// except of the first owner.
-    pub(super) fn elect(&mut self, id: TopicId) {
-        let Some(topic) = self.topics.get_mut(&id) else { return };
-        if topic.spec.ownership == Ownership::Shared {
-            return;
-        }
-        let strength = |supplier: &&SupplierId| {
-            let state = self.suppliers.get(*supplier).and_then(|state| state.offers.get(&id));
-            state.map(|state| (state.offer.strength, std::cmp::Reverse(state.since)))
-        };
-        let owner = topic.suppliers.iter().max_by_key(strength).copied();
-        let before = std::mem::replace(&mut topic.owner, owner);
-        let told = topic.heard_before;
-        topic.heard_before |= owner.is_some();
-        if let Some(supplier) = owner.filter(|_| before != owner && told) {
-            for inbox in self.audience(id) {
-                self.tell(inbox, NO_DEADLINE, ChannelNotice::Owner { topic: id, supplier });
-            }
-        }
-    }
-
-    /// The supplier whose events are delivered on a topic with exclusive ownership.
-    #[must_use]
-    pub fn owner(&self, topic: TopicId) -> Option<SupplierId> {
-        self.topics.get(&topic)?.owner
     }
 
     /// Sets a timer for a consumer or its group.

@@ -10,6 +10,8 @@
 //!   inboxes, departed                    accounts.rs   counters of each inbox
 //!   has_group, group_owes                groups.rs     undelivered events of a group
 //!   audience_of, count_direct            direct.rs     events that suppliers send to consumers directly
+//!   take_changed_audiences               audience.rs   the consumers of each topic
+//!   owner                                departures.rs suppliers that leave, and new owners
 //!   next_wake, advance, renew            leases.rs     due alarms: leases, timers, redeliveries
 //! ```
 //! The caller owns the sockets, the threads and the clock. It passes each operation and the time to the
@@ -18,8 +20,10 @@
 
 mod accounts;
 mod acknowledge;
+mod audience;
 mod correlate;
 mod deliver;
+mod departures;
 mod direct;
 mod groups;
 mod keep;
@@ -50,6 +54,7 @@ use crate::quality::{Offer, RateMeter, SupplierOwner};
 use crate::tenant::{TenantId, TenantLimits, Tenants};
 use crate::topic::TopicSpec;
 use deliver::Underway;
+use departures::Departures;
 use leases::{Lease, TimerState};
 use past::{PastReader, ReadingInboxes};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -59,6 +64,7 @@ use unisono_time::Nanos;
 
 pub use accounts::{DepartedInboxes, InboxAccount};
 pub use acknowledge::Acknowledged;
+pub use audience::ChangedAudiences;
 pub use leases::TimerSpec;
 pub use parties::ConsumerSpec;
 pub use publish::Published;
@@ -275,6 +281,8 @@ pub struct EventChannel<P> {
     looks: usize,
     /// Number of subscriptions added and removed so far.
     audiences: u64,
+    changes: ChangedAudiences,
+    departures: Departures,
     /// Number of leases that ran out.
     lapses: u64,
     departed: DepartedInboxes,
@@ -311,6 +319,8 @@ impl<P: EventPayload> EventChannel<P> {
             numbers: 0,
             arrivals: 0,
             audiences: 0,
+            changes: ChangedAudiences::default(),
+            departures: Departures::default(),
             lapses: 0,
             departed: DepartedInboxes::default(),
             publications: 0,
@@ -404,6 +414,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// takes to publish an event. A caller that serves several parties ends a party's turn by it.
     pub fn take_work(&mut self) -> usize {
         self.looks = 0;
+        self.departures.begin();
         std::mem::take(&mut self.work)
     }
 
@@ -478,13 +489,6 @@ impl<P: EventPayload> EventChannel<P> {
             receiver.tell(due, notice);
         }
         self.place(id);
-    }
-
-    /// The inboxes with a subscription that asks for the topic, each once.
-    fn audience(&self, topic: TopicId) -> BTreeSet<InboxId> {
-        let Some(topic) = self.topics.get(&topic) else { return BTreeSet::new() };
-        let asking = self.index.of_topic(&topic.spec.name, topic.spec.event_type.as_deref());
-        asking.filter_map(|(id, _)| Some(self.subscriptions.get(&id)?.inbox)).collect()
     }
 }
 

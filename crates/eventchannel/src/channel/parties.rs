@@ -260,6 +260,7 @@ impl<P: EventPayload> EventChannel<P> {
         if suppliers > 0 {
             return Err(ChannelError::InUse { suppliers });
         }
+        self.tell_departures_from(topic);
         self.forget_topic(topic);
         for receiver in self.receivers.values_mut() {
             receiver.inbox.forget_topics(|of| of == topic);
@@ -338,7 +339,11 @@ impl<P: EventPayload> EventChannel<P> {
         let state =
             OfferState { offer: offer.clone(), meter: RateMeter::default(), since, sequence, foremost: None };
         offers.insert(offer.topic, state);
-        self.elect(offer.topic);
+        self.tell_departures_from(offer.topic);
+        if let Some(owner) = self.elect(offer.topic) {
+            let inboxes = self.audience(offer.topic);
+            self.tell_owner(offer.topic, owner, &inboxes);
+        }
         self.tell_mismatches(offer.topic, |request| request.meets_offer(&offer));
         Ok(())
     }
@@ -359,7 +364,9 @@ impl<P: EventPayload> EventChannel<P> {
         topic: TopicId,
         meets: impl Fn(&crate::QualityRequest) -> Result<(), Mismatch>,
     ) {
-        for inbox in self.audience(topic) {
+        let inboxes = self.audience(topic);
+        self.work += inboxes.len();
+        for inbox in inboxes {
             let request = self.receivers.get(&inbox).map(|receiver| receiver.inbox.spec.request);
             if let Some(Err(mismatch)) = request.as_ref().map(&meets) {
                 self.tell(inbox, NO_DEADLINE, ChannelNotice::Mismatch { topic, mismatch });
@@ -522,7 +529,8 @@ impl<P: EventPayload> EventChannel<P> {
         let notices = self.receivers.values().flat_map(|receiver| &receiver.notices);
         let notices = notices.filter_map(|(_, notice)| notice.topic());
         let gaps = self.receivers.values().flat_map(|receiver| receiver.inbox.topics_of_gaps());
-        let waited_for: NumberSet<TopicId> = events.chain(notices).chain(gaps).collect();
+        let waited_for: NumberSet<TopicId> =
+            events.chain(notices).chain(gaps).chain(self.departures.topics()).collect();
         let unused: NumberSet<TopicId> = self
             .topics
             .iter()

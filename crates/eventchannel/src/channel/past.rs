@@ -235,7 +235,7 @@ impl<P: EventPayload> EventChannel<P> {
         (count, role): KeptPlace,
         event: &ChannelEvent<P>,
     ) -> bool {
-        let Self { topics, index, subscriptions, receivers, found, kept, .. } = self;
+        let Self { topics, index, subscriptions, receivers, found, kept, work, .. } = self;
         let (Some(receiver), Some(topic)) = (receivers.get(&inbox), topics.get_mut(&event.topic)) else {
             return false;
         };
@@ -253,7 +253,7 @@ impl<P: EventPayload> EventChannel<P> {
         if wanted == PastEvents::All || receiver.subscriptions.len() == 1 {
             return true;
         }
-        index.matching(name, &mut topic.route, &event.fields, found);
+        *work += index.matching(name, &mut topic.route, &event.fields, found) / WORK_STEPS;
         let mut destined = found.iter().filter_map(|subscription| subscriptions.get(subscription));
         !destined.any(|it| it.inbox == inbox && it.part.is_none() && it.asked < asked)
     }

@@ -54,6 +54,9 @@ impl<P: EventPayload> EventChannel<P> {
         publication: Publication<P>,
         keep: impl FnOnce(&mut ChannelEvent<P>) -> Result<(), String>,
     ) -> Result<Published, PublishError> {
+        if !self.departures.is_empty() {
+            self.tell_departures_from(topic);
+        }
         let (bytes, fields) = (publication.payload.length(), publication.fields.len());
         let state = self.suppliers.get_mut(&supplier).ok_or(PublishError::NotOffered)?;
         if let Some(lease) = &mut state.lease {
@@ -97,8 +100,9 @@ impl<P: EventPayload> EventChannel<P> {
             self.kept.check(keeping, self.limits.kept, copies.saturating_mul(each), &freed)?;
         }
         let name = (&*at.spec.name, at.spec.event_type.as_deref());
-        self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
+        let compared = self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
         let mut found = std::mem::take(&mut self.found);
+        self.work += (found.len() + compared) / WORK_STEPS;
         // the order of service and the inbox named in a refusal do not depend on the order of the matches
         found.sort_unstable();
         let Offer { origin, share, owner, .. } = state.offer;
@@ -149,7 +153,6 @@ impl<P: EventPayload> EventChannel<P> {
             self.tell_gap(Gap { topic, supplier, first, last, lost, cause: GapCause::NotReceived }, origin);
         }
         self.publications += 1;
-        self.work += found.len() / WORK_STEPS;
         if self.reading.are_behind() {
             self.catch_up(now, topic, &found);
         }
@@ -199,7 +202,9 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Reports missing events to all inboxes that ask for the topic and hear the supplier.
     fn tell_gap(&mut self, gap: Gap, origin: EventOrigin) {
-        for inbox in self.audience(gap.topic) {
+        let inboxes = self.audience(gap.topic);
+        self.work += inboxes.len();
+        for inbox in inboxes {
             let arrival = self.arrival();
             let receiver = self.receivers.get_mut(&inbox);
             if let Some(receiver) = receiver.filter(|it| it.inbox.spec.hears.hears(origin)) {

@@ -7,9 +7,9 @@ use super::{Destined, EventChannel, WORK_STEPS};
 use crate::delivery::ChannelNotice;
 use crate::error::ChannelError;
 use crate::event::{EventPayload, NO_DEADLINE};
-use crate::filter::ContentFilter;
 use crate::ids::{ConsumerId, InboxId, SubscriptionId};
-use crate::index::Interest;
+use crate::index::{AudienceChange, Interest};
+use crate::number_map::NumberSet;
 use crate::quality::QualityRequest;
 use crate::tenant::{TenantId, TenantResource};
 use crate::trie::PatternTrie;
@@ -31,9 +31,18 @@ pub enum PastEvents {
     None,
 }
 
-/// Operations of the filter, counted against the limits of the tenant.
+/// Operations that count against the limits of the tenant: all comparisons but the one with the pattern.
 fn operations(interest: &Interest) -> usize {
-    interest.filter.as_ref().map_or(0, ContentFilter::operations)
+    interest.comparisons() - 1
+}
+
+/// The resources of a tenant that interests take.
+fn resources(interests: &[Interest]) -> [(TenantResource, usize); 3] {
+    [
+        (TenantResource::Subscriptions, interests.len()),
+        (TenantResource::Broad, interests.iter().filter(|interest| interest.is_broad()).count()),
+        (TenantResource::Operations, interests.iter().map(operations).sum()),
+    ]
 }
 
 impl<P: EventPayload> EventChannel<P> {
@@ -120,19 +129,39 @@ impl<P: EventPayload> EventChannel<P> {
         if self.subscriptions.len() + interests.len() > self.limits.subscriptions {
             return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
         }
-        let operations = interests.iter().map(operations).sum();
-        self.tenants.check(tenant, TenantResource::Subscriptions, interests.len())?;
-        self.tenants.check(tenant, TenantResource::Operations, operations)
+        resources(interests).into_iter().try_for_each(|(what, more)| self.tenants.check(tenant, what, more))
+    }
+
+    /// Counts interests that the caller matches itself against the limits of a tenant, like subscriptions.
+    ///
+    /// # Errors
+    /// The tenant has reached a limit.
+    pub fn take_interests(&mut self, tenant: TenantId, interests: &[Interest]) -> Result<(), ChannelError> {
+        self.check_subscriptions(tenant, interests)?;
+        resources(interests).into_iter().for_each(|(what, more)| self.tenants.take(tenant, what, more));
+        self.work += interests.iter().map(|interest| 1 + operations(interest) / WORK_STEPS).sum::<usize>();
+        Ok(())
+    }
+
+    /// Gives back what [`take_interests`](Self::take_interests) counted.
+    pub fn give_interests_back(&mut self, tenant: TenantId, interests: &[Interest]) {
+        resources(interests).into_iter().for_each(|(what, less)| self.tenants.give_back(tenant, what, less));
     }
 
     pub(super) fn add(&mut self, id: SubscriptionId, mut destined: Destined, interest: Interest) {
-        self.tenants.take(destined.tenant, TenantResource::Subscriptions, 1);
-        self.tenants.take(destined.tenant, TenantResource::Operations, operations(&interest));
+        for (what, more) in resources(std::slice::from_ref(&interest)) {
+            self.tenants.take(destined.tenant, what, more);
+        }
         self.work += 1 + operations(&interest) / WORK_STEPS;
         if let Some(receiver) = self.receivers.get_mut(&destined.inbox) {
             receiver.subscriptions.insert(id);
         }
-        self.index.insert(id, interest);
+        // an event for a part of a correlation does not go to the inbox
+        let owner = destined.part.is_none().then_some(destined.inbox.0);
+        let pattern = interest.pattern.clone();
+        if self.index.insert_for(owner, id, interest) == AudienceChange::Changed {
+            self.changes.add(pattern);
+        }
         self.audiences += 1;
         destined.asked = self.audiences;
         self.subscriptions.insert(id, destined);
@@ -196,12 +225,17 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Removes a subscription; returns its inbox.
     pub(super) fn forget_subscription(&mut self, subscription: SubscriptionId) -> Option<InboxId> {
-        let operations = self.index.interest(subscription).map_or(0, operations);
-        self.index.remove(subscription);
-        self.audiences += 1;
         let Destined { inbox, tenant, .. } = self.subscriptions.remove(&subscription)?;
-        self.tenants.give_back(tenant, TenantResource::Subscriptions, 1);
-        self.tenants.give_back(tenant, TenantResource::Operations, operations);
+        if let Some(interest) = self.index.interest(subscription) {
+            let pattern = interest.pattern.clone();
+            for (what, less) in resources(std::slice::from_ref(interest)) {
+                self.tenants.give_back(tenant, what, less);
+            }
+            if self.index.remove(subscription) == AudienceChange::Changed {
+                self.changes.add(pattern);
+            }
+        }
+        self.audiences += 1;
         Some(inbox)
     }
 
@@ -210,7 +244,7 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn replace_departed(&mut self, consumer: ConsumerId) {
         let Some(inbox) = self.consumers.get(&consumer).map(|consumer| consumer.inbox) else { return };
         let Some(receiver) = self.receivers.get(&inbox) else { return };
-        let members = receiver.members.clone();
+        let members: NumberSet<ConsumerId> = receiver.members.iter().copied().collect();
         self.forget_asked(inbox, |by| !members.contains(&by));
     }
 
@@ -218,6 +252,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// others.
     pub(super) fn forget_asked(&mut self, inbox: InboxId, gone: impl Fn(ConsumerId) -> bool) {
         let Some(receiver) = self.receivers.get(&inbox) else { return };
+        self.work += receiver.subscriptions.len() / WORK_STEPS;
         let asked = receiver.subscriptions.iter().copied();
         let mut over: Vec<SubscriptionId> = asked
             .filter(|it| self.subscriptions.get(it).is_some_and(|it| it.part.is_none() && gone(it.by)))

@@ -24,6 +24,7 @@
 
 use super::access::{AccessIndex, AccessPath};
 use super::intervals::ClauseId;
+use super::subscribers::{AudienceChange, Subscribers};
 use crate::filter::{Clause, Predicate};
 use crate::member_list::MemberList;
 use crate::number_map::NumberMap;
@@ -61,7 +62,7 @@ pub(crate) struct ContentIndex {
     /// Roots without an access path.
     always: MemberList,
     /// Subscriptions without a filter.
-    unfiltered: MemberList,
+    unfiltered: Subscribers,
     events: u64,
     /// Roots met by the present event; the buffer is reused to save an allocation.
     met: Vec<ClauseId>,
@@ -78,7 +79,7 @@ const MAX_MOVES: usize = 16;
 /// A whole filter.
 #[derive(Debug, Default)]
 struct RootClause {
-    subscriptions: MemberList,
+    subscriptions: Subscribers,
     /// Its ways to be found, the present one first. Empty: evaluated for each event.
     ways: VecDeque<Vec<AccessPath>>,
     /// Evaluations in vain since the last change, and the number that triggers a change.
@@ -91,32 +92,42 @@ struct RootClause {
 }
 
 impl ContentIndex {
-    pub(crate) fn insert(&mut self, subscription: u32, filter: Option<&Clause>) {
-        let Some(clause) = filter else { return self.unfiltered.push(subscription) };
+    pub(crate) fn insert(
+        &mut self,
+        (owner, subscription): (Option<u32>, u32),
+        filter: Option<&Clause>,
+    ) -> AudienceChange {
+        let Some(clause) = filter else { return self.unfiltered.insert(owner, subscription) };
         let id = self.intern(clause);
         if let Some(root) = self.roots.get_mut(&id) {
-            root.subscriptions.push(subscription);
+            let changed = root.subscriptions.insert(owner, subscription);
             self.release(id); // a root needs its node once
-            return;
+            return changed;
         }
         let ways = VecDeque::from(self.access.ways(clause));
         match ways.front() {
             Some(paths) => paths.iter().for_each(|path| self.access.insert(path, id)),
             None => self.always.push(id.0),
         }
-        let (subscriptions, patience, round) =
-            (MemberList::of(subscription), MAX_FUTILE_EVALUATIONS, ways.len());
+        let mut subscriptions = Subscribers::default();
+        let changed = subscriptions.insert(owner, subscription);
+        let (patience, round) = (MAX_FUTILE_EVALUATIONS, ways.len());
         self.roots.insert(id, RootClause { subscriptions, ways, vain: 0, patience, round, met: 0 });
+        changed
     }
 
-    pub(crate) fn remove(&mut self, subscription: u32, filter: Option<&Clause>) {
+    pub(crate) fn remove(
+        &mut self,
+        (owner, subscription): (Option<u32>, u32),
+        filter: Option<&Clause>,
+    ) -> AudienceChange {
         let Some(clause) = filter else {
-            return self.unfiltered.remove(subscription);
+            return self.unfiltered.remove(owner, subscription);
         };
         let id = self.intern(clause);
         self.release(id);
-        let Some(root) = self.roots.get_mut(&id) else { return };
-        root.subscriptions.remove(subscription);
+        let Some(root) = self.roots.get_mut(&id) else { return AudienceChange::Unchanged };
+        let changed = root.subscriptions.remove(owner, subscription);
         if root.subscriptions.is_empty()
             && let Some(root) = self.roots.remove(&id)
         {
@@ -126,28 +137,30 @@ impl ContentIndex {
             }
             self.release(id);
         }
+        changed
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.roots.is_empty() && self.unfiltered.is_empty()
     }
 
-    /// All subscriptions, whatever their filters.
+    /// The subscriptions that may match, whatever their filters: of equal ones of an owner, one.
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = u32> {
         let filtered = self.roots.values().map(|root| &root.subscriptions);
         std::iter::once(&self.unfiltered).chain(filtered).flat_map(|list| list.as_slice()).copied()
     }
 
-    /// Adds the subscriptions that an event with these fields matches.
-    pub(crate) fn matching(&mut self, fields: &FieldSet, found: &mut Vec<u32>) {
+    /// Adds the subscriptions that an event with these fields matches; returns the number of clauses met.
+    pub(crate) fn matching(&mut self, fields: &FieldSet, found: &mut Vec<u32>) -> usize {
         found.extend(self.unfiltered.as_slice());
         if self.roots.is_empty() {
-            return;
+            return 0;
         }
         self.events += 1;
         let mut met = std::mem::take(&mut self.met);
         met.extend(self.always.as_slice().iter().map(|id| ClauseId(*id)));
         self.access.met(fields, |clause| met.push(clause));
+        let clauses = met.len();
         for id in met.drain(..) {
             let Some(root) = self.roots.get_mut(&id) else { continue };
             if std::mem::replace(&mut root.met, self.events) == self.events {
@@ -166,6 +179,7 @@ impl ContentIndex {
         while let Some(id) = self.vain.pop() {
             self.go_on(id);
         }
+        clauses
     }
 
     /// Changes a clause to its next way to be found.
@@ -291,7 +305,7 @@ mod tests {
         let mut index = ContentIndex::default();
         let text = |at: u32| format!("site == \"roof\" and (sensor == {at} or level > 1000) and not closed");
         for at in 0..100 {
-            index.insert(at, Some(filter(&text(at)).clause()));
+            index.insert((None, at), Some(filter(&text(at)).clause()));
         }
         let fields = FieldSet::new().with("site", "roof").with("sensor", 7).with("level", 3);
         let before = index.met_by(&fields);
@@ -302,7 +316,7 @@ mod tests {
         }
         assert!(before > 10 && index.met_by(&fields) == 1, "{before}, then {}", index.met_by(&fields));
         for at in 0..100 {
-            index.remove(at, Some(filter(&text(at)).clause()));
+            index.remove((None, at), Some(filter(&text(at)).clause()));
         }
         assert!(index.nodes_in_use() == 0 && index.access.is_empty());
     }
@@ -312,7 +326,7 @@ mod tests {
         let filters = ["a == 1 and b > 2", "b > 2 and a == 1", "a == 1 or c", "a == 1 and a == 1", "not c"];
         let mut index = ContentIndex::default();
         for (subscription, text) in (0..).zip(filters) {
-            index.insert(subscription, Some(filter(text).clause()));
+            index.insert((None, subscription), Some(filter(text).clause()));
         }
         // a == 1, b > 2, their `and` once for both orders, c, the `or`, `not c`; `a == 1 and a == 1` is an
         // `and` of one
@@ -322,7 +336,7 @@ mod tests {
         found.sort_unstable();
         assert_eq!(found, [0, 1, 2, 3, 4]);
         for (subscription, text) in (0..).zip(filters) {
-            index.remove(subscription, Some(filter(text).clause()));
+            index.remove((None, subscription), Some(filter(text).clause()));
         }
         assert!(
             index.nodes_in_use() == 0 && index.ids.is_empty() && index.is_empty() && index.access.is_empty()

@@ -10,6 +10,7 @@ mod access;
 mod content;
 mod intervals;
 mod routes;
+mod subscribers;
 
 use crate::filter::ContentFilter;
 use crate::ids::SubscriptionId;
@@ -23,6 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use routes::TopicRoute;
+pub use subscribers::AudienceChange;
 
 /// Topics that an interest leaves out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -87,6 +89,22 @@ impl Interest {
         self
     }
 
+    /// Whether it has a wildcard, a type, an exception or a filter: many of them may ask for one topic.
+    #[must_use]
+    pub fn is_broad(&self) -> bool {
+        self.pattern.has_wildcard()
+            || self.event_type.is_some()
+            || !self.except.is_empty()
+            || self.filter.is_some()
+    }
+
+    /// Comparisons of an event with it: its pattern, excepted patterns, and operations of the filter.
+    #[must_use]
+    pub fn comparisons(&self) -> usize {
+        let excepted = self.except.iter().map(|except| 1 + except.but.len()).sum::<usize>();
+        1 + excepted + self.filter.as_ref().map_or(0, ContentFilter::operations)
+    }
+
     /// Whether it asks for topics of this name and type, whatever their events hold.
     #[must_use]
     pub fn asks_for(&self, name: &str, event_type: Option<&str>) -> bool {
@@ -112,7 +130,8 @@ pub struct SubscriptionIndex {
     patterns: Vec<Option<(PatternKey, ContentIndex)>>,
     numbers: HashMap<PatternKey, u32>,
     free: Vec<u32>,
-    interests: NumberMap<SubscriptionId, Interest>,
+    /// With the owner of each subscription, if it has one.
+    interests: NumberMap<SubscriptionId, (Interest, Option<u32>)>,
     /// Changes with every pattern that is added or removed.
     generation: u64,
     long: LongRoutes,
@@ -122,7 +141,18 @@ pub struct SubscriptionIndex {
 
 impl SubscriptionIndex {
     /// Adds a subscription; it replaces a subscription with the same number.
-    pub fn insert(&mut self, id: SubscriptionId, interest: Interest) {
+    pub fn insert(&mut self, id: SubscriptionId, interest: Interest) -> AudienceChange {
+        self.insert_for(None, id, interest)
+    }
+
+    /// Like [`insert`](Self::insert), for an owner: an event matches only one of the owner's equal
+    /// subscriptions, the first.
+    pub fn insert_for(
+        &mut self,
+        owner: Option<u32>,
+        id: SubscriptionId,
+        interest: Interest,
+    ) -> AudienceChange {
         self.remove(id);
         let key = (interest.pattern.clone(), interest.event_type.clone(), Arc::clone(&interest.except));
         let number = match self.numbers.get(&key) {
@@ -139,18 +169,22 @@ impl SubscriptionIndex {
                 number
             }
         };
+        let mut changed = AudienceChange::Unchanged;
         if let Some((_, content)) = &mut self.patterns[number as usize] {
-            content.insert(id.0, interest.filter.as_ref().map(ContentFilter::clause));
+            changed = content.insert((owner, id.0), interest.filter.as_ref().map(ContentFilter::clause));
         }
-        self.interests.insert(id, interest);
+        self.interests.insert(id, (interest, owner));
+        changed
     }
 
-    pub fn remove(&mut self, id: SubscriptionId) {
-        let Some(interest) = self.interests.remove(&id) else { return };
+    pub fn remove(&mut self, id: SubscriptionId) -> AudienceChange {
+        let Some((interest, owner)) = self.interests.remove(&id) else { return AudienceChange::Unchanged };
         let key = (interest.pattern, interest.event_type, interest.except);
-        let Some(number) = self.numbers.get(&key).copied() else { return };
-        let Some((_, content)) = &mut self.patterns[number as usize] else { return };
-        content.remove(id.0, interest.filter.as_ref().map(ContentFilter::clause));
+        let Some(number) = self.numbers.get(&key).copied() else { return AudienceChange::Unchanged };
+        let Some((_, content)) = &mut self.patterns[number as usize] else {
+            return AudienceChange::Unchanged;
+        };
+        let changed = content.remove((owner, id.0), interest.filter.as_ref().map(ContentFilter::clause));
         if content.is_empty() {
             self.generation += 1;
             self.trie.remove(&key.0, number);
@@ -158,14 +192,16 @@ impl SubscriptionIndex {
             self.numbers.remove(&key);
             self.free.push(number);
         }
+        changed
     }
 
     #[must_use]
     pub fn interest(&self, id: SubscriptionId) -> Option<&Interest> {
-        self.interests.get(&id)
+        self.interests.get(&id).map(|(interest, _)| interest)
     }
 
-    /// The subscriptions that ask for a topic of this name and type, whatever its events hold.
+    /// The subscriptions that ask for a topic of this name and type, whatever its events hold; of equal ones
+    /// of an owner, the first.
     pub fn of_topic<'a>(
         &'a self,
         name: &'a str,
@@ -176,17 +212,18 @@ impl SubscriptionIndex {
             patterns.into_iter().filter(move |number| asks(&self.patterns, *number, name, event_type));
         let contents = asked.filter_map(|number| self.patterns[number as usize].as_ref());
         let subscriptions = contents.flat_map(|(_, content)| content.subscriptions()).map(SubscriptionId);
-        subscriptions.filter_map(|id| Some((id, self.interests.get(&id)?)))
+        subscriptions.filter_map(|id| Some((id, self.interest(id)?)))
     }
 
-    /// Fills `found` with the subscriptions that an event matches, each once, in no order.
+    /// Fills `found` with the subscriptions that an event matches, each once, in no order; of equal ones of an
+    /// owner, the first. Returns the number of patterns and filters compared.
     pub fn matching(
         &mut self,
         (name, event_type): (&str, Option<&str>),
         route: &mut TopicRoute,
         fields: &FieldSet,
         found: &mut Vec<SubscriptionId>,
-    ) {
+    ) -> usize {
         found.clear();
         let Self { trie, patterns, long, met, .. } = self;
         let search = || {
@@ -194,12 +231,15 @@ impl SubscriptionIndex {
             matching.retain(|number| asks(patterns, *number, name, event_type));
             matching
         };
-        for pattern in long.of(route, self.generation, search) {
+        let route = long.of(route, self.generation, search);
+        let mut compared = route.len();
+        for pattern in route {
             if let Some((_, content)) = &mut patterns[*pattern as usize] {
-                content.matching(fields, met);
+                compared += content.matching(fields, met);
             }
         }
         found.extend(met.drain(..).map(SubscriptionId));
+        compared
     }
 }
 

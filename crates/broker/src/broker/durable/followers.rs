@@ -9,7 +9,8 @@ use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent, OwnedKind};
 use crate::notice::NoticeText;
 use crate::spec::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate};
 use crate::task::{ClientId, Task};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use unisono_eventchannel::{
     Acknowledged, ChannelEvent, ConsumerId, EVENT_ENTRY, InboxCapacity, Interest, TenantId,
 };
@@ -23,6 +24,10 @@ pub(super) struct LogFollower {
     /// Whether the name is free when the program unsubscribes.
     forget: bool,
     pub(super) interests: Vec<Interest>,
+    /// The tenant that the interests count against.
+    tenant: TenantId,
+    /// Steps of a comparison of an event with all interests, and of reading the event.
+    steps: usize,
     pub(super) cursor: LogCursor,
     /// Events before this position are older than the consumer.
     pub(super) new_from: u64,
@@ -46,6 +51,19 @@ pub(super) struct PendingEvent {
     /// Numbers of names of the log, which stay valid as long as the event is pending.
     pub(super) topic: u32,
     pub(super) writer: u32,
+}
+
+/// Comparisons of an event with interests that take about as long as reading the event. Chosen, not measured.
+const COMPARISONS: usize = 16;
+
+/// Leaves out equal interests without a filter; a tenant's operations bound the others.
+fn each_once(mut interests: Vec<Interest>) -> Vec<Interest> {
+    let mut seen = HashSet::new();
+    interests.retain(|interest| {
+        let Interest { pattern, except, event_type, filter } = interest;
+        filter.is_some() || seen.insert((pattern.clone(), Arc::clone(except), event_type.clone()))
+    });
+    interests
 }
 
 impl LogFollower {
@@ -107,19 +125,25 @@ impl Broker {
         if followers.any(|follower| follower.name == key) {
             return Err(format!("the consumer `{}` is connected already; choose another name", resume.name));
         }
-        let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
+        let interests = each_once(spec.interests().map_err(|error| self.access.refuse(&error))?);
         // an event is repeated until it is acknowledged: only an acknowledgement raises the floor
         let again = spec.again.unwrap_or(AgainSpec { after_ns: 30_000_000_000, attempts: 0, window: 256 });
         let again = AgainSpec { attempts: u32::MAX, ..again };
         let mut consumer = SubscriptionSpec { again: Some(again), ..spec.clone() }.consumer();
         consumer.lease = lease;
-        consumer.tenant = self.clients.get(&client).map_or(TenantId::NONE, |client| client.tenant);
+        let tenant = self.clients.get(&client).map_or(TenantId::NONE, |client| client.tenant);
+        consumer.tenant = tenant;
         // the broker itself puts no more into the inbox than fits
         consumer.inbox.capacity = InboxCapacity { events: usize::MAX, bytes: usize::MAX };
         if consumer.name.is_empty() {
             consumer.name = if name.is_empty() { resume.name.as_str() } else { name }.into();
         }
-        let id = self.channel.connect(now, consumer).map_err(|error| self.access.refuse(&error))?;
+        let taken = self.channel.take_interests(tenant, &interests);
+        let id = taken.and_then(|()| {
+            let connected = self.channel.connect(now, consumer);
+            connected.inspect_err(|_| self.channel.give_interests_back(tenant, &interests))
+        });
+        let id = id.map_err(|error| self.access.refuse(&error))?;
         // the owner is saved before the file, so that no name is without one if the broker ends in between
         let file = self.take_name(OwnedKind::Consumer, &key, user).and_then(|()| {
             let log = self.durable.as_ref().map(|durable| &durable.log).ok_or("it keeps no log")?;
@@ -128,6 +152,7 @@ impl Broker {
         let (file, durable) = match (file, &mut self.durable) {
             (Ok(file), Some(durable)) => (file, durable),
             (file, _) => {
+                self.channel.give_interests_back(tenant, &interests);
                 self.channel.disconnect_unseen(now, id);
                 return Err(file.err().unwrap_or_default());
             }
@@ -137,7 +162,9 @@ impl Broker {
         let follower = LogFollower {
             name: key,
             forget: resume.forget,
+            steps: 1 + interests.iter().map(Interest::comparisons).sum::<usize>() / COMPARISONS,
             interests,
+            tenant,
             cursor: LogCursor::at(after + 1),
             new_from: next,
             lost: None,
@@ -155,18 +182,19 @@ impl Broker {
     }
 
     pub(in crate::broker) fn unfollow(&mut self, consumer: ConsumerId) {
-        if let Some(durable) = &mut self.durable {
-            durable.leave(consumer);
+        let left = self.durable.as_mut().and_then(|durable| durable.leave(consumer));
+        if let Some(LogFollower { tenant, interests, .. }) = left {
+            self.channel.give_interests_back(tenant, &interests);
         }
     }
 
     /// Ends a follower whose program unsubscribes; frees the name if the program asked for that.
     pub(in crate::broker) fn unsubscribe_follower(&mut self, consumer: ConsumerId) {
-        let Some(durable) = &mut self.durable else { return };
-        let forgotten = durable.followers.get(&consumer).filter(|follower| follower.forget);
+        let follower = self.durable.as_ref().and_then(|durable| durable.followers.get(&consumer));
+        let forgotten = follower.filter(|follower| follower.forget);
         let name = forgotten.map(|follower| follower.name.clone());
-        durable.leave(consumer);
-        if let Some(name) = name
+        self.unfollow(consumer);
+        if let Some((name, durable)) = name.zip(self.durable.as_mut())
             && let Err(error) = durable.log.forget_consumer(&name)
         {
             let text = format!("the consumer `{name}` is still in the log: {error}");
@@ -174,7 +202,8 @@ impl Broker {
         }
     }
 
-    /// Gives followers their next events of the log, as far as they have room. Returns whether more are due.
+    /// Gives followers their next events of the log, as far as they have room, in at most about [`TURN`] steps.
+    /// Returns whether more are due.
     pub(in crate::broker) fn feed(&mut self, now: Nanos) -> bool {
         let Some(mut durable) = self.durable.as_mut() else { return false };
         let mut handed = 0;
@@ -188,7 +217,7 @@ impl Broker {
                 if !follower.has_room() {
                     break;
                 }
-                handed += 1;
+                handed += follower.steps;
                 let position = match durable.log.read(&mut follower.cursor) {
                     Ok(Some(LogEntry::Event { position })) => position,
                     Ok(Some(LogEntry::Lost { first, last })) => {
@@ -221,7 +250,11 @@ impl Broker {
                     follower.pend(position, &event, names);
                 }
                 if !self.channel.hand(now, id, event, retained) {
-                    durable.leave(id); // its lease has run out
+                    // its lease has run out
+                    let left = durable.leave(id);
+                    if let Some(LogFollower { tenant, interests, .. }) = left {
+                        self.channel.give_interests_back(tenant, &interests);
+                    }
                 }
                 self.tell_lost(id, lost);
                 let Some(known) = &mut self.durable else { return false };

@@ -42,7 +42,7 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Events passed to followers before the broker serves others. More would delay programs; fewer would need
+/// Events passed to followers before the broker serves others; many interests of a follower count as more. More would delay programs; fewer would need
 /// more rounds. Chosen by this argument, not measured.
 const TURN: usize = 256;
 /// Numbers of the log's topics and writers in deliveries begin here; the channel's own numbers are below.
@@ -197,10 +197,10 @@ impl DurableEvents {
         }
     }
 
-    fn leave(&mut self, consumer: ConsumerId) {
+    fn leave(&mut self, consumer: ConsumerId) -> Option<LogFollower> {
         self.save();
-        self.followers.remove(&consumer);
         self.hungry.remove(&consumer);
+        self.followers.remove(&consumer)
     }
 }
 

@@ -1,0 +1,69 @@
+//! The consumers of a topic, and the changes of subscriptions by which they may have changed.
+
+use super::{EventChannel, WORK_STEPS};
+use crate::event::EventPayload;
+use crate::ids::{InboxId, TopicId};
+use crate::pattern::TopicPattern;
+use std::collections::{BTreeSet, HashSet};
+
+/// Patterns that are remembered as changed; with more, all topics count as changed. A frame may change as
+/// many. Chosen, not measured.
+const MAX_CHANGES: usize = 4096;
+
+/// The topics whose consumers may have changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ChangedAudiences {
+    All,
+    /// Topics that match one of the patterns.
+    Of(HashSet<TopicPattern>),
+}
+
+impl Default for ChangedAudiences {
+    fn default() -> Self {
+        Self::Of(HashSet::new())
+    }
+}
+
+impl ChangedAudiences {
+    pub(super) fn add(&mut self, pattern: TopicPattern) {
+        if let Self::Of(patterns) = self {
+            patterns.insert(pattern);
+            if patterns.len() > MAX_CHANGES {
+                *self = Self::All;
+            }
+        }
+    }
+
+    /// Whether no topic has changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Of(patterns) if patterns.is_empty())
+    }
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// The inboxes with a subscription that asks for the topic, each once.
+    pub(super) fn audience(&mut self, topic: TopicId) -> BTreeSet<InboxId> {
+        let Some(topic) = self.topics.get(&topic) else { return BTreeSet::new() };
+        let (mut inboxes, mut compared) = (BTreeSet::new(), 0);
+        for (id, _) in self.index.of_topic(&topic.spec.name, topic.spec.event_type.as_deref()) {
+            compared += 1;
+            inboxes.extend(self.subscriptions.get(&id).map(|destined| destined.inbox));
+        }
+        self.work += compared / WORK_STEPS;
+        inboxes
+    }
+
+    /// The topics whose consumers may have changed since this was asked last.
+    pub fn take_changed_audiences(&mut self) -> ChangedAudiences {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Whether the consumers of some topic may have changed since the last call of
+    /// [`take_changed_audiences`](Self::take_changed_audiences).
+    #[must_use]
+    pub fn have_audiences_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+}

@@ -1,0 +1,134 @@
+//! Suppliers that leave, and owners that change: how consumers learn of them.
+//!
+//! A supplier may offer a thousand topics, each with thousands of consumers. Its departure takes effect at
+//! once; consumers are told of it in pieces, before the next deliveries. An event, an offer or the end of a
+//! topic is preceded by all that is still to be told of that topic.
+//!
+//! Cost: one search of a topic's consumers for each topic of the supplier, and one more for a new owner.
+
+use super::{EventChannel, WORK_STEPS};
+use crate::delivery::ChannelNotice;
+use crate::event::{EventPayload, NO_DEADLINE};
+use crate::ids::{InboxId, SupplierId, TopicId};
+use crate::quality::Departed;
+use crate::tenant::TenantResource;
+use crate::topic::Ownership;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Steps of telling consumers between two calls of [`take_work`](EventChannel::take_work) or of
+/// [`next`](EventChannel::next); further consumers are told later. About a millisecond.
+const MAX_TOLD: usize = 1024;
+
+/// The departure of a supplier from a topic.
+#[derive(Clone, Copy, Debug)]
+struct Departure {
+    supplier: SupplierId,
+    why: Departed,
+    /// The new owner of the topic, if consumers are to learn of it.
+    owner: Option<SupplierId>,
+}
+
+/// Departures that consumers have not been told of.
+#[derive(Debug, Default)]
+pub(super) struct Departures {
+    by_topic: BTreeMap<TopicId, Vec<Departure>>,
+    /// Steps of telling since the last call of `begin`.
+    told: usize,
+}
+
+impl Departures {
+    pub(super) fn begin(&mut self) {
+        self.told = 0;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_topic.is_empty()
+    }
+
+    pub(super) fn topics(&self) -> impl Iterator<Item = TopicId> {
+        self.by_topic.keys().copied()
+    }
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// Removes a supplier that has left or died.
+    pub(super) fn depart(&mut self, supplier: SupplierId, why: Departed) {
+        let Some(state) = self.suppliers.remove(&supplier) else { return };
+        self.tenants.give_back(state.tenant, TenantResource::Suppliers, 1);
+        if let Some(barren) = &mut self.barren {
+            barren.withdrawn += state.offers.len();
+        }
+        self.work += state.offers.len() / WORK_STEPS;
+        for id in state.offers.into_keys() {
+            if let Some(topic) = self.topics.get_mut(&id) {
+                topic.suppliers.remove(&supplier);
+            }
+            let owner = self.elect(id);
+            self.departures.by_topic.entry(id).or_default().push(Departure { supplier, why, owner });
+        }
+        self.tell_departures();
+    }
+
+    /// Tells consumers of departures, as far as the bound allows. False: some wait for the next call.
+    pub(super) fn tell_departures(&mut self) -> bool {
+        while self.departures.told < MAX_TOLD {
+            let Some(topic) = self.departures.topics().next() else { return true };
+            self.tell_departures_from(topic);
+        }
+        self.departures.is_empty()
+    }
+
+    /// Tells the consumers of a topic of all departures from it.
+    pub(super) fn tell_departures_from(&mut self, topic: TopicId) {
+        let Some(departures) = self.departures.by_topic.remove(&topic) else { return };
+        let before = self.work;
+        let inboxes = self.audience(topic);
+        for Departure { supplier, why, owner } in departures {
+            self.work += inboxes.len();
+            for inbox in &inboxes {
+                // consumers get the notice of its departure only after its last event
+                let receiver = self.receivers.get_mut(inbox);
+                if !receiver.is_some_and(|it| it.inbox.departs(topic, supplier, why)) {
+                    self.tell(*inbox, NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
+                }
+            }
+            if let Some(owner) = owner {
+                self.tell_owner(topic, owner, &inboxes);
+            }
+        }
+        self.departures.told += 1 + self.work - before;
+    }
+
+    /// Elects the owner of a topic with exclusive ownership. Returns a new owner that consumers are to learn
+    /// of: every one but the first.
+    pub(super) fn elect(&mut self, id: TopicId) -> Option<SupplierId> {
+        let topic = self.topics.get_mut(&id)?;
+        if topic.spec.ownership == Ownership::Shared {
+            return None;
+        }
+        let strength = |supplier: &&SupplierId| {
+            let state = self.suppliers.get(*supplier).and_then(|state| state.offers.get(&id));
+            state.map(|state| (state.offer.strength, std::cmp::Reverse(state.since)))
+        };
+        self.work += topic.suppliers.len() / WORK_STEPS;
+        let owner = topic.suppliers.iter().max_by_key(strength).copied();
+        let before = std::mem::replace(&mut topic.owner, owner);
+        let told = topic.heard_before;
+        topic.heard_before |= owner.is_some();
+        owner.filter(|_| before != owner && told)
+    }
+
+    /// Tells inboxes that ask for a topic of its new owner.
+    pub(super) fn tell_owner(&mut self, topic: TopicId, supplier: SupplierId, inboxes: &BTreeSet<InboxId>) {
+        self.work += inboxes.len();
+        for inbox in inboxes {
+            self.tell(*inbox, NO_DEADLINE, ChannelNotice::Owner { topic, supplier });
+        }
+    }
+
+    /// The supplier whose events are delivered on a topic with exclusive ownership.
+    #[must_use]
+    pub fn owner(&self, topic: TopicId) -> Option<SupplierId> {
+        self.topics.get(&topic)?.owner
+    }
+}
