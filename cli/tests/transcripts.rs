@@ -1,7 +1,7 @@
 //! The program's output, word for word: help texts, and every kind of bad input with its exit code.
 //!
-//! After an intended change: `TRYCMD=overwrite cargo test -p unisono --test commands transcripts`, and read the
-//! difference before you commit it.
+//! After an intended change run `TRYCMD=overwrite cargo test -p unisono --test commands transcripts`, and
+//! read the difference before you commit it.
 
 #[test]
 fn the_program_says_what_the_transcripts_say() {

@@ -1,7 +1,8 @@
 //! The broker's MQTT listener as rumqttc sees it: every quality of service, sessions, retained messages whose
 //! expiry is counted down, shared subscriptions, wills. `crates/broker/peers/rumqttc` has the client.
 //!
-//! Only in `cargo xtask nightly rumqttc`: the client is built from crates of the network, which takes minutes.
+//! Only in `cargo xtask nightly rumqttc`: the client is built from crates of the network, which takes
+//! minutes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

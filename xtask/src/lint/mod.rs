@@ -105,8 +105,8 @@ fn cargo(arguments: &[&str]) -> StepVerdict {
     if TimedStep::new(&name, command).succeeds() { StepVerdict::passed(1) } else { StepVerdict::failed(name) }
 }
 
-/// Checks licences, bans, sources and advisories with cargo-deny, which is installed first if `install` allows
-/// it.
+/// Checks licences, bans, sources and advisories with cargo-deny, which is installed first if `install`
+/// allows it.
 pub(crate) fn dependencies(install: Install) -> StepVerdict {
     if !has_deny() && install == Install::IfAllowed {
         println!("installing cargo-deny: a few minutes");

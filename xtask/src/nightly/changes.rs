@@ -8,17 +8,17 @@ use std::process::Command;
 pub(super) const BASE: &str = "UNISONO_CI_BASE";
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Changes {
+pub(super) struct ChangedFiles {
     /// The base, in words.
     pub(super) base: String,
     /// Paths relative to the workspace, with `/`.
     pub(super) files: Vec<String>,
 }
 
-impl Changes {
-    /// The changes of the repository at `root` since `asked`. Without it the base is the last commit that is
-    /// also on the main branch of the remote repository; on that branch itself, it is the first parent, before
-    /// which a merge commit has none of its branch. `None`: there is no such commit, as in a shallow clone.
+impl ChangedFiles {
+    /// The files of the repository at `root` that differ from the base `asked`. Without it the base is the
+    /// last commit that is also on the main branch of the remote repository. On that branch itself it is the
+    /// first parent, so that a merge counts as one change. `None`: there is no base, as in a shallow clone.
     pub(super) fn find(root: &Path, asked: Option<&str>) -> anyhow::Result<Option<Self>> {
         let Some((commit, base)) = base(root, asked)? else { return Ok(None) };
         let list = |arguments: &[&str]| -> anyhow::Result<Vec<String>> {
@@ -85,7 +85,7 @@ mod tests {
         }
 
         fn files(&self, asked: Option<&str>) -> Option<Vec<String>> {
-            let found = Changes::find(self.0.path(), asked).expect("the base is a commit");
+            let found = ChangedFiles::find(self.0.path(), asked).expect("the base is a commit");
             found.map(|changes| changes.files)
         }
     }
@@ -122,7 +122,8 @@ mod tests {
     fn a_base_that_is_no_commit_is_an_error_and_a_first_commit_has_no_base() {
         let repository = Repository::new(&["a"]);
         assert_eq!(repository.files(None), None);
-        let error = Changes::find(repository.0.path(), Some("nothing")).expect_err("there is no such commit");
+        let error =
+            ChangedFiles::find(repository.0.path(), Some("nothing")).expect_err("there is no such commit");
         assert_eq!(error.to_string(), "UNISONO_CI_BASE=nothing is no commit of this repository");
     }
 }

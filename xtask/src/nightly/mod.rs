@@ -14,7 +14,7 @@ use crate::step::{Cases, StepVerdict};
 use crate::summary::StepSummary;
 use crate::{lint, test, vm};
 use anyhow::{Context, bail, ensure};
-use changes::Changes;
+use changes::ChangedFiles;
 use std::time::{Duration, Instant, SystemTime};
 use unisono_host_tests::program::workspace;
 
@@ -25,12 +25,12 @@ struct NightlyPart {
     name: &'static str,
     /// The beginnings of the paths whose change may break it.
     paths: &'static [&'static str],
-    work: Work,
+    work: PartWork,
     /// The time on two processors in a clean checkout. Estimated, not measured.
     minutes: u64,
 }
 
-enum Work {
+enum PartWork {
     /// The models of a crate's protocols (loom).
     Model(&'static str),
     /// The crates with unsafe code, interpreted.
@@ -43,35 +43,40 @@ enum Work {
     Dependencies,
 }
 
-const fn part(name: &'static str, minutes: u64, paths: &'static [&'static str], work: Work) -> NightlyPart {
+const fn part(
+    name: &'static str,
+    minutes: u64,
+    paths: &'static [&'static str],
+    work: PartWork,
+) -> NightlyPart {
     NightlyPart { name, paths, work, minutes }
 }
 
-const fn host(words: &'static [&'static str]) -> Work {
-    Work::AllCases { program: unisono_host_tests::program::HOST_TESTS, words }
+const fn host(words: &'static [&'static str]) -> PartWork {
+    PartWork::AllCases { program: unisono_host_tests::program::HOST_TESTS, words }
 }
 
 /// A new part goes to the end: the day selects by position.
 const PARTS: &[NightlyPart] = &[
-    part("model-barrier", 3, &["crates/barrier/", "crates/sync/"], Work::Model("barrier")),
+    part("model-barrier", 3, &["crates/barrier/", "crates/sync/"], PartWork::Model("barrier")),
     part(
         "model-rma",
         3,
         &["crates/rma/src/path/", "crates/rma/tests/loom", "crates/sync/"],
-        Work::Model("rma"),
+        PartWork::Model("rma"),
     ),
     part(
         "model-broker",
         3,
         &["crates/broker/src/memory/", "crates/broker/tests/loom", "crates/sync/"],
-        Work::Model("broker"),
+        PartWork::Model("broker"),
     ),
-    part("miri", 5, &["crates/barrier/src/", "crates/sync/src/"], Work::Miri),
+    part("miri", 5, &["crates/barrier/src/", "crates/sync/src/"], PartWork::Miri),
     part(
         "vm-queue",
         2,
         &["crates/enforce/", "crates/fairqueue/src/", "crates/host-tests/tests/queue_bpf", "xtask/src/vm/"],
-        Work::Vm(&["queue_bpf"]),
+        PartWork::Vm(&["queue_bpf"]),
     ),
     part(
         "vm-gang",
@@ -82,9 +87,9 @@ const PARTS: &[NightlyPart] = &[
             "crates/host-tests/tests/sched_ext",
             "xtask/src/vm/",
         ],
-        Work::Vm(&["mechanism", "sched_ext"]),
+        PartWork::Vm(&["mechanism", "sched_ext"]),
     ),
-    part("dependencies", 3, &["Cargo.lock", "Cargo.toml", "deny.toml"], Work::Dependencies),
+    part("dependencies", 3, &["Cargo.lock", "Cargo.toml", "deny.toml"], PartWork::Dependencies),
     part(
         "advise",
         30,
@@ -101,7 +106,7 @@ const PARTS: &[NightlyPart] = &[
         "identities",
         5,
         &["crates/broker/src/", "crates/broker/tests/identities", "crates/eventchannel/src/"],
-        Work::AllCases { program: "broker", words: &["identities::"] },
+        PartWork::AllCases { program: "broker", words: &["identities::"] },
     ),
     part(
         "joined",
@@ -196,7 +201,7 @@ impl<'a> NightlyOptions<'a> {
 
 /// Why a part runs, or why it does not.
 #[derive(Debug, PartialEq, Eq)]
-enum Choice {
+enum PartSelection {
     Asked,
     /// The change touches it: this file of it is the first.
     Touched(String),
@@ -206,15 +211,15 @@ enum Choice {
 
 /// The choice for a part at this position. `files` are those of the change; `None`: they are not known, so
 /// every part may be touched.
-fn choose(at: usize, part: &NightlyPart, files: Option<&[String]>, tenth: u64) -> Choice {
-    let Some(files) = files else { return Choice::Touched("(unknown files)".to_owned()) };
+fn choose(at: usize, part: &NightlyPart, files: Option<&[String]>, tenth: u64) -> PartSelection {
+    let Some(files) = files else { return PartSelection::Touched("(unknown files)".to_owned()) };
     let touches = |file: &&String| part.paths.iter().any(|path| file.starts_with(path));
     if let Some(file) = files.iter().find(touches) {
-        Choice::Touched(file.clone())
+        PartSelection::Touched(file.clone())
     } else if at as u64 % DAYS == tenth % DAYS {
-        Choice::Turn
+        PartSelection::Turn
     } else {
-        Choice::LeftOut(format!(
+        PartSelection::LeftOut(format!(
             "the change does not touch it, and its turn is --tenth {}, not {}",
             at as u64 % DAYS,
             tenth % DAYS
@@ -231,11 +236,11 @@ fn today() -> u64 {
 /// Runs the parts that the options select. Returns whether all passed.
 pub(crate) fn run(options: &NightlyOptions) -> anyhow::Result<bool> {
     let start = Instant::now();
-    let mut chosen: Vec<(&NightlyPart, Choice)> = if options.changed {
+    let mut chosen: Vec<(&NightlyPart, PartSelection)> = if options.changed {
         let asked = std::env::var(changes::BASE).ok().filter(|name| !name.is_empty());
-        let changes = Changes::find(&workspace(), asked.as_deref())?;
+        let changes = ChangedFiles::find(&workspace(), asked.as_deref())?;
         match &changes {
-            Some(Changes { base, files }) => println!("{} files changed since {base}", files.len()),
+            Some(ChangedFiles { base, files }) => println!("{} files changed since {base}", files.len()),
             None => println!("there is no commit to compare with: every part may be touched"),
         }
         let files = changes.as_ref().map(|changes| &changes.files[..]);
@@ -243,10 +248,10 @@ pub(crate) fn run(options: &NightlyOptions) -> anyhow::Result<bool> {
         PARTS.iter().enumerate().map(|(at, part)| (part, choose(at, part, files, tenth))).collect()
     } else {
         let asked = |part: &&NightlyPart| options.names.is_empty() || options.names.contains(&part.name);
-        PARTS.iter().filter(asked).map(|part| (part, Choice::Asked)).collect()
+        PARTS.iter().filter(asked).map(|part| (part, PartSelection::Asked)).collect()
     };
     // where the time is limited, what is touched goes first, and the short parts before the long
-    chosen.sort_by_key(|(part, choice)| (matches!(choice, Choice::Turn), part.minutes));
+    chosen.sort_by_key(|(part, choice)| (matches!(choice, PartSelection::Turn), part.minutes));
     let cases = if options.changed { Cases::Some } else { Cases::All };
     let mut summary = StepSummary::default();
     let mut left_out = Vec::new();
@@ -254,9 +259,10 @@ pub(crate) fn run(options: &NightlyOptions) -> anyhow::Result<bool> {
         let ends = start.elapsed() + Duration::from_secs(part.minutes * 60);
         let choice = match options.minutes {
             Some(minutes)
-                if ends > Duration::from_secs(minutes * 60) && !matches!(choice, Choice::LeftOut(_)) =>
+                if ends > Duration::from_secs(minutes * 60)
+                    && !matches!(choice, PartSelection::LeftOut(_)) =>
             {
-                Choice::LeftOut(format!(
+                PartSelection::LeftOut(format!(
                     "about {} min more would be too many: --minutes {minutes}",
                     part.minutes
                 ))
@@ -264,10 +270,10 @@ pub(crate) fn run(options: &NightlyOptions) -> anyhow::Result<bool> {
             _ => choice,
         };
         match choice {
-            Choice::LeftOut(why) => left_out.push(format!("{}: {why}", part.name)),
-            Choice::Asked => summary.step(part.name, || part.run(cases)),
-            Choice::Turn => summary.step(&format!("{} (its turn)", part.name), || part.run(cases)),
-            Choice::Touched(file) => {
+            PartSelection::LeftOut(why) => left_out.push(format!("{}: {why}", part.name)),
+            PartSelection::Asked => summary.step(part.name, || part.run(cases)),
+            PartSelection::Turn => summary.step(&format!("{} (its turn)", part.name), || part.run(cases)),
+            PartSelection::Touched(file) => {
                 summary.step(&format!("{} (touched: {file})", part.name), || part.run(cases));
             }
         }
@@ -283,11 +289,11 @@ impl NightlyPart {
     /// `cases` applies to the virtual machine. Other parts run all: `cargo xtask test` runs some.
     fn run(&self, cases: Cases) -> StepVerdict {
         match self.work {
-            Work::Model(name) => test::model(name),
-            Work::Miri => test::miri(),
-            Work::Vm(modules) => vm::step(modules, &[], cases),
-            Work::AllCases { program, words } => test::all_cases(program, words),
-            Work::Dependencies => lint::dependencies(Install::IfAllowed),
+            PartWork::Model(name) => test::model(name),
+            PartWork::Miri => test::miri(),
+            PartWork::Vm(modules) => vm::step(modules, &[], cases),
+            PartWork::AllCases { program, words } => test::all_cases(program, words),
+            PartWork::Dependencies => lint::dependencies(Install::IfAllowed),
         }
     }
 }
@@ -297,7 +303,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn choices(files: Option<&[&str]>, tenth: u64) -> Vec<(&'static str, Choice)> {
+    fn choices(files: Option<&[&str]>, tenth: u64) -> Vec<(&'static str, PartSelection)> {
         let files: Option<Vec<String>> = files.map(|files| files.iter().map(ToString::to_string).collect());
         let choose =
             |(at, part): (usize, &NightlyPart)| (part.name, choose(at, part, files.as_deref(), tenth));
@@ -309,7 +315,7 @@ mod tests {
         let file = "crates/gang/src/lib.rs";
         let touched = choices(Some(&["README.md", file]), 0);
         let touched: Vec<_> =
-            touched.iter().filter(|(_, choice)| *choice == Choice::Touched(file.to_owned())).collect();
+            touched.iter().filter(|(_, choice)| *choice == PartSelection::Touched(file.to_owned())).collect();
         assert!(matches!(touched[..], [("vm-gang", _)]), "{touched:?}");
     }
 
@@ -317,7 +323,7 @@ mod tests {
     fn in_ten_days_every_part_has_its_turn_once() {
         let turns: Vec<_> = (20_000..20_000 + DAYS)
             .flat_map(|day| choices(Some(&[]), day))
-            .filter(|(_, choice)| *choice == Choice::Turn)
+            .filter(|(_, choice)| *choice == PartSelection::Turn)
             .map(|(name, _)| name)
             .collect();
         assert_eq!(turns.len(), PARTS.len());
@@ -328,13 +334,16 @@ mod tests {
     fn a_part_that_does_not_run_says_why() {
         for (name, choice) in choices(Some(&[]), 3) {
             let says = |why: &str| why.contains("does not touch it") && why.ends_with(", not 3");
-            assert!(choice == Choice::Turn || matches!(&choice, Choice::LeftOut(why) if says(why)), "{name}");
+            assert!(
+                choice == PartSelection::Turn || matches!(&choice, PartSelection::LeftOut(why) if says(why)),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn if_the_files_are_not_known_every_part_is_touched() {
-        assert!(choices(None, 0).iter().all(|(_, choice)| matches!(choice, Choice::Touched(_))));
+        assert!(choices(None, 0).iter().all(|(_, choice)| matches!(choice, PartSelection::Touched(_))));
     }
 
     #[test]
