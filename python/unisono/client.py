@@ -166,7 +166,7 @@ class Client:
             return False
         view = pointer.contents
         numbers = self._subscriptions if view.kind == c.RECONNECTED else {view.number}
-        reception = arrived(self, pointer)
+        reception = arrived(self.call, pointer)
         for number in numbers:
             if number in self._waiting:
                 self._waiting[number].append(reception)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from . import _library as c
 from .errors import BadArgument
 
-if TYPE_CHECKING:
-    from .client import Client
-
 FieldValue = Union[bool, int, float, str]
+Call = Callable[..., None]  # Client.call of the connection through which an event came
 Payload = Any  # bytes, a str (as UTF-8), or whatever has a buffer: bytearray, memoryview, a numpy array
 
 _KINDS = {
@@ -130,8 +128,8 @@ class Held:
 class Event:
     """An event that has come. Its payload stays where it is until nobody uses the event or a view of it."""
 
-    def __init__(self, client: Client, held: Held, view: c.EventView) -> None:
-        self._client, self._held, self._view = client, held, view
+    def __init__(self, call: Call, held: Held, view: c.EventView) -> None:
+        self._call, self._held, self._view = call, held, view
 
     @property
     def topic(self) -> str:
@@ -230,7 +228,7 @@ class Event:
     def parts(self) -> List[Event]:
         """The other events of a correlation, in the order in which they came."""
         parts = self._view.with_[: self._view.with_count]
-        return [Event(self._client, self._held, part.contents) for part in parts]
+        return [Event(self._call, self._held, part.contents) for part in parts]
 
     @property
     def is_request(self) -> bool:
@@ -246,12 +244,12 @@ class Event:
 
     def acknowledge(self) -> None:
         """Says that it is done with, so that it does not come again."""
-        self._client.call("unisono_acknowledge", ctypes.byref(self._view))
+        self._call("unisono_acknowledge", ctypes.byref(self._view))
 
     def reply(self, payload: Payload = b"", fields: Optional[Mapping[str, FieldValue]] = None) -> None:
         """Answers a request."""
         made, _alive = draft(payload, None, fields, None, None, 0)
-        self._client.call("unisono_reply", ctypes.byref(self._view), ctypes.byref(made))
+        self._call("unisono_reply", ctypes.byref(self._view), ctypes.byref(made))
 
     def reply_failure(self, why: str) -> None:
         """Answers a request that cannot be fulfilled: who asked gets Refused with these words."""
@@ -294,8 +292,8 @@ class Notice:
         return f"<Notice {self.kind} {self}>"
 
 
-def arrived(client: Client, pointer: Any) -> Union[Event, Notice]:
+def arrived(call: Call, pointer: Any) -> Union[Event, Notice]:
     """What the library has handed over, which is freed with it."""
     held = Held(pointer)
     view = pointer.contents
-    return Event(client, held, view) if view.kind == 1 else Notice(view)
+    return Event(call, held, view) if view.kind == 1 else Notice(view)

@@ -11,8 +11,8 @@ from . import _library as c
 from .client import Client
 from .event import Event, FieldValue, Notice, Payload, arrived, draft, nanos, text
 
-LOOK_EVERY = 256
-"""Events published between two looks for refusals, so that they never fill the connection."""
+REFUSAL_POLL_INTERVAL = 256
+"""Events published between two polls for refusals, so that they never fill the connection."""
 
 
 class Published(NamedTuple):
@@ -121,7 +121,7 @@ class Publisher:
         name = "unisono_publish_later" if later else "unisono_publish"
         self._client.call(name, self._number, ctypes.byref(made))
         self._published += 1
-        if self._published % LOOK_EVERY == 0:
+        if self._published % REFUSAL_POLL_INTERVAL == 0:
             while self._client._take(0.0):
                 pass
 
@@ -161,7 +161,7 @@ class Publisher:
         self._client.call(
             "unisono_ask", self._number, ctypes.byref(made), nanos(timeout), ctypes.byref(reply)
         )
-        event = arrived(self._client, reply)
+        event = arrived(self._client.call, reply)
         assert isinstance(event, Event)  # the library answers a request by nothing else
         return event
 

@@ -14,7 +14,7 @@ from .client import Client, Reception
 from .errors import BadArgument, Gone
 from .event import Event, Notice, Payload, nanos, text
 
-LOOK_AGAIN = 1.0
+DESCRIPTOR_POLL_INTERVAL = 1.0
 """Seconds after which an asynchronous wait looks again: another task's call may have connected again, by another
 descriptor."""
 
@@ -156,7 +156,7 @@ class Subscriber:
             ready, descriptor = asyncio.Event(), self.fileno()
             loop.add_reader(descriptor, ready.set)
             try:
-                await asyncio.wait_for(ready.wait(), LOOK_AGAIN if self._client.reconnects else None)
+                await asyncio.wait_for(ready.wait(), DESCRIPTOR_POLL_INTERVAL if self._client.reconnects else None)
             except asyncio.TimeoutError:
                 pass
             finally:

@@ -39,7 +39,8 @@ pub(crate) struct Calendar {
 const MAX_PAGES: usize = 1 << 17;
 
 impl Calendar {
-    /// A queue of at most `classes` entries. Usually an entry is at most `span` tags ahead when it is inserted.
+    /// A queue of at most `classes` entries. Usually an entry is at most `span` tags ahead when it is
+    /// inserted.
     pub(crate) fn new(classes: usize, span: u64) -> Self {
         let wanted = usize::try_from(span).unwrap_or(MAX_PAGES).min(16 * classes).min(MAX_PAGES);
         let pages = wanted.next_power_of_two().max(512);

@@ -16,7 +16,8 @@ pub const HAND_WRITTEN: u64 = 16 << 20;
 /// The limit for a file that programs write: networks, traces, records.
 pub const MACHINE_WRITTEN: u64 = 256 << 20;
 
-/// All bytes of a stream, at most `max_bytes`. Fails with [`ErrorKind::FileTooLarge`] if the stream holds more.
+/// All bytes of a stream, at most `max_bytes`. Fails with [`ErrorKind::FileTooLarge`] if the stream holds
+/// more.
 pub fn all(stream: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     gathered(stream, max_bytes, Vec::new())
 }
@@ -39,8 +40,8 @@ pub fn file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     gathered(file, max_bytes, Vec::with_capacity(usize::try_from(seems).unwrap_or(0)))
 }
 
-/// The text of a UTF-8 file, at most `max_bytes` bytes. Fails with [`ErrorKind::InvalidData`] if the file is not
-/// UTF-8; otherwise as [`file()`].
+/// The text of a UTF-8 file, at most `max_bytes` bytes. Fails with [`ErrorKind::InvalidData`] if the file is
+/// not UTF-8; otherwise as [`file()`].
 pub fn text(path: &Path, max_bytes: u64) -> io::Result<String> {
     String::from_utf8(file(path, max_bytes)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "this is no text in UTF-8"))

@@ -1,7 +1,8 @@
 //! Names use the field's words: a reader who searches for `MAX_` or `TIMEOUT` finds each bound and each limit
 //! of a wait.
 //!
-//! Constants may not contain the words of [`NOT_IN_CONSTANTS`]. Types may not have the names that the table
+//! Constants may not contain the words of [`NOT_IN_CONSTANTS`], and may not be one of [`NO_CONSTANTS`] alone.
+//! Functions may not be called by one of [`NO_FUNCTIONS`] alone. Types may not have the names that the table
 //! "Here we say / never" of the glossary lists as never to be used.
 
 use super::code::Code;
@@ -24,6 +25,49 @@ const NOT_IN_CONSTANTS: [(&str, &str); 11] = [
     ("LOOKS", "INTERVAL"),
     ("GLANCE", "INTERVAL"),
 ];
+/// Words that name no quantity, and what to write.
+const NO_CONSTANTS: [(&str, &str); 7] = [
+    ("AGAIN", "X_INTERVAL or X_DELAY"),
+    ("PAUSE", "X_INTERVAL or X_DELAY"),
+    ("OFTEN", "X_INTERVAL"),
+    ("SOON", "X_DELAY"),
+    ("EARLY", "X_DELAY"),
+    ("LATE", "MAX_LATENESS or X_TIMEOUT"),
+    ("REST", "X_INTERVAL"),
+];
+/// Words that do not say what a function does, and what to write.
+const NO_FUNCTIONS: [(&str, &str); 20] = [
+    ("of", "from_x, for_x or get"),
+    ("one", "a verb"),
+    ("each", "a verb"),
+    ("look", "scan, sample, poll, check or update"),
+    ("looks", "scan, sample, poll, check or update"),
+    ("tell", "send, notify or report"),
+    ("tells", "send, notify or report"),
+    ("told", "send, notify or report"),
+    ("hear", "receive or handle"),
+    ("heard", "receive or handle"),
+    ("say", "send or print"),
+    ("says", "send or print"),
+    ("said", "the noun of the message"),
+    ("give", "the act and its object"),
+    ("got", "the noun of the result"),
+    ("but", "with_x"),
+    ("most", "max_x"),
+    ("least", "min_x"),
+    ("let_go", "release"),
+    ("take_back", "undo_x, restore or revoke"),
+];
+/// Where such functions and constants are left from before this check.
+const UNCHECKED: [&str; 7] = [
+    "crates/broker/",
+    "crates/eventchannel/",
+    "crates/join/",
+    "crates/report/",
+    "crates/study/",
+    "examples/",
+    "fuzz/",
+];
 /// Terms of others that contain such a word.
 const TERMS: [&str; 2] = ["LEAST_RECENTLY_USED", "DROP_LONGEST"];
 
@@ -32,6 +76,17 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     let never = glossary.map(|file| never_types(&file.text)).unwrap_or_default();
     let mut problems = Vec::new();
     for file in sources.rust() {
+        let is_checked =
+            !is_for_tests(&file.path) && !UNCHECKED.iter().any(|path| file.path.starts_with(path));
+        for (line, at) in file.text.lines().zip(1..).filter(|_| is_checked) {
+            let whole = [(constant(line), &NO_CONSTANTS[..]), (function(line), &NO_FUNCTIONS[..])];
+            for (name, words) in whole {
+                let found = words.iter().find(|(word, _)| Some(*word) == name);
+                problems.extend(
+                    found.map(|(word, say)| format!("{}:{at}: {word} is no name; say {say}", file.path)),
+                );
+            }
+        }
         for (line, at) in file.text.lines().zip(1..) {
             let Some(name) = constant(line).filter(|name| !TERMS.contains(name)) else { continue };
             let dialect = NOT_IN_CONSTANTS.iter().find(|(word, _)| name.split('_').any(|part| part == *word));
@@ -40,7 +95,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
             );
         }
         if file.path.contains("/tests/") {
-            continue; // a word that tests use for their own purposes misleads nobody who searches
+            continue;
         }
         let Ok(code) = Code::read(&file.text, &["of a crate"]) else { continue };
         let used = code.types.into_iter().filter(|(name, _)| never.contains(name.as_str()));
@@ -49,6 +104,20 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
         }));
     }
     problems
+}
+
+/// A word that tests use for their own purposes misleads nobody who searches.
+fn is_for_tests(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// The name of the function that a line defines.
+fn function(line: &str) -> Option<&str> {
+    let (before, rest) = line.trim_start().split_once("fn ").filter(|(_, rest)| rest.contains('('))?;
+    let is_definition = |word: &str| {
+        word.starts_with("pub") || word.ends_with(')') || ["const", "unsafe", "async", "in"].contains(&word)
+    };
+    before.split_whitespace().all(is_definition).then(|| rest.split(['(', '<']).next())?
 }
 
 /// The name of the constant that a line defines.
@@ -88,6 +157,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn functions_and_constants_with_a_word_that_says_nothing_are_problems_where_they_are_checked() {
+        let text = "const AGAIN: u8 = 1;\nconst AGAIN_AFTER: u8 = 1;\npub(in super::super) const fn of<T>(x: T) {}\nfn of_x() {}\n// fn look(\nlet x = \"fn say(\";\n";
+        let found = check(&Sources::from_texts(&[
+            ("crates/a/src/b.rs", text),
+            ("crates/a/src/b/tests.rs", text),
+            ("crates/broker/src/b.rs", text),
+        ]));
+        assert_eq!(
+            found,
+            [
+                "crates/a/src/b.rs:1: AGAIN is no name; say X_INTERVAL or X_DELAY",
+                "crates/a/src/b.rs:3: of is no name; say from_x, for_x or get",
+            ]
+        );
+    }
+
+    #[test]
     fn words_of_the_dialect_are_problems_with_the_word_to_say() {
         let found = check(&Sources::from_texts(&[
             (
@@ -100,7 +186,7 @@ mod tests {
             ),
             (
                 "crates/a/src/b.rs",
-                "static LOOKUP: u8 = 1;\nconst LEAST_RECENTLY_USED: u8 = 9;\nfn most() {}\n",
+                "static LOOKUP: u8 = 1;\nconst LEAST_RECENTLY_USED: u8 = 9;\nfn most_of() {}\n",
             ),
         ]));
         assert_eq!(

@@ -58,7 +58,8 @@ impl CountLeaves for Parents {
 }
 
 /// For each root, the height of its tree over the members and its leaves by level order; `None` if the height
-/// exceeds `max_height`. The leaves are valid only if `K` records parents and every reached switch has a member.
+/// exceeds `max_height`. The leaves are valid only if `K` records parents and every reached switch has a
+/// member.
 pub(super) fn measure<K: CountLeaves>(
     walk: &mut Walk<K>,
     graph: &Graph,

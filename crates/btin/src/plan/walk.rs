@@ -83,8 +83,8 @@ impl<K: WalkRecorder> Walk<K> {
         Self { seen, now, next, mark, front: Vec::new(), reach: Vec::new(), keep, edges_visited: 0 }
     }
 
-    /// Searches until all switches are reached, or for `max_height` levels. Returns for each search the last level
-    /// that reached a member.
+    /// Searches until all switches are reached, or for `max_height` levels. Returns for each search the last
+    /// level that reached a member.
     pub(super) fn run(
         &mut self,
         graph: &Graph,

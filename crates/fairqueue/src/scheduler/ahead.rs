@@ -20,8 +20,8 @@ use unisono_time::Nanos;
 
 impl<T> Scheduler<T> {
     /// Takes the first packet of a leaf into service out of turn. Returns `None` if the leaf has no packet,
-    /// or if on some level the class is ahead of its parent's virtual time by more than `max_bytes` bytes (not
-    /// counting the packet itself).
+    /// or if on some level the class is ahead of its parent's virtual time by more than `max_bytes` bytes
+    /// (not counting the packet itself).
     pub fn dequeue_ahead(&mut self, now: Nanos, class: ClassId, max_bytes: u32) -> Option<Packet<T>> {
         self.finish(now);
         let leaf = self.slots[class.index()];

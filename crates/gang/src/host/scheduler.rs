@@ -4,7 +4,6 @@ use super::hold::{self, Holders};
 use super::resting::Resting;
 use super::trace::{TraceEvent, Tracer};
 use super::turn_status::TurnStatus;
-use super::turns::NoticeEffect;
 use super::watch::{self, Members, Samples, SwitchEffect, WatchedTurn, Watcher};
 use crate::cgroups::GangGroups;
 use crate::error::Result;
@@ -301,6 +300,19 @@ impl GangScheduler {
         self.turn_status.remove(gang);
         self.share_quota();
     }
+}
+
+/// The combined meaning of the notices since the last turn; a later variant includes the earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NoticeEffect {
+    Nothing,
+    Changed,
+    /// Gangs joined, rest, or take turns again: the standings that the mechanism applied for this turn are
+    /// stale.
+    Regrouped,
+    /// The programs were stopped and have continued: the mechanism's stops are undone.
+    Continued,
+    Finish,
 }
 
 /// Puts this thread above the threads that it schedules and has the other cores held at switches. Where the

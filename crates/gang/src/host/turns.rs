@@ -8,7 +8,7 @@
 
 use super::hold::{self, Holders, Lead};
 use super::resting::Resting;
-use super::scheduler::{GangScheduler, SchedulerOutcome, TurnsBy};
+use super::scheduler::{GangScheduler, NoticeEffect, SchedulerOutcome, TurnsBy};
 use super::watch::{self, Members};
 use crate::error::Result;
 use crate::gang::GangId;
@@ -294,19 +294,6 @@ impl ReadyTurn {
 /// The lateness of a wake-up beyond which the machine was suspended, and the grid starts anew.
 fn slept_through(turn: &Turn) -> Nanos {
     turn.until.since(turn.from)
-}
-
-/// The combined meaning of the notices since the last turn; a later variant includes the earlier ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum NoticeEffect {
-    Nothing,
-    Changed,
-    /// Gangs joined, rest, or take turns again: the standings that the mechanism applied for this turn are
-    /// stale.
-    Regrouped,
-    /// The programs were stopped and have continued: the mechanism's stops are undone.
-    Continued,
-    Finish,
 }
 
 /// The time at which the machine has settled after a switch, at most a quarter of the turn after its start.

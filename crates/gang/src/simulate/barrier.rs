@@ -65,7 +65,7 @@ impl CoreSimulation<'_> {
         match thread.activity {
             _ if thread.overhead > 0 => self.plan(c),
             ThreadActivity::Compute(0) if self.programs[thread.program].description.pause.0 > 0 => {
-                self.pause(c, t)
+                self.pause(c, t);
             }
             ThreadActivity::Compute(0) | ThreadActivity::Pause => self.meet(c, t),
             ThreadActivity::Spin(until) if until <= self.now => self.block(c, t),

@@ -13,8 +13,8 @@ use super::membership::{Bootstrap, JobMembership, environment, incomplete};
 /// Ports outside Linux's default range of ephemeral ports: `ip_local_port_range` begins at 32768.
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
 
-/// The membership from the launcher, `unisono run` or Slurm's `srun`. `variable` reads an environment variable.
-/// `None`: no launcher started this process.
+/// The membership from the launcher, `unisono run` or Slurm's `srun`. `variable` reads an environment
+/// variable. `None`: no launcher started this process.
 pub(crate) fn from_launcher(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(JobMembership, Option<Bootstrap>)>, Error> {

@@ -30,8 +30,8 @@ pub struct Run {
 ///   --[bytes]----------[bytes]------------|--[bytes]----------[bytes]---
 /// ```
 /// A vector of a million blocks is one run. Cost: 40 bytes for each run here and 32 on the wire; nothing for
-/// contiguous data ([`Layout::from_element`], [`Layout::bytes`]). In MPI's words it is a flattened derived datatype
-/// (MPI-4.0, section 5.1).
+/// contiguous data ([`Layout::from_element`], [`Layout::bytes`]). In MPI's words it is a flattened derived
+/// datatype (MPI-4.0, section 5.1).
 #[derive(Clone, Debug)]
 pub struct Layout {
     form: LayoutForm,

@@ -8,8 +8,8 @@
 //! waiter polls with growing pauses: a short wait ends at once, a long wait costs little.
 //!
 //! Cost: one message for each packet, copied once at each end. After a quiet time a packet may be noticed up
-//! to [`MAX_POLL_DELAY`] late. When not to use it: on one host, where memory is shared. The transport does not
-//! notice the death of a rank: a host MPI then ends the whole job.
+//! to [`MAX_POLL_DELAY`] late. When not to use it: on one host, where memory is shared. The transport does
+//! not notice the death of a rank: a host MPI then ends the whole job.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};

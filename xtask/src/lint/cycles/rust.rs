@@ -5,12 +5,10 @@
 //! together with them. The root of a crate is stricter: it names its modules, and they must not need a name
 //! that it defines.
 
-use super::code::{Code, CratePath};
-use super::sources::{SourceFile, Sources};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// For each module, the sibling modules that it names, each with a file and line.
-type Uses = BTreeMap<String, BTreeMap<String, String>>;
+use super::graph::{self, Uses};
+use crate::lint::code::{Code, CratePath};
+use crate::lint::sources::{SourceFile, Sources};
+use std::collections::BTreeMap;
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
     let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
@@ -22,7 +20,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
         }
     }
     let folders = crates.iter().flat_map(|(folder, files)| CrateModules::read(folder, files).uses());
-    folders.flat_map(|(folder, uses)| cycles(&folder, &uses)).collect()
+    folders.flat_map(|(folder, uses)| graph::cycles(&folder, "modules", &uses)).collect()
 }
 
 /// The modules of a crate, without test modules.
@@ -103,60 +101,6 @@ impl<'a> CrateModules<'a> {
 
 /// Stands for the names that the root file itself defines and uses.
 const ROOT: &str = "the root";
-
-/// One problem for each set of modules that reach one another: its shortest cycle.
-fn cycles(folder: &str, uses: &Uses) -> Vec<String> {
-    let mut known = BTreeSet::new();
-    let mut problems = Vec::new();
-    for module in uses.keys() {
-        if known.contains(module) {
-            continue;
-        }
-        let tied: BTreeSet<&String> = uses
-            .keys()
-            .filter(|other| {
-                shortest_path(uses, module, other).is_some() && shortest_path(uses, other, module).is_some()
-            })
-            .collect();
-        known.extend(tied.iter().copied().cloned());
-        if let Some(cycle) =
-            tied.iter().filter_map(|start| shortest_path(uses, start, start)).min_by_key(Vec::len)
-        {
-            let arrows: Vec<String> =
-                cycle.windows(2).map(|pair| format!("{} ({})", pair[1], uses[pair[0]][pair[1]])).collect();
-            problems.push(format!(
-                "{folder}: {} modules name one another in a cycle; the shortest: {} -> {}",
-                tied.len(),
-                cycle[0],
-                arrows.join(" -> ")
-            ));
-        }
-    }
-    problems
-}
-
-/// The shortest path with at least one edge.
-fn shortest_path<'a>(uses: &'a Uses, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
-    let mut paths = vec![vec![from]];
-    let mut seen = BTreeSet::new();
-    while !paths.is_empty() {
-        let mut longer = Vec::new();
-        for shortest_path in paths {
-            for next in uses.get(*shortest_path.last()?).into_iter().flat_map(BTreeMap::keys) {
-                let mut shortest_path = shortest_path.clone();
-                shortest_path.push(next);
-                if next == to {
-                    return Some(shortest_path);
-                }
-                if seen.insert(next) {
-                    longer.push(shortest_path);
-                }
-            }
-        }
-        paths = longer;
-    }
-    None
-}
 
 #[cfg(test)]
 mod tests {
