@@ -1,5 +1,5 @@
-//! What one identity takes leaves something of the same kind to others: names, sessions, declarations, shares.
-//! On the broker's state machine, without sockets.
+//! What one identity takes leaves something of the same kind to others: names, sessions, declarations,
+//! shares. On the broker's state machine, without sockets.
 
 use crate::common::bench::{BrokerBench, Comes};
 use unisono_broker::{

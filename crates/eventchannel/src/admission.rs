@@ -25,8 +25,7 @@
 //! sporadic tasks" (RTSS 1991), the one event in service; Albers, Slomka, "An event stream driven
 //! approximation" (ECRTS 2004), the first events; Goyal, Vin, Cheng, theorem 2, the supply.
 
-use crate::ids::InboxId;
-use crate::tenant::TenantId;
+use crate::ids::{InboxId, TenantId};
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
 use unisono_time::Nanos;

@@ -33,3 +33,12 @@ pub struct CorrelationId(pub u32);
 /// Identifies a timer of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TimerId(pub u32);
+
+/// A tenant, as a number that the caller chooses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TenantId(pub u32);
+
+impl TenantId {
+    /// Resources of this tenant count only against the limits of the channel.
+    pub const NONE: Self = Self(0);
+}

@@ -10,8 +10,8 @@
 //!
 //! A mismatch names both values. A consumer that names a topic is refused if the topic does not meet its
 //! request, or none of the topic's offers does. Every other mismatch leads to a notice to the consumer: one
-//! supplier must not be able to lock consumers out of all topics of a pattern, nor a consumer lock out a topic
-//! or an offer that comes later.
+//! supplier must not be able to lock consumers out of all topics of a pattern, nor a consumer lock out a
+//! topic or an offer that comes later.
 //!
 //! Reference: OMG Data Distribution Service 1.4, section 2.2.3.
 

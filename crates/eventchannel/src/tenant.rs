@@ -12,14 +12,7 @@ use crate::number_map::NumberMap;
 use crate::oversize::{OversizeAccount, OversizeShare};
 use unisono_time::Nanos;
 
-/// A tenant, as a number that the caller chooses.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct TenantId(pub u32);
-
-impl TenantId {
-    /// Resources of this tenant count only against the limits of the channel.
-    pub const NONE: Self = Self(0);
-}
+pub use crate::ids::TenantId;
 
 /// Limits of one tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

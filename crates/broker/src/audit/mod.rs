@@ -5,11 +5,11 @@
 //! ```
 //! The first of equal entries is written at once. Equal entries within the same second are counted, and one
 //! more entry at the second's end gives their number. Entries are equal if action, outcome, client and
-//! subject are. An identity that varies its subjects, from however many addresses, has [`MAX_LINES_OF_CLIENT`]
-//! entries with a subject in a second, and beyond them one for each action and outcome. Clients without a
-//! proven identity have as many for each address, and [`MAX_UNPROVEN_LINES`] together. All clients together
-//! have [`MAX_LINES`]; beyond them the trail does not distinguish clients. So a flood of requests makes no flood of lines, and every
-//! request is counted.
+//! subject are. An identity that varies its subjects, from however many addresses, has
+//! [`MAX_LINES_OF_CLIENT`] entries with a subject in a second, and beyond them one for each action and
+//! outcome. Clients without a proven identity have as many for each address, and [`MAX_UNPROVEN_LINES`]
+//! together. All clients together have [`MAX_LINES`]; beyond them the trail does not distinguish clients. So
+//! a flood of requests makes no flood of lines, and every request is counted.
 //!
 //! Cost: none without a trail. With a trail one look-up for each request, none for events that are taken.
 //! When not to use it: to count (statistics and metrics do).

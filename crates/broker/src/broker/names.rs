@@ -5,15 +5,15 @@
 //!   SUBSCRIBE {resume}   shared, or the client's own   the owner is kept with the log
 //!   ADVERTISE {writer}   the same
 //! ```
-//! A name that rules of the permissions list under `names` is *shared*: the clients of these rules use it, and
-//! no others can. Every other name is the client's own: two identities with one name have two groups, two
+//! A name that rules of the permissions list under `names` is *shared*: the clients of these rules use it,
+//! and no others can. Every other name is the client's own: two identities with one name have two groups, two
 //! positions in the log, two writers, and neither can keep the other out. So a name has a key. The key of a
-//! shared name is the name. A group's key has its owner in front. In the log the first owner of a name has the
-//! plain name as its key, and a later owner's key has the owner's digest behind the name.
+//! shared name is the name. A group's key has its owner in front. In the log the first owner of a name has
+//! the plain name as its key, and a later owner's key has the owner's digest behind the name.
 //!
 //! A group keeps its name while the group exists; the names of consumers and writers are kept with the log,
-//! and outlive the broker. A plain name that the log knows without an owner belongs to the first identity that
-//! uses it. Client identifiers of MQTT need no owner here, because each identity has sessions of its own
+//! and outlive the broker. A plain name that the log knows without an owner belongs to the first identity
+//! that uses it. Client identifiers of MQTT need no owner here, because each identity has sessions of its own
 //! (`mqtt/mod.rs`).
 //!
 //! Consumers of a group may get events that other members asked for. So each consumer of a group must be
@@ -196,8 +196,8 @@ pub(super) fn shown_group(key: &str) -> &str {
     key.rsplit_once('\0').map_or(key, |(_, name)| name)
 }
 
-/// Checks the name of a group. A name of a shared subscription of MQTT is for consumers of its filter alone: a
-/// group of other topics under this name would keep the MQTT clients out.
+/// Checks the name of a group. A name of a shared subscription of MQTT is for consumers of its filter alone:
+/// a group of other topics under this name would keep the MQTT clients out.
 fn check_group_name(group: &str, patterns: &[&str]) -> Result<(), String> {
     if group.contains('\0') {
         return Err("a group's name with a NUL; leave it out".to_owned());

@@ -11,8 +11,8 @@
 //! The positions of a chain ascend, with gaps. A reader of the log takes the lowest position of all chains
 //! (`cursor.rs`). When the log would exceed its bytes, the largest chain loses its oldest segment. So an
 //! identity loses events only while no other one has more in the log: of `n` identities each keeps at least
-//! an `n`th part, less one segment. An identity that finds no chain is refused: in a chain with others it would
-//! displace their events.
+//! an `n`th part, less one segment. An identity that finds no chain is refused: in a chain with others it
+//! would displace their events.
 //!
 //! Cost: for each event a check of the last segment of its chain; for a reader one comparison for each chain.
 
@@ -27,8 +27,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// Most chains of owners: as many as a broker has programs by default. A reader keeps a buffer for each chain.
-/// The broker keeps a file for each segment, and equal chains have four segments each.
+/// Most chains of owners: as many as a broker has programs by default. A reader keeps a buffer for each
+/// chain. The broker keeps a file for each segment, and equal chains have four segments each.
 pub(super) const MAX_CHAINS: u32 = 256;
 
 /// Segments that are never removed to make room.

@@ -148,8 +148,8 @@ impl<R: ReadAt> SegmentReader<R> {
         }))
     }
 
-    /// Reads fewer bytes at once, for a reader of `readers` segments: all have 2 MiB together, and at least a page
-    /// each.
+    /// Reads fewer bytes at once, for a reader of `readers` segments: all have 2 MiB together, and at least a
+    /// page each.
     pub(super) fn beside(mut self, readers: usize) -> Self {
         self.chunk_bytes = ((2 << 20) / readers.max(1)).clamp(4 << 10, CHUNK);
         self

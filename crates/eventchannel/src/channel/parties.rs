@@ -37,8 +37,8 @@ pub struct ConsumerSpec {
     pub lease: Option<Nanos>,
     /// The tenant that the consumer counts against.
     pub tenant: TenantId,
-    /// The tenant that the consumer's reservation counts against: one tenant reserves at most half of a class.
-    /// [`TenantId::NONE`]: no such bound.
+    /// The tenant that the consumer's reservation counts against: one tenant reserves at most half of a
+    /// class. [`TenantId::NONE`]: no such bound.
     pub reserver: TenantId,
 }
 
@@ -113,8 +113,9 @@ impl<P: EventPayload> EventChannel<P> {
         self.declare_as(SupplierOwner::default(), by, spec)
     }
 
-    /// Like [`declare_by`](Self::declare_by), for an owner of suppliers. A declaration of another owner yields
-    /// when no declaring supplier is left: the topic takes the new parameters, and keeps the events that fit.
+    /// Like [`declare_by`](Self::declare_by), for an owner of suppliers. A declaration of another owner
+    /// yields when no declaring supplier is left: the topic takes the new parameters, and keeps the events
+    /// that fit.
     ///
     /// # Errors
     /// As [`declare_by`](Self::declare_by).

@@ -167,9 +167,10 @@ impl<P: EventPayload> EventChannel<P> {
         self.subscriptions.insert(id, destined);
     }
 
-    /// Compares the existing topics and offers for these interests with the request of the inbox: a topic that
-    /// an interest names must meet it, and so must one of the topic's offers. The inbox gets a notice of other
-    /// mismatches, up to [`MAX_TOLD`]. Cost: nothing for an empty request; otherwise a search of all topics.
+    /// Compares the existing topics and offers for these interests with the request of the inbox: a topic
+    /// that an interest names must meet it, and so must one of the topic's offers. The inbox gets a notice of
+    /// other mismatches, up to [`MAX_TOLD`]. Cost: nothing for an empty request; otherwise a search of all
+    /// topics.
     pub(super) fn check_request(
         &mut self,
         inbox: InboxId,

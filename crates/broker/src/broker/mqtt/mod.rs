@@ -39,7 +39,8 @@ use unisono_eventchannel::{NumberMap, TenantId};
 use unisono_linux::clock::Nanos;
 
 /// Most sessions, connected or not. An identity may have half as many; so may a peer whose clients have no
-/// identity. The last eighth is for identities that have few. As many as a channel has consumers ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
+/// identity. The last eighth is for identities that have few. As many as a channel has consumers
+/// ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MAX_SESSIONS: usize = 4096;
 /// Topic aliases of one client. Each is a name of up to 64 KiB, so that the aliases of one client take at
 /// most 4 MiB.
