@@ -43,7 +43,7 @@ fn declarations_in_a_loop_take_the_memory_and_the_disk_of_few() {
     let mut bench = bench(directory.path());
     let bad = bench.program(BAD, "b");
     let mut most = 0;
-    for number in 0..400 {
+    for number in 0..150 {
         bench.advertise(bad, 1, kept(&long(0), 1 + number % 7)).expect("it has room");
         bench.advertise(bad, 2, kept(&long(1 + number), 1)).expect("topics that nobody uses make room");
         [1, 2].iter().for_each(|number| bench.close(bad, *number));

@@ -293,7 +293,7 @@ impl Broker {
         }
     }
 
-    /// Retires topics that nobody uses, whose names take memory; returns whether there were any.
+    /// Retires unused topics, whose names take memory; returns whether there were any.
     pub(super) fn retire_for_room(&mut self) -> bool {
         let retired = self.channel.retire_for_room();
         self.forget_retired();

@@ -112,7 +112,7 @@ pub enum LogError {
     #[error("{most} names of consumers and writers have owners, as many as may be; free one")]
     TooManyNames { most: usize },
     #[error(
-        "the declarations of one identity's topics take more than {most} bytes of the log; declare fewer topics with a history"
+        "the log has no room for the declaration of another topic (one identity's have at most {most} bytes); declare fewer topics with a history"
     )]
     TooManyTopics { most: u64 },
     /// The disk may have lost events that were written; no more are accepted.

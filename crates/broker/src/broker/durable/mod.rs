@@ -302,12 +302,17 @@ impl Broker {
             charged = self.channel.keep_beside(topic, &keeping, declared.memory());
         }
         charged.map_err(|error| self.access.refuse(&error))?;
+        let mut noted = self.declare_in_log(&declared);
+        if noted.is_err() && self.retire_for_room() {
+            noted = self.declare_in_log(&declared);
+        }
+        noted.inspect_err(|_| self.access.count(RefusalKind::Limit))
+    }
+
+    fn declare_in_log(&mut self, declared: &KeptTopic) -> Result<(), String> {
         let Some(durable) = &mut self.durable else { return Ok(()) };
-        match durable.log.declared(declared) {
-            Err(error @ LogError::TooManyTopics { .. }) => {
-                self.access.count(RefusalKind::Limit);
-                Err(error.to_string())
-            }
+        match durable.log.declared(declared.clone()) {
+            Err(error @ LogError::TooManyTopics { .. }) => Err(error.to_string()),
             // on a full disk the former declaration stays, and applies again after a restart
             _ => Ok(()),
         }

@@ -2,8 +2,8 @@
 //!
 //! A log holds events of any number of topics and writers, one after another. So when names take many bytes,
 //! the names of no pending event are forgotten; the names of pending events count in the queues of their
-//! followers. A forgotten name that comes again gets another number:
-//! programs may still know it by the former one.
+//! followers. A forgotten name that comes again gets another number: programs may still know it by the former
+//! one.
 //!
 //! Cost: a scan of all pending events each time that the bytes of names have doubled.
 

@@ -174,8 +174,13 @@ impl Broker {
         let class = session.grant.class.clone();
         let acknowledges = group.is_some() || qos != MqttQos::AtMostOnce;
         let more = queue_grant(acknowledges);
-        let all = session.granted() + session.held + more + self.kept_of_session(id);
-        if all > most.saturating_add(structures::NAMES) {
+        let (queues, with_names) =
+            (session.granted() + session.held + more, most.saturating_add(structures::NAMES));
+        let mut all = queues + self.kept_of_session(id);
+        if all > with_names && self.retire_for_room() {
+            all = queues + self.kept_of_session(id);
+        }
+        if all > with_names {
             self.access.count(RefusalKind::Memory);
             let text = format!(
                 "the permissions allow queues and retained messages of {most} bytes, and these would be {all}"
