@@ -252,8 +252,8 @@ fn a_long_log_without_an_event_for_its_reader_is_read_in_pieces() {
     let (_, few) = bench.deliver();
     assert!(few >= 3, "{few} calls for 10,000 events of the log");
     // many interests count as more
-    let many = (0..1000).map(|number| interest(&format!("elsewhere/{number}"))).collect();
+    let many = (0..100).map(|number| interest(&format!("elsewhere/{number}"))).collect();
     bench.subscribe(ClientId(EVIL), 2, resuming("many", many));
     let (_, calls) = bench.deliver();
-    assert!(calls > 20 * few, "{calls} calls, and {few} with one interest");
+    assert!(calls > 4 * few, "{calls} calls, and {few} with one interest");
 }

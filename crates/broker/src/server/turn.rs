@@ -24,9 +24,9 @@ const MAX_TENANT_WORK: usize = 4096;
 /// ms. Chosen, not measured.
 const MAX_TENANT_TIME: Nanos = Nanos(4_000_000);
 /// Most time of one tenant in a turn, or of one client, however few its steps: a step that the count
-/// underestimates delays others no longer. A broker that is preempted for tens of milliseconds stays below
-/// it. Chosen, not measured.
-const MAX_UNCOUNTED_TIME: Nanos = Nanos(50_000_000);
+/// underestimates delays others no longer. A broker that is preempted now and then, for 60 ms on a host
+/// with twenty busy programs per core, stays below it. Chosen, not measured.
+const MAX_UNCOUNTED_TIME: Nanos = Nanos(250_000_000);
 /// Steps of a tenant before the clock counts: 64 events each from several programs, which take a millisecond.
 /// A broker that is preempted meanwhile still hears as many programs, so that each class has enough events to
 /// deliver.
@@ -40,7 +40,7 @@ const MORE_DELIVERIES: usize = 1024;
 /// Most time for deliveries before clients are heard. Large payloads take most of it: 10 ms are 40 MB.
 const MAX_DELIVERY_TIME: Nanos = Nanos(10_000_000);
 /// Most time for deliveries however few they are: one may follow thousands of events of the log.
-const MAX_UNCOUNTED_DELIVERY_TIME: Nanos = Nanos(100_000_000);
+const MAX_UNCOUNTED_DELIVERY_TIME: Nanos = MAX_UNCOUNTED_TIME;
 /// Bytes of a frame that count as one further step: copying them takes about as long.
 const STEP_BYTES: usize = 8192;
 
@@ -248,13 +248,13 @@ mod tests {
 
     #[test]
     fn few_steps_that_take_long_end_a_turn_too() {
-        // each frame counts as a publication or a request, and takes 40 ms
+        // each frame counts as a publication or a request, and takes 200 ms
         for (more, most) in [(1, CLOCK_EVERY / PUBLICATION), (2, 2)] {
             let clock = std::cell::Cell::new(Nanos(0));
             let mut turn = ClientTurn::begin(clock.get(), 64);
             let mut frames = 0;
             while turn.goes_on(|| clock.get()) {
-                clock.set(Nanos(40_000_000).after(clock.get()));
+                clock.set(Nanos(200_000_000).after(clock.get()));
                 turn.spend(0, more);
                 frames += 1;
             }
