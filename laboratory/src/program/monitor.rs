@@ -1,4 +1,4 @@
-//! `unisono-laboratory workload monitor`: one stream of packets of the network monitor (docs/network-monitor.md).
+//! `unisono-laboratory workload monitor`: one stream of packets (docs/network-monitor.md).
 
 use crate::workload::monitor::generator::StreamRate;
 use crate::workload::monitor::{self, ChunkTimes, MonitorBarrier, MonitorLoad};

@@ -1,4 +1,4 @@
-//! `unisono-laboratory workload service`: one end, server or client, of an application of the middleware study.
+//! `unisono-laboratory workload service`: the server or the client of an application of the middleware study.
 
 use crate::workload::service::ServiceScene;
 use anyhow::Context as _;

@@ -1,7 +1,7 @@
 //! Starts the two processes of conversations, and the broker beside the server if the carrier needs one.
 //!
 //! ```text
-//!   prepare: addresses, certificate, meeting --> execute: broker, server, client; begin; figures of both ends
+//!   prepare: addresses, certificate, meeting --> execute: broker, server, client --> figures of both ends
 //! ```
 //! The conversations are described in [`workload::conversation`](crate::workload::conversation). A driver
 //! describes its program in a scene that contains the [`ConversationScene`] prepared here.
