@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// An error with its own exit code. Every other error has the code 1.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// Bad usage or bad input: the error, its place, the expected form.
     Usage(String),
     /// This host cannot do it: the missing capability and the remedy.
@@ -23,7 +23,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-pub(crate) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
+/// The exit code of a command; an error is printed.
+pub fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {

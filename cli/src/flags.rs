@@ -8,7 +8,7 @@ use unisono_measure::units;
 use unisono_study::workload::{Options, Pin};
 
 #[derive(clap::Args)]
-pub(crate) struct WorkloadFlags {
+pub struct WorkloadFlags {
     /// Participants
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = one_number)]
     pub(crate) threads: usize,
@@ -56,7 +56,7 @@ pub(crate) fn one_number(text: &str) -> Result<usize, String> {
 }
 
 /// A parser for names of the given values.
-pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
+pub fn one_of<T: Copy + Send + Sync + 'static>(
     all: &'static [(T, &'static str, &'static str)],
 ) -> impl TypedValueParser<Value = T> {
     let names = all.iter().map(|(_, name, what)| PossibleValue::new(*name).help(*what));

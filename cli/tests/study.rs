@@ -157,3 +157,28 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_running() {
     });
     assert_eq!(left.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
 }
+
+#[test]
+fn a_study_of_the_laboratory_is_handed_to_the_program_beside_or_the_command_that_builds_it_is_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let unisono = directory.path().join("unisono");
+    std::fs::copy(env!("CARGO_BIN_EXE_unisono"), &unisono).expect("a copy");
+    let study = |name: &str| {
+        let mut command = Command::new(&unisono);
+        command.args(["study", name, "--list", "--json"]).env("PATH", "/usr/bin:/bin");
+        command.output().expect("it runs")
+    };
+    for name in ["middleware", "queue-shares"] {
+        let output = study(name);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("cargo build --release -p unisono-laboratory"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    assert!(study("middleware-rpc").status.success(), "it is the product's own");
+    let laboratory = directory.path().join("unisono-laboratory");
+    std::fs::write(&laboratory, "#!/bin/sh\necho \"$@\"\n").expect("a script");
+    std::fs::set_permissions(&laboratory, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    let output = study("middleware");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "study middleware --list --json\n");
+}

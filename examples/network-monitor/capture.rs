@@ -10,7 +10,7 @@ use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
-use unisono_study::workload::monitor::packet::TcpPacket;
+use unisono_laboratory::workload::monitor::packet::TcpPacket;
 
 /// Packets of a capture, one after the other.
 pub(crate) struct Capture<R: Read> {
@@ -157,7 +157,7 @@ fn encode(packet: &TcpPacket) -> anyhow::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use unisono_study::workload::monitor::generator::{StreamPackets, StreamRate};
+    use unisono_laboratory::workload::monitor::generator::{StreamPackets, StreamRate};
 
     fn made_up(count: usize) -> Vec<TcpPacket> {
         let rate = StreamRate { packets_per_s: 1e5, burst: 4.0, burst_packets: 100.0 };

@@ -23,8 +23,8 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use unisono_study::workload::monitor::generator::{AttackPlan, StreamPackets, StreamRate};
-use unisono_study::workload::monitor::packet::TcpPacket;
+use unisono_laboratory::workload::monitor::generator::{AttackPlan, StreamPackets, StreamRate};
+use unisono_laboratory::workload::monitor::packet::TcpPacket;
 use watch::{StreamCollector, Update};
 
 /// The paper's number of threads per stream.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use unisono_barrier::Barrier;
-use unisono_study::workload::monitor::alert::{ClusterAlert, alerts};
-use unisono_study::workload::monitor::packet::{TcpPacket, coordinates};
-use unisono_study::workload::stream_cluster::{CentreRange, ClusterTeam, WeightedPoints};
+use unisono_laboratory::workload::monitor::alert::{ClusterAlert, alerts};
+use unisono_laboratory::workload::monitor::packet::{TcpPacket, coordinates};
+use unisono_laboratory::workload::stream_cluster::{CentreRange, ClusterTeam, WeightedPoints};
 
 /// Chunks that may wait for a stream's team. Then reading blocks, so that memory is bounded.
 const QUEUE: usize = 8;

@@ -1,11 +1,13 @@
 //! `unisono study`: runs studies, shows their progress and prints the result.
 
+mod laboratory;
 mod progress;
 
 use crate::exit::Failure;
 use crate::help::Completed;
 use anyhow::Context as _;
 use clap::builder::StringValueParser;
+pub use laboratory::STUDIES as LABORATORY_STUDIES;
 use progress::Progress;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -57,6 +59,8 @@ Examples:
   unisono study --file mine.toml    a study of your own; start from what --show granularity prints
   unisono study --list              all studies, and how long each takes
 
+gang-map, middleware, monitor and queue need the program unisono-laboratory.
+
 Stop other programs first. A run during which they, or the hypervisor, take more than 2 % of the processors is \
 made again, up to three times. The records keep the disturbed run, and no statistic counts it. When the time is over, \
 repetitions after the first are left out, and the records say which. A topic that is named alone has all the time.")]
@@ -103,10 +107,16 @@ pub(crate) struct Args {
 fn topic_completions() -> Vec<String> {
     let all = library::studies().unwrap_or_default();
     let topics: BTreeSet<String> = all.iter().map(|file| file.topic.clone()).collect();
-    topics.into_iter().chain(all.into_iter().map(|file| file.id)).collect()
+    let own = topics.into_iter().chain(all.into_iter().map(|file| file.id));
+    let mut seen = BTreeSet::new();
+    own.chain(laboratory::names().map(str::to_owned)).filter(|name| seen.insert(name.clone())).collect()
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let named = args.topics.iter().chain(&args.show).map(String::as_str);
+    if let Some(study) = laboratory::first_named(named) {
+        return Err(laboratory::become_laboratory(study));
+    }
     if let Some(id) = &args.show {
         return show(id);
     }
@@ -150,7 +160,8 @@ fn chosen_studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
     for name in &args.topics {
         if !all.iter().any(|file| file.is_named(name)) {
             let topics: BTreeSet<&str> = all.iter().map(|f| f.topic.as_str()).collect();
-            let known: Vec<&str> = topics.into_iter().chain(all.iter().map(|f| f.id.as_str())).collect();
+            let own = topics.into_iter().chain(all.iter().map(|f| f.id.as_str()));
+            let known: Vec<&str> = own.chain(laboratory::names()).collect();
             let hint = nearest(name, known.iter().copied());
             let hint = hint.map_or(String::new(), |meant| format!("did you mean {meant:?}? "));
             return Err(Failure::Usage(format!(
@@ -201,7 +212,16 @@ fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyh
     if !args.json {
         writeln!(out, "\ntogether about {} with --{profile}", progress::time(total))?;
         if planned.iter().any(|(file, _)| file.named_only) {
-            writeln!(out, "* only when it or its topic is named: unisono study queue")?;
+            writeln!(out, "* only when it or its topic is named: unisono study waits-crowded")?;
+        }
+        if args.topics.is_empty() && laboratory::names().next().is_some() {
+            let topics: Vec<&str> = laboratory::STUDIES.iter().map(|(topic, _)| *topic).collect();
+            let count: usize = laboratory::STUDIES.iter().map(|(_, ids)| ids.len()).sum();
+            writeln!(
+                out,
+                "{count} more are part of unisono-laboratory: unisono study {} --list",
+                topics.join(" ")
+            )?;
         }
     }
     Ok(ExitCode::SUCCESS)

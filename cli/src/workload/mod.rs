@@ -2,14 +2,11 @@
 //! it.
 //!
 //! The workloads of barriers take the same flags as the peers in C and C++, so that the study starts all of
-//! them alike. The others read a scene written by the study. Each file here parses arguments;
+//! them alike. Null RPC reads a scene written by the study. Each file here parses arguments;
 //! `crates/study/src/workload` does the work.
 
 mod ghost;
-mod monitor;
-mod rival;
-mod service;
-mod traffic;
+mod null_rpc;
 
 use crate::exit::Failure;
 use crate::flags::WorkloadFlags;
@@ -45,10 +42,7 @@ enum WorkloadCommand {
     Clustering(KernelArgs),
     Bursts(Bursts),
     Ghost(ghost::Args),
-    Monitor(monitor::Args),
-    Rival(rival::Args),
-    Service(service::Args),
-    Traffic(traffic::Args),
+    NullRpc(null_rpc::Args),
 }
 
 /// Compute until killed
@@ -77,9 +71,9 @@ struct HandOffArgs {
 
 /// A kernel over one of Unisono's barriers
 #[derive(clap::Args)]
-struct KernelArgs {
+pub struct KernelArgs {
     #[command(flatten)]
-    flags: WorkloadFlags,
+    pub flags: WorkloadFlags,
     /// Unisono's algorithm
     #[arg(long, value_name = "A")]
     algorithm: Option<String>,
@@ -121,10 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         WorkloadCommand::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         WorkloadCommand::Stencil(args) => kernel(&args, stencil::run_unisono),
         WorkloadCommand::Ghost(args) => ghost::run(&args),
-        WorkloadCommand::Monitor(args) => monitor::run(&args),
-        WorkloadCommand::Rival(args) => rival::run(&args),
-        WorkloadCommand::Service(args) => service::run(&args),
-        WorkloadCommand::Traffic(args) => traffic::run(&args),
+        WorkloadCommand::NullRpc(args) => null_rpc::run(&args),
         WorkloadCommand::Clustering(args) => kernel(&args, clustering::run_unisono),
         WorkloadCommand::Bursts(args) => {
             let Bursts { stream, streams, rate, burst, rounds, .. } = args;
@@ -136,7 +127,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 impl KernelArgs {
-    fn choice(&self) -> Result<BarrierChoice, Failure> {
+    /// The barrier that the flags name.
+    ///
+    /// # Errors
+    /// Names that are unknown, or do not go together.
+    pub fn choice(&self) -> Result<BarrierChoice, Failure> {
         read_choice(self.algorithm.as_deref(), self.wait.as_deref(), self.spin_budget)
             .map_err(|error| Failure::Usage(error.to_string()))
     }
@@ -156,7 +151,11 @@ fn hand_off(args: &HandOffArgs) -> anyhow::Result<ExitCode> {
     measure(&args.flags, |options| hand_off::run(options, args.wait, budget))
 }
 
-fn measure(
+/// Runs a workload with these flags, and writes its result.
+///
+/// # Errors
+/// The flags are no good, or the workload fails.
+pub fn measure(
     flags: &WorkloadFlags,
     run: impl Fn(&Options) -> Result<Measurement, workload::Error>,
 ) -> anyhow::Result<ExitCode> {

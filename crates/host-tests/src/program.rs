@@ -6,14 +6,23 @@ use std::process::{Command, Stdio};
 /// All packages with programs that host tests start. They are built by a single command, as `cargo xtask
 /// test` does before the tests. Built separately, they would enable other features of their dependencies,
 /// which would then be compiled again.
-pub const PROGRAMS: [&str; 6] =
-    ["--package", "unisono", "--package", "unisono-c", "--package", "unisono-examples"];
+pub const PROGRAMS: [&str; 8] = [
+    "--package",
+    "unisono",
+    "--package",
+    "unisono-laboratory",
+    "--package",
+    "unisono-c",
+    "--package",
+    "unisono-examples",
+];
 
 /// The test program that holds all host tests; no other crate has a test of that name.
 pub const HOST_TESTS: &str = "host";
 
 /// The path of the `unisono` program, built from this source tree (release, because host tests measure
-/// nothing but still wait for it). `UNISONO_PROGRAM` names a program that is built already.
+/// nothing but still wait for it). `UNISONO_PROGRAM` names a program that is built already, with
+/// `unisono-laboratory` beside it.
 ///
 /// # Panics
 /// If the build fails.
@@ -22,6 +31,20 @@ pub fn unisono() -> PathBuf {
         return path.into();
     }
     build(&[&["--release"][..], &PROGRAMS].concat()).join("release/unisono")
+}
+
+/// Copies the program, and the laboratory that lies beside it, into a directory that other users may enter.
+/// Returns the program's path there.
+///
+/// # Panics
+/// If the build fails, or the laboratory does not lie beside the program.
+pub fn copied_into(directory: &Path) -> PathBuf {
+    let program = unisono();
+    let laboratory = "unisono-laboratory";
+    std::fs::copy(program.with_file_name(laboratory), directory.join(laboratory)).expect("a copy");
+    let copy = directory.join("unisono");
+    std::fs::copy(program, &copy).expect("a copy");
+    copy
 }
 
 /// The path of an example, built from this source tree like the tests, so that its dependencies are built

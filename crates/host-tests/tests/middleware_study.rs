@@ -138,8 +138,7 @@ fn by_an_ordinary_user_a_link_is_in_a_user_namespace_or_skipped_and_the_rest_is_
         // holds no cache unless it is sticky
         let mode = std::fs::Permissions::from_mode(0o1777);
         std::fs::set_permissions(scratch.path(), mode).expect("ours");
-        let copy = scratch.path().join("unisono");
-        std::fs::copy(program::unisono(), &copy).expect("a copy");
+        let copy = program::copied_into(scratch.path());
         study(&copy, scratch.path(), Some(ORDINARY))
     } else {
         study(&program::unisono(), scratch.path(), None)

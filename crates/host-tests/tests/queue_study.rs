@@ -88,9 +88,7 @@ fn without_root_the_study_makes_its_networks_in_a_user_namespace_or_says_why_not
         // an ordinary user has to reach the program and write its records
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(scratch.path(), mode).expect("ours");
-        let copy = scratch.path().join("unisono");
-        std::fs::copy(program::unisono(), &copy).expect("a copy");
-        command = Command::new(copy);
+        command = Command::new(program::copied_into(scratch.path()));
         std::os::unix::process::CommandExt::uid(&mut command, 65534);
         std::os::unix::process::CommandExt::gid(&mut command, 65534);
     }

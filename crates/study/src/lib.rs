@@ -9,13 +9,15 @@
 //! ```
 //! A study examines one claim: which variants to compare, over which sweeps, how often (repetitions), which
 //! charts to draw and which verdicts to give. Runs of one repetition are neighbors in time. Read `file`
-//! first, then `plan`, `runner` and `driver`. This crate neither draws nor prints: `unisono-report` draws the
+//! first, then `plan`, `runner` and `driver`. `extension` adds the studies of
+//! another program. This crate neither draws nor prints: `unisono-report` draws the
 //! records, and the program prints.
 #![forbid(unsafe_code)]
 
 pub mod child;
 pub mod compare;
 pub mod driver;
+pub mod extension;
 pub mod file;
 pub mod foreign_load;
 pub mod host;

@@ -1,13 +1,30 @@
-//! The built-in studies of `unisono study`: one file each in `studies/`, compiled in.
+//! The built-in studies of `unisono study`: one file each in `studies/`, compiled in, and those of an extension.
 
 use crate::file::{BadStudy, StudyFile};
+use std::sync::OnceLock;
 
 // `FILES: &[(name, text)]`, made by build.rs from studies/*.toml
 include!(concat!(env!("OUT_DIR"), "/studies.rs"));
 
+fn files() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    FILES.iter().chain(ADDED.get().copied().unwrap_or_default())
+}
+
+type StudyTexts = &'static [(&'static str, &'static str)];
+
+static ADDED: OnceLock<StudyTexts> = OnceLock::new();
+
+pub(crate) fn add(studies: StudyTexts) {
+    ADDED.get_or_init(|| studies);
+}
+
+/// Whether another program has added its studies.
+pub fn is_extended() -> bool {
+    ADDED.get().is_some()
+}
+
 pub fn studies() -> Result<Vec<StudyFile>, BadStudy> {
-    let mut all =
-        FILES.iter().map(|(name, text)| StudyFile::parse(name, text)).collect::<Result<Vec<_>, _>>()?;
+    let mut all = files().map(|(name, text)| StudyFile::parse(name, text)).collect::<Result<Vec<_>, _>>()?;
     all.sort_by_key(|file| file.order);
     Ok(all)
 }
@@ -16,7 +33,7 @@ pub fn studies() -> Result<Vec<StudyFile>, BadStudy> {
 pub fn study_text(id: &str) -> Option<&'static str> {
     let is_meant =
         |(name, text): &&(&str, &str)| StudyFile::parse(name, text).is_ok_and(|file| file.id == id);
-    FILES.iter().find(is_meant).map(|(_, text)| *text)
+    files().find(is_meant).map(|(_, text)| *text)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use unisono_study::workload::{Options, arrival::truncated_normal};
 fn bench() -> Vec<PeerFile> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
     // peers in other languages only, because there is no `unisono` program here
-    let built = |name: &str| catalogue::PEERS.iter().any(|peer| peer.name == name);
+    let built = |name: &str| catalogue::peers().any(|peer| peer.name == name);
     let bench = PeerBench::prepare(&cache, PeerBuilds::Short, Path::new("unisono"), &mut |_| (), built)
         .expect("a cache");
     for missing in &bench.unavailable {

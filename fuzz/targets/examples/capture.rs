@@ -8,8 +8,8 @@ mod capture;
 
 use capture::Capture;
 use libfuzzer_sys::fuzz_target;
-use unisono_study::workload::monitor::packet::{TcpPacket, coordinates};
-use unisono_study::workload::stream_cluster::MAX_COORDINATE;
+use unisono_laboratory::workload::monitor::packet::{TcpPacket, coordinates};
+use unisono_laboratory::workload::stream_cluster::MAX_COORDINATE;
 
 fn read(bytes: &[u8]) -> Option<(Vec<TcpPacket>, bool)> {
     let mut capture = Capture::new(bytes, "a.pcap".to_owned()).ok()?;

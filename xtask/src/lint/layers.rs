@@ -35,21 +35,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // measuring and showing
     (
         "study",
-        &[
-            "barrier",
-            "broker",
-            "btin",
-            "enforce",
-            "eventchannel",
-            "fairqueue",
-            "fit",
-            "gang",
-            "linux",
-            "measure",
-            "rma",
-            "sync",
-            "text",
-        ],
+        &["barrier", "broker", "btin", "fairqueue", "fit", "linux", "measure", "rma", "sync", "text"],
     ),
     ("report", &["linux", "measure", "text"]),
     ("advise", &["fit", "gang", "linux", "measure", "text"]),
@@ -76,8 +62,27 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "text",
         ],
     ),
+    // the program with the studies of the papers
+    (
+        "laboratory",
+        &[
+            "barrier",
+            "broker",
+            "enforce",
+            "eventchannel",
+            "fairqueue",
+            "gang",
+            "linux",
+            "measure",
+            "study",
+            "unisono",
+        ],
+    ),
     // no crate depends on these
-    ("examples", &["barrier", "broker", "eventchannel", "fairqueue", "linux", "rma", "study"]),
+    (
+        "examples",
+        &["barrier", "broker", "eventchannel", "fairqueue", "laboratory", "linux", "rma"],
+    ),
     ("host-tests", &["linux"]),
     ("xtask", &["enforce", "gang", "host-tests", "linux", "measure"]),
 ];
@@ -117,7 +122,9 @@ fn member_problems(package: &Value, sources: &Sources) -> Vec<String> {
     let ours: Vec<&str> = ours.collect();
     let mut problems = Vec::new();
     for other in &ours {
-        let word = format!("unisono_{}", other.replace('-', "_"));
+        // the library of the program has another name than its package
+        let library = if *other == "unisono" { "cli" } else { other };
+        let word = format!("unisono_{}", library.replace('-', "_"));
         if !row.contains(other) {
             problems.push(format!("{manifest}:1: {own} must not depend on {other}"));
         } else if !sources.rust().any(|file| file.path.starts_with(folder) && file.text.contains(&word)) {

@@ -15,31 +15,20 @@
 //! drivers start programs through [`launch`], which handles deadlines, interruption and cleanup.
 
 pub mod burst;
-pub mod channel;
+pub mod conversation;
 pub mod decisions;
-pub mod disk;
-pub mod effort;
 mod figures;
 pub mod gang_run;
 pub mod ghost;
-mod http;
 pub mod launch;
-pub mod link;
-pub mod monitor;
+pub mod null_rpc;
 pub mod pair;
-pub mod processor;
 pub mod regime;
-pub mod rivals;
-mod run_host;
-pub mod service;
-pub mod simulated;
+pub mod run_host;
 pub mod single;
-mod stage;
 pub mod tree;
 pub mod tree_plans;
-mod video;
 pub mod wait_cost;
-mod web;
 
 use crate::child::{ChildError, Interrupted};
 use crate::peer::{self, PeerBench};
@@ -49,31 +38,34 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 use unisono_linux::process::is_root;
 use unisono_measure::record::Figure;
 
-/// All drivers that a study file can name.
-pub static DRIVERS: [DriverKind; 17] = [
+/// The drivers of this crate; another program may add more.
+pub static DRIVERS: [DriverKind; 9] = [
     single::SINGLE,
     pair::PAIR,
     wait_cost::WAIT_COST,
     burst::BURST,
-    monitor::MONITOR,
     ghost::GHOST,
     tree::TREE,
     tree_plans::TREE_PLANS,
     decisions::DECISIONS,
-    processor::PROCESSOR,
-    disk::DISK_SHARES,
-    link::LINK,
-    service::SERVICE,
-    effort::EFFORT,
-    rivals::RIVALS,
-    simulated::SIMULATED,
-    channel::CHANNEL,
+    null_rpc::NULL_RPC,
 ];
+
+/// All drivers that a study file can name.
+fn drivers() -> impl Iterator<Item = &'static DriverKind> {
+    DRIVERS.iter().chain(ADDED.get().copied().unwrap_or_default())
+}
+
+static ADDED: OnceLock<&'static [DriverKind]> = OnceLock::new();
+
+pub(crate) fn add(drivers: &'static [DriverKind]) {
+    ADDED.get_or_init(|| drivers);
+}
 
 /// Settings by name, as written in a study file.
 pub type Settings = Map<String, Value>;
@@ -133,7 +125,9 @@ type BuiltDriver = (Box<dyn Driver>, Settings);
 
 impl DriverKind {
     /// A driver that measures and adds no parameters.
-    const fn new<D: Driver + Default + Serialize + DeserializeOwned + 'static>(name: &'static str) -> Self {
+    pub const fn new<D: Driver + Default + Serialize + DeserializeOwned + 'static>(
+        name: &'static str,
+    ) -> Self {
         Self {
             name,
             added_parameters: &[],
@@ -141,6 +135,18 @@ impl DriverKind {
             is_simulated: false,
             build_fn: read_settings::<D>,
         }
+    }
+
+    /// The same driver, whose figures' curves have these quantities on their x axis.
+    #[must_use]
+    pub const fn with_curve_axes(self, axes: &'static [&'static str]) -> Self {
+        Self { curve_axes: axes, ..self }
+    }
+
+    /// The same driver, whose figures are computed.
+    #[must_use]
+    pub const fn simulated(self) -> Self {
+        Self { is_simulated: true, ..self }
     }
 
     pub fn build(&self, settings: Settings) -> Result<Box<dyn Driver>, String> {
@@ -174,10 +180,9 @@ fn read_settings<D: Driver + Default + Serialize + DeserializeOwned + 'static>(
 
 impl<'de> Deserialize<'de> for &'static DriverKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        static NAMES: LazyLock<Vec<&str>> =
-            LazyLock::new(|| DRIVERS.iter().map(|driver| driver.name).collect());
+        static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| drivers().map(|driver| driver.name).collect());
         let name = String::deserialize(deserializer)?;
-        let found = DRIVERS.iter().find(|driver| driver.name == name);
+        let found = drivers().find(|driver| driver.name == name);
         found.ok_or_else(|| D::Error::unknown_variant(&name, &NAMES))
     }
 }

@@ -12,7 +12,7 @@ use unisono_linux::affinity::{self, CpuSet};
 
 /// A party of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum MeasuredParty {
+pub enum MeasuredParty {
     /// A server or a publisher.
     Sender,
     /// A client or a subscriber.
@@ -34,21 +34,21 @@ impl MeasuredParty {
     }
 }
 
-pub(super) struct RunHost<'a> {
+pub struct RunHost<'a> {
     unisono: &'a Path,
-    pub(super) files: RunFiles,
-    pub(super) cpus: &'a [usize],
+    pub files: RunFiles,
+    pub cpus: &'a [usize],
 }
 
 impl RunHost<'_> {
-    pub(super) fn unisono(&self, arguments: &[&str]) -> Command {
+    pub fn unisono(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.unisono);
         command.args(arguments);
         command
     }
 
     /// Starts the program of a party, on a processor of its own if parties are `pinned`.
-    pub(super) fn start(
+    pub fn start(
         &self,
         party: MeasuredParty,
         pinned: bool,
@@ -67,14 +67,14 @@ impl RunHost<'_> {
     }
 
     /// Starts a busy loop on each processor; dropping the result ends them.
-    pub(super) fn competitors(&self) -> Result<Competitors, NoResult> {
+    pub fn competitors(&self) -> Result<Competitors, NoResult> {
         Competitors::start(self.unisono, self.cpus.len(), &Pin::Spread)
             .map_err(|error| NoResult::Failed(error.to_string()))
     }
 }
 
 /// Does the work in a new thread, and passes the user's wish to stop on to it.
-pub(super) fn run_in_thread(
+pub fn run_in_thread(
     context: Context,
     name: &str,
     work: impl FnOnce(&RunHost<'_>, child::Interrupted) -> Result<RunResult, NoResult> + Send,
@@ -110,7 +110,7 @@ pub(super) fn run_in_thread(
 }
 
 /// The files of one run; removed when dropped.
-pub(super) struct RunFiles(PathBuf);
+pub struct RunFiles(PathBuf);
 
 impl RunFiles {
     fn new(directory: &Path, name: &str) -> Self {
@@ -119,11 +119,11 @@ impl RunFiles {
         Self(directory.join(format!("{name}-{number}")))
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, NoResult> {
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, NoResult> {
         let path = self.path(name);
         std::fs::create_dir_all(&self.0)
             .and_then(|()| std::fs::write(&path, text))
@@ -131,7 +131,7 @@ impl RunFiles {
         Ok(path)
     }
 
-    pub(super) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, NoResult> {
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, NoResult> {
         let path = self.path(name);
         let failed = |error: String| NoResult::Failed(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;

@@ -2,6 +2,7 @@
 
 use super::{PeerFile, PeerKind};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// A program that is built from source on the user's machine.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub struct PeerProgram {
     pub remedy: &'static str,
 }
 
-/// A file in `crates/study/peers`.
+/// A file in `peers`.
 #[derive(Debug)]
 pub struct PeerSource {
     pub file: &'static str,
@@ -35,25 +36,17 @@ pub enum CompilerName {
     /// MPICH's wrapper of a C compiler.
     MpiccMpich,
     MpiccOpenmpi,
-    /// Builds a program of the Rust project in `peers/cargo`, with crates from the network: takes minutes.
+    /// Builds a program of an extension's Rust project, with crates from the network: takes minutes.
     Cargo,
 }
 
-/// Headers that sources include; they are part of every cache key.
-pub const HEADERS: &[PeerSource] = &[
+/// Headers that sources include.
+const HEADERS: &[PeerSource] = &[
     PeerSource { file: "bench.h", text: include_str!("../../peers/bench.h") },
     PeerSource { file: "computation.h", text: include_str!("../../peers/computation.h") },
     PeerSource { file: "meter.h", text: include_str!("../../peers/meter.h") },
     PeerSource { file: "openmp.h", text: include_str!("../../peers/openmp.h") },
-    PeerSource { file: "rival.h", text: include_str!("../../peers/rival.h") },
     PeerSource { file: "options.h", text: include_str!("../../peers/options.h") },
-];
-
-/// Files beside the source of a program that Cargo builds; they are part of its cache key.
-pub const PROJECT: &[PeerSource] = &[
-    PeerSource { file: "Cargo.toml", text: include_str!("../../peers/cargo/Cargo.toml") },
-    PeerSource { file: "Cargo.lock", text: include_str!("../../peers/cargo/Cargo.lock") },
-    PeerSource { file: "rival.rs", text: include_str!("../../peers/cargo/rival.rs") },
 ];
 
 /// Variables of a user's environment that would change how a peer waits or where it runs.
@@ -88,25 +81,11 @@ const STENCIL: PeerSource =
 const CLUSTERING: PeerSource =
     PeerSource { file: "clustering_openmp.c", text: include_str!("../../peers/clustering_openmp.c") };
 
-const RIVAL_ZEROMQ: PeerSource =
-    PeerSource { file: "rival_zeromq.c", text: include_str!("../../peers/rival_zeromq.c") };
-const RIVAL_MOSQUITTO: PeerSource =
-    PeerSource { file: "rival_mosquitto.c", text: include_str!("../../peers/rival_mosquitto.c") };
-const RIVAL_CYCLONE: PeerSource =
-    PeerSource { file: "rival_cyclone.c", text: include_str!("../../peers/rival_cyclone.c") };
-
-const RIVAL_ICEORYX2: PeerSource =
-    PeerSource { file: "rival_iceoryx2.rs", text: include_str!("../../peers/cargo/rival_iceoryx2.rs") };
-const RIVAL_ZENOH: PeerSource =
-    PeerSource { file: "rival_zenoh.rs", text: include_str!("../../peers/cargo/rival_zenoh.rs") };
-const WEB_HYPER: PeerSource =
-    PeerSource { file: "web_hyper.rs", text: include_str!("../../peers/cargo/web_hyper.rs") };
-
 const GHOST: PeerSource = PeerSource { file: "ghost.c", text: include_str!("../../peers/ghost.c") };
 
 const GCC: &[CompilerName] = &[CompilerName::Gcc];
 const CLANG: &[CompilerName] = &[CompilerName::Clang];
-const ANY_C: &[CompilerName] = &[CompilerName::Gcc, CompilerName::Clang];
+pub const ANY_C: &[CompilerName] = &[CompilerName::Gcc, CompilerName::Clang];
 const ANY_CXX: &[CompilerName] = &[CompilerName::Gxx, CompilerName::Clangxx];
 const OPENMP: &[&str] = &["-fopenmp"];
 const INSTALL_GCC: &str = "apt install gcc libc6-dev";
@@ -117,7 +96,7 @@ const PASSIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "passive")];
 const LIBOMP_ACTIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "active"), ("KMP_BLOCKTIME", "infinite")];
 const LIBOMP_PASSIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "passive"), ("KMP_BLOCKTIME", "0")];
 
-pub const PEERS: &[PeerProgram] = &[
+const PEERS: &[PeerProgram] = &[
     PeerProgram {
         name: "pthread",
         kind: PeerKind::Barrier,
@@ -168,58 +147,7 @@ pub const PEERS: &[PeerProgram] = &[
         environment: &[],
         remedy: "apt install openmpi-bin libopenmpi-dev",
     },
-    rival(
-        "rival-zeromq",
-        RIVAL_ZEROMQ,
-        &["-Wl,--no-as-needed", "-lzmq"],
-        "apt install gcc libzmq3-dev",
-    ),
-    rival(
-        "rival-mosquitto",
-        RIVAL_MOSQUITTO,
-        &["-Wl,--no-as-needed", "-lmosquitto"],
-        "apt install gcc libmosquitto-dev",
-    ),
-    rival(
-        "rival-cyclone",
-        RIVAL_CYCLONE,
-        &["-Wl,--no-as-needed", "-lddsc"],
-        "apt install gcc cyclonedds-dev",
-    ),
-    rust(
-        "rival-iceoryx2",
-        PeerKind::Stream,
-        RIVAL_ICEORYX2,
-        &["--features", "iceoryx2", "--bin", "rival_iceoryx2"],
-    ),
-    rust(
-        "rival-zenoh",
-        PeerKind::Stream,
-        RIVAL_ZENOH,
-        &["--features", "zenoh", "--bin", "rival_zenoh"],
-    ),
-    rust("web-hyper", PeerKind::Server, WEB_HYPER, &["--features", "hyper", "--bin", "web_hyper"]),
 ];
-
-const fn rival(
-    name: &'static str,
-    source: PeerSource,
-    flags: &'static [&'static str],
-    remedy: &'static str,
-) -> PeerProgram {
-    PeerProgram { name, kind: PeerKind::Stream, compilers: ANY_C, flags, source, environment: &[], remedy }
-}
-
-const fn rust(
-    name: &'static str,
-    kind: PeerKind,
-    source: PeerSource,
-    flags: &'static [&'static str],
-) -> PeerProgram {
-    let compilers = &[CompilerName::Cargo];
-    let remedy = "install Rust, and connect to the network for its crates";
-    PeerProgram { name, kind, compilers, flags, source, environment: &[], remedy }
-}
 
 type Environment = &'static [(&'static str, &'static str)];
 
@@ -241,27 +169,59 @@ const fn libomp(
     PeerProgram { name, kind, compilers: CLANG, flags: OPENMP, source, environment, remedy: INSTALL_CLANG }
 }
 
-/// Programs that need no compiler, because they are part of `unisono` itself.
-const OWN: &[(&str, PeerKind, &[&str])] = &[
+/// A program that needs no compiler, because it is part of `unisono` itself: name, kind, arguments.
+pub type OwnProgram = (&'static str, PeerKind, &'static [&'static str]);
+
+const OWN: &[OwnProgram] = &[
     ("unisono", PeerKind::Barrier, &["barrier", "--json"]),
     ("std", PeerKind::Barrier, &["barrier", "--json", "--implementation", "std"]),
     ("stencil-rayon", PeerKind::Kernel, &["workload", "rayon-stencil"]),
     ("stencil-unisono", PeerKind::Kernel, &["workload", "stencil"]),
     ("clustering-unisono", PeerKind::Kernel, &["workload", "clustering"]),
-    ("rival-channel", PeerKind::Stream, &["workload", "rival", "channel"]),
-    ("rival-tcp", PeerKind::Stream, &["workload", "rival", "tcp"]),
     ("bursts-unisono", PeerKind::Requests, &["workload", "bursts"]),
 ];
 
 pub fn own(unisono: &Path) -> Vec<PeerFile> {
-    let program = |(name, kind, arguments): &(&str, PeerKind, &[&str])| {
+    let program = |(name, kind, arguments): &OwnProgram| {
         PeerFile::own(unisono, name, *kind, arguments.iter().map(|word| (*word).to_owned()).collect())
     };
-    OWN.iter().map(program).collect()
+    own_programs().map(program).collect()
+}
+
+/// The programs that another program adds; each list may be empty.
+#[derive(Debug)]
+pub struct AddedPeers {
+    pub peers: &'static [PeerProgram],
+    /// Programs that are part of the adding program itself.
+    pub own: &'static [OwnProgram],
+    /// Headers that sources in C include.
+    pub headers: &'static [PeerSource],
+    /// Files beside the source of a program that Cargo builds.
+    pub cargo_project: &'static [PeerSource],
+}
+
+static ADDED: OnceLock<AddedPeers> = OnceLock::new();
+
+pub(crate) fn add(peers: AddedPeers) {
+    ADDED.get_or_init(|| peers);
+}
+
+fn added() -> &'static AddedPeers {
+    static NONE: AddedPeers = AddedPeers { peers: &[], own: &[], headers: &[], cargo_project: &[] };
+    ADDED.get().unwrap_or(&NONE)
+}
+
+fn own_programs() -> impl Iterator<Item = &'static OwnProgram> {
+    OWN.iter().chain(added().own)
+}
+
+/// All programs that are built from source.
+pub fn peers() -> impl Iterator<Item = &'static PeerProgram> {
+    PEERS.iter().chain(added().peers)
 }
 
 fn all() -> impl Iterator<Item = (&'static str, PeerKind)> {
-    OWN.iter().map(|(name, kind, _)| (*name, *kind)).chain(PEERS.iter().map(|peer| (peer.name, peer.kind)))
+    own_programs().map(|(name, kind, _)| (*name, *kind)).chain(peers().map(|peer| (peer.name, peer.kind)))
 }
 
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -280,6 +240,16 @@ pub fn canonical(name: &str) -> &str {
         "rust" | "rust-std" => "std",
         other => other.strip_suffix("-default").unwrap_or(other),
     }
+}
+
+/// The files beside the source for this compiler; they are part of every cache key.
+pub(super) fn files_beside<'a>(compiler: CompilerName) -> impl Iterator<Item = &'a PeerSource> {
+    let added = added();
+    let (own, added) = match compiler {
+        CompilerName::Cargo => (&[][..], added.cargo_project),
+        _ => (HEADERS, added.headers),
+    };
+    own.iter().chain(added)
 }
 
 #[cfg(test)]

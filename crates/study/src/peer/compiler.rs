@@ -5,7 +5,7 @@
 //! invalidated. Each build has its own directory, which is moved into the cache at the end, so two processes
 //! may build at the same time.
 
-use super::catalogue::{CompilerName, HEADERS, PROJECT, PeerProgram, PeerSource};
+use super::catalogue::{CompilerName, PeerProgram, files_beside};
 use super::{Error, write};
 use std::collections::HashMap;
 use std::fs;
@@ -83,7 +83,7 @@ impl Toolbox {
             Ok(built)
         } else if compiler.name == CompilerName::Cargo && self.builds == PeerBuilds::Short {
             let reason = "it is built from crates, which takes minutes".to_owned();
-            let remedy = "run `unisono study middleware` without --smoke once".to_owned();
+            let remedy = "run its study without --smoke once".to_owned();
             return Ok(Err(PeerBuildFailure { reason, remedy }));
         } else {
             let longer = if compiler.name == CompilerName::Cargo { ": minutes, once" } else { "" };
@@ -113,11 +113,6 @@ impl CompilerName {
             Self::Cargo => "cargo",
         }
     }
-
-    /// The files beside the source.
-    fn files(self) -> &'static [PeerSource] {
-        if self == Self::Cargo { PROJECT } else { HEADERS }
-    }
 }
 
 /// Searches `PATH` for `clang`, then for `clang-30`, `clang-29`, ...
@@ -143,7 +138,7 @@ fn find(name: CompilerName) -> Option<Compiler> {
 /// The cache key. Another release of Rust may hash differently; then peers are built again.
 fn key(peer: &PeerProgram, compiler: &Compiler) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for source in compiler.name.files().iter().chain([&peer.source]) {
+    for source in files_beside(compiler.name).chain(std::iter::once(&peer.source)) {
         (source.file, source.text).hash(&mut hasher);
     }
     (peer.flags, COMMON_FLAGS, LIBRARIES, &compiler.path, &compiler.version).hash(&mut hasher);
@@ -158,7 +153,7 @@ fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<
     let beside = directory.with_extension(format!("{}-{build}.part", std::process::id()));
     let failed = |source| Error::Io { what: format!("write {}", beside.display()), source };
     fs::create_dir_all(&beside).map_err(failed)?;
-    for source in compiler.name.files().iter().chain([&peer.source]) {
+    for source in files_beside(compiler.name).chain(std::iter::once(&peer.source)) {
         write(&beside.join(source.file), source.text)?;
     }
     let output = command(peer, compiler)

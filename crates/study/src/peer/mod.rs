@@ -121,7 +121,7 @@ impl PeerBench {
         let mut bench = Self::default();
         bench.programs.extend(catalogue::own(unisono).into_iter().filter(|program| wanted(&program.name)));
         let mut toolbox = compiler::Toolbox::new(cache, builds);
-        for peer in catalogue::PEERS.iter().filter(|peer| wanted(peer.name)) {
+        for peer in catalogue::peers().filter(|peer| wanted(peer.name)) {
             match toolbox.build(peer, progress)? {
                 Ok(built) => bench.programs.push(PeerFile {
                     name: peer.name.to_owned(),
@@ -178,7 +178,8 @@ impl PeerFile {
         &self.executable
     }
 
-    pub(crate) fn own(executable: &Path, name: &str, kind: PeerKind, arguments: Vec<String>) -> Self {
+    /// A program that is part of `executable`.
+    pub fn own(executable: &Path, name: &str, kind: PeerKind, arguments: Vec<String>) -> Self {
         Self {
             name: name.to_owned(),
             kind,

@@ -53,11 +53,7 @@ where
 
 /// Runs iterations with at least one barrier each on all participants until the time is over.
 /// `participant(i)` is called on participant `i`'s thread and returns its iteration.
-pub(crate) fn run_iterations<P, I>(
-    options: &Options,
-    barriers: u32,
-    participant: P,
-) -> Result<Measurement, Error>
+pub fn run_iterations<P, I>(options: &Options, barriers: u32, participant: P) -> Result<Measurement, Error>
 where
     P: Fn(usize) -> I + Sync,
     I: FnMut(u64) -> Result<(), String>,

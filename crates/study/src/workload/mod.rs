@@ -8,24 +8,17 @@
 pub mod arrival;
 pub mod barrier;
 pub mod bursts;
-pub mod channel;
 pub mod competitor;
+pub mod conversation;
 pub mod decisions;
-pub mod disk;
 pub mod ghost;
 pub mod histogram;
 pub mod kernel;
 pub mod meter;
-pub mod monitor;
 pub mod options;
 pub mod own;
-mod retry;
-pub mod rival;
-pub mod service;
+pub mod retry;
 pub mod spin;
-mod stamp;
-pub mod stream_cluster;
-pub mod traffic;
 
 pub use meter::{Measurement, NsPerBarrier};
 pub use options::{Options, Pin};

@@ -34,7 +34,7 @@ impl BarrierChoice {
     }
 
     /// The barrier itself, and the reason for the choice.
-    pub(crate) fn group(&self, options: &Options) -> Result<(Group, Option<String>), Error> {
+    pub fn group(&self, options: &Options) -> Result<(Group, Option<String>), Error> {
         let refused = |error: unisono_barrier::Error| Error::Options(error.to_string());
         let mut cpus = options.pin.placement()?;
         cpus.sort_unstable();
@@ -53,7 +53,7 @@ impl BarrierChoice {
     }
 
     /// Adds the barrier's names to a measurement.
-    pub(crate) fn label(
+    pub fn label(
         &self,
         group: &Group,
         chosen_because: Option<String>,
@@ -86,19 +86,19 @@ pub fn run(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Err
 /// A participant, or the reason why there is none. A participant that has waited leaves its group properly
 /// when dropped, together with all others. Otherwise a participant still leaving the last episode would take
 /// it for lost.
-pub(crate) struct OwnSeat {
+pub struct OwnSeat {
     participant: Result<Option<Participant>, String>,
     has_waited: bool,
 }
 
 impl OwnSeat {
-    pub(crate) fn take(group: &Group, index: usize) -> Self {
+    pub fn take(group: &Group, index: usize) -> Self {
         let participant = group.participant(index).map(Some).map_err(|error| error.to_string());
         Self { participant, has_waited: false }
     }
 
     #[inline]
-    pub(crate) fn wait(&mut self) -> Result<(), String> {
+    pub fn wait(&mut self) -> Result<(), String> {
         let waited = match &mut self.participant {
             Ok(Some(participant)) => participant.wait().map(|_| ()).map_err(|error| error.to_string()),
             Ok(None) => Err("it has left".into()),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Retries until success or until the time has passed; then returns the last error.
-pub(super) fn retry<T, E>(time: Duration, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+pub fn retry<T, E>(time: Duration, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let start = Instant::now();
     loop {
         match attempt() {

@@ -1,0 +1,149 @@
+//! The `unisono` program: parses arguments and prints words. Each subcommand is one file with an `Args` type
+//! and a `run` function; the crates do the work. `unisono-laboratory` is the same program with more studies.
+//!
+//! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
+#![forbid(unsafe_code)]
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the documents of arguments are help texts, in which [x] is no link"
+)]
+
+/// Replaces the standard library's macro by [`output::remark`], so that foreign text on standard error is
+/// always escaped.
+macro_rules! eprint {
+    ($($what:tt)*) => { $crate::output::remark(format_args!($($what)*)) };
+}
+
+macro_rules! eprintln {
+    ($($what:tt)*) => { $crate::output::remark(format_args!("{}\n", format_args!($($what)*))) };
+}
+
+mod advise;
+mod barrier;
+mod completions;
+mod doctor;
+mod events;
+mod exit;
+mod fit;
+mod flags;
+mod gang;
+mod gang_install;
+mod gang_service;
+mod gang_simulate;
+mod gang_table;
+mod help;
+mod live_view;
+mod man;
+mod mpi;
+mod output;
+mod queue;
+mod report;
+mod run;
+mod service;
+mod study;
+mod tree;
+mod user;
+mod workload;
+
+pub use exit::{Failure, code};
+pub use flags::one_of;
+pub use study::LABORATORY_STUDIES;
+pub use workload::{KernelArgs, measure};
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+use std::sync::LazyLock;
+use unisono_linux::process;
+
+/// Keep parallel programs in step on machines they have to share
+///
+/// A thread that waits can spin: it then holds a processor that the thread it waits for may need. Or it can
+/// block: waking it then takes microseconds. Unisono measures what each costs on this machine, offers
+/// barriers that choose between them, and runs unmodified parallel programs as gangs: all threads of a
+/// program run at the same time, and the programs take turns.
+#[derive(Parser)]
+#[command(
+    name = "unisono",
+    version = VERSION.as_str(),
+    propagate_version = true,
+    after_long_help = EXAMPLES,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The release and the commit: `0.1.0 (0123456789ab)`.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), unisono_study::COMMIT));
+
+const EXAMPLES: &str = "\
+Start here:
+  unisono study                             measure what waiting costs here, and draw a report
+  unisono doctor                            show what this host supports, and how to get the rest
+  unisono barrier --threads 2               measure one barrier
+  sudo unisono gang run -- ./a ::: ./b      run two programs in turns; without root --unprivileged
+  unisono fit -- ./mine                     run a program with one thread for each processor
+  unisono advise -- ./mine ::: ./yours      try what makes two programs fast beside each other
+  unisono run -n 4 ./mine                   start four processes with windows, without MPI
+  mpiexec -n 8 unisono mpi -- ./program     give an MPI program faster windows
+  unisono tree generate > net.json          draw a network of switches, for barriers in its switches
+  unisono events serve                      publish and subscribe, with deadlines and shares
+
+Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
+Every table has --json; answers go to standard output, progress and warnings to standard error.";
+
+#[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, read once")]
+enum Command {
+    Doctor(doctor::Args),
+    Study(study::Args),
+    Report(report::Args),
+    Barrier(Box<barrier::Args>),
+    Gang(gang::Args),
+    Fit(fit::Args),
+    Advise(advise::Args),
+    Run(run::Args),
+    Mpi(mpi::Args),
+    Tree(tree::Args),
+    Queue(queue::Args),
+    Events(events::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+    #[command(hide = true)]
+    Workload(Box<workload::Args>),
+}
+
+/// Does what the command line says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let result = match Cli::try_parse()
+        .unwrap_or_else(|error| help::with_explanation(error, &Cli::command()).exit())
+        .command
+    {
+        Command::Doctor(args) => doctor::run(args),
+        Command::Study(args) => study::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Barrier(args) => barrier::run(*args),
+        Command::Gang(args) => gang::run(args),
+        Command::Fit(args) => fit::run(&args),
+        Command::Advise(args) => advise::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Mpi(args) => mpi::run(args),
+        Command::Tree(args) => guarded(|| tree::run(args)),
+        Command::Queue(args) => guarded(|| queue::run(args)),
+        Command::Events(args) => guarded(|| events::run(args)),
+        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Workload(args) => workload::run(*args),
+    };
+    exit::code(result)
+}
+
+/// Runs a command that makes files of root's, and starts no programs of the user's.
+fn guarded(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    process::deny_writing_by_others();
+    command()
+}

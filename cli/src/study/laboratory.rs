@@ -1,0 +1,90 @@
+//! The studies of the papers, which are part of another program: `unisono-laboratory`. `unisono study` starts
+//! it when one of them is named.
+
+use crate::exit::Failure;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use unisono_linux::programs::on_path;
+use unisono_study::library;
+
+const PROGRAM: &str = "unisono-laboratory";
+const BUILD: &str = "cargo build --release -p unisono-laboratory";
+
+/// The topics with studies of the laboratory, and these studies.
+pub const STUDIES: [(&str, &[&str]); 4] = [
+    (
+        "gang-map",
+        &[
+            "gang-map",
+            "gang-simulated-balance",
+            "gang-simulated-bursts",
+            "gang-simulated-granularity",
+            "gang-simulated-host",
+            "gang-simulated-priorities",
+        ],
+    ),
+    (
+        "middleware",
+        &[
+            "middleware-control",
+            "middleware-control-load",
+            "middleware-deadlines",
+            "middleware-download",
+            "middleware-effort",
+            "middleware-events",
+            "middleware-remote",
+            "middleware-requests",
+            "middleware-requests-link",
+            "middleware-rivals",
+            "middleware-sizes",
+            "middleware-streaming",
+            "middleware-subscriptions",
+            "middleware-web",
+        ],
+    ),
+    ("monitor", &["monitor-barriers", "monitor-bursts"]),
+    (
+        "queue",
+        &[
+            "queue-added",
+            "queue-borrow",
+            "queue-delay",
+            "queue-disk",
+            "queue-isolation",
+            "queue-latency",
+            "queue-processor",
+            "queue-shares",
+            "queue-unshaped",
+        ],
+    ),
+];
+
+/// The names of the laboratory's topics and studies that this program does not have itself.
+pub(super) fn names<'a>() -> impl Iterator<Item = &'a str> {
+    let of = |(topic, ids): &(&'a str, &'a [&'a str])| std::iter::once(*topic).chain(ids.iter().copied());
+    STUDIES.iter().filter(|_| !library::is_extended()).flat_map(of)
+}
+
+/// The first of these names that needs the laboratory.
+pub(super) fn first_named<'a>(mut wanted: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    wanted.find(|name| names().any(|known| known == *name))
+}
+
+/// Becomes the laboratory with the arguments of this program; returns only if that fails.
+pub(super) fn become_laboratory(study: &str) -> anyhow::Error {
+    let own = std::env::current_exe().ok();
+    let Some(program) = find(own.as_deref()) else {
+        let text = format!("{study} is a study of {PROGRAM}, which is not installed here; build it: {BUILD}");
+        return Failure::Host(text).into();
+    };
+    let failed: io::Error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
+    anyhow::Error::new(failed).context(format!("cannot start {}", program.display()))
+}
+
+/// The laboratory's program: beside this one, or on `PATH`.
+fn find(own: Option<&Path>) -> Option<PathBuf> {
+    let beside = own.map(|own| own.with_file_name(PROGRAM)).filter(|path| path.is_file());
+    beside.or_else(|| on_path(PROGRAM))
+}

@@ -1,0 +1,21 @@
+//! Studies that another program adds to the built-in ones, with their drivers and the programs they measure.
+
+use crate::driver::{self, DriverKind};
+use crate::library;
+use crate::peer::catalogue::{self, AddedPeers};
+
+/// The parts of one program's studies; each list may be empty.
+#[derive(Debug)]
+pub struct Extension {
+    pub drivers: &'static [DriverKind],
+    /// File name and text of each study.
+    pub studies: &'static [(&'static str, &'static str)],
+    pub peers: AddedPeers,
+}
+
+/// Adds an extension, before studies are read. A second one has no effect.
+pub fn add(extension: Extension) {
+    driver::add(extension.drivers);
+    library::add(extension.studies);
+    catalogue::add(extension.peers);
+}

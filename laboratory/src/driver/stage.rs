@@ -1,0 +1,98 @@
+//! Two network namespaces with a cable between them, removed with the run.
+//!
+//! The thread that creates them belongs to one run and ends with it. Programs that it starts are in its
+//! current namespace. Without root all of this is inside the user namespace that the study created at its
+//! start.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use unisono_linux::netlink::link::{self, Device, Index, LinkState};
+use unisono_linux::netlink::{NetlinkSocket, address, token_bucket};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_study::driver::NoResult;
+
+/// The device's name at both ends.
+pub(super) const CABLE: &str = "cable";
+const INDEX: Index = Index(2);
+pub(super) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
+pub(super) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
+
+pub(super) struct LinkStage {
+    senders: NetworkNamespace,
+    receiver: NetworkNamespace,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cable {
+    /// No rate of its own; another component limits it.
+    Free,
+    /// Bits per second, first in first out; the queue is as long as a network card's.
+    Link(u64),
+}
+
+impl LinkStage {
+    /// Creates both namespaces. The calling thread is then in the senders' namespace.
+    pub(super) fn set(cable: Cable) -> Result<Self, NoResult> {
+        let host = |error: std::io::Error| {
+            NoResult::Skipped(match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "it makes network namespaces and a link between them, \
+                     which needs root, or a user namespace, which this host does not allow; run it as root"
+                        .to_owned()
+                }
+                _ => format!("no network namespaces here: {error}"),
+            })
+        };
+        let receiver = NetworkNamespace::create().map_err(host)?;
+        let senders = NetworkNamespace::create().map_err(host)?;
+        let stage = Self { senders, receiver };
+        stage.wire(cable)?;
+        Ok(stage)
+    }
+
+    fn wire(&self, cable: Cable) -> Result<(), NoResult> {
+        let failed = |error: std::io::Error| NoResult::Failed(format!("no netlink socket: {error}"));
+        let refused = |error: unisono_linux::netlink::Refused| NoResult::Failed(error.to_string());
+        let end = |namespace: &'_ NetworkNamespace, last| (namespace.as_fd().try_clone_to_owned(), last);
+        let (near, far) = (end(&self.senders, 1), end(&self.receiver, 2));
+        let (near_fd, far_fd) = (near.0.map_err(failed)?, far.0.map_err(failed)?);
+        let device = |namespace, last| Device {
+            namespace,
+            name: CABLE.to_owned(),
+            index: Some(INDEX),
+            address: [2, 0, 0, 98, 0, last],
+        };
+        let mut here = NetlinkSocket::open().map_err(failed)?;
+        let pair = link::veth(&device(near_fd.as_fd(), near.1), &device(far_fd.as_fd(), far.1));
+        here.run(&[pair]).map_err(refused)?;
+        let up = |own: Ipv4Addr| {
+            [
+                link::resolving(INDEX),
+                address::add(INDEX, own, 24),
+                link::set(INDEX, LinkState::Up),
+                link::set(Index::LOOPBACK, LinkState::Up),
+            ]
+        };
+        here.run(&up(SENDER)).map_err(refused)?;
+        if let Cable::Link(bits_per_s) = cable {
+            const PACKETS: u32 = 1000;
+            let link = token_bucket::TokenBucket { bits_per_s, burst: 6 * 1514, limit: PACKETS * 1514 };
+            here.run(&[token_bucket::set(INDEX, link)]).map_err(|error| {
+                NoResult::Skipped(format!("no link of a rate here: {error}; the kernel needs sch_tbf"))
+            })?;
+        }
+        self.at_the_receiver(|| NetlinkSocket::open().map_err(failed)?.run(&up(RECEIVER)).map_err(refused))
+    }
+
+    /// Calls `act` in the receiver's namespace.
+    pub(super) fn at_the_receiver<T>(
+        &self,
+        act: impl FnOnce() -> Result<T, NoResult>,
+    ) -> Result<T, NoResult> {
+        let moved = |error: std::io::Error| NoResult::Failed(format!("cannot change the namespace: {error}"));
+        self.receiver.enter().map_err(moved)?;
+        let done = act();
+        self.senders.enter().map_err(moved)?;
+        done
+    }
+}

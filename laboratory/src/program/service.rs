@@ -1,0 +1,35 @@
+//! `unisono-laboratory workload service`: the server or the client of an application of the middleware study.
+
+use crate::workload::service::ServiceScene;
+use anyhow::Context as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use unisono_cli::{Failure, one_of};
+use unisono_linux::parent_death::die_with_parent;
+use unisono_linux::read;
+use unisono_study::workload::conversation::ConversationEnd;
+use unisono_study::workload::options::write_result;
+
+/// Be the server or the client of a scene
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The scene, in JSON
+    #[arg(long, value_name = "FILE")]
+    scene: PathBuf,
+    /// Which end to be
+    #[arg(long, value_parser = one_of(&ConversationEnd::ALL))]
+    end: ConversationEnd,
+    /// Write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    result: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    die_with_parent(None)?;
+    let place = args.scene.display();
+    let text = read::text(&args.scene, read::HAND_WRITTEN).with_context(|| format!("cannot read {place}"))?;
+    let scene: ServiceScene = serde_json::from_str(&text)
+        .map_err(|error| Failure::Usage(format!("{place} is no scene: {error}")))?;
+    write_result(&args.result, &serde_json::to_string(&scene.run(args.end)?)?)?;
+    Ok(ExitCode::SUCCESS)
+}

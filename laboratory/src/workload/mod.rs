@@ -1,0 +1,10 @@
+//! The programs that the laboratory's studies run, beside those of [`unisono_study::workload`].
+
+pub mod channel;
+pub mod disk;
+pub mod monitor;
+pub mod rival;
+pub mod service;
+mod stamp;
+pub mod stream_cluster;
+pub mod traffic;

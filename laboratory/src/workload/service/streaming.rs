@@ -1,0 +1,235 @@
+//! A video server (section 3.5, Figure 7): in each round it sends every viewer the frames of one round, which
+//! must arrive before the round ends.
+
+use super::frames::{FRAMES_PER_S, FrameSizes};
+use super::video::picture_sizes;
+use super::{ServiceScene, distributed};
+use crate::workload::stamp::{STAMP, stamp, stamped};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::Duration;
+use unisono_linux::clock::{self, Nanos};
+use unisono_linux::timer;
+use unisono_measure::Histogram;
+use unisono_measure::record::Figure;
+use unisono_study::workload::conversation::{Conversation, NextMessage};
+
+fn rounds(scene: &ServiceScene) -> u64 {
+    (scene.ends.until.since(scene.ends.from).0 / scene.round.0).max(1)
+}
+
+fn frames_per_round(scene: &ServiceScene) -> u64 {
+    (scene.round.times(FRAMES_PER_S).0 / Nanos::SECOND.0).max(1)
+}
+
+/// Serves each viewer in a thread of its own, as in the paper.
+pub(super) fn serve(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    let encoded = scene.video.as_deref().map(encoded_sizes).transpose()?;
+    std::thread::scope(|scope| {
+        let viewers: Vec<_> = (0..)
+            .zip(conversations)
+            .map(|(viewer, to)| {
+                let sizes: Box<dyn Iterator<Item = usize> + Send + '_> = match &encoded {
+                    // viewers start at different frames, so the frames of one moment are not all of one kind
+                    Some(sizes) => {
+                        Box::new(sizes.iter().copied().cycle().skip(viewer * VIEWER_OFFSET_FRAMES))
+                    }
+                    None => Box::new(FrameSizes::new(scene.seed.wrapping_add(viewer as u64))),
+                };
+                scope.spawn(move || stream(scene, sizes, to))
+            })
+            .collect();
+        viewers.into_iter().try_for_each(|viewer| {
+            viewer.join().unwrap_or_else(|_| Err(io::Error::other("a server's thread panicked")))
+        })
+    })?;
+    Ok(Vec::new())
+}
+
+/// Frames between the starting points of two viewers of an encoded video: no multiple of a group of pictures.
+const VIEWER_OFFSET_FRAMES: usize = 37;
+
+pub(super) fn encoded_sizes(video: &Path) -> io::Result<Vec<usize>> {
+    let failed = |what: &str| io::Error::other(format!("{}: {what}", video.display()));
+    let stream = std::fs::read(video).map_err(|error| failed(&error.to_string()))?;
+    let sizes = picture_sizes(&stream);
+    if sizes.is_empty() { Err(failed("no picture is in it")) } else { Ok(sizes) }
+}
+
+fn stream(
+    scene: &ServiceScene,
+    mut sizes: impl Iterator<Item = usize>,
+    mut to: Box<dyn Conversation>,
+) -> io::Result<()> {
+    let per_round = frames_per_round(scene);
+    for round in 0..rounds(scene) {
+        let begins = scene.round.times(round).after(scene.ends.from);
+        // the frames of a round are prepared before it begins, as the paper's server read them from its disk
+        let frame = |(frame, size): (u64, usize)| {
+            let mut bytes = vec![0; size.max(STAMP)];
+            stamp(&mut bytes, round * per_round + frame, begins);
+            bytes
+        };
+        let frames: Vec<Vec<u8>> = (0..per_round).zip(&mut sizes).map(frame).collect();
+        timer::sleep_until(begins);
+        for frame in &frames {
+            match to.send_by(frame, scene.round.after(begins)) {
+                // the viewer leaves at the end; frames that have not arrived by then are late, but the run
+                // has not failed
+                Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                    return Ok(());
+                }
+                sent => sent?,
+            }
+        }
+    }
+    // the viewer leaves when it has received the end
+    to.receive(&mut Vec::new(), scene.round.after(scene.ends.until)).map(drop)
+}
+
+/// The results of all viewers.
+pub(super) fn watch(
+    scene: &ServiceScene,
+    conversations: Vec<Box<dyn Conversation>>,
+) -> io::Result<Vec<Figure>> {
+    let seen: Vec<ViewerState> = std::thread::scope(|scope| {
+        let viewers: Vec<_> = conversations
+            .into_iter()
+            .map(|from| {
+                scope.spawn(move || {
+                    let mut viewing = ViewerState::new(scene);
+                    view(scene, from, &mut viewing).map(|()| viewing)
+                })
+            })
+            .collect();
+        let join = |viewer: std::thread::ScopedJoinHandle<'_, io::Result<ViewerState>>| {
+            viewer.join().unwrap_or_else(|_| Err(io::Error::other("a viewer panicked")))
+        };
+        viewers.into_iter().map(join).collect::<io::Result<_>>()
+    })?;
+    Ok(figures(scene, &seen))
+}
+
+fn view(
+    scene: &ServiceScene,
+    mut server: Box<dyn Conversation>,
+    viewing: &mut ViewerState,
+) -> io::Result<()> {
+    let mut frame = Vec::new();
+    // one more round, so that late frames are counted
+    let end = scene.round.times(rounds(scene) + 1).after(scene.ends.from);
+    while !viewing.is_complete() && server.receive(&mut frame, end)? == NextMessage::Message {
+        if let Some((number, begins)) = stamped(&frame) {
+            viewing.frame(number, clock::now().since(begins));
+        }
+    }
+    Ok(())
+}
+
+/// The frames that one viewer received.
+#[derive(Debug)]
+struct ViewerState {
+    per_round: u64,
+    /// For each round: the number of frames that arrived, and the arrival of the last one after the start of
+    /// the round.
+    rounds: Vec<(u64, Nanos)>,
+    /// Arrival times of frames after the start of their round.
+    arrivals: Histogram,
+}
+
+impl ViewerState {
+    fn new(scene: &ServiceScene) -> Self {
+        let rounds = vec![(0, Nanos::ZERO); usize::try_from(rounds(scene)).unwrap_or(usize::MAX)];
+        Self { per_round: frames_per_round(scene), rounds, arrivals: Histogram::new() }
+    }
+
+    fn frame(&mut self, number: u64, after: Nanos) {
+        let round =
+            usize::try_from(number / self.per_round).ok().and_then(|round| self.rounds.get_mut(round));
+        if let Some((frames, last)) = round {
+            *frames += 1;
+            *last = after.max(*last);
+            self.arrivals.record(after.into());
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.rounds.iter().all(|(frames, _)| *frames == self.per_round)
+    }
+}
+
+fn figures(scene: &ServiceScene, seen: &[ViewerState]) -> Vec<Figure> {
+    let (mut delivery, mut arrivals) = (Histogram::new(), Histogram::new());
+    let (mut all, mut late, mut lost) = (0, 0, 0);
+    for viewing in seen {
+        arrivals.merge(&viewing.arrivals);
+        for (round, (frames, last)) in (0..).zip(&viewing.rounds) {
+            all += 1;
+            lost += viewing.per_round - frames.min(&viewing.per_round);
+            late += u64::from(*frames < viewing.per_round || *last > scene.round);
+            // a round without any frame counts with the viewer's waiting time
+            let waited = scene.round.times(rounds(scene) + 1 - round);
+            delivery.record((if *frames > 0 { *last } else { waited }).into());
+        }
+    }
+    let frames: u64 = seen.iter().map(|viewing| viewing.per_round * viewing.rounds.len() as u64).sum();
+    let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+    let mut figures = vec![
+        Figure::new("late_rounds_percent", percent(late, all), "%"),
+        Figure::new("lost_frames_percent", percent(lost, frames), "%"),
+    ];
+    figures.extend(distributed("round_ms", delivery.distribution(1e6), "ms"));
+    figures.extend(distributed("frame_ms", arrivals.distribution(1e6), "ms"));
+    let in_time = percent(arrivals.count_up_to(scene.round.into()), frames);
+    let bins = bins(&arrivals).map(|(after_ms, count)| (after_ms, percent(count, frames))).collect();
+    figures.push(Figure::new("arrivals_percent", in_time, "%").with_curve("after_ms", bins));
+    figures
+}
+
+/// The number of frames in each bin of the time after the start of their round: up to 1 ms, ten bins per
+/// decade up to 1 s, and all later ones. A bin is named by its end (ms).
+fn bins(arrivals: &Histogram) -> impl Iterator<Item = (f64, u64)> {
+    const BINS: i32 = 31;
+    let mut before = 0;
+    (0..=BINS).map(move |bin| {
+        let end_ms = 10_f64.powf(f64::from(bin) / 10.0);
+        let end = Duration::from_secs_f64(end_ms / 1e3);
+        let by_then = if bin < BINS { arrivals.count_up_to(end) } else { arrivals.len() };
+        let count = by_then - before;
+        before = by_then;
+        (end_ms, count)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_of_which_nothing_came_count_as_long_as_the_viewer_has_waited() {
+        use crate::workload::service::Application;
+        use crate::workload::service::tests::scene;
+        use unisono_study::workload::conversation::ConversationCarrier;
+        let scene = scene(Application::Streaming, ConversationCarrier::Tcp, 0);
+        let figures = figures(&scene, &[ViewerState::new(&scene)]);
+        let round = figures.iter().find(|figure| figure.name == "round_ms").expect("it has a figure");
+        let times = round.distribution.expect("times");
+        // three rounds of 200 ms, and one more for late frames
+        assert_eq!((times.n, times.min.round(), times.max.round()), (3, 400.0, 800.0));
+    }
+
+    #[test]
+    fn each_frame_is_in_one_bin_of_the_histogram_and_late_ones_in_the_last() {
+        let mut arrivals = Histogram::new();
+        for ms in [0.4, 3.0, 3.1, 900.0, 1500.0, 4000.0] {
+            arrivals.record(Duration::from_secs_f64(ms / 1e3));
+        }
+        let bins: Vec<(f64, u64)> = bins(&arrivals).collect();
+        let at = |ms: f64| bins.iter().find(|(end, _)| (end / ms - 1.0).abs() < 0.01).expect("a bin").1;
+        assert_eq!((at(1.0), at(3.16), at(1000.0), bins[bins.len() - 1].1), (1, 2, 1, 2), "{bins:?}");
+        assert_eq!(bins.iter().map(|(_, count)| count).sum::<u64>(), 6);
+    }
+}
