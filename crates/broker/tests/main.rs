@@ -1,5 +1,5 @@
-//! The tests of the broker, its client library and its log, as one program. A test that measures or limits its
-//! whole process has a program of its own.
+//! The tests of the broker, its client library and its log, as one program. A test that measures or limits
+//! its whole process has a program of its own.
 
 #[macro_use]
 mod conformance;
