@@ -11,8 +11,8 @@ pub enum NoticeText {
     /// Events of a supplier are missing: `lost` of the events from `first` to `last`. If `lost` is 0, the
     /// number of missing events from `first` on is unknown.
     Gap { topic: u32, supplier: u32, first: u64, last: u64, lost: u64, cause: String },
-    /// More topics and suppliers have missing events than the broker keeps apart: the number of missing events
-    /// beside the gaps.
+    /// More topics and suppliers have missing events than the broker keeps apart: the number of missing
+    /// events beside the gaps.
     FurtherGaps { lost: u64 },
     /// A supplier publishes no more.
     Gone { topic: u32, supplier: u32, died: bool },

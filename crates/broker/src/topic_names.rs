@@ -32,8 +32,8 @@ pub(crate) struct ToldTopics {
     types: Option<ToldTypes>,
 }
 
-/// Digests of types: the types of retired topics would take memory that no limit counts. The key of the digests
-/// is random, so no program can make two types with one digest.
+/// Digests of types: the types of retired topics would take memory that no limit counts. The key of the
+/// digests is random, so no program can make two types with one digest.
 #[derive(Debug, Default)]
 struct ToldTypes {
     key: RandomState,

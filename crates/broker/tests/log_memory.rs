@@ -1,5 +1,5 @@
-//! Memory and disk that a log takes for topics and names: bounded, charged to the identity that caused it, and
-//! given back, also across restarts. On the broker's state machine, without sockets.
+//! Memory and disk that a log takes for topics and names: bounded, charged to the identity that caused it,
+//! and given back, also across restarts. On the broker's state machine, without sockets.
 
 use crate::common::bench::{BenchClient, BrokerBench, Comes};
 use std::path::Path;

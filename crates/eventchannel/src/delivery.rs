@@ -50,7 +50,8 @@ pub enum Lateness {
 pub enum ChannelNotice {
     /// Events are missing.
     Gap(Gap),
-    /// More topics and suppliers have missing events than a delivery has gaps: the number of events in no gap.
+    /// More topics and suppliers have missing events than a delivery has gaps: the number of events in no
+    /// gap.
     FurtherGaps { lost: u64 },
     /// A topic no longer offers the quality that the consumer requested; the topic's events are still
     /// delivered.

@@ -3,8 +3,8 @@
 //! Idea: a node for each level of the names in patterns. At each level a topic's name follows at most two
 //! branches: the branch of its own name, and `+`. Each `#` on the way matches as well. Cost: proportional to
 //! the levels of the name and the wildcards met, not to the number of patterns. The channel keeps the result
-//! with the topic, and searches again only after a pattern was added or removed. A level takes up to 256 bytes
-//! beside its name.
+//! with the topic, and searches again only after a pattern was added or removed. A level takes up to 256
+//! bytes beside its name.
 
 use crate::member_list::MemberList;
 use crate::pattern::TopicPattern;

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use unisono_eventchannel::{KeepingAccount, KeepingTerms, KeptBy, TenantId, TopicId};
 use unisono_linux::clock::Nanos;
 
-/// Bytes of each grant at least: about what a consumer costs without any event, with as many gaps, notices and
-/// counters of missed deadlines as may wait for it.
+/// Bytes of each grant at least: about what a consumer costs without any event, with as many gaps, notices
+/// and counters of missed deadlines as may wait for it.
 const MIN_GRANT: u64 = 32 << 10;
 /// Most known accounts. When there are more, accounts without kept events are forgotten.
 const MAX_ACCOUNTS: usize = 1024;

@@ -2,9 +2,9 @@
 //! suppliers.
 //!
 //! Each declaration is one line of JSON; the last line of a topic is valid. An incomplete line after a crash
-//! is ignored. When the file is opened, and once most of its lines are replaced, it is rewritten with one line
-//! for each topic that keeps a history. Each topic belongs to the identity that declared it last. The lines of
-//! one identity, and of all, are bounded; and the broker charges an identity for its topics
+//! is ignored. When the file is opened, and once most of its lines are replaced, it is rewritten with one
+//! line for each topic that keeps a history. Each topic belongs to the identity that declared it last. The
+//! lines of one identity, and of all, are bounded; and the broker charges an identity for its topics
 //! ([`KeptTopic::memory`]) and forgets them when the channel retires them.
 //!
 //! Cost: a line per new declaration; nothing per event.
@@ -19,8 +19,8 @@ use std::path::Path;
 
 /// The name of the file.
 pub(super) const TOPICS: &str = "topics";
-/// Maximum bytes of all lines that count: 65,536 topics, as many as a channel has, with lines of 512 bytes. One
-/// owner has at most half.
+/// Maximum bytes of all lines that count: 65,536 topics, as many as a channel has, with lines of 512 bytes.
+/// One owner has at most half.
 const MAX_BYTES: u64 = if cfg!(test) { 4 << 20 } else { 32 << 20 };
 
 /// The declaration of a topic.

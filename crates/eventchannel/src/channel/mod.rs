@@ -397,8 +397,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.receiver(consumer).map_or(0, |receiver| receiver.inbox.len())
     }
 
-    /// Deadlines that a consumer or its group missed, by topic; misses of retired topics, and of topics beyond
-    /// the first 256, are under the number 0.
+    /// Deadlines that a consumer or its group missed, by topic; misses of retired topics, and of topics
+    /// beyond the first 256, are under the number 0.
     pub fn misses(&self, consumer: ConsumerId) -> impl Iterator<Item = (TopicId, u64)> {
         let misses = self.receiver(consumer).map(|receiver| &receiver.inbox.misses);
         misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))

@@ -249,7 +249,8 @@ const MAX_PAST: usize = 256;
 /// Topics and suppliers with a gap of their own between two deliveries; an entry takes up to 120 bytes. A
 /// consumer that reads has few. Chosen, not measured.
 const MAX_GAPS: usize = 32;
-/// Topics with a counter of missed deadlines of their own; an entry takes up to 25 bytes. Chosen, not measured.
+/// Topics with a counter of missed deadlines of their own; an entry takes up to 25 bytes. Chosen, not
+/// measured.
 const MAX_MISS_TOPICS: usize = 256;
 /// Departed suppliers that wait for their report; beyond, the oldest goes. Chosen, not measured.
 const MAX_DEPARTED: usize = 64;

@@ -1,9 +1,9 @@
 //! The patterns that match a topic, so that an event need not search for them.
 //!
-//! A topic keeps few patterns itself. With many, topics times patterns would bound the memory of all routes, so
-//! the long routes of all topics have a bound together: the one whose last use is longest ago goes first, and
-//! is searched again at its next use. To push another topic's route out takes as many searches as there are
-//! routes. Cost: a look-up and a logarithm for an event on a topic that many patterns match.
+//! A topic keeps few patterns itself. With many, topics times patterns would bound the memory of all routes,
+//! so the long routes of all topics have a bound together: the one whose last use is longest ago goes first,
+//! and is searched again at its next use. To push another topic's route out takes as many searches as there
+//! are routes. Cost: a look-up and a logarithm for an event on a topic that many patterns match.
 
 use crate::number_map::NumberMap;
 use std::collections::BTreeMap;

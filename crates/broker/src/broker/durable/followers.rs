@@ -67,7 +67,8 @@ fn each_once(mut interests: Vec<Interest>) -> Vec<Interest> {
 }
 
 impl LogFollower {
-    /// Counts an event, as its queue does, and its `names`: beyond the usual bytes of an event they count in full.
+    /// Counts an event, as its queue does, and its `names`: beyond the usual bytes of an event they count in
+    /// full.
     fn pend(&mut self, position: u64, event: &ChannelEvent<EventBody>, names: usize) {
         let bytes = event.weight().saturating_add(names.saturating_sub(EVENT_ENTRY));
         let (topic, writer) = (event.topic.0, event.supplier.0);

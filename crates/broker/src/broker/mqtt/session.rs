@@ -128,8 +128,8 @@ pub(super) struct SentMessage {
     pub(super) identifiers: SentIdentifiers,
 }
 
-/// The identifiers of the subscriptions that a message is sent for. A client may have a thousand subscriptions
-/// that match each message in flight, so their identifiers are found again for each sending.
+/// The identifiers of the subscriptions that a message is sent for. A client may have a thousand
+/// subscriptions that match each message in flight, so their identifiers are found again for each sending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SentIdentifiers {
     /// One subscription alone: the group's, or the new one that a retained message is sent for.
