@@ -494,7 +494,7 @@ mod tests {
         );
         assert!(
             judgement.words.contains("all 3 pairs, ")
-                && judgements.words.ends_with("expected 100 (budget): reached"),
+                && judgement.words.ends_with("expected 100 (budget): reached"),
             "{}",
             judgement.words
         );
