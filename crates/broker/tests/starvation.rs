@@ -1,4 +1,5 @@
-//! No client slows others by subscriptions, topics or requests: the steps of each call are counted, and bounded.
+//! No client slows others by subscriptions, topics or requests: the steps of each call are counted and
+//! bounded.
 
 use std::path::Path;
 use unisono_broker::frame::PublishHead;

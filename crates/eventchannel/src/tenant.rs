@@ -35,8 +35,8 @@ pub struct TenantLimits {
 
 impl Default for TenantLimits {
     /// Half of a channel's default limits. 32,768 operations take the publisher of an event about 0.3 ms;
-    /// 20,000 rings take 2 % of a processor, and are two timers of 100 us. With 4096 broad subscriptions each of
-    /// the consumers has two. Chosen by these arguments.
+    /// 20,000 rings take 2 % of a processor, and are two timers of 100 us. With 4096 broad subscriptions each
+    /// of the consumers has two. Chosen by these arguments.
     fn default() -> Self {
         Self {
             topics: 32_768,

@@ -16,8 +16,8 @@ pub(super) enum Hearing {
 }
 
 impl Server {
-    /// Takes what has come, first from the programs that were deferred. Once that has taken as long as a person
-    /// notices, it asks before each program whether to stop.
+    /// Takes what has come, first from the programs that were deferred. Once that has taken as long as a
+    /// person notices, it asks before each program whether to stop.
     pub(super) fn hear(&mut self, ready: &[Event], stop: &dyn Fn() -> bool) -> Result<Hearing, ServeError> {
         let began = clock::now();
         // a shorter turn hears all programs: their last frames may have come before the signal

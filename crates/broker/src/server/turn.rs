@@ -152,7 +152,8 @@ pub(super) struct ClientTurn {
 /// Steps between two readings of the clock. A step takes about a microsecond, and a reading 30 ns in a
 /// virtual machine. An event's arrival time may thus be some microseconds early.
 const CLOCK_EVERY: usize = 8;
-/// Steps of an event for one consumer. After a frame of more steps, such as a request, the clock is read at once.
+/// Steps of an event for one consumer. After a frame of more steps, such as a request, the clock is read at
+/// once.
 const PUBLICATION: usize = 2;
 
 impl ClientTurn {

@@ -21,7 +21,7 @@ const MAX_TOLD: usize = 1024;
 
 /// The departure of a supplier from a topic.
 #[derive(Clone, Copy, Debug)]
-struct Departure {
+struct SupplierDeparture {
     supplier: SupplierId,
     why: Departed,
     /// The new owner of the topic, if consumers are to learn of it.
@@ -31,7 +31,7 @@ struct Departure {
 /// Departures that consumers have not been told of.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
-    by_topic: BTreeMap<TopicId, Vec<Departure>>,
+    by_topic: BTreeMap<TopicId, Vec<SupplierDeparture>>,
     /// Steps of telling since the last call of `begin`.
     told: usize,
 }
@@ -64,7 +64,7 @@ impl<P: EventPayload> EventChannel<P> {
                 topic.suppliers.remove(&supplier);
             }
             let owner = self.elect(id);
-            self.departures.by_topic.entry(id).or_default().push(Departure { supplier, why, owner });
+            self.departures.by_topic.entry(id).or_default().push(SupplierDeparture { supplier, why, owner });
         }
         self.tell_departures();
     }
@@ -83,7 +83,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(departures) = self.departures.by_topic.remove(&topic) else { return };
         let before = self.work;
         let inboxes = self.audience(topic);
-        for Departure { supplier, why, owner } in departures {
+        for SupplierDeparture { supplier, why, owner } in departures {
             self.work += inboxes.len();
             for inbox in &inboxes {
                 // consumers get the notice of its departure only after its last event

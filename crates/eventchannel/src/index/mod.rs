@@ -215,8 +215,8 @@ impl SubscriptionIndex {
         subscriptions.filter_map(|id| Some((id, self.interest(id)?)))
     }
 
-    /// Fills `found` with the subscriptions that an event matches, each once, in no order; of equal ones of an
-    /// owner, the first. Returns the number of patterns and filters compared.
+    /// Fills `found` with the subscriptions that an event matches, each once, in no order; of equal ones of
+    /// an owner, the first. Returns the number of patterns and filters compared.
     pub fn matching(
         &mut self,
         (name, event_type): (&str, Option<&str>),

@@ -203,8 +203,8 @@ impl Broker {
         }
     }
 
-    /// Gives followers their next events of the log, as far as they have room, in at most about [`TURN`] steps.
-    /// Returns whether more are due.
+    /// Gives followers their next events of the log, as far as they have room, in at most about [`TURN`]
+    /// steps. Returns whether more are due.
     pub(in crate::broker) fn feed(&mut self, now: Nanos) -> bool {
         let Some(mut durable) = self.durable.as_mut() else { return false };
         let mut handed = 0;

@@ -42,8 +42,8 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Nanos;
 
-/// Events passed to followers before the broker serves others; many interests of a follower count as more. More would delay programs; fewer would need
-/// more rounds. Chosen by this argument, not measured.
+/// Steps of followers before the broker serves others: one for an event, more with many interests. More would
+/// delay programs; fewer would need more rounds. Chosen by this argument, not measured.
 const TURN: usize = 256;
 /// Numbers of the log's topics and writers in deliveries begin here; the channel's own numbers are below.
 const LOGGED: u32 = FIRST_FOREIGN;
