@@ -5,7 +5,8 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=studies");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("studies");
+    // read when it runs: a build that was copied from another folder must not list the files there
+    let folder = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("studies");
     let files = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     let mut files: Vec<_> = files.iter().map(|file| (file.file_name(), file.path())).collect();
     files.retain(|(name, _)| Path::new(name).extension().is_some_and(|extension| extension == "toml"));

@@ -74,3 +74,13 @@ fn the_laboratory_lists_its_studies_and_shows_their_files() {
     assert_eq!(ids, wanted);
     assert!(laboratory(&["--show", "middleware-web"]).contains("driver = \"service\""));
 }
+
+#[test]
+fn a_chart_may_be_drawn_over_what_the_driver_has_curves_of() {
+    let _all = studies();
+    let service = library::study_text("middleware-download").expect("a study");
+    assert!(service.contains("x = \"elapsed_s\"") && StudyFile::parse("download", service).is_ok());
+    let verdict = "\n[[verdict]]\nvariant = \"local-tcp\"\nagainst = \"local-channel\"\nfigure = \"received_mb\"\nby = \"elapsed_s\"\nwords = \"w\"\n";
+    let refused = StudyFile::parse("download", &format!("{service}{verdict}")).expect_err("no parameter");
+    assert!(refused.to_string().contains("\"elapsed_s\" is not swept"), "{refused}");
+}

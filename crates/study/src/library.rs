@@ -1,4 +1,5 @@
-//! The built-in studies of `unisono study`: one file each in `studies/`, compiled in, and those of an extension.
+//! The built-in studies of `unisono study`: one file each in `studies/`, compiled in. Another program may add
+//! more.
 
 use crate::file::{BadStudy, StudyFile};
 use std::sync::OnceLock;

@@ -1,9 +1,9 @@
 //! The lines that a program's author writes for each way to communicate, counted in the sources that this
 //! program was built from.
 //!
-//! Blank lines, comment lines and tests do not count. The applications are written once over
-//! [`Conversation`](unisono_study::workload::conversation::Conversation), so the versions differ only in their
-//! communication.
+//! Blank lines, comment lines and tests do not count. The applications are written once over a
+//! [`Conversation`](unisono_study::workload::conversation::Conversation), so the versions differ only in
+//! their communication.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -109,13 +109,8 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_chart_may_be_drawn_over_what_the_driver_has_curves_of() {
+fn a_chart_over_a_parameter_that_is_not_swept_is_refused() {
     let chart = "\n[[chart]]\ntitle = \"t\"\nkind = \"line\"\nx = \"elapsed_s\"\ny = [\"received_mb\"]\n";
     let said = refused(&format!("{GOOD}{chart}"));
     assert!(said.contains("\"elapsed_s\" is not swept"), "{said}");
-    let service = crate::library::study_text("middleware-download").expect("a study");
-    assert!(service.contains("x = \"elapsed_s\"") && StudyFile::parse("download", service).is_ok());
-    let verdict = "\n[[verdict]]\nvariant = \"local-tcp\"\nagainst = \"local-channel\"\nfigure = \"received_mb\"\nby = \"elapsed_s\"\nwords = \"w\"\n";
-    let said = refused(&format!("{service}{verdict}"));
-    assert!(said.contains("\"elapsed_s\" is not swept"), "no parameter: {said}");
 }
