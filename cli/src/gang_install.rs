@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_gang::service::unit::{self, RULES};
 
+/// The command that writes the unit, for messages.
+const INSTALL: &str = "unisono gang install";
+
 /// Let systemd start the gang daemon at every boot, and again when it fails
 ///
 /// Writes /etc/systemd/system/unisono-gang.service, enables it and starts it. Whatever ends the daemon, the
@@ -55,13 +58,13 @@ pub(crate) fn install(args: &GangInstallArgs) -> anyhow::Result<ExitCode> {
         output::answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let path = service::install(&unit::unit(), &text, args.root.as_deref())?;
+    let path = service::install(&unit::unit(INSTALL), &text, args.root.as_deref())?;
     output::answer(&path.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn uninstall(args: &GangUninstallArgs) -> anyhow::Result<ExitCode> {
-    let path = service::uninstall(&unit::unit(), args.root.as_deref())?;
+    let path = service::uninstall(&unit::unit(INSTALL), args.root.as_deref())?;
     output::answer(&format!("removed {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -25,13 +25,13 @@ use crate::trial::{RunEnd, TrialRun, TrialRuns};
 use crate::watch::{Observation, WorkBetweenSleeps};
 use unisono_linux::clock::Nanos;
 use unisono_linux::quota::QuotaPeriods;
-use unisono_text::named;
 use unisono_measure::bootstrap::{Estimate, LEVEL};
 use unisono_measure::paired::{self, Finding};
 use unisono_measure::quantile::median;
 use unisono_measure::record::Better;
 use unisono_measure::units::number;
 use unisono_text::counted;
+use unisono_text::named;
 
 /// A simpler remedy is preferred while it takes at most this many times as long as the best one. Two runs of
 /// one program on an idle host usually differ by 5 %, and a scheduler is not worth running for less. With

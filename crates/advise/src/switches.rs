@@ -75,7 +75,7 @@ fn start_recorders() -> Result<Vec<Recorder>, String> {
 struct Work {
     running_since: Option<Nanos>,
     sum: Nanos,
-    /// Whether that last sleep was recorded.
+    /// Whether that last sleep, and the start of each run since then, was recorded.
     is_whole: bool,
 }
 
@@ -90,14 +90,19 @@ fn between_sleeps(recordings: &[Recording], threads: &BTreeSet<Tid>) -> Vec<Nano
     for change in changes {
         if threads.contains(&change.from) {
             let work = works.entry(change.from).or_default();
-            if let Some(since) = work.running_since.take() {
-                work.sum = work.sum.after(change.time.since(since));
+            match work.running_since.take() {
+                Some(since) => work.sum = work.sum.after(change.time.since(since)),
+                None => work.is_whole = false,
             }
-            if change.reason == SwitchReason::Asleep {
-                if work.is_whole {
-                    all.push(work.sum);
+            match change.reason {
+                SwitchReason::Preempted => {}
+                SwitchReason::Unknown => work.is_whole = false,
+                SwitchReason::Asleep => {
+                    if work.is_whole {
+                        all.push(work.sum);
+                    }
+                    *work = Work { is_whole: true, ..Work::default() };
                 }
-                *work = Work { is_whole: true, ..Work::default() };
             }
         }
         if threads.contains(&change.to) {
@@ -156,6 +161,11 @@ mod tests {
         ];
         let all = complete(&[before, later].concat());
         assert_eq!(between_sleeps(std::slice::from_ref(&all), &ours()), [Nanos(15)]);
+        let unknown = complete(&[
+            change(10, thread, SwitchReason::Asleep, IDLE),
+            change(20, thread, SwitchReason::Asleep, IDLE),
+        ]);
+        assert_eq!(between_sleeps(&[unknown], &ours()), [], "no start was recorded");
         let full = Recording { changes: Vec::new(), full: Some(Nanos(40)) };
         assert_eq!(between_sleeps(&[all, full], &ours()), [], "the other processor's records end before");
     }

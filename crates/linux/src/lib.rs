@@ -51,7 +51,6 @@ pub mod socket;
 pub mod switches;
 pub mod tcp;
 pub mod terminal;
-pub mod text_position;
 pub mod timer;
 pub mod topology;
 pub mod tun;

@@ -38,6 +38,8 @@ pub enum SwitchReason {
     Asleep,
     /// It was still runnable.
     Preempted,
+    /// The kernel recorded only the start of the next thread.
+    Unknown,
 }
 
 /// At `time`, `from` stopped running on the processor and `to` started; thread 0 is the idle loop.
@@ -166,6 +168,9 @@ impl Recorder {
 }
 
 /// Parses records; `None` if they are invalid. Skips the kernel's report of records lost before the start.
+///
+/// A switch has two records: one of the thread that stops, one of the thread that starts, and each names both.
+/// Some kernels write no record when the idle loop stops, so a start without its other record counts, too.
 fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
     let thread = |word: u64| Tid((word >> 32) as i32);
     let mut changes = Vec::new();
@@ -183,6 +188,15 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
                     reason,
                     to: thread(*to),
                 });
+            }
+            (SWITCH, [from, to, time, ..]) => {
+                let (from, to) = (thread(*from), thread(*to));
+                let is_known = changes.last().is_some_and(|last| last.from == from && last.to == to);
+                if !is_known {
+                    // the idle loop can always run
+                    let reason = if from.0 == 0 { SwitchReason::Preempted } else { SwitchReason::Unknown };
+                    changes.push(SwitchChange { time: Nanos(*time), from, reason, to });
+                }
             }
             _ => {}
         }
@@ -212,6 +226,18 @@ mod tests {
             |time, from, reason, to| SwitchChange { time: Nanos(time), from: Tid(from), reason, to: Tid(to) };
         let expected = [change(100, 3, SwitchReason::Asleep, 7), change(110, 7, SwitchReason::Preempted, 3)];
         assert_eq!(parse(&words), Some(expected.to_vec()));
+    }
+
+    #[test]
+    fn a_start_counts_where_the_kernel_records_no_end_of_the_idle_loop() {
+        let into = record(SWITCH, 0, 0, 7, 101);
+        let out = record(SWITCH, SWITCHED_OUT, 0, 7, 110);
+        let change =
+            |time, from, reason, to| SwitchChange { time: Nanos(time), from: Tid(from), reason, to: Tid(to) };
+        let expected = [change(101, 0, SwitchReason::Preempted, 7), change(110, 7, SwitchReason::Asleep, 0)];
+        assert_eq!(parse(&[into, out].concat()), Some(expected.to_vec()));
+        let late = record(SWITCH, 0, 3, 7, 120);
+        assert_eq!(parse(&late), Some(vec![change(120, 3, SwitchReason::Unknown, 7)]));
     }
 
     #[test]

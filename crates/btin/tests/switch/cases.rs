@@ -1,7 +1,8 @@
 //! A table of the required behavior of a switch: registers, frames in, frames out.
 //!
-//! It is written by hand from Table 1 of the paper and from the rules in [`unisono_btin::switch`], not made by the
-//! state machine. So it tests every implementation: the one here, and the program in the Linux kernel.
+//! It is written by hand from Table 1 of the paper and from the rules in [`unisono_btin::switch`], not made
+//! by the state machine. So it tests every implementation: the one here, and the program in the Linux
+//! kernel.
 
 use unisono_btin::{
     BarrierFrame, Dropped, FrameOutcome, GroupId, MessageKind, Port, ReductionOperator, Register,

@@ -275,7 +275,7 @@ impl WatchedTurn<'_> {
             interrupted.remove(&change.to);
             if own.contains(&change.from) {
                 match change.reason {
-                    SwitchReason::Preempted => {
+                    SwitchReason::Preempted | SwitchReason::Unknown => {
                         interrupted.insert(change.from);
                     }
                     SwitchReason::Asleep => sleeps += u64::from((from..self.until).contains(&change.time)),

@@ -48,15 +48,15 @@ UMask=0077
 /// Options of the daemon that name an output file.
 const WRITES: [&str; 2] = ["--socket", "--trace"];
 
-/// The daemon's unit.
-pub fn unit() -> UnitFile {
+/// The daemon's unit, which the command `install` writes.
+pub fn unit(install: &'static str) -> UnitFile {
     UnitFile {
         name: NAME.to_owned(),
         wanted_by: WANTED_BY.to_owned(),
         mark: MARK,
-        written_by: "unisono gang install",
+        written_by: install,
         owner: "there is".to_owned(),
-        install: "unisono gang install".to_owned(),
+        install: install.to_owned(),
     }
 }
 
@@ -102,7 +102,10 @@ mod tests {
     #[test]
     fn a_unit_comes_and_goes_and_one_of_others_stays() {
         let root = tempfile::tempdir().expect("a directory");
-        assert!(matches!(unit().remove(root.path()), Err(UnitFileError::NotInstalled { .. })));
+        assert!(matches!(
+            unit("unisono gang install").remove(root.path()),
+            Err(UnitFileError::NotInstalled { .. })
+        ));
         let plain = text("/usr/bin/unisono", &["--mode".to_owned(), "666".to_owned()]);
         assert!(
             plain.contains("ExecStart=\"/usr/bin/unisono\" \"gang\" \"daemon\" \"--mode\" \"666\"\n"),
@@ -111,15 +114,21 @@ mod tests {
         let traced = text("/usr/bin/unisono", &["--trace", "/var/log/gangs/turns.json"].map(String::from));
         assert!(traced.contains("\nReadWritePaths=-\"/var/log/gangs\"\n"), "{traced}");
         for _ in 0..2 {
-            let path = unit().write(root.path(), &plain).expect("there is room");
+            let path = unit("unisono gang install").write(root.path(), &plain).expect("there is room");
             assert_eq!(fs::read_to_string(&path).expect("it is there"), plain);
             assert!(path.with_file_name("multi-user.target.wants").join(NAME).is_symlink());
         }
-        let path = unit().remove(root.path()).expect("it is there");
+        let path = unit("unisono gang install").remove(root.path()).expect("it is there");
         assert!(!path.exists() && !path.with_file_name("multi-user.target.wants").exists());
         fs::write(&path, "[Unit]\n").expect("there is room");
-        assert!(matches!(unit().write(root.path(), &plain), Err(UnitFileError::Theirs { .. })));
-        assert!(matches!(unit().remove(root.path()), Err(UnitFileError::Theirs { .. })));
+        assert!(matches!(
+            unit("unisono gang install").write(root.path(), &plain),
+            Err(UnitFileError::Theirs { .. })
+        ));
+        assert!(matches!(
+            unit("unisono gang install").remove(root.path()),
+            Err(UnitFileError::Theirs { .. })
+        ));
         assert_eq!(fs::read_to_string(&path).expect("it stays"), "[Unit]\n");
     }
 }

@@ -260,7 +260,7 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
                 opens(search.seed, self.attempts, *point, search.cost[*point].load(Relaxed), self.z)
             };
             let mine = (self.own.start.max(from)..self.own.end).find(opens).unwrap_or(n);
-            centre = self.least(mine)?;
+            centre = self.min(mine)?;
             from = centre + 1;
         }
         let own = self.own.clone().map(|point| search.cost[point].load(Relaxed)).sum();
@@ -299,10 +299,10 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
         Ok(self.exchange(own)?.map(|sum| sum.load(Relaxed)).sum())
     }
 
-    /// The least of all members' values.
-    fn least(&mut self, own: usize) -> Result<usize, String> {
-        let least = self.exchange(own as i64)?.map(|own| own.load(Relaxed)).min();
-        Ok(least.map_or(own, |least| least as usize))
+    /// The minimum of all members' values.
+    fn min(&mut self, own: usize) -> Result<usize, String> {
+        let min = self.exchange(own as i64)?.map(|own| own.load(Relaxed)).min();
+        Ok(min.map_or(own, |min| min as usize))
     }
 
     fn exchange(&mut self, own: i64) -> Result<impl Iterator<Item = &'a CachePadded<AtomicI64>>, String> {

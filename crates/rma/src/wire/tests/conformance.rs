@@ -1,8 +1,8 @@
 //! The contract of every transport, as one suite: call [`check`] in the transport's own tests.
 //!
-//! Each part panics with a message where the contract of [`crate::wire`] is broken. `make` returns the connected
-//! transports of a new job of the given size, in the order of ranks. To the other ranks, dropping one must
-//! look like the death of its rank.
+//! Each part panics with a message where the contract of [`crate::wire`] is broken. `make` returns the
+//! connected transports of a new job of the given size, in the order of ranks. To the other ranks, dropping
+//! one must look like the death of its rank.
 
 #![expect(clippy::missing_panics_doc, reason = "panicking is how a suite reports")]
 

@@ -1,7 +1,7 @@
 //! A fault injector: wraps any transport and injects faults that are rare or absent in a test network.
 //!
-//! The idea: the injector keeps the promises of the contract of [`crate::wire`], and varies everything that the
-//! contract leaves open. It delays packets, although packets of a pair stay in order and whole. It lets
+//! The idea: the injector keeps the promises of the contract of [`crate::wire`], and varies everything that
+//! the contract leaves open. It delays packets, although packets of a pair stay in order and whole. It lets
 //! packets of different senders overtake each other. It ends a rank at a chosen moment, in the middle of its
 //! work. A packet's fault depends on the seed, its sender, its receiver and its number among the packets of
 //! that pair, and not on the clock or the order of calls. So a [`FaultPlan`], which prints itself, repeats
