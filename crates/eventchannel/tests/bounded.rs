@@ -88,6 +88,7 @@ fn overflowing(topics: u32) -> (EventChannel<Vec<u8>>, ConsumerId) {
         let publication = Publication { deadline: Some(Nanos(1)), ..Publication::new(Vec::new()) };
         channel.try_publish(Nanos(1), supplier, topic, publication).expect("taken");
         channel.withdraw(supplier);
+        channel.take_work(); // as a broker does after each request: departures are told in pieces
     }
     (channel, reader)
 }

@@ -169,8 +169,9 @@ impl Recorder {
 
 /// Parses records; `None` if they are invalid. Skips the kernel's report of records lost before the start.
 ///
-/// A switch has two records: one of the thread that stops, one of the thread that starts, and each names both.
-/// Some kernels write no record when the idle loop stops, so a start without its other record counts, too.
+/// A switch has two records: one of the thread that stops, one of the thread that starts, and each names
+/// both. Some kernels write no record when the idle loop stops, so a start without its other record counts,
+/// too.
 fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
     let thread = |word: u64| Tid((word >> 32) as i32);
     let mut changes = Vec::new();
