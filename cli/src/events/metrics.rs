@@ -2,7 +2,7 @@
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,68 +26,47 @@ struct BrokerScrape(Statistics);
 type FamilyOf<T> = (MetricType, &'static str, &'static str, fn(&T) -> u64);
 
 const OF_ALL: [FamilyOf<Statistics>; 5] = [
-    (MetricType::Gauge, "programs", "Programs that are connected", |of| of.clients),
-    (MetricType::Gauge, "paths", "Paths that are open or still drain", |of| of.paths),
-    (
-        MetricType::Counter,
-        "refused",
-        "Publications, topics and subscriptions that were refused",
-        |of| of.refused,
-    ),
-    (
-        MetricType::Counter,
-        "sent_away",
-        "Programs that were sent away because of what they sent",
-        |of| of.sent_away,
-    ),
-    (
-        MetricType::Counter,
-        "audit_lost",
-        "Entries of the audit that could not be written",
-        |of| of.audit_lost,
-    ),
+    (Gauge, "programs", "Programs that are connected", |of| of.clients),
+    (Gauge, "paths", "Paths that are open or still drain", |of| of.paths),
+    (Counter, "refused", "Publications, topics and subscriptions that were refused", |of| {
+        of.refused
+    }),
+    (Counter, "sent_away", "Programs that were sent away because of what they sent", |of| {
+        of.sent_away
+    }),
+    (Counter, "audit_lost", "Entries of the audit that could not be written", |of| {
+        of.audit_lost
+    }),
 ];
 
 const OF_CONSUMERS: [FamilyOf<ConsumerStatistics>; 11] = [
-    (MetricType::Counter, "matched", "Events that matched", |of| of.matched),
-    (MetricType::Counter, "delivered", "Events that were delivered", |of| of.delivered),
-    (MetricType::Counter, "dropped_full", "Events dropped because the queue was full", |of| {
-        of.dropped_full
-    }),
-    (MetricType::Counter, "dropped_late", "Events dropped because they were late", |of| {
-        of.dropped_late
-    }),
+    (Counter, "matched", "Events that matched", |of| of.matched),
+    (Counter, "delivered", "Events that were delivered", |of| of.delivered),
+    (Counter, "dropped_full", "Events dropped because the queue was full", |of| of.dropped_full),
+    (Counter, "dropped_late", "Events dropped because they were late", |of| of.dropped_late),
     (
-        MetricType::Counter,
+        Counter,
         "dropped_large",
         "Events dropped because the reservation does not hold for them",
         |of| of.dropped_large,
     ),
-    (MetricType::Counter, "given_up", "Events that nobody acknowledged", |of| of.given_up),
-    (MetricType::Counter, "lost", "Events that matched and will never be delivered", |of| {
-        of.lost
-    }),
-    (MetricType::Counter, "missed_deadlines", "Deadlines that were missed", |of| of.missed),
-    (MetricType::Counter, "repeated", "Deliveries that were repeated", |of| of.repeated),
-    (MetricType::Counter, "blocked", "Publications refused because the queue was full", |of| {
-        of.blocked
-    }),
-    (MetricType::Gauge, "waiting", "Events that wait", |of| of.waiting),
+    (Counter, "given_up", "Events that nobody acknowledged", |of| of.given_up),
+    (Counter, "lost", "Events that matched and will never be delivered", |of| of.lost),
+    (Counter, "missed_deadlines", "Deadlines that were missed", |of| of.missed),
+    (Counter, "repeated", "Deliveries that were repeated", |of| of.repeated),
+    (Counter, "blocked", "Publications refused because the queue was full", |of| of.blocked),
+    (Gauge, "waiting", "Events that wait", |of| of.waiting),
 ];
 
 const OF_LOG: [FamilyOf<LogStatistics>; 6] = [
-    (MetricType::Gauge, "log_bytes", "Bytes of the log", |of| of.bytes),
-    (MetricType::Counter, "log_written", "Events written to the log", |of| of.written),
-    (MetricType::Counter, "log_failed", "Events that could not be written to the log", |of| {
-        of.failed
-    }),
-    (MetricType::Counter, "log_syncs", "Times that the disk was waited for", |of| of.syncs),
-    (MetricType::Gauge, "log_unsynced", "Events of the log that are not synced", |of| {
+    (Gauge, "log_bytes", "Bytes of the log", |of| of.bytes),
+    (Counter, "log_written", "Events written to the log", |of| of.written),
+    (Counter, "log_failed", "Events that could not be written to the log", |of| of.failed),
+    (Counter, "log_syncs", "Times that the disk was waited for", |of| of.syncs),
+    (Gauge, "log_unsynced", "Events of the log that are not synced", |of| {
         of.next.saturating_sub(of.synced)
     }),
-    (MetricType::Gauge, "log_damaged", "Places of the log where bytes are no events", |of| {
-        of.damaged
-    }),
+    (Gauge, "log_damaged", "Places of the log where bytes are no events", |of| of.damaged),
 ];
 
 impl Collector for BrokerScrape {
@@ -104,14 +83,10 @@ impl Collector for BrokerScrape {
             counts.iter().map(|(name, count)| (vec![(label, name.clone())], *count)).collect()
         };
         let refusals = counted("reason", &self.0.refusals);
-        family(
-            &mut encoder,
-            (MetricType::Counter, "refusals", "What was refused, by the reason"),
-            &refusals,
-        )?;
+        family(&mut encoder, (Counter, "refusals", "What was refused, by the reason"), &refusals)?;
         let missed = counted("topic", &self.0.missed_by_topic);
         let what = "Deadlines that were missed, by the topic; the topics with the most";
-        family(&mut encoder, (MetricType::Counter, "missed_deadlines_by_topic", what), &missed)?;
+        family(&mut encoder, (Counter, "missed_deadlines_by_topic", what), &missed)?;
         for (kind, name, what, of) in OF_LOG {
             if let Some(log) = &self.0.log {
                 family(&mut encoder, (kind, name, what), &one(of(log)))?;
@@ -162,7 +137,7 @@ fn family(
 
 fn sample(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: u64) -> fmt::Result {
     match kind {
-        MetricType::Counter => encoder.encode_counter::<Vec<(&str, &str)>, _, f64>(&value, None),
+        Counter => encoder.encode_counter::<Vec<(&str, &str)>, _, f64>(&value, None),
         _ => encoder.encode_gauge(&value),
     }
 }
