@@ -26,9 +26,9 @@ use unisono_text::counted;
 /// The wanted properties of a random network.
 ///
 /// ```
-/// use unisono_btin::generate::{NetworkWish, generate};
+/// use unisono_btin::generate::{NetworkOptions, generate};
 ///
-/// let wish = NetworkWish { switches: 4, nodes: 8, members: 8, ..NetworkWish::default() };
+/// let wish = NetworkOptions { switches: 4, nodes: 8, members: 8, ..NetworkOptions::default() };
 /// let network = generate(&wish)?.network;
 /// assert_eq!((network.switch_count(), network.nodes().len()), (4, 8));
 /// # Ok::<(), unisono_btin::generate::GenerateError>(())

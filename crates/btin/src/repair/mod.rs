@@ -83,12 +83,12 @@ const NONE: u32 = u32::MAX;
 /// A tree in use that can be repaired, and its failures so far.
 ///
 /// ```
-/// use unisono_btin::generate::{NetworkWish, generate};
+/// use unisono_btin::generate::{NetworkOptions, generate};
 /// use unisono_btin::repair::{NetworkFailure, StandingTree};
 /// use unisono_btin::{PlanOptions, plan};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let file = generate(&NetworkWish { switches: 16, nodes: 32, members: 32, ..NetworkWish::default() })?;
+/// let file = generate(&NetworkOptions { switches: 16, nodes: 32, members: 32, ..NetworkOptions::default() })?;
 /// let (network, group) = (&file.network, &file.groups[0]);
 /// let planned = plan(network, group, &PlanOptions::default())?;
 /// let mut standing = StandingTree::new(network, group, &planned.tree)?;

@@ -66,10 +66,10 @@ pub enum Direction {
 ///
 /// ```
 /// use unisono_btin::SwitchId;
-/// use unisono_btin::generate::{NetworkWish, generate};
+/// use unisono_btin::generate::{NetworkOptions, generate};
 /// use unisono_btin::routing::UpDown;
 ///
-/// let wish = NetworkWish { switches: 16, nodes: 16, members: 16, ..NetworkWish::default() };
+/// let wish = NetworkOptions { switches: 16, nodes: 16, members: 16, ..NetworkOptions::default() };
 /// let network = generate(&wish)?.network;
 /// let directions = UpDown::new(&network, SwitchId(0));
 /// assert!(network.switches().all(|switch| switch == SwitchId(0) || directions.parent(switch).is_some()));
