@@ -236,8 +236,8 @@ pub fn is_alive(entries: &[UndoEntry]) -> bool {
 }
 
 /// Undoes everything in a journal and removes it if nothing is left. Entries that could not be undone are in
-/// [`Restored::left`] and stay in the journal. If a journal does not exist, another process has carried it
-/// out.
+/// [`Restored::unrestored`] and stay in the journal. If a journal does not exist, another process has
+/// carried it out.
 pub fn restore(path: &Path) -> Result<Restored> {
     // the check precedes the lock, which would make the directory
     if !path.exists() {
