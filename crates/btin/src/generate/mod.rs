@@ -28,8 +28,8 @@ use unisono_text::counted;
 /// ```
 /// use unisono_btin::generate::{NetworkOptions, generate};
 ///
-/// let wish = NetworkOptions { switches: 4, nodes: 8, members: 8, ..NetworkOptions::default() };
-/// let network = generate(&wish)?.network;
+/// let options = NetworkOptions { switches: 4, nodes: 8, members: 8, ..NetworkOptions::default() };
+/// let network = generate(&options)?.network;
 /// assert_eq!((network.switch_count(), network.nodes().len()), (4, 8));
 /// # Ok::<(), unisono_btin::generate::GenerateError>(())
 /// ```

@@ -88,7 +88,8 @@ const NONE: u32 = u32::MAX;
 /// use unisono_btin::{PlanOptions, plan};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let file = generate(&NetworkOptions { switches: 16, nodes: 32, members: 32, ..NetworkOptions::default() })?;
+/// let options = NetworkOptions { switches: 16, nodes: 32, members: 32, ..NetworkOptions::default() };
+/// let file = generate(&options)?;
 /// let (network, group) = (&file.network, &file.groups[0]);
 /// let planned = plan(network, group, &PlanOptions::default())?;
 /// let mut standing = StandingTree::new(network, group, &planned.tree)?;

@@ -69,8 +69,8 @@ pub enum Direction {
 /// use unisono_btin::generate::{NetworkOptions, generate};
 /// use unisono_btin::routing::UpDown;
 ///
-/// let wish = NetworkOptions { switches: 16, nodes: 16, members: 16, ..NetworkOptions::default() };
-/// let network = generate(&wish)?.network;
+/// let options = NetworkOptions { switches: 16, nodes: 16, members: 16, ..NetworkOptions::default() };
+/// let network = generate(&options)?.network;
 /// let directions = UpDown::new(&network, SwitchId(0));
 /// assert!(network.switches().all(|switch| switch == SwitchId(0) || directions.parent(switch).is_some()));
 /// # Ok::<(), unisono_btin::generate::GenerateError>(())
