@@ -15,6 +15,7 @@ use crate::flag::{Flag, Sleepers};
 use std::ptr::NonNull;
 #[cfg(not(loom))]
 use unisono_linux::mapping::Mapping;
+#[cfg(not(loom))]
 use unisono_linux::shared_memory::SharedMemory;
 
 /// Sixteen words in one half, the sleepers of their flags in the other; see the module.
