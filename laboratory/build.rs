@@ -1,18 +1,10 @@
 //! Puts the studies of `studies/` into the build: a list of the files, in the order of their names.
 
-use std::path::Path;
-use std::{env, fs, io};
+#[path = "../crates/study/study_files.rs"]
+mod study_files;
+
+use std::io;
 
 fn main() -> io::Result<()> {
-    println!("cargo::rerun-if-changed=studies");
-    // read when it runs: a build that was copied from another folder must not list the files there
-    let folder = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("studies");
-    let files = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
-    let mut files: Vec<_> = files.iter().map(|file| (file.file_name(), file.path())).collect();
-    files.retain(|(name, _)| Path::new(name).extension().is_some_and(|extension| extension == "toml"));
-    files.sort();
-    let entries = files.iter().map(|(name, path)| format!("    ({name:?}, include_str!({path:?})),\n"));
-    let entries: String = entries.collect();
-    let out = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("studies.rs");
-    fs::write(out, format!("const FILES: &[(&str, &str)] = &[\n{entries}];\n"))
+    study_files::write_list()
 }

@@ -154,6 +154,11 @@ impl Advertisement {
         Self { topic: topic.to_owned(), ..Self::default() }
     }
 
+    /// Whether the supplier's events have to be in the log.
+    pub(crate) fn asks_for_log(&self) -> bool {
+        self.durability > Durability::Received || self.writer.is_some()
+    }
+
     pub(crate) fn topic_spec(&self) -> Result<TopicSpec, NameError> {
         let ownership = if self.exclusive { Ownership::Exclusive } else { Ownership::Shared };
         let spec = TopicSpec::new(&self.topic)?.keeping(self.history.into()).owned(ownership);

@@ -63,7 +63,7 @@ mod value;
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
 pub use channel::{
     Acknowledged, ChangedAudiences, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount,
-    PastEvents, Published, TimerSpec,
+    PastEvents, Published, TimerSpec, shown_group,
 };
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MAX_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};

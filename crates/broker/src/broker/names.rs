@@ -191,11 +191,6 @@ impl GroupNames {
     }
 }
 
-/// The name of a group for people, from its key in the channel.
-pub(super) fn shown_group(key: &str) -> &str {
-    key.rsplit_once('\0').map_or(key, |(_, name)| name)
-}
-
 /// Checks the name of a group. A name of a shared subscription of MQTT is for consumers of its filter alone:
 /// a group of other topics under this name would keep the MQTT clients out.
 fn check_group_name(group: &str, patterns: &[&str]) -> Result<(), String> {

@@ -1,6 +1,5 @@
 //! Statistics of a broker, as each client may see them.
 
-use super::names::shown_group;
 use super::{Addressee, Broker};
 use crate::account::{ClassStatistics, ConsumerStatistics, OTHERS, Statistics};
 use crate::log::OwnedKind;
@@ -9,7 +8,7 @@ use crate::name_owner::NameOwner;
 use crate::permissions::ClientGrant;
 use crate::task::ClientId;
 use std::collections::BTreeMap;
-use unisono_eventchannel::{ConsumerId, InboxAccount, InboxCounters, TopicId};
+use unisono_eventchannel::{ConsumerId, InboxAccount, InboxCounters, TopicId, shown_group};
 use unisono_linux::clock::Nanos;
 
 /// A client that asks for statistics, with the rule that limits its view.

@@ -455,9 +455,7 @@ impl EventLog {
         segment.last = self.next;
         segment.newest = segment.newest.max(event.published);
         self.bytes += length;
-        if !self.unsynced.iter().any(|file| Arc::ptr_eq(file, &segment.file)) {
-            self.unsynced.push(Arc::clone(&segment.file));
-        }
+        add_once(&mut self.unsynced, &segment.file);
         self.heard(event, self.next, chain);
         buffer.shrink_to(1 << 20); // one large event does not keep its memory
         self.buffer = buffer;
@@ -519,6 +517,13 @@ impl EventLog {
             // the kernel has dropped pages that it could not write, and reports that only once
             Err(reason) => self.broken = Some(reason),
         }
+    }
+}
+
+/// Adds a file to the files that have to be synced.
+fn add_once(files: &mut Vec<Arc<File>>, file: &Arc<File>) {
+    if !files.iter().any(|other| Arc::ptr_eq(other, file)) {
+        files.push(Arc::clone(file));
     }
 }
 

@@ -14,7 +14,7 @@
 
 use super::line_file::LineFile;
 use super::owned::{ChainNumber, OwnedKind};
-use super::{EventLog, LogError, cursor};
+use super::{EventLog, LogError, add_once, cursor};
 use crate::name_owner::NameOwner;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -208,10 +208,9 @@ impl EventLog {
         {
             self.unsynced.retain(|file| !Arc::ptr_eq(file, &former));
         }
-        for file in file.into_iter().flat_map(|file| [file, Arc::clone(&self.directory)]) {
-            if !self.unsynced.iter().any(|other| Arc::ptr_eq(other, &file)) {
-                self.unsynced.push(file);
-            }
+        if let Some(file) = file {
+            add_once(&mut self.unsynced, &file);
+            add_once(&mut self.unsynced, &self.directory);
         }
         written
     }

@@ -66,7 +66,7 @@ pub use accounts::{DepartedInboxes, InboxAccount};
 pub use acknowledge::Acknowledged;
 pub use audience::ChangedAudiences;
 pub use leases::TimerSpec;
-pub use parties::ConsumerSpec;
+pub use parties::{ConsumerSpec, shown_group};
 pub use publish::Published;
 pub use subscribe::PastEvents;
 

@@ -69,9 +69,11 @@ impl ConsumerSpec {
     }
 }
 
-/// The name of a group for people.
-fn shown_group(group: &str) -> Arc<str> {
-    group.rsplit_once('\0').map_or(group, |(_, name)| name).into()
+/// The name of a group for people: the part after the last NUL. Before it stands what keeps two groups of one
+/// name apart.
+#[must_use]
+pub fn shown_group(group: &str) -> &str {
+    group.rsplit_once('\0').map_or(group, |(_, name)| name)
 }
 
 fn unknown(what: &'static str, number: u32) -> ChannelError {
@@ -436,7 +438,7 @@ impl<P: EventPayload> EventChannel<P> {
         let of = (id, class, spec.reserver);
         self.admission.admit(hierarchy, of, (execution, longest), reservation)?;
         let receiver = Receiver {
-            name: spec.group.as_deref().map_or_else(|| Arc::clone(&spec.name), shown_group),
+            name: spec.group.as_deref().map_or_else(|| Arc::clone(&spec.name), |it| shown_group(it).into()),
             group: spec.group.clone(),
             class,
             inbox: Inbox::new(spec.inbox.clone(), self.tenants.oversize(spec.tenant)),

@@ -251,11 +251,7 @@ impl Broker {
                     follower.pend(position, &event, names);
                 }
                 if !self.channel.hand(now, id, event, retained) {
-                    // its lease has run out
-                    let left = durable.leave(id);
-                    if let Some(LogFollower { tenant, interests, .. }) = left {
-                        self.channel.give_interests_back(tenant, &interests);
-                    }
+                    self.unfollow(id); // its lease has run out
                 }
                 self.tell_lost(id, lost);
                 let Some(known) = &mut self.durable else { return false };

@@ -239,14 +239,14 @@ impl Broker {
 
     /// Refuses an advertisement that needs a log if the broker keeps none.
     pub(super) fn refuses_durability(&self, spec: &Advertisement) -> Option<String> {
-        let asks = spec.durability > Durability::Received || spec.writer.is_some();
+        let asks = spec.asks_for_log();
         (asks && self.durable.is_none())
             .then(|| "this broker keeps no log; start it with --log DIRECTORY".to_owned())
     }
 
     /// Refuses a supplier that asks for the log if the log takes no events of its owner.
     pub(super) fn check_log_owner(&mut self, owner: &NameOwner, spec: &Advertisement) -> Result<(), String> {
-        let asks = spec.durability > Durability::Received || spec.writer.is_some();
+        let asks = spec.asks_for_log();
         let Some(durable) = self.durable.as_ref().filter(|_| asks) else { return Ok(()) };
         let checked = durable.log.has_chain_for(owner).map_err(|error| error.to_string());
         checked.inspect_err(|_| self.access.count(RefusalKind::Log))
@@ -264,7 +264,7 @@ impl Broker {
         (spec, writer): (&Advertisement, Option<&str>),
     ) -> Result<(), String> {
         let Some(durable) = &self.durable else { return Ok(()) };
-        let asked = spec.durability > Durability::Received || spec.writer.is_some();
+        let asked = spec.asks_for_log();
         if !asked && !durable.kept.iter().any(|pattern| pattern.matches(&spec.topic)) {
             return Ok(());
         }
