@@ -1,10 +1,25 @@
-//! Gives `libunisono.so` the name by which the dynamic linker knows it, if it is built to be installed.
-//! A library in the source tree has none, so that programs find it under its file's name.
+//! Gives `libunisono.so` the name by which the dynamic linker knows it, and puts a link of that name beside
+//! it: programs find the library in the source tree and in an installed one under the same name.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+/// The library's name for the dynamic linker. Its number grows with every release that breaks programs.
+const SONAME: &str = "libunisono.so.0";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=UNISONO_SONAME");
-    if let Ok(name) = std::env::var("UNISONO_SONAME") {
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{name}");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
+    // OUT_DIR is PROFILE/build/PACKAGE-HASH/out; the library becomes PROFILE/libunisono.so, and that of the
+    // tests PROFILE/deps/libunisono.so
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let profile = out.ancestors().nth(3).expect("cargo's folders");
+    for folder in [profile.to_owned(), profile.join("deps")] {
+        let link = folder.join(SONAME);
+        let _ = fs::remove_file(&link); // a link of an earlier build
+        symlink("libunisono.so", &link)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", link.display()));
     }
 }

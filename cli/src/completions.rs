@@ -1,9 +1,30 @@
-//! `unisono completions SHELL`: prints a completion script.
+//! `unisono completions SHELL`: prints the script by which a shell completes commands. At each Tab the script
+//! asks this program, which also knows names of this moment: network devices, gangs of the daemon, topics of
+//! the broker.
 
-use clap_complete::Shell;
+use clap::CommandFactory;
+use clap_complete::engine::CompletionCandidate;
+use clap_complete::env::{CompleteEnv, Shells};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use unisono_events_client::{Client, Reception, SubscriptionSpec};
+use unisono_gang::service::client;
+use unisono_gang::service::request::{ServiceReply, ServiceRequest};
+use unisono_gang::service::server::SOCKET;
+
+/// The variable by which a script asks for completions; it has the name of the shell.
+const VARIABLE: &str = "UNISONO_COMPLETE";
+/// How long events show their topics. Chosen, not measured: a reader waits as long for a Tab.
+const LISTENING: Duration = Duration::from_millis(300);
+/// The most topics that are offered.
+const MAX_TOPICS: usize = 100;
 
 /// Print the completion script of a shell
+///
+/// The script asks this program at each Tab. It completes commands, options and their values, and names of
+/// this moment: network devices, gangs of the daemon, topics of your broker.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -12,13 +33,87 @@ Examples:
   unisono completions fish > ~/.config/fish/completions/unisono.fish")]
 pub(crate) struct Args {
     /// The shell
-    #[arg(value_name = "SHELL")]
-    shell: Shell,
+    #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
+    shell: String,
 }
 
-pub(crate) fn run(args: &Args, program: &mut clap::Command) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let shells = Shells::builtins();
+    let shell = shells.completer(&args.shell).expect("a shell because the parser takes no other name");
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, program, "unisono", &mut script);
+    shell.write_registration(VARIABLE, "unisono", "unisono", "unisono", &mut script)?;
     crate::output::answer(String::from_utf8(script)?.trim_end())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Answers the script of a shell and ends; returns if no script asks.
+pub(crate) fn answer_shell() {
+    CompleteEnv::with_factory(crate::Cli::command).var(VARIABLE).bin("unisono").complete();
+}
+
+/// The network devices of this namespace.
+pub(crate) fn devices() -> Vec<CompletionCandidate> {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    entries.map(|entry| CompletionCandidate::new(entry.file_name())).collect()
+}
+
+/// The gangs of the daemon; none if no daemon answers.
+pub(crate) fn gangs() -> Vec<CompletionCandidate> {
+    match client::ask(Path::new(SOCKET), &ServiceRequest::List {}) {
+        Ok(ServiceReply::Gangs(view)) => {
+            view.gangs.iter().map(|gang| CompletionCandidate::new(gang.name.to_string())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Topics of the user's broker: those that keep an event, and those with an event at this moment.
+pub(crate) fn topics() -> Vec<CompletionCandidate> {
+    let mut topics = BTreeSet::new();
+    let end = Instant::now() + LISTENING;
+    if let Ok(mut client) = Client::connect_default()
+        && client.subscribe(&SubscriptionSpec::new("#")).is_ok()
+    {
+        while let Some(left) = end.checked_duration_since(Instant::now())
+            && let Ok(received) = client.receive(Some(left))
+            && topics.len() < MAX_TOPICS
+        {
+            if let Some(Reception::Event(event)) = received {
+                topics.insert(event.topic.to_string());
+            }
+        }
+    }
+    topics.into_iter().map(CompletionCandidate::new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    /// What is offered for the last word.
+    fn offered(words: &[&str]) -> Vec<String> {
+        let words: Vec<OsString> = ["unisono"].iter().chain(words).map(OsString::from).collect();
+        let last = words.len() - 1;
+        let offered = clap_complete::engine::complete(&mut crate::Cli::command(), words, last, None);
+        let offered = offered.expect("candidates").into_iter();
+        offered.map(|candidate| candidate.get_value().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn shells_complete_commands_values_and_devices() {
+        for (words, value) in [
+            (&["gang", "res"][..], "restore"),
+            (&["gang", "run", "--mechanism", ""], "real-time"),
+            (&["barrier", "--wait", ""], "spin-block"),
+            (&["barrier", "--algorithm", "d"], "dissemination"),
+            (&["study", "gran"], "granularity"),
+            (&["tree", "convert", "--from", ""], "graphml"),
+            (&["queue", "show", "--dev", ""], "lo"),
+            (&["queue", "apply", "policy.toml", "--dev", "l"], "lo"),
+        ] {
+            assert!(offered(words).iter().any(|name| name == value), "{words:?}: {:?}", offered(words));
+        }
+        assert!(!offered(&[""]).iter().any(|name| name == "workload"), "a hidden command");
+    }
 }

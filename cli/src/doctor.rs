@@ -1,5 +1,7 @@
 //! `unisono doctor`: prints a line for each capability.
 
+use crate::machine_output::{self, CsvFlag};
+use crate::output;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -7,11 +9,11 @@ use std::time::Duration;
 use unisono_linux::capability::{self, Capability, Effort, ProbeStatus};
 use unisono_linux::process;
 
-/// Show what this host supports. For each missing capability, show the reason and the remedy
+/// Show the capabilities of this host. For each missing capability, show the reason and the remedy
 ///
 /// Prints one line for each capability that some command needs. "found" means that it can be used. "not
-/// found" is followed by the reason and by what to do. "unknown" means that a trial did not end in time: the
-/// capability may be there or not.
+/// found" is followed by the reason and by what to do. "unknown" means that a trial could not be made or did
+/// not end in time: the capability may be there or not. The reason follows.
 ///
 /// The command finds out most capabilities by trying them. For example, it makes a control group and removes
 /// it, and it loads a BPF program that it attaches to nothing. A trial leaves nothing behind and loads no
@@ -28,6 +30,8 @@ pub(crate) struct Args {
     /// status is found, missing or unknown
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 
     /// Do not try the compilers (each compiles a few lines, up to 2 s in all)
     #[arg(long)]
@@ -46,9 +50,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let capabilities = capability::all(effort);
     progress.finish_and_clear();
     if args.json {
-        crate::output::answer(&serde_json::to_string_pretty(&DoctorAnswer { capabilities })?)?;
+        output::answer(&machine_output::pretty_json("unisono-doctor-1", &DoctorAnswer { capabilities })?)?;
+    } else if args.table.csv {
+        let rows = capabilities.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+        output::answer(&machine_output::csv(&rows))?;
     } else {
-        crate::output::answer(table(&capabilities).trim_end())?;
+        output::answer(table(&capabilities).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }

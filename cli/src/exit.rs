@@ -1,7 +1,9 @@
-//! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
+//! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it, or the broker,
+//! the daemon or the policy that is needed is not there.
 
+use crate::output;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// An error with its own exit code. Every other error has the code 1.
@@ -27,11 +29,19 @@ impl std::error::Error for Failure {}
 pub fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
+        // `unisono study --list | head`: the reader has what it wanted
+        Err(error) if is_broken_pipe(&error) && output::is_closed() => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&error_in_words(&error));
             code_of(&error)
         }
     }
+}
+
+/// Whether a pipe or a socket has lost its reader.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
@@ -79,7 +89,6 @@ fn lower_case_reason(text: &str) -> String {
 mod tests {
     use super::*;
     use anyhow::Context;
-    use std::io;
 
     #[test]
     fn a_cause_that_a_message_names_already_is_not_said_twice() {

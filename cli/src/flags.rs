@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
-use unisono_study::workload::{Options, Pin};
+use unisono_workload::{Options, Pin};
 
 #[derive(clap::Args)]
 pub struct WorkloadFlags {

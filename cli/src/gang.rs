@@ -7,6 +7,7 @@ use crate::gang_service::{self, failure, not_restored};
 use crate::gang_simulate;
 use crate::gang_table;
 use crate::help::{Completed, owned};
+use crate::machine_output;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -64,7 +65,7 @@ enum GangCommand {
 /// Run unmodified programs as gangs: they take turns, and all threads of one run at the same time
 ///
 /// Separate the programs by `:::`. A gang is one program with all its threads and child processes. The
-/// programs' output is passed through. The exit code is that of the first program that failed. A summary
+/// programs' output is passed through. The exit code is taken from the first program that failed. A summary
 /// follows on standard error.
 #[derive(Parser)]
 #[command(after_help = "Examples:
@@ -106,7 +107,7 @@ struct RunArgs {
     /// Length of a slice (1ms to 10s). A gang runs for as many slices as its weight, then the next gang runs
     #[arg(long, default_value = "20ms", value_parser = units::duration)]
     slice: Duration,
-    /// How many slices each gang gets before the next gang runs: one number for each gang [default: 1 each]
+    /// Slices that each gang gets before the next gang runs: one number for each gang [default: 1 each]
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     weights: Vec<u32>,
     /// How gangs that wait for their turn are stopped: freeze (the cgroup freezer), real-time (priorities),
@@ -114,8 +115,8 @@ struct RunArgs {
     /// auto (freeze; real-time with --isolate; stop with --unprivileged)
     #[arg(long, default_value = "auto", value_parser = Completed::new(|| owned(["auto", "freeze", "real-time", "sched-ext", "stop"]), mechanism), hide_possible_values = true)]
     mechanism: MechanismName,
-    /// Keep all other programs off the processors by real-time priorities; they get only what the kernel
-    /// reserves
+    /// Keep all other programs off the processors by real-time priorities; they get only the time that the
+    /// kernel reserves
     #[arg(long)]
     isolate: bool,
     /// Give each thread a core of its own while its gang runs (the default)
@@ -127,8 +128,8 @@ struct RunArgs {
     /// Leave a core idle if the gang whose turn it is does not use it
     #[arg(long)]
     no_backfill: bool,
-    /// Let a gang take turns even if it blocks. Otherwise it runs whenever it likes, until it wants its cores
-    /// again
+    /// Let gangs that block take turns, too. Without this option such a gang rests: it runs without turns,
+    /// until it uses its cores again
     #[arg(long)]
     no_rest: bool,
     /// The part of the processor time that gangs get while other programs want it, too. All other programs
@@ -139,8 +140,8 @@ struct RunArgs {
     /// 75 for each processor
     #[arg(long, default_value_t = 4096)]
     max_threads: u32,
-    /// Use only what an ordinary user may use: stop signals. They act late, so gangs overlap by up to
-    /// milliseconds when they switch
+    /// Use only stop signals, as an ordinary user may. They act late, so gangs overlap by up to milliseconds
+    /// when they switch
     #[arg(long)]
     unprivileged: bool,
     /// Print the summary as one JSON object on standard output, after the programs' output
@@ -168,7 +169,7 @@ fn mechanism(text: &str) -> Result<MechanismName, String> {
     if text == "auto" { Ok(MechanismName(None)) } else { text.parse().map(|kind| MechanismName(Some(kind))) }
 }
 
-/// Undo what a killed scheduler changed: control groups, affinities, scheduling classes
+/// Undo the changes of a killed scheduler: control groups, affinities, scheduling classes
 ///
 /// A scheduler undoes its changes when it ends. If it is killed, its guardian undoes them. Use this command
 /// when both were killed.
@@ -206,7 +207,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Programs apart from `:::` hardly ever get `::` or `::::` as an argument.
+fn check_separators(commands: &[OsString]) -> Result<(), Failure> {
+    let looks_like_one = |word: &&OsString| matches!(word.to_str(), Some("::" | "::::" | ":"));
+    if commands.iter().any(|word| word == ":::") {
+        return Ok(());
+    }
+    match commands.iter().find(looks_like_one).and_then(|word| word.to_str()) {
+        Some(word) => Err(Failure::Usage(format!(
+            "there is one program with the argument `{word}`; did you mean `:::`, which separates programs? If not, \
+             hide it from this command: sh -c 'PROGRAM {word}'"
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
+    check_separators(&args.commands)?;
     let commands: Vec<Vec<OsString>> =
         args.commands.split(|word| word == ":::").map(<[OsString]>::to_vec).collect();
     let weights = if args.weights.is_empty() { vec![1; commands.len()] } else { args.weights };
@@ -225,7 +242,7 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     guardian.args(["gang", "guard"]);
     let options = host::Options {
         commands,
-        slice: args.slice,
+        slice: args.slice.into(),
         weights,
         mechanism: args.mechanism.0,
         isolate: args.isolate,
@@ -240,11 +257,11 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     };
     let summary = host::run(options).map_err(failure)?;
     if let Some(file) = &args.summary {
-        let text = serde_json::to_string_pretty(&summary)? + "\n";
+        let text = machine_output::pretty_json(RUN_FORMAT, &summary)? + "\n";
         std::fs::write(file, text).with_context(|| format!("write the summary to {}", file.display()))?;
     }
     if args.json {
-        writeln!(std::io::stdout(), "{}", serde_json::to_string(&summary)?)?;
+        writeln!(std::io::stdout(), "{}", machine_output::json(RUN_FORMAT, &summary)?)?;
     } else if args.summary.is_none() && !args.quiet {
         eprint!("{}", gang_table::summary(&summary));
     }
@@ -261,12 +278,15 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The format of a summary of `gang run`.
+const RUN_FORMAT: &str = "unisono-gang-run-1";
+
 fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
     let leftover::Leftover { restored, alive, unrestored } = leftover::restore();
     let mut out = std::io::stdout();
     if args.json {
         let answer = serde_json::json!({ "restored": restored, "still_running": alive, "left": unrestored });
-        writeln!(out, "{answer}")?;
+        writeln!(out, "{}", machine_output::json("unisono-gang-restore-1", &answer)?)?;
     } else {
         let restored = counted(restored, "killed scheduler");
         writeln!(out, "{restored} undone, {alive} still running and left alone")?;

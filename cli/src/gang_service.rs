@@ -1,13 +1,16 @@
 //! `unisono gang daemon` and the commands that talk to it.
 
+use crate::completions;
 use crate::exit::Failure;
 use crate::gang_table;
-use crate::live_view::{LiveOutput, LiveViewFlags};
+use crate::live_view::{LiveOutput, LiveViewFlags, LiveViewText};
+use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use crate::service::{self, ServiceNotices, utf8};
 use crate::user::user_id;
 use anyhow::Context;
-use std::path::PathBuf;
+use clap_complete::engine::ArgValueCandidates;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use unisono_gang::service::client;
@@ -21,10 +24,11 @@ use unisono_measure::units::duration;
 
 /// Let programs that run already take turns as gangs; `unisono gang add` names them
 ///
-/// The daemon needs root. It stops and lets run the gangs that others add. It moves the processes that are
-/// named into a control group of their own, below the group where they were. So limits of that group hold on.
+/// The daemon needs root. `unisono gang add` adds a process or a control group as a gang; the daemon lets
+/// the gangs take turns. It moves an added process into a control group of its own, below the group where the
+/// process was, so that the limits of that group still apply.
 /// A gang that leaves its cores idle rests: it takes no turns and runs whenever it likes, until it wants its
-/// cores again. A gang that has nobody to take turns with is left alone.
+/// cores again. A gang without another gang to take turns with is left alone.
 ///
 /// When the daemon ends, all gangs run on without turns. When it is killed, its guardian lets them run, and
 /// the next daemon takes them over again.
@@ -37,25 +41,26 @@ use unisono_measure::units::duration;
   sudo unisono gang daemon --trace turns.json      a file for ui.perfetto.dev
   sudo unisono gang add --pid $(pgrep -o solver)   the oldest process of this name
 
-Other programs keep the share that Linux gives them: gangs of the daemon have no weight against them. Do not \
+Other programs keep the share that Linux gives them: the daemon gives its gangs no priority over them. Do not \
 pause a container whose group is a gang; remove the gang first.
 
 A file of rules has a [[gang]] for each rule: `cgroup`, or `program` and `user`, and `name` and `weight` of the gangs. `*` \
-stands for any letters of a name. A file that is wrong leaves the rules as they were.")]
+stands for any letters of a name. If a changed file has an error, the old rules stay in force.")]
 pub(crate) struct DaemonArgs {
     /// Length of a slice (1ms to 10s). A gang runs for as many slices as its weight, then the next gang runs
-    /// [default: 20ms, and up to 100ms while gangs meet more seldom than every 2.5 ms]
+    /// [default: 20ms, and up to 100ms while the threads of a gang wait for each other less often than every
+    /// 2.5 ms]
     #[arg(long, value_parser = duration)]
     slice: Option<Duration>,
     /// Where to listen for the commands
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
-    /// Who may connect, as the permission bits of a file. Other users than root may then add what is theirs
-    /// alone, with a weight of 1
+    /// Users with access to the socket, as the permission bits of a file. Users other than root may then add
+    /// their own processes, with a weight of 1
     #[arg(long, default_value = "600", value_parser = mode)]
     mode: u32,
     /// Let the time of day decide whose turn it is, so that daemons of several hosts with the same gangs,
-    /// slices and weights switch at the same moment. Gangs are told apart by their names
+    /// slices and weights switch at the same moment. A gang has the same name on all hosts
     #[arg(long)]
     by_clock: bool,
     /// Let Linux choose the core of each thread
@@ -121,7 +126,7 @@ impl Connection {
 /// Make a process, or a control group, a gang of the daemon
 ///
 /// A process comes with all that it has started, and all that it starts later. A control group comes with
-/// everybody in it and below it: a container, a service of systemd, a step of a Slurm job.
+/// all processes in it and below it: a container, a service of systemd, a step of a Slurm job.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono gang add --pid 4242 --name solver
@@ -140,7 +145,7 @@ pub(crate) struct AddArgs {
     /// What to call the gang [default: the program's or the group's name]
     #[arg(long, value_parser = name)]
     name: Option<GangName>,
-    /// How many slices it gets before the next gang runs
+    /// Slices that it gets before the next gang runs
     #[arg(long, default_value_t = 1)]
     weight: u32,
     /// Print the answer as one JSON object
@@ -166,6 +171,8 @@ pub(crate) struct ListArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 }
 
 /// Remove a gang from the daemon; its processes run on, where they were before
@@ -176,7 +183,7 @@ pub(crate) struct RemoveArgs {
     #[command(flatten)]
     daemon: Connection,
     /// Its name
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = ArgValueCandidates::new(completions::gangs))]
     gang: GangName,
 }
 
@@ -189,9 +196,9 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     daemon: Connection,
     /// The gang's name
-    #[arg(value_parser = name, requires = "weight")]
+    #[arg(value_parser = name, requires = "weight", add = ArgValueCandidates::new(completions::gangs))]
     gang: Option<GangName>,
-    /// How many slices it gets before the next gang runs
+    /// Slices that it gets before the next gang runs
     #[arg(long, requires = "gang")]
     weight: Option<u32>,
     /// Length of a slice (1ms to 10s)
@@ -199,11 +206,11 @@ pub(crate) struct SetArgs {
     slice: Option<Duration>,
 }
 
-/// Watch the gangs of the daemon: who runs, turns, processor time
+/// Watch the gangs of the daemon: running gangs, turns, processor time
 ///
 /// The command prints a table at every interval until Ctrl-C. On a terminal the new table replaces the old
-/// one, and `q` and Esc end the command, too. `cores` is what a gang used of the processors since the last
-/// table, and `turn` the part of the time in which it might run.
+/// one, and `q` and Esc end the command, too. `cores` is the number of processors that a gang used since the
+/// last table, and `turn` the part of the time that it was allowed to run.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono gang top
@@ -217,12 +224,14 @@ pub(crate) struct TopArgs {
     /// Print JSON Lines
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 }
 
 /// Print statistics of the gangs in the OpenMetrics format, for monitoring programs
 ///
-/// With --listen the command answers `GET /metrics` until Ctrl-C. There is no password: everybody who can
-/// connect can read.
+/// With --listen the command answers `GET /metrics` until Ctrl-C. There is no password: every program that
+/// can connect can read.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono gang metrics
@@ -278,9 +287,9 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
     let mut guardian = Command::new(std::env::current_exe().context("find this program for the guardian")?);
     guardian.args(["gang", "guard"]);
     let notices = ServiceNotices::connect();
-    let socket = args.socket.clone();
+    let (socket, access) = (args.socket.clone(), first_client(&args.socket, args.mode));
     let options = DaemonOptions {
-        slice: args.slice,
+        slice: args.slice.map(Into::into),
         socket: args.socket,
         mode: args.mode,
         turns_by: if args.by_clock { TurnsBy::Clock } else { TurnsBy::Waiting },
@@ -292,7 +301,7 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
     server::serve(options, &mut |notice| match notice {
         DaemonNotice::Ready => {
             notices.ready();
-            eprintln!("unisono: gangs are served at {}; Ctrl-C ends it", socket.display());
+            eprintln!("unisono: gangs are served at {}; {access}; Ctrl-C ends it", socket.display());
         }
         DaemonNotice::Alive => notices.alive(),
         DaemonNotice::Warning(text) => eprintln!("unisono: {text}"),
@@ -300,6 +309,20 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
     })
     .map_err(failure)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The command of a first client, and whom the permission bits of the socket refuse.
+fn first_client(socket: &Path, mode: u32) -> String {
+    let at = match socket == Path::new(SOCKET) {
+        true => String::new(),
+        false => format!(" --socket {}", socket.display()),
+    };
+    let (sudo, refused) = match (mode & 0o006, mode & 0o060) {
+        (0o006, _) => ("", "processes of others, unless root adds them"),
+        (_, 0o060) => ("", "users outside its group (see --mode)"),
+        _ => ("sudo ", "users other than root (see --mode)"),
+    };
+    format!("first gang: {sudo}unisono gang add --pid PID{at}; refused: {refused}")
 }
 
 pub(crate) fn add(args: AddArgs) -> anyhow::Result<ExitCode> {
@@ -311,7 +334,8 @@ pub(crate) fn add(args: AddArgs) -> anyhow::Result<ExitCode> {
     let reply = args.daemon.ask(&ServiceRequest::Add { target, name: args.name, weight: args.weight })?;
     match reply {
         ServiceReply::Added { gang } if args.json => {
-            output::answer(&serde_json::json!({ "gang": gang }).to_string())?;
+            let object = serde_json::json!({ "gang": gang });
+            output::answer(&machine_output::json("unisono-gang-add-1", &object)?)?;
         }
         ServiceReply::Added { gang } => {
             output::answer(&format!("{gang} is a gang; list all: unisono gang list"))?;
@@ -343,12 +367,23 @@ fn group(path: PathBuf) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// The format of `gang list` and `gang top`.
+const LIST_FORMAT: &str = "unisono-gang-list-1";
+
+/// One row for each gang.
+fn csv(view: &ServiceView) -> serde_json::Result<String> {
+    let rows = view.gangs.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    Ok(machine_output::csv(&rows))
+}
+
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let view = args.daemon.view()?;
     if args.json {
-        output::answer(&serde_json::to_string(&view)?)?;
+        output::answer(&machine_output::json(LIST_FORMAT, &view)?)?;
+    } else if args.table.csv {
+        output::answer(&csv(&view)?)?;
     } else {
-        output::answer(gang_table::served(&view, None).trim_end())?;
+        output::answer(gang_table::served(&view, None, usize::MAX).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -374,16 +409,27 @@ pub(crate) fn set(args: SetArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+const VIEW: LiveViewText = LiveViewText {
+    title: "unisono gang top",
+    help: "cores: processors that a gang used since the last table. state: running in its turn, waiting for it, or \
+           resting, because it leaves its cores idle. turn %: the part of the time that it was allowed to run. cpu s: \
+           processor time in all. weight: slices in a row. threads; width: cores that they can use at once. turns, had s: \
+           number and length of its turns. Columns that do not fit are left out.",
+};
+
 pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let mut earlier = args.daemon.view()?;
-    let output = if args.json { LiveOutput::Json } else { LiveOutput::Table };
+    let output = LiveOutput::chosen(args.json, &args.table);
     let mut looked = std::time::Instant::now();
-    args.view.show(output, |_| {
+    args.view.show(output, &VIEW, |width| {
         let view = args.daemon.view()?;
         let passed = std::mem::replace(&mut looked, std::time::Instant::now()).elapsed();
         let text = match output {
-            LiveOutput::Json => serde_json::to_string(&view)?,
-            LiveOutput::Table => gang_table::served(&view, Some((&earlier, passed))).trim_end().to_owned(),
+            LiveOutput::Json => machine_output::json(LIST_FORMAT, &view)?,
+            LiveOutput::Csv => csv(&view)?,
+            LiveOutput::Table => {
+                gang_table::served(&view, Some((&earlier, passed)), width).trim_end().to_owned()
+            }
         };
         earlier = view;
         Ok(text)
@@ -397,4 +443,22 @@ pub(crate) fn metrics(args: &MetricsArgs) -> anyhow::Result<ExitCode> {
     };
     let answer = || args.daemon.view().map(|view| openmetrics(&view)).map_err(|error| error.to_string());
     service::answer_scrapes(place, answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemon_says_how_a_first_gang_is_added_and_who_is_refused() {
+        assert_eq!(
+            first_client(Path::new(SOCKET), 0o600),
+            "first gang: sudo unisono gang add --pid PID; refused: users other than root (see --mode)"
+        );
+        assert_eq!(
+            first_client(Path::new("/tmp/gangs"), 0o666),
+            "first gang: unisono gang add --pid PID --socket /tmp/gangs; refused: processes of others, unless root \
+             adds them"
+        );
+    }
 }

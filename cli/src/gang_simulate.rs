@@ -2,14 +2,14 @@
 
 use crate::exit::Failure;
 use crate::help::{Completed, owned};
+use crate::machine_output::{self, CsvFlag};
 use crate::{gang_table, output};
 use clap::Parser;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 use unisono_gang::simulate::{GangSpec, KernelModel, Report, Simulation, SimulationSpec};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_text::nearest;
 
@@ -54,17 +54,17 @@ pub(crate) struct Args {
     /// Programs: threads x interval between barriers, + variance. `2xloop`: two threads that never wait
     #[arg(long, value_delimiter = ',', value_name = "NxTIME[+TIME],...")]
     programs: Vec<String>,
-    /// Cores, 1 to 1024 [default: 16; with SPEC, what it says]
+    /// Cores, 1 to 1024 [default: 16; with SPEC, its cores]
     #[arg(long)]
     cores: Option<usize>,
     /// The kernel: eevdf (Linux 6.18) or cfs-2.6.32 [default: eevdf, or what SPEC says]
     #[arg(long, value_parser = Completed::new(|| owned(["eevdf", "cfs-2.6.32"]), kernel), hide_possible_values = true)]
     kernel: Option<KernelModel>,
     /// The schedulers to compare: linux, spread (thread i stays on core i), gang, paired, partition, batch
-    /// [default: linux,spread,gang; with SPEC, what it says, or gang]
+    /// [default: linux,spread,gang; with SPEC, its scheduler, or gang]
     #[arg(long, value_delimiter = ',', value_parser = SCHEDULERS, hide_possible_values = true)]
     scheduler: Vec<String>,
-    /// Simulated seconds [default: 2; with SPEC, what it says, or until all work is done]
+    /// Simulated seconds [default: 2; with SPEC, its seconds, or until all work is done]
     #[arg(long)]
     seconds: Option<f64>,
     /// Decides all that is left to chance: the same seed gives the same answer [default: 1, or what SPEC
@@ -74,6 +74,8 @@ pub(crate) struct Args {
     /// Print one JSON object; with several schedulers it holds a list
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 }
 
 fn kernel(text: &str) -> Result<KernelModel, String> {
@@ -113,6 +115,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout();
     if args.json {
         writeln!(out, "{}", json(&reports)?)?;
+    } else if args.table.csv {
+        let rows = reports.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
+        writeln!(out, "{}", machine_output::csv(&rows))?;
     } else {
         write!(out, "{}", output::plain(&gang_table::simulations(&reports)))?;
     }
@@ -124,32 +129,39 @@ fn wrong(error: unisono_gang::Error) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn json(reports: &[(String, Report)]) -> anyhow::Result<serde_json::Value> {
+fn json(reports: &[(String, Report)]) -> anyhow::Result<String> {
     let mut all = Vec::new();
     for (scheduler, report) in reports {
         let mut value = serde_json::to_value(report)?;
         value["scheduler"] = scheduler.as_str().into();
         all.push(value);
     }
-    Ok(match all.len() {
+    let value = match all.len() {
         1 => all.remove(0),
         _ => serde_json::json!({ "runs": all }),
-    })
+    };
+    Ok(machine_output::json("unisono-gang-simulate-1", &value)?)
+}
+
+/// The figures of one scheduler, without those of each gang.
+fn row((scheduler, report): &(String, Report)) -> anyhow::Result<serde_json::Value> {
+    let figures = serde_json::to_value(report)?;
+    let single = figures.as_object().into_iter().flatten().filter(|(_, value)| !value.is_array());
+    let row = [("scheduler".to_owned(), scheduler.as_str().into())];
+    Ok(row.into_iter().chain(single.map(|(name, value)| (name.clone(), value.clone()))).collect())
 }
 
 /// Shows on a terminal the progress of a long simulation.
-fn watch(scheduler: &str, simulation: &Simulation) -> impl FnMut(Nanos) -> bool {
-    let (begin, end) = (Instant::now(), simulation.length);
+fn watch(scheduler: &str, simulation: &Simulation) -> impl FnMut(Instant) -> bool {
+    let (begin, length) = (clock::now(), simulation.length);
     let (scheduler, is_terminal) = (scheduler.to_owned(), std::io::stderr().is_terminal());
     let mut shown_at = begin;
     move |now| {
-        if is_terminal && shown_at.elapsed() >= QUIET {
-            shown_at = Instant::now();
-            let percent = now.0 as f64 / end.0 as f64 * 100.0;
-            output::remark(format_args!(
-                "{scheduler}: {:.2} s simulated, {percent:.0} %\n",
-                now.0 as f64 / 1e9
-            ));
+        if is_terminal && clock::now() - shown_at >= QUIET {
+            shown_at = clock::now();
+            let simulated = (now - Instant::ZERO).as_secs_f64();
+            let percent = simulated / length.as_secs_f64() * 100.0;
+            output::remark(format_args!("{scheduler}: {simulated:.2} s simulated, {percent:.0} %\n"));
         }
         true
     }

@@ -1,10 +1,11 @@
 //! The tables that `unisono gang` prints.
 
+use crate::columns::{self, Column, fold};
 use std::fmt::Write;
 use std::time::Duration;
 use unisono_gang::host::run::RunSummary;
 use unisono_gang::mechanism::MechanismKind;
-use unisono_gang::service::request::ServiceView;
+use unisono_gang::service::request::{GangView, ServiceView};
 use unisono_gang::simulate::Report;
 use unisono_measure::units::number;
 use unisono_text::counted;
@@ -43,8 +44,9 @@ pub(crate) fn summary(summary: &RunSummary) -> String {
     text
 }
 
-/// The daemon's gangs, one line each. With an earlier view, also the changes since.
-pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration)>) -> String {
+/// The daemon's gangs, one line each, in lines of at most `width` characters. With an earlier view, also the
+/// changes since.
+pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration)>, width: usize) -> String {
     let mut text = String::new();
     let gangs = counted(view.gangs.len(), "gang");
     let _ = writeln!(
@@ -65,6 +67,9 @@ pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration
         let _ = writeln!(text, "add one: unisono gang add --pid PID");
         return text;
     }
+    if let Some((earlier, passed)) = earlier.filter(|_| width != usize::MAX) {
+        return fold(&text, width) + "\n" + &changes(view, earlier, passed, width);
+    }
     let since = if earlier.is_some() { "  cores  turn %" } else { "" };
     let _ =
         writeln!(text, "  state    weight  width  threads   turns     had s     cpu s{since}  gang (what)");
@@ -82,15 +87,45 @@ pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration
             cpu,
         );
         if let Some((earlier, passed)) = earlier {
-            let before = earlier.gangs.iter().find(|other| other.name == gang.name);
-            let passed = passed.as_secs_f64().max(1e-3);
-            let cores = before.and_then(|before| Some((gang.cpu_s? - before.cpu_s?).max(0.0) / passed));
-            let turn = before.map(|before| (gang.had_s - before.had_s).max(0.0) / passed * 100.0);
+            let (cores, turn) = use_since(gang, earlier, passed);
             let _ = write!(text, "  {:>5}  {:>6}", shown(cores, 2), shown(turn, 0));
         }
         let _ = writeln!(text, "  {} ({})", gang.name, gang.target);
     }
     text
+}
+
+/// Processors that a gang used since an earlier view, and the part of the time that it was allowed to run, in
+/// percent.
+fn use_since(gang: &GangView, earlier: &ServiceView, passed: Duration) -> (Option<f64>, Option<f64>) {
+    let before = earlier.gangs.iter().find(|other| other.name == gang.name);
+    let passed = passed.as_secs_f64().max(1e-3);
+    let cores = before.and_then(|before| Some((gang.cpu_s? - before.cpu_s?).max(0.0) / passed));
+    (cores, before.map(|before| (gang.had_s - before.had_s).max(0.0) / passed * 100.0))
+}
+
+/// The gangs as a table that fits a terminal.
+fn changes(view: &ServiceView, earlier: &ServiceView, passed: Duration, width: usize) -> String {
+    let column = |rank, width, head, cell: &dyn Fn(&GangView) -> String| Column {
+        rank,
+        width,
+        head,
+        cells: view.gangs.iter().map(cell).collect(),
+    };
+    let columns = vec![
+        column(0, 6, "cores", &|gang| shown(use_since(gang, earlier, passed).0, 2)),
+        column(2, 6, "turn %", &|gang| shown(use_since(gang, earlier, passed).1, 0)),
+        column(1, 7, "state", &|gang| gang.state.to_string()),
+        column(4, 6, "weight", &|gang| gang.weight.to_string()),
+        column(5, 7, "threads", &|gang| gang.threads.to_string()),
+        column(6, 5, "width", &|gang| gang.width.to_string()),
+        column(3, 9, "cpu s", &|gang| shown(gang.cpu_s, 2)),
+        column(7, 7, "turns", &|gang| gang.turns.to_string()),
+        column(8, 9, "had s", &|gang| format!("{:.2}", gang.had_s)),
+    ];
+    let names: Vec<String> =
+        view.gangs.iter().map(|gang| format!("{} ({})", gang.name, gang.target)).collect();
+    columns::lines("gang (what)", &names, columns, width)
 }
 
 fn shown(value: Option<f64>, digits: usize) -> String {
@@ -177,4 +212,33 @@ pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_live_table_of_gangs_fits_eighty_columns_and_has_what_matters() {
+        let gang = serde_json::json!({
+            "name": "a-simulation-with-a-long-name", "target": {"group": {"path": "/sys/fs/cgroup/system.slice/docker-1f2e.scope"}},
+            "user": 0, "weight": 10000, "state": "resting", "width": 128, "threads": 1024, "turns": 123_456,
+            "had_s": 12_345.67, "cpu_s": 98_765.43,
+        });
+        let view = |gangs: Vec<serde_json::Value>| -> ServiceView {
+            let view = serde_json::json!({
+                "process": 1, "slice_ms": 20.0, "cores": 128, "switches": 99_999, "switching_percent": 2.0,
+                "lengthened": 4, "gangs": gangs,
+            });
+            serde_json::from_value(view).expect("a view")
+        };
+        let view = view(vec![gang; 3]);
+        for width in [40, 80, 200] {
+            let table = served(&view, Some((&view, Duration::from_secs(1))), width);
+            assert!(table.lines().all(|line| line.chars().count() <= width), "{width}:\n{table}");
+            let head = table.lines().find(|line| line.starts_with("gang (what)")).expect("a head");
+            assert!(head.contains(" cores") && head.contains(" state"), "{table}");
+            assert!(width < 80 || head.contains(" turn %") && head.contains(" cpu s"), "{table}");
+        }
+    }
 }

@@ -151,21 +151,25 @@ mod tests {
         assert_eq!(missing, Vec::<String>::new());
     }
 
+    /// The schema names the commands of each format in its title.
     #[test]
-    fn shells_complete_the_values_of_options() {
-        let mut script = Vec::new();
-        clap_complete::generate(
-            clap_complete::Shell::Bash,
-            &mut crate::Cli::command(),
-            "unisono",
-            &mut script,
-        );
-        let script = String::from_utf8(script).expect("a script is text");
-        for value in
-            ["real-time", "spin-block", "dissemination", "granularity", "graphml", "one-port", "af-xdp"]
-        {
-            assert!(script.contains(value), "{value}");
-        }
+    fn every_json_is_described_in_the_schema_of_output() {
+        let schema: serde_json::Value =
+            serde_json::from_str(include_str!("../../docs/output.schema.json")).expect("JSON");
+        let formats = schema["$defs"].as_object().expect("formats");
+        let titles = formats.values().filter_map(|format| format["title"].as_str());
+        let described: Vec<&str> = titles.flat_map(|title| title.split(", ")).collect();
+        let mut missing = Vec::new();
+        visit_commands(&crate::Cli::command(), "unisono", &mut |command, path| {
+            let has_json = command.get_arguments().any(|argument| argument.get_long() == Some("json"));
+            let is_described = described
+                .iter()
+                .any(|title| title.starts_with(&format!("{path} ")) && title.contains("--json"));
+            if has_json && !is_described {
+                missing.push(path.to_owned());
+            }
+        });
+        assert_eq!(missing, Vec::<String>::new());
     }
 
     #[test]

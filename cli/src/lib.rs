@@ -1,7 +1,8 @@
 //! The `unisono` program: parses arguments and prints words. Each subcommand is one file with an `Args` type
 //! and a `run` function; the crates do the work. `unisono-laboratory` is the same program with more studies.
 //!
-//! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
+//! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it, or the broker,
+//! the daemon or the policy that is needed is not there.
 #![forbid(unsafe_code)]
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -20,6 +21,7 @@ macro_rules! eprintln {
 
 mod advise;
 mod barrier;
+mod columns;
 mod completions;
 mod doctor;
 mod events;
@@ -33,6 +35,7 @@ mod gang_simulate;
 mod gang_table;
 mod help;
 mod live_view;
+mod machine_output;
 mod man;
 mod mpi;
 mod output;
@@ -41,8 +44,10 @@ mod report;
 mod run;
 mod service;
 mod study;
+mod text_file;
 mod tree;
 mod user;
+mod version;
 mod workload;
 
 pub use exit::{Failure, code};
@@ -58,7 +63,7 @@ use unisono_linux::process;
 /// Keep parallel programs in step on machines they have to share
 ///
 /// A thread that waits can spin: it then holds a processor that the thread it waits for may need. Or it can
-/// block: waking it then takes microseconds. Unisono measures what each costs on this machine, offers
+/// block: waking it then takes microseconds. Unisono measures both costs on this machine, offers
 /// barriers that choose between them, and runs unmodified parallel programs as gangs: all threads of a
 /// program run at the same time, and the programs take turns.
 #[derive(Parser)]
@@ -75,7 +80,7 @@ struct Cli {
     command: Command,
 }
 
-/// The release and the commit: `0.1.0 (0123456789ab)`.
+/// The release and the commit: `0.2.0 (0123456789ab)`.
 static VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), unisono_study::COMMIT));
 
@@ -116,9 +121,13 @@ enum Command {
     Workload(Box<workload::Args>),
 }
 
-/// Does what the command line says.
+/// Carries out the command line.
 #[must_use]
 pub fn main() -> ExitCode {
+    completions::answer_shell();
+    if version::is_asked_as_json(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
+        return exit::code(version::print_json());
+    }
     let result = match Cli::try_parse()
         .unwrap_or_else(|error| help::with_explanation(error, &Cli::command()).exit())
         .command
@@ -135,7 +144,7 @@ pub fn main() -> ExitCode {
         Command::Tree(args) => guarded(|| tree::run(args)),
         Command::Queue(args) => guarded(|| queue::run(args)),
         Command::Events(args) => guarded(|| events::run(args)),
-        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()),
         Command::Workload(args) => workload::run(*args),
     };

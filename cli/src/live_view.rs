@@ -1,6 +1,9 @@
-//! Tables that are printed again at every interval, in place on a terminal. `q`, Esc or a signal ends them,
-//! and the terminal then has its earlier settings.
+//! Tables that are printed again at every interval, in place on a terminal: below a title with host and time,
+//! and above a line with the keys. `q`, Esc or a signal ends them, and the terminal then has its earlier
+//! settings; `h` and `?` show what the columns mean. No colors are used, with NO_COLOR or without.
 
+use crate::columns::{cut, fold};
+use crate::machine_output::CsvFlag;
 use crate::output;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
@@ -16,7 +19,7 @@ use unisono_measure::units;
 pub(crate) struct LiveViewFlags {
     /// Print one table and end
     #[arg(long)]
-    once: bool,
+    pub(crate) once: bool,
     /// The time between two readings
     #[arg(long, default_value = "1s", value_parser = units::duration)]
     interval: Duration,
@@ -27,6 +30,26 @@ pub(crate) struct LiveViewFlags {
 pub(crate) enum LiveOutput {
     Table,
     Json,
+    /// One table, after which the view ends.
+    Csv,
+}
+
+impl LiveOutput {
+    pub(crate) fn chosen(json: bool, table: &CsvFlag) -> Self {
+        match (json, table.csv) {
+            (true, _) => LiveOutput::Json,
+            (_, true) => LiveOutput::Csv,
+            _ => LiveOutput::Table,
+        }
+    }
+}
+
+/// The words around a live view.
+pub(crate) struct LiveViewText {
+    /// The command.
+    pub(crate) title: &'static str,
+    /// The meaning of the columns.
+    pub(crate) help: &'static str,
 }
 
 impl LiveViewFlags {
@@ -35,22 +58,68 @@ impl LiveViewFlags {
     pub(crate) fn show(
         &self,
         output: LiveOutput,
+        text: &LiveViewText,
         mut table: impl FnMut(usize) -> anyhow::Result<String>,
     ) -> anyhow::Result<ExitCode> {
-        let redraw = output == LiveOutput::Table && !self.once && std::io::stdout().is_terminal();
+        let is_terminal = output == LiveOutput::Table && std::io::stdout().is_terminal();
+        let redraw = is_terminal && !self.once;
         // signals are caught before the terminal is changed, so that no signal ends the program in between
         let keys = if redraw { interrupt::catch().map(|()| KeyInput::start())? } else { None };
-        while !wait_for_end(keys.as_ref(), self.interval) {
-            let table = table(terminal_columns().filter(|_| redraw).unwrap_or(usize::MAX))?;
-            if redraw {
-                output::clear_screen()?;
+        let (mut shown, mut shows_help) = (String::new(), false);
+        let mut due = Instant::now() + self.interval;
+        loop {
+            match wait_for_event(keys.as_ref(), due) {
+                ViewEvent::End => break,
+                ViewEvent::Help => shows_help = !shows_help,
+                ViewEvent::Due => {
+                    due = Instant::now() + self.interval;
+                    shown = table(
+                        terminal_size().filter(|_| is_terminal).map_or(usize::MAX, |(columns, _)| columns),
+                    )?;
+                }
             }
-            if !output::is_read(&table)? || self.once {
+            let is_read = if redraw {
+                output::clear_screen()?;
+                let body = if shows_help { text.help } else { &shown };
+                let size = terminal_size().unwrap_or((80, 24));
+                output::is_read(&frame(&title(text.title), body, self.interval, size))?
+            } else {
+                output::is_read(&shown)?
+            };
+            if !is_read || self.once || output == LiveOutput::Csv {
                 break;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The command, the host and the time.
+fn title(command: &str) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{command}   {}   {}", host.trim(), jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S"))
+}
+
+/// A screen of `columns` times `rows` characters: title, body, and the line of keys. The last row stays
+/// empty, because a line end there would scroll.
+fn frame(title: &str, body: &str, interval: Duration, (columns, rows): (usize, usize)) -> String {
+    let keys = format!("q quit   h help   every {:.1} s", interval.as_secs_f64());
+    let body = fold(body.trim_end(), columns);
+    let lines: Vec<&str> = body.lines().collect();
+    let room = rows.saturating_sub(4).max(1);
+    let mut screen = vec![cut(title, columns)];
+    if lines.len() > room {
+        let kept = room.saturating_sub(1);
+        screen.extend(lines[..kept].iter().map(|line| (*line).to_owned()));
+        screen.push(cut(
+            &format!("({} more lines; the terminal has {rows} rows)", lines.len() - kept),
+            columns,
+        ));
+    } else {
+        screen.extend(lines.iter().map(|line| (*line).to_owned()));
+    }
+    screen.extend([String::new(), cut(&keys, columns)]);
+    screen.join("\n")
 }
 
 const ESCAPE: u8 = 0x1b;
@@ -82,30 +151,44 @@ impl Drop for KeyInput {
     }
 }
 
-/// Waits until the next reading is due. Returns true if the view was ended meanwhile.
-fn wait_for_end(keys: Option<&KeyInput>, interval: Duration) -> bool {
-    let until = Instant::now() + interval;
+/// The reason why a view is drawn again, or ends.
+#[derive(Debug, PartialEq)]
+enum ViewEvent {
+    /// The next reading is due.
+    Due,
+    Help,
+    End,
+}
+
+/// Waits until the next reading is due at `until`, or a key is pressed.
+fn wait_for_event(keys: Option<&KeyInput>, until: Instant) -> ViewEvent {
     let mut was_empty = false;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if interrupt::caught().is_some() {
-            return true;
+            return ViewEvent::End;
         }
         if left.is_zero() {
-            return false;
+            return ViewEvent::Due;
         }
         // a signal interrupts both waits
         if keys.is_none() {
-            std::thread::sleep(left);
+            // unlike a sleep, this ends when a signal comes
+            if poll::readable([], Some(left)).is_err() {
+                return ViewEvent::End;
+            }
         } else if poll::readable([stdin()], Some(left)).is_ok_and(|ready| ready == [true]) {
             let mut pressed = [0; 16];
             match rustix::io::read(stdin(), &mut pressed) {
                 // a closed terminal is readable again and again, but has no bytes
                 Ok(0) if !was_empty => was_empty = true,
-                Ok(0) | Err(_) => return true,
+                Ok(0) | Err(_) => return ViewEvent::End,
                 // sequences of other keys begin with an Escape, too
                 Ok(length) if pressed[..length].ends_with(&[ESCAPE]) || pressed[..length].contains(&b'q') => {
-                    return true;
+                    return ViewEvent::End;
+                }
+                Ok(length) if pressed[..length].iter().any(|key| matches!(key, b'h' | b'?')) => {
+                    return ViewEvent::Help;
                 }
                 Ok(_) => was_empty = false,
             }
@@ -113,8 +196,34 @@ fn wait_for_end(keys: Option<&KeyInput>, interval: Duration) -> bool {
     }
 }
 
-/// The width of the terminal in characters.
-fn terminal_columns() -> Option<usize> {
+/// The columns and rows of the terminal; read before each frame, so that a resized terminal fits the next
+/// one.
+fn terminal_size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|terminal_columns| *terminal_columns > 0)
+    Some((usize::from(size.ws_col), usize::from(size.ws_row)))
+        .filter(|(columns, rows)| *columns > 0 && *rows > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_fits_its_terminal_and_names_the_keys() {
+        let body =
+            "a line that is longer than some terminals are wide, and that has several words\n".repeat(40);
+        for (columns, rows) in [(80, 24), (40, 10), (200, 60), (20, 4)] {
+            let frame = frame(&title("unisono gang top"), &body, Duration::from_millis(500), (columns, rows));
+            let lines: Vec<&str> = frame.lines().collect();
+            assert!(lines.len() < rows.max(5), "{columns} x {rows}:\n{frame}");
+            assert!(lines.iter().all(|line| line.chars().count() <= columns), "{columns} x {rows}:\n{frame}");
+            assert!(
+                lines[0].starts_with("unisono gang top")
+                    && lines.last().is_some_and(|keys| keys.starts_with("q quit"))
+            );
+            assert!(!frame.contains('\u{1b}'), "no colors");
+        }
+        let short = frame("t", "one\ntwo", Duration::from_secs(1), (80, 24));
+        assert_eq!(short, "t\none\ntwo\n\nq quit   h help   every 1.0 s");
+    }
 }

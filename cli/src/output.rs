@@ -2,8 +2,8 @@
 //!
 //! The output may contain foreign text: names from files, messages of other processes, paths. A terminal
 //! would obey control characters in it, so they are written as escapes ([`plain`]). All words that this
-//! program prints pass through that function; for standard error, macros in `main.rs` replace those of the
-//! standard library.
+//! program prints pass through that function; for standard error, macros in `main.rs` replace the standard
+//! library's macros.
 
 use anyhow::Context;
 use std::borrow::Cow;
@@ -17,12 +17,17 @@ pub(crate) fn answer(text: &str) -> io::Result<()> {
     is_read(text).map(|_| ())
 }
 
-/// Prints one of several answers and a line end. Returns false if the reader has closed the output.
+/// Prints an answer among several, and a line end. Returns false if the reader has closed the output.
 pub(crate) fn is_read(text: &str) -> io::Result<bool> {
     match writeln!(io::stdout().lock(), "{}", plain(text)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => written.map(|()| true),
     }
+}
+
+/// Whether the reader of standard output is gone.
+pub(crate) fn is_closed() -> bool {
+    unisono_linux::poll::has_lost_reader(io::stdout())
 }
 
 /// Writes a text to a file, or prints it if there is none.

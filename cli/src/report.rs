@@ -1,14 +1,16 @@
 //! `unisono report`: draws the page from records, without measuring.
 
 use crate::exit::Failure;
+use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use crate::study;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use unisono_measure::record::Line;
-use unisono_report::{Error, RecordsSummary};
+use unisono_report::{ClaimsFormat, Error, RecordsSummary};
 
 /// Redraw the report from a study's records
 ///
@@ -32,12 +34,14 @@ pub(crate) struct Args {
     /// Print the verdicts as one JSON object; the page is written, too
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
     /// Print each figure and statement of the four papers beside these records, in Markdown; with --json as
     /// JSON; write no page
-    #[arg(long, conflicts_with = "text")]
+    #[arg(long, conflicts_with_all = ["text", "csv"])]
     claims: bool,
     /// Print the figures and verdicts of a topic, of a study, or `all` of them; write no page
-    #[arg(long, value_name = "TOPIC", conflicts_with = "json")]
+    #[arg(long, value_name = "TOPIC", conflicts_with_all = ["json", "csv"])]
     text: Option<String>,
 }
 
@@ -46,7 +50,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let lines = unisono_report::lines(&records).map_err(usage_error)?;
     if let Some(later) = &args.later {
         let later = unisono_report::lines(&later.join("records.jsonl")).map_err(usage_error)?;
-        return print_changes(&lines, &later, args.json);
+        return print_changes(&lines, &later, &args);
     }
     if let Some(wanted) = &args.text {
         return print_text(&lines, wanted);
@@ -68,24 +72,32 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn print_changes(first: &[Line], second: &[Line], json: bool) -> anyhow::Result<ExitCode> {
+fn print_changes(first: &[Line], second: &[Line], args: &Args) -> anyhow::Result<ExitCode> {
     let changes = unisono_report::changes(first, second);
     if changes.is_empty() {
         let text = "the two have no figure in common; compare two runs of the same study: unisono report A B";
         return Err(Failure::Usage(text.to_owned()).into());
     }
-    let text = match json {
-        true => serde_json::to_string(&changes)?,
-        false => unisono_report::changes_in_words(first, second),
+    let text = match (args.json, args.table.csv) {
+        (_, true) => csv(&changes)?,
+        (true, _) => machine_output::json("unisono-report-changes-1", &json!({ "changes": changes }))?,
+        _ => unisono_report::changes_in_words(first, second),
     };
     output::answer(text.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// One row for each verdict or change.
+fn csv(rows: &[impl serde::Serialize]) -> serde_json::Result<String> {
+    let rows: Vec<_> = rows.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
+    Ok(machine_output::csv(&rows))
+}
+
+/// The claims are part of the laboratory; without them, becomes the laboratory.
 fn print_claims(lines: &[Line], json: bool) -> anyhow::Result<ExitCode> {
-    let text = match json {
-        true => serde_json::to_string(&unisono_report::claims(lines))?,
-        false => unisono_report::claims_in_markdown(lines),
+    let format = if json { ClaimsFormat::Json } else { ClaimsFormat::Markdown };
+    let Some(text) = unisono_report::claims(lines, format) else {
+        return Err(study::become_laboratory("the table of claims is part of"));
     };
     output::answer(text.trim_end())?;
     Ok(ExitCode::SUCCESS)
@@ -124,7 +136,10 @@ fn print_text(lines: &[Line], wanted: &str) -> anyhow::Result<ExitCode> {
 fn print_summary(args: &Args, lines: &[Line], summary: &RecordsSummary, page: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
-        return writeln!(out, "{}", serde_json::to_string(summary)?);
+        return writeln!(out, "{}", machine_output::json("unisono-report-1", summary)?);
+    }
+    if args.table.csv {
+        return writeln!(out, "{}", output::plain(&csv(&summary.verdicts)?));
     }
     write!(out, "{}", output::plain(&unisono_report::screen(lines)))?;
     write!(out, "\nruns:    {} measured", summary.measured)?;

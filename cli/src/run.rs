@@ -2,6 +2,7 @@
 
 use crate::exit::{self, Failure};
 use crate::flags::one_of;
+use crate::machine_output;
 use anyhow::Context;
 use std::ffi::OsString;
 use std::io::Write;
@@ -40,11 +41,11 @@ itself: export UNISONO_JOB=$(openssl rand -hex 16), then srun -n 8 ./heat.
 
 Where ranks run: --bind auto gives each rank a processor of its own if there are enough, because Linux may put two \
 ranks that wait for each other on one processor. If there are too few, no rank is bound, because the kernel balances \
-better than a fixed assignment. Two jobs at a time are bound to the same processors: divide the processors with \
-taskset, or give --bind none.
+better than a fixed assignment. Two jobs that run at the same time are bound to the same processors: divide the \
+processors with taskset, or give --bind none.
 
-Signals: SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGQUIT and SIGALRM are passed on to every rank and to what it started; a \
-second one kills. SIGUSR1, SIGUSR2, SIGWINCH and SIGCONT are passed on each time. Ctrl-Z stops all ranks of this host. \
+Signals: SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGQUIT and SIGALRM are passed on to every rank and to the processes \
+that it started; a second such signal kills them. SIGUSR1, SIGUSR2, SIGWINCH and SIGCONT are passed on each time. Ctrl-Z stops all ranks of this host. \
 When this process is killed, the ranks are killed, too.
 
 Exit codes: the first failing rank's (128 + N if signal N ended it); 124 after --timeout; 2 bad usage, or the program \
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     /// The port at which rank 0 listens for the other hosts [default: a random one from 20000 to 31999]
     #[arg(long, value_name = "PORT", requires = "hosts", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Start what the launcher on another host says
+    /// Start the processes that the launcher on another host asks for
     #[arg(long, hide = true, conflicts_with_all = ["ranks", "hosts", "command"])]
     helper: bool,
     /// Begin each line with its rank: "[3] "
@@ -78,7 +79,7 @@ pub(crate) struct Args {
     /// Time that the other ranks get before SIGTERM, and again before SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     grace: Duration,
-    /// Print at the end a table of what the windows of all ranks did
+    /// Print at the end a table of the operations on the windows of all ranks
     #[arg(long)]
     stats: bool,
     /// Print a summary as one JSON object on standard output, after the ranks' output
@@ -131,6 +132,9 @@ const BIND: [(Bind, &str, &str); 3] = [
     (Bind::None, "none", "The kernel decides"),
 ];
 
+/// The format of a job's summary.
+const FORMAT: &str = "unisono-run-1";
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.helper {
         let code =
@@ -164,12 +168,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         error => anyhow::Error::from(error),
     })?;
     if let Some(file) = &args.summary {
-        let text = serde_json::to_string_pretty(&summary)? + "\n";
+        let text = machine_output::pretty_json(FORMAT, &summary)? + "\n";
         std::fs::write(file, text)
             .with_context(|| format!("cannot write the summary to {}", file.display()))?;
     }
     if args.json {
-        writeln!(std::io::stdout(), "{}", serde_json::to_string(&summary)?)?;
+        writeln!(std::io::stdout(), "{}", machine_output::json(FORMAT, &summary)?)?;
     }
     Ok(ExitCode::from(summary.exit_code))
 }

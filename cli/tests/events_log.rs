@@ -45,7 +45,8 @@ impl Serving {
         let mut mqtt = None;
         let first = lines.by_ref().map_while(Result::ok).find(|line| {
             let serves = line.strip_prefix("serving MQTT at ");
-            mqtt = serves.map(str::to_owned).or(mqtt.take());
+            let address = serves.and_then(|serves| serves.split(';').next());
+            mqtt = address.map(str::to_owned).or(mqtt.take());
             serves.is_none()
         });
         assert!(first.as_ref().is_some_and(|line| line.starts_with("serving at")), "{first:?}");

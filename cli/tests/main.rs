@@ -3,7 +3,10 @@
 mod advise;
 mod barrier;
 mod events_log;
+mod events_reload;
+mod first_steps;
 mod one_line;
+mod output_schema;
 mod queue_install;
 mod schema;
 mod study;

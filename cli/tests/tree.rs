@@ -38,8 +38,8 @@ fn an_exact_plan_that_is_interrupted_is_the_best_so_far_and_says_so() {
     let network = directory.path().join("net.json");
     let unisono = || Command::new(env!("CARGO_BIN_EXE_unisono"));
     let drawn = unisono()
-        .args(["tree", "generate", "--switches", "40000", "--ports", "9", "--nodes", "40000"])
-        .args(["--members", "40000", "--connectivity", "100%", "--out"])
+        .args(["tree", "generate", "--switches", "15000", "--ports", "9", "--nodes", "15000"])
+        .args(["--members", "15000", "--connectivity", "100%", "--out"])
         .arg(&network)
         .status();
     assert!(drawn.expect("it starts").success());
@@ -116,8 +116,12 @@ fn a_large_network_takes_at_most_four_times_its_file_in_memory() {
     let kib = large(&big) / 1024;
     for arguments in [&["convert", "--out", "/dev/null"][..], &["plan", "--threads", "1"]] {
         // the address space that the program needs without a network, to within a MiB
-        let itself = (1..1024).map(|mib| mib * 1024).find(|kib| runs_within(*kib, arguments, &small));
-        let itself = itself.expect("it runs within a GiB");
+        let (mut too_few, mut itself) = (0, 1024 * 1024);
+        assert!(runs_within(itself, arguments, &small), "it runs within a GiB");
+        while itself - too_few > 1024 {
+            let half = too_few.midpoint(itself).next_multiple_of(1024);
+            if runs_within(half, arguments, &small) { itself = half } else { too_few = half }
+        }
         assert!(
             runs_within(itself + 4 * kib, arguments, &big),
             "{arguments:?}: {itself} KiB, file {kib} KiB"

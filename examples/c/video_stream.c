@@ -64,7 +64,7 @@ static void supply(unisono_client *client, int64_t count)
 			     &(unisono_draft){ .fields = fields,
 					       .field_count = 2,
 					       .criticality = 255,
-					       .deadline_ns = unisono_now() + 3600 * UINT64_C(1000000000) }));
+					       .deadline_ns = unisono_due_in(3600 * UINT64_C(1000000000)) }));
 }
 
 /* Whether the event is frame `number`, with all its bytes. */

@@ -124,7 +124,7 @@ fn run(args: &Args) -> anyhow::Result<Result<(), BadInput>> {
         } else {
             format!("{count} packets written to {}", path.display())
         };
-        return say(&written).map(Ok);
+        return print_line(&written).map(Ok);
     }
     watch(args, traffic).map(Ok)
 }
@@ -201,7 +201,7 @@ fn watch(args: &Args, traffic: Traffic) -> anyhow::Result<()> {
         let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.latencies.push(update.latency);
         totals.alerts += update.alerts.len();
-        let said = say(&if args.json { in_json(&update) } else { in_words(&update, args.chunk) });
+        let said = print_line(&if args.json { in_json(&update) } else { in_words(&update, args.chunk) });
         let goes_on = said.is_ok();
         totals.failed = totals.failed.take().or(said.err());
         goes_on
@@ -221,7 +221,7 @@ fn watch(args: &Args, traffic: Traffic) -> anyhow::Result<()> {
     let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     match totals.failed {
         Some(error) => Err(error),
-        None => say(&summary(args, threads, traffic.services.len(), &totals, left)),
+        None => print_line(&summary(args, threads, traffic.services.len(), &totals, left)),
     }
 }
 
@@ -250,7 +250,7 @@ fn feed(
     Ok(())
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
+fn print_line(line: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout().lock(), "{line}").context("cannot write to standard output")
 }
 

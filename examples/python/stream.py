@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Messages through a Unisono broker, by its protocol alone (crates/broker/PROTOCOL.md): no library is needed.
+"""Messages through a Unisono broker, by its protocol alone (crates/events-wire/PROTOCOL.md): no library is needed.
 
     unisono queue broker examples/policies/three-classes.toml --listen /tmp/broker &
     python3 examples/python/stream.py /tmp/broker video 192.0.2.7 5004 100

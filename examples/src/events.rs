@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::path::Path;
 use std::time::Duration;
-use unisono_broker::{
+use unisono_events_client::{
     BrokerAddress, Client, EventDraft, FieldSet, FieldValue, PublishOutcome, ReceivedEvent, TopicHandle,
 };
 

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!   studies/*.toml, driver, peers --[`add_studies`]--> unisono-study: plan, runs, records
+//!   answers: the report of these studies, the claims of the papers --> unisono-report
 //!   workload: the processes of a run <--program-- unisono-laboratory workload NAME
 //! ```
 //! The program `unisono-laboratory` is `unisono` with these studies; `unisono study` starts it when one of
 //! them is named. Read `studies` first, then `driver`.
 #![forbid(unsafe_code)]
 
+mod answers;
 pub mod driver;
 mod peers;
 pub mod program;
@@ -20,8 +22,10 @@ use unisono_study::peer::catalogue::AddedPeers;
 // `FILES: &[(name, text)]`, made by build.rs from studies/*.toml
 include!(concat!(env!("OUT_DIR"), "/studies.rs"));
 
-/// Adds the laboratory's studies to the product's. Call it before studies are read.
+/// Adds the laboratory's studies, and the report's answers about them, to the product's. Call it before
+/// studies are read.
 pub fn add_studies() {
+    unisono_report::extension::add(answers::extension());
     extension::add(Extension {
         drivers: &driver::DRIVERS,
         studies: FILES,

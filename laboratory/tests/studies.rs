@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use unisono_laboratory::add_studies;
 use unisono_measure::record::Line;
+use unisono_report::ClaimsFormat;
 use unisono_study::file::StudyFile;
 use unisono_study::library;
 use unisono_study::profile::Profile;
@@ -43,13 +44,20 @@ fn the_product_knows_the_names_of_all_studies_of_the_laboratory() {
 
 #[test]
 fn every_study_conforms_to_the_schema() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/record-schema.json");
-    let schema: Value =
-        serde_json::from_str(&std::fs::read_to_string(path).expect("the schema")).expect("JSON");
+    let schema = schema::read("record-schema.json");
     for file in studies() {
         let line = serde_json::to_value(Line::Study(Box::new(file.line(Profile::Smoke)))).expect("JSON");
-        schema::validate(&schema, &schema, &line, &file.id).expect("it conforms");
+        schema::validate(&schema, &line).expect("it conforms");
     }
+}
+
+#[test]
+fn claims_are_an_object_of_the_schema() {
+    let records = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/example-report");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono-laboratory"));
+    let output = command.arg("report").arg(records).args(["--claims", "--json"]).output().expect("it starts");
+    let formats = schema::formats_of(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(formats, ["unisono-report-claims-1"]);
 }
 
 #[test]
@@ -80,7 +88,24 @@ fn a_chart_may_be_drawn_over_what_the_driver_has_curves_of() {
     let _all = studies();
     let service = library::study_text("middleware-download").expect("a study");
     assert!(service.contains("x = \"elapsed_s\"") && StudyFile::parse("download", service).is_ok());
-    let verdict = "\n[[verdict]]\nvariant = \"local-tcp\"\nagainst = \"local-channel\"\nfigure = \"received_mb\"\nby = \"elapsed_s\"\nwords = \"w\"\n";
+    let verdict = "\n[[verdict]]\ncompare = \"local-tcp/local-channel.received_mb@elapsed_s=each\"\n";
     let refused = StudyFile::parse("download", &format!("{service}{verdict}")).expect_err("no parameter");
     assert!(refused.to_string().contains("\"elapsed_s\" is not swept"), "{refused}");
+}
+
+#[test]
+fn the_page_has_the_claims_and_lessons_of_the_papers() {
+    unisono_laboratory::add_studies();
+    let records = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/example-report/records.jsonl");
+    let lines = unisono_report::lines(&records).expect("the example's records");
+    let page = unisono_report::html(&lines);
+    assert!(page.contains("<h2>What the papers say</h2>") && page.contains("14 reproduced, 27 differ"));
+    assert!(page.contains("<h3>Middleware, or the operating system?</h3>"));
+    let lessons = unisono_report::lessons(&lines);
+    assert!(
+        lessons.iter().any(|lesson| lesson.name == "Overhead" && lesson.found.len() == 1),
+        "{lessons:?}"
+    );
+    let claims = unisono_report::claims(&lines, ClaimsFormat::Markdown).expect("the laboratory knows claims");
+    assert!(claims.contains("14 reproduced, 27 differ"), "{claims}");
 }

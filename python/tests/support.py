@@ -61,12 +61,12 @@ class WithBroker(unittest.TestCase):
         self.addCleanup(self.broker.end)
 
     def publisher(self, topic, **options):
-        publisher = unisono.Publisher(topic, at=self.at, **options)
+        publisher = unisono.Publisher(topic, **{"at": self.at, **options})
         self.addCleanup(publisher.close)
         return publisher
 
     def subscriber(self, topics, **options):
-        subscriber = unisono.Subscriber(topics, at=self.at, **options)
+        subscriber = unisono.Subscriber(topics, **{"at": self.at, **options})
         self.addCleanup(subscriber.close)
         return subscriber
 

@@ -435,6 +435,59 @@ class Waiting(WithBroker):
         with self.assertRaises(Interrupted):
             consumer.receive()
 
+    def test_a_thread_fills_its_own_blocking_subscription_and_goes_on(self):
+        for at in (self.broker.shared, self.broker.at):
+            consumer = self.subscriber("own", at=at, full="block-supplier", queue=64)
+            supplier = self.publisher("own", at=at)
+            for number in range(3000):
+                supplier.publish(str(number).ljust(1000))
+            supplier.flush()
+            for number in range(3000):
+                self.assertEqual(self.event(consumer).text().strip(), str(number))
+            supplier.close()
+            consumer.close()
+
+    def test_ctrl_c_ends_a_publication_that_waits_for_another_thread(self):
+        for at in (self.broker.shared, self.broker.at):
+            subscribed, ends = threading.Event(), threading.Event()
+
+            def consume(at=at, subscribed=subscribed, ends=ends):
+                with unisono.Subscriber("busy", at=at, full="block-supplier", queue=64):
+                    subscribed.set()
+                    ends.wait()
+
+            thread = threading.Thread(target=consume)
+            thread.start()
+            self.addCleanup(thread.join)
+            self.addCleanup(ends.set)
+            subscribed.wait()
+            supplier = self.publisher("busy", at=at)
+            filled = threading.Event()
+
+            def interrupt(filled=filled):
+                # the queue is full once the thread has not published for a while
+                while filled.is_set():
+                    filled.clear()
+                    time.sleep(0.3)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            filled.set()
+            killer = threading.Thread(target=interrupt)
+            with self.assertRaises(KeyboardInterrupt):
+                killer.start()
+                while True:
+                    supplier.publish(bytes(1000))
+                    filled.set()
+            killer.join()
+            ends.set()
+
+    def test_ctrl_c_ends_a_request_that_nobody_answers(self):
+        consumer, supplier = self.subscriber("silence"), self.publisher("silence")
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with self.assertRaises(KeyboardInterrupt):
+            supplier.request("?", timeout=600)
+        self.assertEqual(self.event(consumer).text(), "?")
+
 
 class Trouble(WithBroker):
     def test_what_cannot_be_is_refused_with_the_brokers_words(self):
@@ -567,12 +620,54 @@ class Trouble(WithBroker):
                 self.assertEqual([event.text() for event in came], ["1", "2", "3"])
                 second.acknowledge()  # the one of the former connection
 
+    def test_a_child_that_ends_its_copy_leaves_the_parents_connection(self):
+        for at in (self.broker.shared, self.broker.at):
+            consumer, supplier = self.subscriber("forked", at=at), self.publisher("forked", at=at)
+            supplier.publish("before")
+            self.assertEqual(self.event(consumer).text(), "before")
+            child = os.fork()
+            if child == 0:
+                supplier.close()
+                consumer.close()
+                os._exit(0)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            for number in range(100):
+                supplier.publish(str(number))
+                self.assertEqual(self.event(consumer).text(), str(number))
+            supplier.close()
+            consumer.close()
+
+    def test_a_client_that_connects_again_waits_for_a_broker_that_is_not_there_yet(self):
+        self.broker.kill()
+        later = threading.Timer(0.3, self.broker.start)
+        later.start()
+        self.addCleanup(later.join)
+        with unisono.Client(self.at, reconnect=60) as client:
+            self.assertGreater(client.largest, 0)
+
+    def test_acknowledge_says_when_and_again_how_often(self):
+        supplier = self.publisher("again", reliable=True)
+        again = {"again": {"after_ns": 10**10, "attempts": 3, "window": 8}}
+        consumer = self.subscriber("again", acknowledge=0.02, more=again)
+        supplier.publish("x")
+        for _ in range(3):
+            self.assertEqual(self.event(consumer).text(), "x")
+        notice = consumer.receive(60)
+        self.assertIsInstance(notice, unisono.Notice)
+        self.assertEqual(notice.kind, "gap")
+
     def test_a_client_gives_up_when_its_time_to_connect_again_is_over(self):
         with unisono.Client(self.at, reconnect=0.05) as client:
             consumer = unisono.Subscriber("tick", client=client)
             self.broker.kill()
             with self.assertRaisesRegex(unisono.Gone, "no broker at"):
                 consumer.receive()
+
+    def test_a_word_that_an_option_does_not_know_is_refused_with_the_words_that_it_knows(self):
+        with self.assertRaisesRegex(unisono.BadArgument, "late='never'.*'deliver', 'drop', 'report'"):
+            self.subscriber("x", late="never")
+        with self.assertRaisesRegex(unisono.BadArgument, "full='wait'.*'drop-oldest'"):
+            self.subscriber("x", full="wait")
 
     def test_what_is_closed_says_so(self):
         consumer, supplier = self.subscriber("x"), self.publisher("x")

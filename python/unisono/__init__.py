@@ -26,7 +26,7 @@ from .event import Event, Notice
 from .publisher import Publisher, Published, request
 from .subscriber import Subscriber, serve
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BadArgument",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import signal
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Iterator
 
-from .errors import OK, error
+from .errors import INTERRUPTED, OK, error
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """Of the library that these declarations are right for."""
 
 NAMES = ("libunisono.so.0", "libunisono.so")
@@ -130,9 +131,10 @@ _FUNCTIONS = {
     "unisono_client_largest": (c_size_t, [c_void_p]),
     "unisono_advertise": (c_int, [c_void_p, POINTER(Topic), POINTER(c_uint32)]),
     "unisono_withdraw": (c_int, [c_void_p, c_uint32]),
-    "unisono_publish": (c_int, [c_void_p, c_uint32, POINTER(Draft)]),
+    "unisono_publish_within": (c_int, [c_void_p, c_uint32, POINTER(Draft), c_uint64, POINTER(c_int)]),
     "unisono_publish_later": (c_int, [c_void_p, c_uint32, POINTER(Draft)]),
-    "unisono_flush": (c_int, [c_void_p]),
+    "unisono_flush_within": (c_int, [c_void_p, c_uint64]),
+    "unisono_end_waits_by": (None, [ctypes.CFUNCTYPE(c_int)]),
     "unisono_try_publish": (c_int, [c_void_p, c_uint32, POINTER(Draft), POINTER(PublishedView)]),
     "unisono_ask": (c_int, [c_void_p, c_uint32, POINTER(Draft), c_int64, POINTER(POINTER(EventView))]),
     "unisono_reply": (c_int, [c_void_p, POINTER(EventView), POINTER(Draft)]),
@@ -187,7 +189,15 @@ def _declared(found: ctypes.CDLL, place: str) -> ctypes.CDLL:
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
+    found.unisono_end_waits_by(_ctrl_c)
     return found
+
+
+# Called by threads that wait in the library. Python code could not do it: its first instruction would run the
+# signal's handler, whose exception ctypes drops. This function of Python's takes note of Ctrl-C in the main thread.
+_interrupted = ctypes.pythonapi.PyOS_InterruptOccurred
+_interrupted.restype, _interrupted.argtypes = c_int, []
+_ctrl_c = ctypes.CFUNCTYPE(c_int)(_interrupted)
 
 
 def library_version() -> str:
@@ -197,5 +207,8 @@ def library_version() -> str:
 
 def check(status: int) -> None:
     """Raises what a status of this thread's last call means."""
+    if status == INTERRUPTED:
+        # the handler of Ctrl-C runs here, and raises KeyboardInterrupt unless the program has another one
+        signal.raise_signal(signal.SIGINT)
     if status != OK:
         raise error(status, library().unisono_error_text().decode())

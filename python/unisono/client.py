@@ -8,6 +8,7 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections import deque
 from typing import Any, Deque, Dict, Optional, Set, Union
 
@@ -23,6 +24,16 @@ EXACTLY = 0.005
 
 INTERRUPTIBLE = 0.1
 """Seconds that the library spins at a time: Python looks for Ctrl-C in between."""
+
+
+class _Own(threading.local):
+    """The connections that a thread uses, or has used."""
+
+    def __init__(self) -> None:
+        self.clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+_OWN = _Own()
 
 WAITS = ("sleep", "spin", "adaptive")
 
@@ -52,8 +63,8 @@ class Client:
             raises Gone then, and says so. Who waits in a call is not silent.
         wait: "sleep", "spin" (needs a processor of its own) or "adaptive", until something comes
         reconnect: seconds for which it tries to connect again when the connection breaks. Topics and subscriptions are
-            there again then, and each Subscriber gets the notice "reconnected". Calls that publish or ask wait meanwhile,
-            also through Ctrl-C. Gone is raised when the time is over.
+            there again then, and each Subscriber gets the notice "reconnected". Calls that publish or ask wait meanwhile.
+            Gone is raised when the time is over.
         """
         if wait not in WAITS:
             raise BadArgument(f"wait is one of {', '.join(WAITS)}, not {wait!r}")
@@ -73,6 +84,8 @@ class Client:
         self._waiting: Dict[int, Deque[Reception]] = {}
         self._subscriptions: Set[int] = set()
         self.reconnects = reconnect is not None
+        self._thread = 0
+        self._is_used()
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function of the library for this connection."""
@@ -122,7 +135,40 @@ class Client:
 
     def flush(self) -> None:
         """Lets all leave that was published later."""
-        self.call("unisono_flush")
+        while self._call_within("unisono_flush_within", nanos(INTERRUPTIBLE)) == TIMED_OUT:
+            self._take_own()
+
+    def publish(self, number: ctypes.c_uint32, made: c.Draft) -> None:
+        """Publishes an event, and waits until there is room for it."""
+        taken = ctypes.c_int()
+        arguments = (number, ctypes.byref(made), nanos(INTERRUPTIBLE), ctypes.byref(taken))
+        while self._call_within("unisono_publish_within", *arguments) == TIMED_OUT:
+            self._take_own()
+            if taken:
+                return self.flush()
+
+    def _is_used(self) -> None:
+        """Notes that this thread consumes by this connection."""
+        thread = threading.get_ident()
+        if self._thread != thread:
+            self._thread = thread
+            _OWN.clients.add(self)
+
+    def _call_within(self, name: str, *arguments: Any) -> int:
+        """As call, for a function with a time limit: whether that is over is for the caller."""
+        with self._lock:
+            status = getattr(self._library, name)(self._open(), *arguments)
+            if status != TIMED_OUT:
+                c.check(status)
+        return status
+
+    def _take_own(self) -> None:
+        """Keeps what has come for other connections of this thread. This thread may be waiting for its own queue to
+        have room: a subscription that blocks suppliers, in the same thread."""
+        for other in list(_OWN.clients):
+            if other is not self and other._thread == threading.get_ident() and not other.closed:
+                while other._take(0.0):
+                    pass
 
     def expect(self, number: int) -> None:
         """From now on what comes for this subscription or topic is kept for it."""
@@ -139,6 +185,7 @@ class Client:
 
     def receive(self, number: int, timeout: Optional[float] = None) -> Optional[Reception]:
         """What comes next for a subscription or topic; None: nothing in time. What comes for others is kept."""
+        self._is_used()
         until = None if timeout is None else time.monotonic() + timeout
         mine = self._waiting[number]
         while not mine:

@@ -23,6 +23,10 @@ class Unanswered(Error):
     """The connection broke before an answer came, and is there again: nobody knows what became of the event."""
 
 
+class Interrupted(Error, InterruptedError):
+    """A signal ended the wait, and its handler did not raise anything."""
+
+
 class TooLarge(Error, ValueError):
     """The payload is larger than the broker takes."""
 
@@ -32,7 +36,7 @@ class BadArgument(Error, ValueError):
 
 
 # by the numbers of unisono_status in unisono.h
-OK, ARG, SIZE, GONE, TIMED_OUT, REFUSED, UNANSWERED = 0, 1, 12, 16, 17, 23, 24
+OK, ARG, SIZE, GONE, TIMED_OUT, REFUSED, UNANSWERED, INTERRUPTED = 0, 1, 12, 16, 17, 23, 24, 25
 
 _CLASSES = {
     ARG: BadArgument,
@@ -41,6 +45,7 @@ _CLASSES = {
     TIMED_OUT: TimedOut,
     REFUSED: Refused,
     UNANSWERED: Unanswered,
+    INTERRUPTED: Interrupted,
 }
 
 

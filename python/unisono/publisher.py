@@ -45,6 +45,7 @@ class Publisher:
         exclusive: bool = False,
         strength: int = 0,
         share: Optional[int] = None,
+        order: str = "deadlines",
         reliable: bool = False,
         period: Optional[float] = None,
         burst: int = 0,
@@ -60,11 +61,12 @@ class Publisher:
         due_in: seconds after which an event is due that has no deadline of its own
         exclusive, strength: only the strongest living supplier of the topic is heard
         share: how much its events get of the time of consumers that share theirs out (`between`); None: 1
+        order: "publication": no consumer gets an event of this topic before an earlier one of this supplier
         reliable: events may be redelivered until they are acknowledged
         period, burst: events come at least `period` seconds apart, but for bursts; faster ones are refused
         durability: "received", "written" (in the broker's log) or "synced" (on the disk): what an answer promises
         writer: a name across connections; of the events that it numbers the log takes each once
-        more: further keys of an ADVERTISE frame (crates/broker/PROTOCOL.md)
+        more: further keys of an ADVERTISE frame (crates/events-wire/PROTOCOL.md)
         """
         spec: Dict[str, Any] = dict(more or {})
         if event_type is not None:
@@ -77,6 +79,8 @@ class Publisher:
             spec["burst"] = burst
         if share is not None:
             spec["share"] = share
+        if order != "deadlines":
+            spec["order"] = order
         if durability is not None:
             spec["durability"] = durability
         if writer is not None:
@@ -108,7 +112,8 @@ class Publisher:
     ) -> None:
         """Publishes an event and does not wait for what becomes of it; `rejected` says what was refused.
 
-        Waits while a consumer that blocks suppliers has no room.
+        Waits while a consumer that blocks suppliers has no room. If that consumer is a Subscriber of this thread, its
+        events are kept in this process meanwhile.
 
         payload: bytes, a str (as UTF-8), or whatever has a buffer, such as a numpy array
         key: which of the things that the topic is about
@@ -118,8 +123,10 @@ class Publisher:
         later: it may wait in this process until flush(): many events then leave with one system call
         """
         made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality)
-        name = "unisono_publish_later" if later else "unisono_publish"
-        self._client.call(name, self._number, ctypes.byref(made))
+        if later:
+            self._client.call("unisono_publish_later", self._number, ctypes.byref(made))
+        else:
+            self._client.publish(self._number, made)
         self._published += 1
         if self._published % REFUSAL_POLL_INTERVAL == 0:
             while self._client._take(0.0):

@@ -7,7 +7,7 @@ import ctypes
 import json
 import logging
 import os
-from typing import Any, AsyncIterator, Callable, Dict, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, AsyncIterator, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _library as c
 from .client import Client, Reception
@@ -23,6 +23,12 @@ _LOG = logging.getLogger("unisono")
 
 def _warn(notice: Notice) -> None:
     _LOG.warning("%s", notice)
+
+
+def _check(name: str, value: str, possible: Tuple[str, ...]) -> None:
+    """Refuses a value of an option that the library would know by a number only."""
+    if value not in possible:
+        raise BadArgument("%s=%r is none of %s" % (name, value, ", ".join(repr(one) for one in possible)))
 
 
 class Subscriber:
@@ -46,6 +52,7 @@ class Subscriber:
         full: str = "drop-oldest",
         late: str = "deliver",
         between: str = "deadlines",
+        order: str = "deadlines",
         best_effort: bool = False,
         last: int = 0,
         acknowledge: Optional[float] = None,
@@ -70,8 +77,10 @@ class Subscriber:
         full: "drop-oldest", "drop-by-deadline" or "block-supplier", when as many wait
         late: "deliver", "drop" or "report" what is past its deadline
         between: "deadlines" (what is due first, whoever published it) or "shares" (suppliers by their shares)
+        order: "deadlines" (what is due first) or "publication" (each supplier's events on a topic as published)
         best_effort: over UDP, no event waits for one that the network lost; each loss is a notice
-        last: so many events that were published before are wanted, too
+        last: topics that keep fewer events for late consumers are refused. All kept events come in any case; they have no
+            deadline, so `late` does not concern them
         acknowledge: seconds after which an event comes again that was not acknowledged
         together, within: "all" or "sequence": one event of each topic makes a delivery, within so many seconds
         every, silence: a notice each so many seconds; a notice when nothing came for so many
@@ -79,8 +88,14 @@ class Subscriber:
             acknowledges
         after: with resume, the position in the log behind which to begin; 0 is its start
         direct: whether events may come straight from suppliers through shared memory, where that is possible
-        more: further keys of a SUBSCRIBE frame (crates/broker/PROTOCOL.md)
+        more: further keys of a SUBSCRIBE frame (crates/events-wire/PROTOCOL.md)
         """
+        _check("full", full, ("drop-oldest", "drop-by-deadline", "block-supplier"))
+        _check("late", late, ("deliver", "drop", "report"))
+        _check("between", between, ("deadlines", "shares"))
+        _check("order", order, ("deadlines", "publication"))
+        if together is not None:
+            _check("together", together, ("all", "sequence"))
         patterns = [topics] if isinstance(topics, str) else list(topics)
         interest = {key: value for key, value in (("event_type", event_type), ("filter", filter)) if value is not None}
         spec: Dict[str, Any] = {
@@ -94,6 +109,8 @@ class Subscriber:
             spec["direct"] = False
         if between != "deadlines":
             spec["between"] = between
+        if order != "deadlines":
+            spec["order"] = order
         if best_effort:
             spec["best_effort"] = True
         named = {"class": policy_class, "group": group}

@@ -10,11 +10,17 @@ use crate::summary::StepSummary;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use unisono_host_tests::program::{cargo, target, workspace};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use unisono_host_tests::program::{cargo, target, unisono, workspace};
 
 /// The crates whose READMEs have an example.
-const LIBRARIES: [&str; 6] = ["sync", "barrier", "rma", "btin", "fairqueue", "eventchannel"];
+const LIBRARIES: [&str; 8] =
+    ["sync", "barrier", "rma", "btin", "fairqueue", "eventchannel", "events-wire", LIBRARY_OF_CLIENTS];
+
+/// The library whose example connects to a broker; the example's argument is the broker's address.
+const LIBRARY_OF_CLIENTS: &str = "events-client";
 
 /// A crate that is not excluded from publication.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,24 +31,35 @@ struct PublishedCrate {
 
 pub(crate) fn run() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
-    add_steps(&mut summary)?;
+    summary.step("libraries", step);
     Ok(summary.conclude())
 }
 
-/// Adds a step for the archives, and one for each library.
-pub(crate) fn add_steps(summary: &mut StepSummary) -> anyhow::Result<()> {
-    let crates = published(&metadata()?);
-    let scratch = tempfile::tempdir().context("a temporary directory")?;
-    summary.step("archives of the libraries", || pack(&crates));
+/// Packs the crates and uses them, as a step among others.
+pub(crate) fn step() -> StepVerdict {
+    let prepared = || {
+        let crates = published(&metadata()?);
+        Ok::<_, anyhow::Error>((crates, tempfile::tempdir().context("a temporary directory")?))
+    };
+    let (crates, scratch) = match prepared() {
+        Ok(prepared) => prepared,
+        Err(error) => return StepVerdict::failed(format!("{error:#}")),
+    };
+    let mut verdict = pack(&crates);
     for library in LIBRARIES {
-        summary.step(&format!("the README of unisono-{library}"), || {
-            match project(&scratch.path().join(library), library, &crates) {
-                Ok(folder) => run_project(&folder, library),
-                Err(error) => StepVerdict::failed(format!("{error:#}")),
+        verdict.add(match project(&scratch.path().join(library), library, &crates) {
+            Ok(folder) if library == LIBRARY_OF_CLIENTS => {
+                let socket = scratch.path().join("events");
+                match StartedBroker::start(&socket) {
+                    Ok(_broker) => run_project(&folder, library, Some(&socket)),
+                    Err(error) => StepVerdict::failed(format!("{error:#}")),
+                }
             }
+            Ok(folder) => run_project(&folder, library, None),
+            Err(error) => StepVerdict::failed(format!("{error:#}")),
         });
     }
-    Ok(())
+    verdict
 }
 
 /// A target directory of its own: a test that runs cargo at the same time does not have to wait.
@@ -97,15 +114,41 @@ fn project(folder: &Path, library: &str, crates: &[PublishedCrate]) -> anyhow::R
     Ok(folder.to_owned())
 }
 
-fn run_project(folder: &Path, library: &str) -> StepVerdict {
-    let mut command = cargo();
-    command.args(["run", "--offline", "--quiet"]).current_dir(folder);
-    command.env("CARGO_TARGET_DIR", own_target());
-    if TimedStep::new(format!("a project with unisono-{library}"), command).succeeds() {
-        StepVerdict::passed(1)
-    } else {
-        StepVerdict::failed(format!("the example of unisono-{library}'s README did not succeed"))
+/// A broker of this build, which ends with this value.
+struct StartedBroker {
+    child: Child,
+    /// The broker's standard error, which has to stay open.
+    errors: BufReader<ChildStderr>,
+}
+
+impl StartedBroker {
+    /// Starts a broker, and waits until it serves.
+    fn start(socket: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(unisono());
+        command.args(["events", "serve", "--listen"]).arg(socket).stderr(Stdio::piped());
+        let mut child = command.spawn().context("unisono events serve")?;
+        let said = child.stderr.take().context("the broker's standard error")?;
+        let mut broker = Self { child, errors: BufReader::new(said) };
+        let mut line = String::new();
+        broker.errors.read_line(&mut line).context("the broker's standard error")?;
+        ensure!(line.starts_with("serving at "), "the broker does not serve: {line}");
+        Ok(broker)
     }
+}
+
+impl Drop for StartedBroker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run_project(folder: &Path, library: &str, argument: Option<&Path>) -> StepVerdict {
+    let mut command = cargo();
+    command.args(["run", "--offline", "--quiet", "--"]).args(argument).current_dir(folder);
+    command.env("CARGO_TARGET_DIR", own_target());
+    TimedStep::new(format!("a project with unisono-{library}"), command)
+        .verdict(format!("the example of unisono-{library}'s README did not succeed"))
 }
 
 /// The first block of Rust in a README.
@@ -116,7 +159,7 @@ fn example(readme: &str) -> anyhow::Result<&str> {
     Ok(example)
 }
 
-/// The manifest of a project with one dependency, which comes from the unpacked archives in `packages`.
+/// The manifest of a project with one dependency, taken from the unpacked archives in `packages`.
 fn manifest(library: &str, crates: &[PublishedCrate], packages: &Path) -> anyhow::Result<String> {
     let name = format!("unisono-{library}");
     let wanted =

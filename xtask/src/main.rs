@@ -10,7 +10,9 @@ mod install;
 mod libraries;
 mod lint;
 mod nightly;
+mod package;
 mod packages;
+mod release;
 mod smoke;
 mod step;
 mod summary;
@@ -30,8 +32,8 @@ Usage: cargo xtask COMMAND [OPTIONS]
   nightly [--minutes N] [PART...]
                         run the tests that take longer, or the named parts of them: models of the
                         protocols (loom), Miri, tests in a virtual machine, every case of the host tests,
-                        MPIs from PyPI, programs of others, licences. No part starts that would end after
-                        N minutes
+                        MPIs from PyPI, programs of others, licences, packages in fresh Debian roots. No
+                        part starts that would end after N minutes
   nightly --changed [--tenth N] [--minutes N]
                         the parts that the change touches, and a tenth of the others: the N-th, or that of
                         the day. The change: since the commit that UNISONO_CI_BASE names, since the last
@@ -55,8 +57,18 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         qemu-system-x86 and, once, apt's mirror
   install [--prefix DIR] [--destdir DIR]
                         build and install, below /usr/local or DIR: the program, the preload, libunisono
-                        with its header and pkg-config file, manual pages, completions. --destdir puts all of it below another directory, for packages
-  packages [--install]  list the packages that `test` would install, and why; or install them
+                        with its header and pkg-config file, manual pages, completions. --destdir puts all of
+                        it below another directory, for packages. After `cargo build --release` nothing is
+                        compiled again
+  uninstall [--prefix DIR] [--destdir DIR]
+                        remove what `install` wrote there, and directories that it made and that are empty
+  package [--only KIND] [--out DIR]
+                        make the packages for users (wheel, deb, rpm, tarball, container) in dist/ or DIR, for
+                        glibc 2.28 or newer, with checksums, licences and SBOM. Needs python3-venv, rpm and,
+                        once, PyPI
+  release --check       whether this commit can be released: version, changelog, archives of the crates, and
+                        packages in dist/ that are of this commit. Changes nothing
+  packages [--install]  list the packages that `test` and `package` would use, and why; or install those of `test`
 
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
 ";
@@ -73,10 +85,7 @@ fn main() -> ExitCode {
         ["test", "--no-install"] => test::run(packages::Install::Never),
         ["nightly", ref words @ ..] => match nightly::NightlyOptions::parse(words) {
             Ok(options) => nightly::run(&options),
-            Err(error) => {
-                eprintln!("xtask: {error:#}");
-                return ExitCode::from(2);
-            }
+            Err(error) => return usage_error(&error),
         },
         ["lint"] => lint::run(),
         ["lint", "--own"] => lint::own(),
@@ -88,13 +97,16 @@ fn main() -> ExitCode {
         }
         ["vm", "--long", ref only @ ..] => vm::run(only, step::Cases::All),
         ["vm", ref only @ ..] => vm::run(only, step::Cases::Some),
-        ["install", ref words @ ..] => match install::InstallPrefix::parse(words) {
-            Ok(prefix) => install::run_with(&prefix),
-            Err(error) => {
-                eprintln!("xtask: {error:#}");
-                return ExitCode::from(2);
-            }
+        [verb @ ("install" | "uninstall"), ref words @ ..] => match install::InstallPrefix::parse(words) {
+            Ok(prefix) if verb == "install" => install::run_with(&prefix),
+            Ok(prefix) => install::uninstall(&prefix),
+            Err(error) => return usage_error(&error),
         },
+        ["package", ref words @ ..] => match package::PackageOptions::parse(words) {
+            Ok(options) => package::run(&options),
+            Err(error) => return usage_error(&error),
+        },
+        ["release", "--check"] => release::check(),
         ["packages"] => {
             packages::print();
             Ok(true)
@@ -121,4 +133,9 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn usage_error(error: &anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    ExitCode::from(2)
 }

@@ -1,4 +1,4 @@
-//! The Debian packages that tests need, in one place, each with its reason.
+//! The Debian packages that tests and packaging need, in one place, each with its reason.
 
 use crate::step::{StepVerdict, TimedStep};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ pub(crate) enum Install {
     Never,
 }
 
-struct Package {
+pub(crate) struct Package {
     name: &'static str,
     reason: &'static str,
     /// The tests that are skipped without it.
@@ -173,23 +173,58 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
+/// Packages that only `cargo xtask package` and `cargo xtask nightly packages` need; the latter installs
+/// them.
+pub(crate) const FOR_PACKAGES: &[Package] = &[
+    Package {
+        name: "rpm",
+        reason: "rpmbuild, which makes the RPM package, and rpm2archive, which unpacks it",
+        without: "the RPM package (cargo xtask package)",
+    },
+    Package {
+        name: "debootstrap",
+        reason: "makes the fresh Debian root in which packages are tried",
+        without: "the trials of packages (cargo xtask nightly packages)",
+    },
+    Package {
+        name: "lintian",
+        reason: "finds what Debian's policy says against the Debian package",
+        without: "the trials of packages (cargo xtask nightly packages)",
+    },
+    Package {
+        name: "buildah",
+        reason: "makes the image of `fit`, and one of another that copies the program from it",
+        without: "the trial of the container image (cargo xtask nightly packages)",
+    },
+    Package {
+        name: "runc",
+        reason: "runs a container with the static program of `fit`",
+        without: "the trial of the container image (cargo xtask nightly packages)",
+    },
+];
+
 pub(crate) fn print() {
-    for Package { name, reason, without } in PACKAGES {
+    for Package { name, reason, without } in PACKAGES.iter().chain(FOR_PACKAGES) {
         println!("{name:12} {reason}\n{:12} without it: {without}", "");
     }
 }
 
-/// Installs missing packages; otherwise prints why not and which tests will be skipped.
+/// Installs the packages that the tests of minutes need.
 pub(crate) fn provide(install: Install) -> StepVerdict {
+    provide_all(PACKAGES, install)
+}
+
+/// Installs missing packages of a list; otherwise prints why not and which tests will be skipped.
+pub(crate) fn provide_all(packages: &[Package], install: Install) -> StepVerdict {
     if !responds("dpkg-query", &["--version"]) {
         return StepVerdict::skipped(format!(
             "this is no Debian; have the like of {} at hand",
-            names(&all())
+            names(&packages.iter().collect::<Vec<_>>())
         ));
     }
-    let missing = missing();
+    let missing = missing(packages);
     if missing.is_empty() {
-        println!("all there: {}", names(&all()));
+        println!("all there: {}", names(&packages.iter().collect::<Vec<_>>()));
         return StepVerdict::passed(1);
     }
     let refusal = if install == Install::Never {
@@ -223,7 +258,7 @@ pub(crate) fn provide(install: Install) -> StepVerdict {
         println!("with what they need: {count} packages, some minutes");
     }
     apt(&[&["install", "--yes", "--no-install-recommends"], list.as_slice()].concat());
-    let missing = self::missing();
+    let missing = self::missing(packages);
     if missing.is_empty() {
         StepVerdict::passed(1)
     } else {
@@ -245,12 +280,8 @@ fn consequences(missing: &[&Package]) -> String {
     format!("apt-get install {} to have: {}", names(missing), without.join("; "))
 }
 
-fn all() -> Vec<&'static Package> {
-    PACKAGES.iter().collect()
-}
-
-fn missing() -> Vec<&'static Package> {
-    PACKAGES.iter().filter(|package| !is_installed(package.name)).collect()
+fn missing(packages: &[Package]) -> Vec<&Package> {
+    packages.iter().filter(|package| !is_installed(package.name)).collect()
 }
 
 fn is_installed(name: &str) -> bool {

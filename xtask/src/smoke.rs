@@ -1,13 +1,13 @@
 //! `cargo xtask smoke`: runs `unisono study` with its shortest setting and checks the results: the records
-//! match the schema, the report needs no other files, and it can be redrawn from the records. Then it packs
-//! and uses the libraries.
+//! match the schema, the report needs no other files, and it can be redrawn from the records.
 
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;
-use crate::{install, libraries};
-use anyhow::{Context, ensure};
+use crate::test;
+use anyhow::{Context, Error, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 use unisono_host_tests::program::workspace;
 use unisono_measure::record::{FORMAT, Line, Outcome};
 
@@ -15,41 +15,25 @@ pub(crate) fn run() -> anyhow::Result<bool> {
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let out = scratch.path().join("study");
     let mut summary = StepSummary::default();
-    summary.step("unisono study --smoke", || program(&["study", "--smoke", "--out"], &out));
-    summary.step("its records", || checked(records(&out.join("records.jsonl"))));
-    summary.step("its report", || checked(report(&out.join("report.html"))));
+    let program = test::build_programs().map_err(Error::msg)?;
+    let run = |arguments: &[&str]| run_program(&program, arguments, &out);
+    summary.step("unisono study --smoke", || run(&["study", "--smoke", "--out"]));
+    summary.step("its records", || StepVerdict::from_result(records(&out.join("records.jsonl"))));
+    summary.step("its report", || StepVerdict::from_result(report(&out.join("report.html"))));
     summary.step("unisono report", || {
         // remove the first report: the second must be drawn from the records alone
         let _ = std::fs::remove_file(out.join("report.html"));
-        program(&["report"], &out)
+        run(&["report"])
     });
-    summary.step("the redrawn report", || checked(report(&out.join("report.html"))));
-    summary.step("an installation", || checked(install::trial(&scratch.path().join("installed"))));
-    libraries::add_steps(&mut summary)?;
+    summary.step("the redrawn report", || StepVerdict::from_result(report(&out.join("report.html"))));
     Ok(summary.conclude())
 }
 
-fn program(arguments: &[&str], directory: &Path) -> StepVerdict {
-    let mut command = unisono_host_tests::program::cargo();
-    command.args(["run", "--release", "--locked", "--"]).args(arguments).arg(directory);
-    command.current_dir(workspace());
+fn run_program(program: &Path, arguments: &[&str], directory: &Path) -> StepVerdict {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(directory).current_dir(workspace());
     let name = format!("unisono {}", arguments.join(" "));
-    if TimedStep::new(&name, command).succeeds() {
-        StepVerdict::passed(1)
-    } else {
-        StepVerdict::failed(format!("{name} DIR did not succeed"))
-    }
-}
-
-/// Prints a line with the result, or fails with the problem.
-fn checked(result: anyhow::Result<String>) -> StepVerdict {
-    match result {
-        Ok(found) => {
-            println!("{found}");
-            StepVerdict::passed(1)
-        }
-        Err(error) => StepVerdict::failed(format!("{error:#}")),
-    }
+    TimedStep::new(&name, command).verdict(format!("{name} DIR did not succeed"))
 }
 
 fn records(path: &Path) -> anyhow::Result<String> {

@@ -44,6 +44,17 @@ impl StepVerdict {
         Self { failed: 1, failures: vec![reason.into()], ..Self::default() }
     }
 
+    /// Prints a line with the result, or is a failure with the problem.
+    pub(crate) fn from_result(result: anyhow::Result<String>) -> Self {
+        match result {
+            Ok(found) => {
+                println!("{found}");
+                Self::passed(1)
+            }
+            Err(error) => Self::failed(format!("{error:#}")),
+        }
+    }
+
     /// Adds another part of the same step.
     pub(crate) fn add(&mut self, other: Self) {
         let Self { passed, failed, skipped, failures, failed_tests, flaky, times_ms } = other;
@@ -120,6 +131,11 @@ impl TimedStep {
     pub(crate) fn showing(mut self, show: impl FnMut(&str) -> bool + 'static) -> Self {
         self.show = Box::new(show);
         self
+    }
+
+    /// Runs the step. One test passed, or one failed with this reason.
+    pub(crate) fn verdict(self, failure: impl Into<String>) -> StepVerdict {
+        if self.succeeds() { StepVerdict::passed(1) } else { StepVerdict::failed(failure) }
     }
 
     /// Runs the step and returns whether it succeeded. Reports a failure.

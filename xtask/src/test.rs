@@ -5,26 +5,19 @@ use crate::packages::{self, Install};
 use crate::step::{StepOutput, StepVerdict, TimedStep};
 use crate::summary::StepSummary;
 use crate::test_output;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::thread;
-use unisono_host_tests::program::{HOST_TESTS, PROGRAMS, cargo, target, workspace};
+use unisono_host_tests::program::{self, HOST_TESTS, cargo, target, workspace};
 
 /// Runs the tests that this machine can run in minutes. Returns whether all passed.
 pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("packages", || packages::provide(install));
-    // a second thread builds the program that host tests start
-    let program = thread::spawn(build_program);
-    // in one command: for a single package, cargo would build its dependencies again with fewer features
+    // for a single package, cargo would build its dependencies again with fewer features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], &[], |_| ())
     });
-    // built once, before the time limits of the host tests apply
-    summary.step("host tests", || match program.join() {
-        Ok(Ok(())) => host_tests(&[], |_| ()),
-        Ok(Err(why)) => StepVerdict::failed(why),
-        Err(_) => StepVerdict::failed("the thread that builds the program panicked"),
-    });
+    summary.step("host tests", || host_tests(&[], |_| ()));
     Ok(summary.conclude())
 }
 
@@ -49,18 +42,26 @@ pub(crate) fn model(name: &str) -> StepVerdict {
     })
 }
 
+/// The number of cases of each property test that states none of its own (proptest).
+const PROPERTY_CASES: &str = "PROPTEST_CASES";
+
+/// The unit and property tests with sixteen times the usual number of cases.
+pub(crate) fn property_cases() -> StepVerdict {
+    let packages = ["--workspace", "--exclude", "unisono-host-tests", "--lib", "--tests"];
+    tests(&packages, &[], |command| {
+        command.env(PROPERTY_CASES, "1024");
+    })
+}
+
 /// The tests of this test program whose names contain one of the words, with all their cases.
 pub(crate) fn all_cases(program: &str, words: &[&str]) -> StepVerdict {
     let long = |command: &mut Command| {
-        command.env(unisono_host_tests::LONG, "1");
+        command.env(unisono_host_tests::LONG, "1").env(PROPERTY_CASES, "4000");
     };
     if program != HOST_TESTS {
         return tests(&["--workspace", "--test", program], words, long);
     }
-    match build_program() {
-        Ok(()) => host_tests(words, long),
-        Err(why) => StepVerdict::failed(why),
-    }
+    host_tests(words, long)
 }
 
 /// The maximum number of failed tests that run again. If more tests fail, the change is to blame and not
@@ -111,24 +112,30 @@ fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     (verdict, lines)
 }
 
-/// Host tests start the program as a user would.
+/// Host tests start the program as a user would. It is built before their time limits apply.
 fn host_tests(words: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
+    let program = match build_programs() {
+        Ok(program) => program,
+        Err(why) => return StepVerdict::failed(why),
+    };
     // of the whole workspace: for one package alone, cargo builds all crates again, with fewer features
     tests(&["--workspace", "--test", HOST_TESTS], words, |command| {
-        command.env("UNISONO_PROGRAM", target().join("release/unisono"));
+        command.env("UNISONO_PROGRAM", &program);
         prepare(command);
     })
 }
 
-fn build_program() -> Result<(), String> {
+/// Builds the programs of the workspace. Returns the path of `unisono`, or why they do not build.
+pub(crate) fn build_programs() -> Result<PathBuf, String> {
     let mut build = cargo();
-    build.args(["build", "--locked", "--release"]).args(PROGRAMS).current_dir(workspace());
-    // other tests print at the same time
-    let step = TimedStep::new("build the program", build).showing(|_| false);
+    build.args(["build", "--locked"]).args(program::BUILD).current_dir(workspace());
+    let step = TimedStep::new("build the programs", build);
     match step.run() {
-        Ok(StepOutput { success: true, .. }) => Ok(()),
-        Ok(StepOutput { hung: Some(hung), .. }) => Err(format!("the program does not build: {hung}")),
-        Ok(StepOutput { lines, .. }) => Err(format!("the program does not build:\n{}", lines.join("\n"))),
-        Err(error) => Err(format!("the program cannot be built: {error}")),
+        Ok(StepOutput { success: true, .. }) => Ok(target().join("debug/unisono")),
+        Ok(StepOutput { hung, .. }) => Err(format!(
+            "the programs do not build{}",
+            hung.map_or(String::new(), |hung| format!(": {hung}"))
+        )),
+        Err(error) => Err(format!("the programs cannot be built: {error}")),
     }
 }

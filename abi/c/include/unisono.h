@@ -159,6 +159,8 @@ typedef enum unisono_status {
         // The connection broke and was restored; it is unknown whether the broker processed the event or the
         // request.
         UNISONO_STATUS_UNANSWERED = 24,
+        // The function of unisono_end_waits_by() ended the wait.
+        UNISONO_STATUS_INTERRUPTED = 25,
 } unisono_status;
 
 // The predefined types of elements.
@@ -383,8 +385,9 @@ typedef struct unisono_topic {
         // Among the suppliers of an exclusive topic, the supplier with the greatest strength is heard.
         uint32_t strength;
         // Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
-        // frame (crates/broker/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers share
-        // the queue of a subscription.
+        // frame (crates/events-wire/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers
+        // share the queue of a subscription. "{\"order\": \"publication\"}" lets no consumer get an event before
+        // an earlier one of this supplier.
         const char *more;
 } unisono_topic;
 
@@ -498,14 +501,15 @@ typedef struct unisono_subscription {
         int late;
         // The number of earlier events to receive as well; the topic has to keep at least as many.
         size_t last;
-        // An event that is not acknowledged within this time is delivered again, at most 16 times; 0: no event
-        // needs an acknowledgment.
+        // An event that is not acknowledged within this time is delivered again, at most 16 times or as often as
+        // "again" in `more` says; 0: no event needs an acknowledgment, unless "again" is in `more`.
         uint64_t acknowledge_ns;
         // Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
-        // (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that suppliers send directly,
+        // (crates/events-wire/PROTOCOL.md). "{\"direct\": false}" refuses events that suppliers send directly,
         // through shared memory and without the broker. "{\"between\": \"shares\"}" divides the queue among
-        // suppliers by their shares. Over UDP, with "{\"best_effort\": true}", no event waits for another event
-        // that the network lost.
+        // suppliers by their shares. "{\"order\": \"publication\"}" keeps the order in which each supplier
+        // published on a topic; otherwise the event that is due first comes first. Over UDP, with
+        // "{\"best_effort\": true}", no event waits for another event that the network lost.
         const char *more;
 } unisono_subscription;
 
@@ -541,11 +545,20 @@ const char *unisono_error_text(void);
 // The name of a status, such as "RMA_RANGE"; never NULL.
 const char *unisono_status_name(int status);
 
-// The version of this library, such as "0.1.0"; never NULL.
+// The version of this library, such as "0.2.0"; never NULL.
 const char *unisono_version(void);
 
 // The current time of CLOCK_MONOTONIC in nanoseconds. Deadlines are on this clock.
 uint64_t unisono_now(void);
+
+// The time so many nanoseconds from now, for the deadline of an event: unisono_due_in(5 * 1000 * 1000) is in
+// 5 ms. A time beyond the end of the clock is that end.
+uint64_t unisono_due_in(uint64_t length_ns);
+
+// Sets a function for this process that each thread calls ten times a second while it waits in a function of
+// this library. A result other than 0 ends the wait with UNISONO_STATUS_INTERRUPTED. For languages that
+// handle signals between two calls, such as Python. Only the first function is kept.
+void unisono_end_waits_by(int (*ends)(void));
 
 // Connects to the broker at `address`. The path of the broker's socket selects shared memory; "unix:PATH"
 // sends all data through that socket; "tcp:HOST:PORT" uses TCP, "tls:HOST:PORT?authority=FILE" TLS, and
@@ -611,6 +624,20 @@ enum unisono_status unisono_publish_later(struct unisono_client *client,
 
 // Sends all events that unisono_publish_later() holds back, and waits until they have left this process.
 enum unisono_status unisono_flush(struct unisono_client *client);
+
+// As unisono_publish(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT: if
+// `*taken` is 0, publish the event again; otherwise it leaves with later calls, such as
+// unisono_flush_within(). A program that receives its own events by another connection takes them meanwhile.
+enum unisono_status unisono_publish_within(struct unisono_client *client,
+                                           uint32_t topic,
+                                           const struct unisono_draft *draft,
+                                           uint64_t timeout_ns,
+                                           int *taken);
+
+// As unisono_flush(), but waits no longer than `timeout_ns`. UNISONO_STATUS_TIMED_OUT: some events are still
+// in this process.
+enum unisono_status unisono_flush_within(struct unisono_client *client,
+                                         uint64_t timeout_ns);
 
 // Publishes an event if no consumer would block it, and waits for the event's outcome.
 // UNISONO_STATUS_REFUSED: no consumer got it; the text names the refuser and the reason. `published` may be

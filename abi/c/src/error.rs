@@ -60,6 +60,8 @@ pub enum CallStatus {
     /// The connection broke and was restored; it is unknown whether the broker processed the event or the
     /// request.
     Unanswered = 24,
+    /// The function of unisono_end_waits_by() ended the wait.
+    Interrupted = 25,
 }
 
 /// The error for a wrong argument.
@@ -118,7 +120,7 @@ pub extern "C" fn unisono_error_text() -> *const c_char {
 /// The name of a status, such as "RMA_RANGE"; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
-    const NAMES: [&CStr; 25] = [
+    const NAMES: [&CStr; 26] = [
         c"OK",
         c"ARG",
         c"ASSERT",
@@ -144,6 +146,7 @@ pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
         c"AGAIN",
         c"REFUSED",
         c"UNANSWERED",
+        c"INTERRUPTED",
     ];
     usize::try_from(status).ok().and_then(|at| NAMES.get(at)).copied().unwrap_or(c"UNKNOWN").as_ptr()
 }

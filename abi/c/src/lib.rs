@@ -1,4 +1,4 @@
-//! The C form of [`unisono_rma`]'s one-sided windows and [`unisono_broker`]'s events: `libunisono.so`,
+//! The C form of [`unisono_rma`]'s one-sided windows and [`unisono_events_client`]'s events: `libunisono.so`,
 //! `libunisono.a` and `unisono.h`.
 //!
 //! Each function behaves like its namesake in the Rust crates or in MPI-4.0 chapter 12:

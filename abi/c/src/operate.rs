@@ -43,8 +43,8 @@ fn operation(code: c_int) -> Result<Operation, Error> {
     known.ok_or_else(|| argument(format!("{code} is no unisono_operation")))
 }
 
-/// Whether data is to be transferred but `address` is NULL. A layout of runs may hold absolute addresses,
-/// which count from NULL.
+/// Whether `address` is NULL although there is data to transfer. NULL is valid with a layout of runs, whose
+/// offsets may be absolute addresses.
 #[inline]
 fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
     if !address.is_null() {
@@ -54,18 +54,18 @@ fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
     count > 0 && layout.is_contiguous() && layout.size() > 0
 }
 
-/// A side of a transfer in its C form: the origin's address or the target's rank and displacement, then count
-/// and layout.
+/// The origin's side of a transfer in its C form: address, count and layout.
 type NearSide = (*const c_void, u64, *const LayoutHandle);
+/// The target's side in its C form: rank, displacement, count and layout.
 type FarSide = (c_int, i64, u64, *const LayoutHandle);
 
 /// The origin's side, checked.
 type Origin<'a> = (*const c_void, u64, &'a Layout);
 
-/// Checks both sides of a transfer and calls `issue` to begin it; makes a request as well if there is room
-/// for one. A failed check creates its error here: an error in a helper's result would cost every put a copy.
-/// Each caller passes a closure of its own, so that the compiler inlines this function there: a call would
-/// cost a put 30 instructions.
+/// Checks both sides of a transfer and calls `issue` to begin it. Makes a request, if the caller passed a
+/// place for one. A failed check creates its error here: an error in a helper's result would cost every put a
+/// copy. Each caller passes a closure of its own, so that the compiler inlines this function there: a call
+/// would cost a put 30 instructions.
 ///
 /// # Safety
 /// `window` is null or a live handle that no other thread uses now; the layouts are null or live; `request`
@@ -102,7 +102,7 @@ unsafe fn transfer(
     unsafe { with_window(window, call) }
 }
 
-#[inline(always)] // the fast path of every put: inlined into both forms
+#[inline(always)] // the fast path of every put: inlined into the call with a request and the call without
 fn put(window: &mut Window, (origin, count, layout): Origin<'_>, target: Target<'_>) -> Result<(), Error> {
     // SAFETY: unisono.h requires that origin memory stays valid until the operation is complete.
     unsafe { window.raw_put(Source { address: origin.cast(), count, layout }, target) }

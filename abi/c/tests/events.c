@@ -102,7 +102,7 @@ static void all_of_an_event(void)
 				.key = "oven",
 				.fields = fields,
 				.field_count = 4,
-				.deadline_ns = unisono_now() + 60 * SECOND,
+				.deadline_ns = unisono_due_in(60 * SECOND),
 				.criticality = 7 };
 	uint32_t number = subscribed(client, "plant/+/heat"), heat = topic(client, "plant/1/heat");
 	unisono_event *event;
@@ -293,6 +293,47 @@ static void acknowledged_events_do_not_come_again(void)
 	DO(unisono_event_free(&event));
 	CHECK(unisono_receive(client, SECOND / 5, &event) == UNISONO_STATUS_TIMED_OUT);
 	DO(unisono_client_close(&client));
+}
+
+static int asked;
+
+static int once(void)
+{
+	return ++asked == 1;
+}
+
+/* One thread publishes to a queue of its own that blocks suppliers. */
+static void a_publication_waits_for_room_no_longer_than_it_may(void)
+{
+	unisono_client *consumer = connected(), *supplier = connected();
+	unisono_subscription options = { .topics = "own", .queue = 64, .full = UNISONO_FULL_BLOCK_SUPPLIER };
+	static const char kilobyte[1000];
+	unisono_draft draft = { .payload = kilobyte, .bytes = sizeof(kilobyte) };
+	uint32_t own = topic(supplier, "own"), number, events = 0, came = 0;
+	unisono_status status;
+	unisono_event *event;
+	int taken = 1;
+
+	DO(unisono_subscribe(consumer, &options, &number));
+	do {
+		status = unisono_publish_within(supplier, own, &draft, SECOND / 20, &taken);
+		events += taken;
+	} while (status == UNISONO_STATUS_OK);
+	CHECK(status == UNISONO_STATUS_TIMED_OUT && events >= 64);
+	unisono_end_waits_by(once);
+	CHECK(unisono_publish_later(supplier, own, &draft) == UNISONO_STATUS_INTERRUPTED ||
+	      unisono_flush(supplier) == UNISONO_STATUS_INTERRUPTED);
+	while (unisono_flush_within(supplier, SECOND / 20) == UNISONO_STATUS_TIMED_OUT)
+		while (unisono_receive(consumer, 0, &event) == UNISONO_STATUS_OK) {
+			came++;
+			DO(unisono_event_free(&event));
+		}
+	for (; came < events; came++) {
+		event = next(consumer, UNISONO_RECEPTION_EVENT);
+		DO(unisono_event_free(&event));
+	}
+	DO(unisono_client_close(&supplier));
+	DO(unisono_client_close(&consumer));
 }
 
 static void correlated_events_come_together(void)
@@ -528,6 +569,7 @@ int main(int argc, char **argv)
 	filters_and_the_descriptor();
 	late_joiners_gaps_and_deaths();
 	acknowledged_events_do_not_come_again();
+	a_publication_waits_for_room_no_longer_than_it_may();
 	correlated_events_come_together();
 	requests_and_replies();
 	a_request_is_answered();

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use unisono_broker::{Broker, ChannelWait, Limits, OWNER, Server};
+use unisono_broker::{Broker, Limits, OWNER, Server};
+use unisono_events_client::ChannelWait;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 /// The directory of the library. Cargo builds all crate types of the crate that this test depends on, and

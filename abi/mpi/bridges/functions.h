@@ -36,6 +36,7 @@ int MPI_Errhandler_free(MPI_Errhandler *);
 
 /* communicators and groups */
 int PMPI_Comm_call_errhandler(MPI_Comm, int);
+int PMPI_Comm_create_group(MPI_Comm, MPI_Group, int, MPI_Comm *);
 int PMPI_Comm_create_keyval(MPI_Comm_copy_attr_function *, MPI_Comm_delete_attr_function *, int *, void *);
 int PMPI_Comm_dup(MPI_Comm, MPI_Comm *);
 int PMPI_Comm_free(MPI_Comm *);
@@ -56,10 +57,19 @@ int PMPI_Group_translate_ranks(MPI_Group, int, const int *, MPI_Group, int *);
 
 /* messages and collectives */
 int PMPI_Allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
+int PMPI_Allgatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype,
+		    MPI_Comm);
 int PMPI_Allreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Alltoall(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
+int PMPI_Alltoallv(const void *, const int *, const int *, MPI_Datatype, void *, const int *, const int *,
+		   MPI_Datatype, MPI_Comm);
+int PMPI_Alltoallw(const void *, const int *, const int *, const MPI_Datatype *, void *, const int *,
+		   const int *, const MPI_Datatype *, MPI_Comm);
 int PMPI_Barrier(MPI_Comm);
 int PMPI_Bcast(void *, int, MPI_Datatype, int, MPI_Comm);
 int PMPI_Bsend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
+int PMPI_Exscan(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Gather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm);
 int PMPI_Gatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int,
 		 MPI_Comm);
 int PMPI_Get_count(const MPI_Status *, MPI_Datatype, int *);
@@ -67,22 +77,67 @@ int PMPI_Get_elements_x(const MPI_Status *, MPI_Datatype, MPI_Count *);
 int PMPI_Grequest_complete(MPI_Request);
 int PMPI_Grequest_start(MPI_Grequest_query_function *, MPI_Grequest_free_function *,
 			MPI_Grequest_cancel_function *, void *, MPI_Request *);
+int PMPI_Iallgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Iallgatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype,
+		     MPI_Comm, MPI_Request *);
 int PMPI_Iallreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Ialltoall(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ialltoallv(const void *, const int *, const int *, MPI_Datatype, void *, const int *, const int *,
+		    MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ialltoallw(const void *, const int *, const int *, const MPI_Datatype *, void *, const int *,
+		    const int *, const MPI_Datatype *, MPI_Comm, MPI_Request *);
 int PMPI_Ibarrier(MPI_Comm, MPI_Request *);
 int PMPI_Ibcast(void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *);
 int PMPI_Ibsend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Iexscan(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Igather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *);
+int PMPI_Igatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, int,
+		  MPI_Comm, MPI_Request *);
 int PMPI_Improbe(int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *);
+int PMPI_Ineighbor_allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
+			     MPI_Request *);
+int PMPI_Ineighbor_allgatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype,
+			      MPI_Comm, MPI_Request *);
+int PMPI_Ineighbor_alltoall(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
+			    MPI_Request *);
+int PMPI_Ineighbor_alltoallv(const void *, const int *, const int *, MPI_Datatype, void *, const int *,
+			     const int *, MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ineighbor_alltoallw(const void *, const int *, const MPI_Aint *, const MPI_Datatype *, void *,
+			     const int *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm, MPI_Request *);
 int PMPI_Iprobe(int, int, MPI_Comm, int *, MPI_Status *);
 int PMPI_Irecv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Ireduce(const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm, MPI_Request *);
+int PMPI_Ireduce_scatter(const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Ireduce_scatter_block(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
 int PMPI_Irsend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Iscan(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Iscatter(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *);
+int PMPI_Iscatterv(const void *, const int *, const int *, MPI_Datatype, void *, int, MPI_Datatype, int,
+		   MPI_Comm, MPI_Request *);
 int PMPI_Isend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Issend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Mprobe(int, int, MPI_Comm, MPI_Message *, MPI_Status *);
 int PMPI_Mrecv(void *, int, MPI_Datatype, MPI_Message *, MPI_Status *);
+int PMPI_Neighbor_allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
+int PMPI_Neighbor_allgatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype,
+			     MPI_Comm);
+int PMPI_Neighbor_alltoall(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
+int PMPI_Neighbor_alltoallv(const void *, const int *, const int *, MPI_Datatype, void *, const int *,
+			    const int *, MPI_Datatype, MPI_Comm);
+int PMPI_Neighbor_alltoallw(const void *, const int *, const MPI_Aint *, const MPI_Datatype *, void *,
+			    const int *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm);
 int PMPI_Pack(const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm);
 int PMPI_Probe(int, int, MPI_Comm, MPI_Status *);
 int PMPI_Recv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Status *);
+int PMPI_Reduce(const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm);
+int PMPI_Reduce_scatter(const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Reduce_scatter_block(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Request_get_status(MPI_Request, int *, MPI_Status *);
 int PMPI_Rsend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
+int PMPI_Scan(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Scatter(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm);
+int PMPI_Scatterv(const void *, const int *, const int *, MPI_Datatype, void *, int, MPI_Datatype, int,
+		  MPI_Comm);
 int PMPI_Send(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Sendrecv(const void *, int, MPI_Datatype, int, int, void *, int, MPI_Datatype, int, int, MPI_Comm,
 		  MPI_Status *);
@@ -92,7 +147,6 @@ int PMPI_Startall(int, MPI_Request *);
 int PMPI_Status_set_cancelled(MPI_Status *, int);
 int PMPI_Status_set_elements(MPI_Status *, MPI_Datatype, int);
 int PMPI_Test(MPI_Request *, int *, MPI_Status *);
-int PMPI_Testall(int, MPI_Request *, int *, MPI_Status *);
 int PMPI_Testany(int, MPI_Request *, int *, int *, MPI_Status *);
 int PMPI_Testsome(int, MPI_Request *, int *, int *, MPI_Status *);
 int PMPI_Wait(MPI_Request *, MPI_Status *);

@@ -85,6 +85,10 @@ fn embedded(shim: &Path) -> String {
 fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path) {
     let mut command = cc::Build::new().cargo_warnings(false).get_compiler().to_command();
     command.args(FLAGS);
+    if variable("DEBUG") == "false" {
+        // as cargo's profile has it; debugging information names the folder of the build
+        command.arg("-g0");
+    }
     for include in library.include.into_iter().chain(["shim", "../c/include"]) {
         command.arg("-I").arg(mpi.join(include));
     }

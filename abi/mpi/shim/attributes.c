@@ -331,6 +331,8 @@ BOTH(int, Win_get_name, (MPI_Win win, char *name, int *length))
 	TO_HOST(Win_get_name, win, (win, name, length));
 	struct window *window = window_of(win);
 
+	if (win == MPI_WIN_NULL) /* has a name since MPI 4.1 */
+		return OF_HOST(Win_get_name)(win, name, length);
 	if (!window)
 		return no_window("MPI_Win_get_name");
 	*length = (int)strlen(window->name);

@@ -50,7 +50,7 @@ static struct barrier *barrier_of(MPI_Comm comm)
 			return NULL;
 		PMPI_Comm_test_inter(comm, &between);
 		PMPI_Comm_size(comm, &size);
-		barrier->by_host = between || size < 2 || messages_forced();
+		barrier->by_host = between || size < 2 || messages_forced() || !comm_is_served(comm);
 		PMPI_Comm_set_attr(comm, keyval, barrier);
 	}
 	return barrier;

@@ -1,24 +1,72 @@
 /*
- * Small collectives among ranks that all share one host and outnumber its processors: the shim calls the host
- * MPI's nonblocking form and polls it. The blocking and the nonblocking form of a call do not match each
- * other, so the decision to serve a call depends only on values that are the same at all members of the
- * communicator.
+ * Collectives among ranks that all share one host and outnumber its processors: the shim calls the host MPI's
+ * nonblocking form and polls it. The blocking and the nonblocking form of a call do not match each other, so
+ * the decision to serve a call depends only on values that are the same at all members of the communicator.
  *
- * MPI_Allreduce has to return the same bits as the host's own call. Integer results do not depend on the
- * order of additions. Floating-point results agree only if both forms add in the same order, which orders.c
- * finds out by trials.
+ * Reductions have to return the same bits as the host's own call. Integer results do not depend on the order
+ * of additions. Floating-point results agree only if both forms add in the same order. For small
+ * MPI_Allreduce orders.c finds that out by trials; other floating-point reductions stay the host's.
  */
 #include "waiting.h"
+#include <math.h>
+#include <string.h>
 
-/* The record of a communicator whose collectives can be served; NULL otherwise. */
-static struct comm_record *servable(MPI_Comm comm)
+/*
+ * Whether a call waits for all members in any case. Others may end at a member before the rest has begun, and
+ * some programs depend on that although the standard forbids it.
+ */
+enum synchronizing { MAY_END_EARLY = 1, WAITS_FOR_ALL = 4 };
+
+/*
+ * The record of a communicator, whose members agree in a call that waits for all, or in the fourth that may
+ * end early. If some ranks of the host have not joined by then, which must be ranks outside of the
+ * communicator, the members ask again when they have made twice as many calls.
+ */
+static __attribute__((noinline)) struct comm_record *record_agreed(MPI_Comm comm,
+								   enum synchronizing synchronizing)
 {
 	struct comm_record *record;
+	unsigned before;
 
-	if (LIKELY(!ranks_outnumber) || !waits_served)
-		return NULL;
+	host_ranks_joined();
 	record = comm_record_of(comm);
-	return record && record->all_here && record->size > 1 ? record : NULL;
+	if (!record || record->outnumber != ANSWER_UNKNOWN)
+		return record;
+	if (!record->all_here || record->size < 2) {
+		record->outnumber = ANSWER_NO;
+		return record;
+	}
+	before = record->passed;
+	record->passed += synchronizing;
+	/* at 4, 8, 16, and so on */
+	if (record->passed >= WAITS_FOR_ALL && (before ^ record->passed) > before)
+		record->outnumber = ranks_outnumber_in(comm);
+	return record;
+}
+
+/* The record of a communicator whose collectives are served; NULL otherwise. */
+static struct comm_record *servable(MPI_Comm comm, enum synchronizing synchronizing)
+{
+	static _Thread_local struct {
+		MPI_Comm comm;
+		unsigned freed;
+		struct comm_record *record; /* NULL: its calls are the host's */
+		bool known;
+	} last;
+	struct comm_record *record;
+	unsigned freed;
+
+	if (LIKELY(!collectives_may_be_served))
+		return NULL;
+	freed = atomic_load_explicit(&comm_records_freed, memory_order_relaxed);
+	if (LIKELY(last.known && last.comm == comm && last.freed == freed))
+		return last.record;
+	record = record_agreed(comm, synchronizing);
+	last.known = record && record->outnumber != ANSWER_UNKNOWN;
+	last.record = last.known && record->outnumber == ANSWER_YES ? record : NULL;
+	last.comm = comm;
+	last.freed = freed;
+	return last.record;
 }
 
 /* The size of a buffer in bytes; if it is unknown, a size above the limit. */
@@ -52,40 +100,93 @@ static bool is_sample(struct comm_record *record)
 /* A call that is not served. */
 #define HOSTS(name, call) (UNLIKELY(waits_counted) ? TIMED(name, unisono_mpi_crowd_timed, call) : (call))
 
-BOTH(int, Bcast, (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm))
-{
-	struct polled_request collective = { .completion = { 0 } };
-	struct comm_record *record = servable(comm);
-
-	if (LIKELY(!record) || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
-		return HOSTS(BCAST, PMPI_Bcast(buffer, count, type, root, comm));
-	UNLESS_SAMPLE(record, BCAST, PMPI_Bcast(buffer, count, type, root, comm));
-	return finish_collective(UNISONO_MPI_WAIT_CALL_BCAST,
-				 PMPI_Ibcast(buffer, count, type, root, comm, &collective.request),
-				 &collective);
-}
-
 /* Serves the first barriers of a communicator, before the engine takes over. */
 int barrier_of_host(MPI_Comm comm)
 {
 	struct polled_request collective = { .completion = { 0 } };
 
-	if (!servable(comm))
+	if (!servable(comm, WAITS_FOR_ALL))
 		return HOSTS(BARRIER, PMPI_Barrier(comm));
 	return finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, PMPI_Ibarrier(comm, &collective.request),
 				 &collective);
 }
 
 /* The wait for the request remains the host's. That wait may depend on all members. */
-BOTH(int, Ibarrier, (MPI_Comm comm, MPI_Request *request))
+INLINE int begun(int code)
 {
-	int code = PMPI_Ibarrier(comm, request);
-
 	needs_other_ranks = true;
 	if (UNLIKELY(atomic_load_explicit(sleeping_ranks, memory_order_relaxed)))
-		unisono_mpi_crowd_ring_undirected();
+		ring_undirected();
 	return code;
 }
+
+BOTH(int, Ibarrier, (MPI_Comm comm, MPI_Request *request))
+{
+	return begun(PMPI_Ibarrier(comm, request));
+}
+
+/*
+ * Defines a collective, and its nonblocking form: its name, its name in capitals, its parameters before the
+ * communicator, and their names. `served` is a condition that has the same value at all members.
+ */
+#define UNPACK(...) __VA_ARGS__
+#define COLLECTIVE_IF(served, name, form, NAME, parameters, ...)                                             \
+	BOTH(int, name, (UNPACK parameters, MPI_Comm comm))                                                  \
+	{                                                                                                    \
+		struct polled_request collective = { .completion = { 0 } };                                  \
+		struct comm_record *record = servable(comm, MAY_END_EARLY);                                  \
+                                                                                                             \
+		if (LIKELY(!record) || !(served))                                                            \
+			return HOSTS(NAME, PMPI_##name(__VA_ARGS__, comm));                                  \
+		UNLESS_SAMPLE(record, NAME, PMPI_##name(__VA_ARGS__, comm));                                 \
+		return finish_collective(UNISONO_MPI_WAIT_CALL_##NAME,                                       \
+					 PMPI_##form(__VA_ARGS__, comm, &collective.request), &collective);  \
+	}                                                                                                    \
+                                                                                                             \
+	BOTH(int, form, (UNPACK parameters, MPI_Comm comm, MPI_Request * request))                           \
+	{                                                                                                    \
+		return begun(PMPI_##form(__VA_ARGS__, comm, request));                                       \
+	}
+/* A collective that only moves data. */
+#define COLLECTIVE(...) COLLECTIVE_IF(true, __VA_ARGS__)
+
+#define OUT const void *out, int out_count, MPI_Datatype out_type
+#define OUT_BY_RANK const void *out, const int out_counts[], const int out_places[], MPI_Datatype out_type
+#define IN void *in, int in_count, MPI_Datatype in_type
+#define IN_BY_RANK void *in, const int in_counts[], const int in_places[], MPI_Datatype in_type
+#define ALL_BY_RANK(place)                                                                                   \
+	const void *out, const int out_counts[], const place out_places[], const MPI_Datatype out_types[],   \
+		void *in, const int in_counts[], const place in_places[], const MPI_Datatype in_types[]
+
+COLLECTIVE(Bcast, Ibcast, BCAST, (void *buffer, int count, MPI_Datatype type, int root), buffer, count, type,
+	   root)
+COLLECTIVE(Gather, Igather, GATHER, (OUT, IN, int root), out, out_count, out_type, in, in_count, in_type,
+	   root)
+COLLECTIVE(Gatherv, Igatherv, GATHERV, (OUT, IN_BY_RANK, int root), out, out_count, out_type, in, in_counts,
+	   in_places, in_type, root)
+COLLECTIVE(Scatter, Iscatter, SCATTER, (OUT, IN, int root), out, out_count, out_type, in, in_count, in_type,
+	   root)
+COLLECTIVE(Scatterv, Iscatterv, SCATTERV, (OUT_BY_RANK, IN, int root), out, out_counts, out_places, out_type,
+	   in, in_count, in_type, root)
+
+COLLECTIVE(Allgather, Iallgather, ALLGATHER, (OUT, IN), out, out_count, out_type, in, in_count, in_type)
+COLLECTIVE(Allgatherv, Iallgatherv, ALLGATHERV, (OUT, IN_BY_RANK), out, out_count, out_type, in, in_counts,
+	   in_places, in_type)
+COLLECTIVE(Alltoall, Ialltoall, ALLTOALL, (OUT, IN), out, out_count, out_type, in, in_count, in_type)
+COLLECTIVE(Alltoallv, Ialltoallv, ALLTOALLV, (OUT_BY_RANK, IN_BY_RANK), out, out_counts, out_places, out_type,
+	   in, in_counts, in_places, in_type)
+COLLECTIVE(Alltoallw, Ialltoallw, ALLTOALLW, (ALL_BY_RANK(int)), out, out_counts, out_places, out_types, in,
+	   in_counts, in_places, in_types)
+COLLECTIVE(Neighbor_allgather, Ineighbor_allgather, NEIGHBOR_ALLGATHER, (OUT, IN), out, out_count, out_type,
+	   in, in_count, in_type)
+COLLECTIVE(Neighbor_allgatherv, Ineighbor_allgatherv, NEIGHBOR_ALLGATHERV, (OUT, IN_BY_RANK), out, out_count,
+	   out_type, in, in_counts, in_places, in_type)
+COLLECTIVE(Neighbor_alltoall, Ineighbor_alltoall, NEIGHBOR_ALLTOALL, (OUT, IN), out, out_count, out_type, in,
+	   in_count, in_type)
+COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv, NEIGHBOR_ALLTOALLV, (OUT_BY_RANK, IN_BY_RANK), out,
+	   out_counts, out_places, out_type, in, in_counts, in_places, in_type)
+COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw, NEIGHBOR_ALLTOALLW, (ALL_BY_RANK(MPI_Aint)), out,
+	   out_counts, out_places, out_types, in, in_counts, in_places, in_types)
 
 enum element { OTHER, INTEGER, FLOAT, DOUBLE };
 
@@ -123,28 +224,84 @@ static bool is_logical(MPI_Op op)
 	       op == MPI_BXOR;
 }
 
+static bool has_nan(const void *numbers, int count, enum element element)
+{
+	for (int i = 0; i < count; i++)
+		if (element == DOUBLE ? isnan(((const double *)numbers)[i])
+				      : isnan(((const float *)numbers)[i]))
+			return true;
+	return false;
+}
+
+/*
+ * Sums and products whose two forms add along the same tree, but with other orders of two operands: the bits
+ * differ only in NaNs, and all members have those in the same elements. The host's own call then follows.
+ */
+static int reduce_unless_nan(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+			     MPI_Comm comm, enum element element)
+{
+	struct polled_request collective = { .completion = { 0 } };
+	char saved[MAX_COLLECTIVE_BYTES];
+	int code;
+
+	memcpy(saved, in == MPI_IN_PLACE ? out : in, (size_t)bytes_of(count, type));
+	code = finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
+				 PMPI_Iallreduce(in, out, count, type, op, comm, &collective.request),
+				 &collective);
+	if (code || LIKELY(!has_nan(out, count, element)))
+		return code;
+	return HOSTS(ALLREDUCE, PMPI_Allreduce(saved, out, count, type, op, comm));
+}
+
+/* Whether a reduction's bits are the same in any order: the same answer at all members. */
+static bool any_order_will_do(MPI_Datatype type, MPI_Op op)
+{
+	return (is_arithmetic(op) || is_logical(op)) && element_of(type) == INTEGER;
+}
+
+#define REDUCTION(...) COLLECTIVE_IF(any_order_will_do(type, op), __VA_ARGS__)
+#define COUNTED const void *in, void *out, int count, MPI_Datatype type, MPI_Op op
+
+REDUCTION(Reduce, Ireduce, REDUCE, (COUNTED, int root), in, out, count, type, op, root)
+REDUCTION(Scan, Iscan, SCAN, (COUNTED), in, out, count, type, op)
+REDUCTION(Exscan, Iexscan, EXSCAN, (COUNTED), in, out, count, type, op)
+REDUCTION(Reduce_scatter_block, Ireduce_scatter_block, REDUCE_SCATTER_BLOCK, (COUNTED), in, out, count, type,
+	  op)
+REDUCTION(Reduce_scatter, Ireduce_scatter, REDUCE_SCATTER,
+	  (const void *in, void *out, const int counts[], MPI_Datatype type, MPI_Op op), in, out, counts,
+	  type, op)
+
+BOTH(int, Iallreduce, (COUNTED, MPI_Comm comm, MPI_Request *request))
+{
+	return begun(PMPI_Iallreduce(in, out, count, type, op, comm, request));
+}
+
 BOTH(int, Allreduce, (const void *in, void *out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm))
 {
 	struct polled_request collective = { .completion = { 0 } };
-	struct comm_record *record = servable(comm);
+	struct comm_record *record = count < 1 ? NULL : servable(comm, WAITS_FOR_ALL);
+	enum same_order order = SAME_OPERANDS;
 	enum element element;
-	bool same_order;
+	bool needs_operands;
 	int code;
 
-	if (LIKELY(!record) || count < 1 || bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
+	if (LIKELY(!record))
 		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	element = element_of(type);
-	if (element == INTEGER ? !is_arithmetic(op) && !is_logical(op)
-			       : !is_arithmetic(op) || element == OTHER)
-		return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
-	if (element != INTEGER) {
-		code = order_is_same(record, type, count, element == DOUBLE, comm, &same_order);
+	if (!any_order_will_do(type, op)) {
+		if (!is_arithmetic(op) || (element != FLOAT && element != DOUBLE) ||
+		    bytes_of(count, type) > MAX_COLLECTIVE_BYTES)
+			return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
+		needs_operands = op == MPI_MIN || op == MPI_MAX;
+		code = order_of_both(record, type, count, element == DOUBLE, comm, needs_operands, &order);
 		if (code)
 			return code;
-		if (!same_order)
+		if (order == UNLIKE || (order == SAME_TREE && needs_operands))
 			return HOSTS(ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
 	}
 	UNLESS_SAMPLE(record, ALLREDUCE, PMPI_Allreduce(in, out, count, type, op, comm));
+	if (order == SAME_TREE)
+		return reduce_unless_nan(in, out, count, type, op, comm, element);
 	return finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
 				 PMPI_Iallreduce(in, out, count, type, op, comm, &collective.request),
 				 &collective);

@@ -4,15 +4,38 @@
  */
 #include "waiting.h"
 #include <stdlib.h>
+#include <string.h>
 
 static int keyval = MPI_KEYVAL_INVALID;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+_Atomic unsigned comm_records_freed;
+
+/* A duplicate has the same members, with the same answer. */
+static int comm_record_copy(MPI_Comm comm, int key, void *extra, void *value, void *copy, int *copied)
+{
+	const struct comm_record *record = value;
+	size_t bytes = sizeof *record + (size_t)record->size * sizeof record->members[0];
+	struct comm_record *made = malloc(bytes);
+
+	(void)comm;
+	(void)key;
+	(void)extra;
+	*copied = made != NULL;
+	if (made) {
+		memcpy(made, record, bytes);
+		made->orders = NULL;
+		made->calls = made->passed = 0;
+		*(void **)copy = made;
+	}
+	return MPI_SUCCESS;
+}
 
 static int comm_record_delete(MPI_Comm comm, int key, void *value, void *extra)
 {
 	(void)comm;
 	(void)key;
 	(void)extra;
+	atomic_fetch_add_explicit(&comm_records_freed, 1, memory_order_relaxed);
 	orders_free(((struct comm_record *)value)->orders);
 	free(value);
 	return MPI_SUCCESS;
@@ -53,7 +76,7 @@ struct comm_record *comm_record_of(MPI_Comm comm)
 		return NULL;
 	pthread_mutex_lock(&guard);
 	if (keyval == MPI_KEYVAL_INVALID)
-		PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_record_delete, &keyval, NULL);
+		PMPI_Comm_create_keyval(comm_record_copy, comm_record_delete, &keyval, NULL);
 	if (!PMPI_Comm_get_attr(comm, keyval, &record, &found) && !found)
 		record = comm_record_new(comm);
 	pthread_mutex_unlock(&guard);
@@ -65,7 +88,7 @@ void ring_slow(MPI_Comm comm, int rank)
 	const struct comm_record *record;
 	unsigned place = NOT_HERE;
 
-	if (rank < 0) /* MPI_PROC_NULL and other negative values */
+	if (!host_ranks_joined() || rank < 0) /* MPI_PROC_NULL and other negative values */
 		return;
 	if (comm == MPI_COMM_WORLD) {
 		place = world_place(rank);

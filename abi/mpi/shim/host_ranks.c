@@ -1,22 +1,33 @@
 /*
  * The ranks of this host that share processors: their places, their shared lines, and the bells that senders
- * ring. This is set up in MPI_Init, because the setup is collective and waits are not.
+ * ring.
+ *
+ * Where the launcher's store shows that all ranks are on this host, MPI_Init sets up nothing. Rank 0 offers
+ * the lines' memory in the store before MPI begins, and each rank joins by itself at its first send or wait.
+ * A rank that cannot join leaves its waits to the host. Elsewhere the setup is collective, and so it is done
+ * in MPI_Init.
  */
 #include "waiting.h"
 #include <stdlib.h>
 #include <string.h>
 
-bool waits_served, ranks_outnumber, waits_counted, waits_only_timed;
+bool waits_served, ranks_outnumber, waits_counted, waits_only_timed, collectives_may_be_served;
 _Thread_local bool needs_other_ranks;
 _Thread_local unsigned immediate_waits, unserved_waits;
 
-static const _Atomic uint32_t no_ranks;
+static const _Atomic uint32_t no_ranks, unknown_ranks = 1;
 const _Atomic uint32_t *sleeping_ranks = &no_ranks, *ranks_have_slept = &no_ranks;
 
-static MPI_Group host_group;   /* the ranks of this host, ordered by place; valid once waits are served */
+static MPI_Group host_group;   /* the ranks of this host, ordered by place; valid once this rank has joined */
 static unsigned *world_places; /* place of each rank of MPI_COMM_WORLD */
 static int world_size;
-static bool world_here; /* all ranks of MPI_COMM_WORLD are on this host */
+
+static const char KEY[] = "unisono-lines";
+static char lines_place[MEMORY_PLACE_BYTES]; /* of the memory that rank 0 offers; empty: none is known */
+static int lines_offered = -1;		     /* rank 0's descriptor */
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool joins_later;     /* this rank joins at its first send or wait */
+static bool joined, outnumber_known; /* outnumber_known: `ranks_outnumber` no longer changes */
 
 enum { LINE = 128, LINES_SHARED = 2 };
 /*
@@ -63,54 +74,155 @@ static bool windows_only(void)
 	return only && strcmp(only, "windows") == 0;
 }
 
-/* Collective: called at the end of MPI_Init, in which all ranks of MPI_COMM_WORLD take part. */
-void host_ranks_begin(void)
+/* Whether the ranks share lines: the same answer at all ranks of the job. */
+static bool ranks_meet(void)
 {
-	MPI_Comm host_comm;
-	MPI_Group world;
-	int count, place, full, any;
-	void *lines;
-
 	PMPI_Comm_size(MPI_COMM_WORLD, &world_size);
 	waits_only_timed = host_yields();
-	if (windows_only() || world_size < 2 || (waits_only_timed && !unisono_mpi_statistics_wanted()) ||
-	    PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_comm))
+	return !windows_only() && world_size > 1 && !(waits_only_timed && !unisono_mpi_statistics_wanted());
+}
+
+static size_t lines_bytes(int members)
+{
+	return LINE * (size_t)(LINES_SHARED + members);
+}
+
+/* Whether ranks join without waiting for each other: the same answer at all ranks. */
+static bool each_joins_alone(void)
+{
+	return store_is_of_one_host() && !agreement_is_partly();
+}
+
+/* Called before MPI_Init. */
+void host_ranks_publish(void)
+{
+	if (!each_joins_alone() || windows_only() || rank_of_launcher() != 0)
+		return;
+	lines_offered = memory_offer(lines_bytes(number_in_environment("PMI_SIZE")), lines_place);
+	if (lines_offered >= 0)
+		store_put(KEY, lines_place);
+}
+
+/* Joins the ranks of a host, at a place of `count`; `lines` may be NULL. */
+static void join(void *lines, MPI_Group group, int count, int place)
+{
+	MPI_Group world;
+
+	host_group = group;
+	PMPI_Comm_group(MPI_COMM_WORLD, &world);
+	world_places = calloc((size_t)world_size, sizeof *world_places);
+	if (!world_places)
+		abort();
+	host_places(world, world_size, world_places);
+	PMPI_Group_free(&world);
+	if (!lines) {
+		sleeping_ranks = ranks_have_slept = &no_ranks;
+		waits_served = waits_counted = false;
+		return;
+	}
+	unisono_mpi_crowd_join(lines, (size_t)count, (size_t)place, count == world_size);
+	sleeping_ranks = (const _Atomic uint32_t *)unisono_mpi_crowd_napping();
+	ranks_have_slept = (const _Atomic uint32_t *)unisono_mpi_crowd_napped();
+	joined = true;
+}
+
+static __attribute__((noinline)) void join_alone(void)
+{
+	MPI_Group world;
+	int rank;
+
+	pthread_mutex_lock(&guard);
+	if (atomic_load_explicit(&joins_later, memory_order_relaxed)) {
+		PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+		PMPI_Comm_group(MPI_COMM_WORLD, &world);
+		join(*lines_place ? memory_accept(lines_place, lines_bytes(world_size)) : NULL, world,
+		     world_size, rank);
+		atomic_store_explicit(&joins_later, false, memory_order_release);
+	}
+	pthread_mutex_unlock(&guard);
+}
+
+static inline void join_if_due(void)
+{
+	if (UNLIKELY(atomic_load_explicit(&joins_later, memory_order_acquire)))
+		join_alone();
+}
+
+/* Collective: called at the end of MPI_Init. */
+static void join_together(void)
+{
+	MPI_Comm host_comm;
+	MPI_Group group;
+	int count, place;
+	void *lines;
+
+	if (PMPI_Comm_split_type(agreement_world(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_comm))
 		return;
 	PMPI_Comm_size(host_comm, &count);
 	PMPI_Comm_rank(host_comm, &place);
-	world_here = count == world_size;
-	lines = count < 2 ? NULL : memory_share(host_comm, LINE * (size_t)(LINES_SHARED + count));
+	lines = count < 2 ? NULL : memory_share(host_comm, lines_bytes(count));
 	if (lines) {
-		unisono_mpi_crowd_join(lines, (size_t)count, (size_t)place, world_here);
-		PMPI_Barrier(host_comm);
-		full = unisono_mpi_crowd_begin();
-		if (PMPI_Allreduce(&full, &any, 1, MPI_INT, MPI_MAX, host_comm))
-			any = 0;
-		unisono_mpi_crowd_is_full(any);
-		ranks_outnumber = any && !waits_only_timed;
-		PMPI_Comm_group(host_comm, &host_group);
-		PMPI_Comm_group(MPI_COMM_WORLD, &world);
-		world_places = calloc((size_t)world_size, sizeof *world_places);
-		if (!world_places)
-			abort();
-		host_places(world, world_size, world_places);
-		PMPI_Group_free(&world);
-		sleeping_ranks = (const _Atomic uint32_t *)unisono_mpi_crowd_napping();
-		ranks_have_slept = (const _Atomic uint32_t *)unisono_mpi_crowd_napped();
 		waits_served = true;
+		PMPI_Comm_group(host_comm, &group);
+		join(lines, group, count, place);
 	}
-	waits_counted = waits_served && unisono_mpi_statistics_wanted();
 	PMPI_Comm_free(&host_comm);
+}
+
+/* Called at the end of MPI_Init by all served ranks of MPI_COMM_WORLD. */
+void host_ranks_begin(void)
+{
+	if (!ranks_meet())
+		return;
+	if (each_joins_alone()) {
+		if (lines_offered < 0 && !store_find(KEY, 0, lines_place, sizeof lines_place))
+			*lines_place = 0;
+		sleeping_ranks = ranks_have_slept = &unknown_ranks;
+		waits_served = joins_later = true;
+	} else {
+		join_together();
+	}
+	collectives_may_be_served = waits_served && !waits_only_timed;
+	waits_counted = waits_served && unisono_mpi_statistics_wanted();
+}
+
+/* No rank needs the descriptor any more. */
+static void close_lines(void)
+{
+	pthread_mutex_lock(&guard);
+	memory_withdraw(lines_offered, lines_place);
+	lines_offered = -1;
+	pthread_mutex_unlock(&guard);
 }
 
 /* Called before MPI_Finalize. */
 void host_ranks_end(void)
 {
-	if (!waits_served)
-		return;
-	waits_served = waits_counted = false;
+	close_lines();
+	pthread_mutex_lock(&guard);
+	joins_later = waits_served = waits_counted = collectives_may_be_served = false;
 	sleeping_ranks = ranks_have_slept = &no_ranks;
-	PMPI_Group_free(&host_group);
+	if (world_places)
+		PMPI_Group_free(&host_group);
+	pthread_mutex_unlock(&guard);
+}
+
+/* Whether this rank has joined the others; joins them if that is due. */
+bool host_ranks_joined(void)
+{
+	join_if_due();
+	return joined;
+}
+
+/* Updates `ranks_outnumber`, until all ranks of this host have joined. */
+static void count_ranks(void)
+{
+	if (LIKELY(outnumber_known) || !joined)
+		return;
+	outnumber_known = unisono_mpi_crowd_is_complete();
+	if (outnumber_known)
+		close_lines();
+	ranks_outnumber = unisono_mpi_crowd_is_full() && !waits_only_timed;
 }
 
 int poll_request(void *context)
@@ -127,6 +239,8 @@ int poll_request(void *context)
 void await_slow(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_mpi_question poll,
 		struct completion *completion)
 {
+	join_if_due();
+	count_ranks();
 	/* repeats only if this thread is ending and the library could not wait in it */
 	while (!completion->done) {
 		if (unisono_mpi_crowd_wait(call, kind, immediate_waits, poll, completion))
@@ -139,7 +253,20 @@ void await_slow(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_
 void await_ended(void)
 {
 	needs_other_ranks = false;
+	ring_undirected();
+}
+
+/* Wakes the ranks whose naps an act of any rank may end. */
+void ring_undirected(void)
+{
+	join_if_due();
 	unisono_mpi_crowd_ring_undirected();
+}
+
+void ring_all(void)
+{
+	join_if_due();
+	unisono_mpi_crowd_ring_all();
 }
 
 /* The place of a rank of MPI_COMM_WORLD, or NOT_HERE. */
@@ -153,6 +280,26 @@ int finish_collective(unisono_mpi_wait_call call, int code, struct polled_reques
 	if (UNLIKELY(code))
 		return code;
 	if (UNLIKELY(atomic_load_explicit(sleeping_ranks, memory_order_relaxed)))
-		unisono_mpi_crowd_ring_undirected();
+		ring_undirected();
 	return await(call, UNISONO_MPI_WAIT_KIND_UNDIRECTED, poll_request, &request->completion);
+}
+
+/* Collective. Whether the ranks outnumber their processors, or ANSWER_UNKNOWN: the same at all members. */
+enum answer ranks_outnumber_in(MPI_Comm comm)
+{
+	struct polled_request barrier = { .completion = { 0 } }, agreement = { .completion = { 0 } };
+	int own[3], all[3] = { 0 };
+
+	/* all members have joined after it */
+	if (finish_collective(UNISONO_MPI_WAIT_CALL_BARRIER, PMPI_Ibarrier(comm, &barrier.request), &barrier))
+		return ANSWER_UNKNOWN;
+	count_ranks();
+	own[0] = joined;
+	own[1] = outnumber_known;
+	own[2] = !ranks_outnumber; /* quotas may differ */
+	if (finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
+			      PMPI_Iallreduce(own, all, 3, MPI_INT, MPI_MIN, comm, &agreement.request),
+			      &agreement))
+		return ANSWER_UNKNOWN;
+	return !all[0] ? ANSWER_NO : !all[1] ? ANSWER_UNKNOWN : all[2] ? ANSWER_NO : ANSWER_YES;
 }

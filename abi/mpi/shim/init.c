@@ -29,11 +29,19 @@ static void warn_about_tools(void)
 	}
 }
 
+/* Before the host's MPI begins: waits for no other rank. */
+static void publish(void)
+{
+	agreement_publish();
+	host_ranks_publish();
+}
+
 static int after_init(int code)
 {
 	if (!code) {
 		jobs_at_finalize();
 		warn_about_tools();
+		agreement_begin();
 		host_ranks_begin();
 	}
 	return code;
@@ -44,6 +52,7 @@ static int init(int *argc, char ***argv, int required, int *provided)
 	int (*host_init)(int *, char ***, int, int *) =
 		(int (*)(int *, char ***, int, int *))host("PMPI_Init_thread");
 
+	publish();
 	return after_init(host_init(argc, argv, threads_to_request(required), provided));
 }
 
@@ -52,8 +61,10 @@ BOTH(int, Init, (int *argc, char ***argv))
 	int (*host_init)(int *, char ***) = (int (*)(int *, char ***))host("PMPI_Init");
 	int provided;
 
-	return agent_possible() ? init(argc, argv, MPI_THREAD_SINGLE, &provided)
-				: after_init(host_init(argc, argv));
+	if (agent_possible())
+		return init(argc, argv, MPI_THREAD_SINGLE, &provided);
+	publish();
+	return after_init(host_init(argc, argv));
 }
 
 BOTH(int, Init_thread, (int *argc, char ***argv, int required, int *provided))

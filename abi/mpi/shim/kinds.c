@@ -1,7 +1,7 @@
 /*
- * Windows with memory that the processor may be unable to load from and store to (MPI-4.1 section 12.2.1, the
- * hints about memory kinds): these windows stay the host's. Once the first one exists, each call checks whose
- * window it got.
+ * Windows that stay the host's: with memory that the processor may be unable to load from and store to
+ * (MPI-4.1 section 12.2.1, the hints about memory kinds), or with members that are not served. Once the first
+ * one exists, each call checks whose window it got.
  */
 #include "shim.h"
 #include <string.h>
@@ -32,14 +32,20 @@ static bool has_kinds(void)
 	return !PMPI_Get_version(&major, &minor) && (major > 4 || (major == 4 && minor > 0));
 }
 
-/* Collective, because the hint may be given at only some of the ranks. */
+/* Whether a window is the host's. Collective, because the hint may be given at only some of the ranks. */
 bool kinds_are_the_hosts(MPI_Info info, MPI_Comm comm)
 {
 	static const char *const keys[] = { "mpi_assert_memory_alloc_kinds", "mpi_memory_alloc_kinds" };
 	char kinds[MPI_MAX_INFO_VAL + 1];
-	int found, other = 0, any = 0;
+	int found, between = 0, other = 0, any = 0;
 
-	if (comm == MPI_COMM_NULL || !has_kinds())
+	if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &between) || between)
+		return false; /* an error, which the shim reports */
+	if (!comm_is_served(comm)) {
+		host_has_windows = true;
+		return true;
+	}
+	if (!has_kinds())
 		return false;
 	for (int i = 0; i < 2 && info != MPI_INFO_NULL; i++) {
 		found = 0;

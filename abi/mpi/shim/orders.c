@@ -12,8 +12,13 @@
  * for each group. If all these groups match, both forms add along the same tree. With n ranks this takes n -
  * 2 blocking calls, because the group of all ranks is in every tree.
  *
- * A trial begins after the program has made as many calls of the same kind, which ran as the host's own. So a
- * program with few calls pays at most twice their cost.
+ * Numbers that are no NaN add to the same bits in either order of two operands. A sum of two NaNs has the
+ * bits of the first, and a minimum of a NaN and a number depends on their order, too. So before minima and
+ * maxima are served, both forms are also tried with NaNs, a pair at each node of the tree: n - 1 blocking
+ * calls.
+ *
+ * Each of the two trials begins after the program has made as many calls of the same kind, which ran as the
+ * host's own. So a program with few calls pays at most twice their cost.
  */
 #include "waiting.h"
 #include <stdlib.h>
@@ -24,17 +29,20 @@ enum { MAX_RANKS = 16, MAX_PAIRS = MAX_RANKS * (MAX_RANKS - 1) / 2 };
 /* The maximum number of (type, count) combinations tried per communicator; further ones stay the host's. */
 enum { MAX_ORDERS = 32 };
 
+/* A set of ranks, one bit for each. */
+typedef uint16_t group;
+
 /* Whether both forms add in the same order, for one type and count. */
 struct order {
 	MPI_Datatype type;
 	int count;
-	int passed; /* calls so far that ran as the host's own */
-	enum { UNTRIED, SAME, DIFFERENT } verdict;
+	int passed;	     /* calls before the first trial, which ran as the host's own */
+	int operands_passed; /* the same before the second trial */
+	bool tried, operands_tried;
+	enum same_order verdict;
 	struct order *next;
+	group groups[MAX_PAIRS]; /* by pair, after the first trial */
 };
-
-/* A set of ranks, one bit for each. */
-typedef uint16_t group;
 
 struct pair {
 	int first, second;
@@ -78,14 +86,36 @@ static group ranks_in_sum(double sum, int size)
 	return sum >= 0 && sum <= all && sum == (double)(group)sum ? (group)sum : all;
 }
 
+union numbers {
+	double wide[MAX_COLLECTIVE_BYTES / sizeof(double)];
+	float narrow[MAX_COLLECTIVE_BYTES / sizeof(float)];
+	uint64_t wide_bits[MAX_COLLECTIVE_BYTES / sizeof(double)];
+	uint32_t narrow_bits[MAX_COLLECTIVE_BYTES / sizeof(float)];
+};
+
+/* Adds NaNs of the two ranks of a pair, which have different bits, and zeros of the other ranks. */
+static int add_nans(form *form, const struct order *order, bool wide, struct pair pair, MPI_Comm comm,
+		    union numbers *out)
+{
+	union numbers in = { .wide = { 0 } };
+	int rank;
+
+	PMPI_Comm_rank(comm, &rank);
+	memset(out, 0, sizeof *out);
+	for (int i = 0; i < order->count && (rank == pair.first || rank == pair.second); i++) {
+		if (wide)
+			in.wide_bits[i] = 0x7ff8000000000000u + (unsigned)rank + 1;
+		else
+			in.narrow_bits[i] = 0x7fc00000u + (unsigned)rank + 1;
+	}
+	return form(&in, out, order->count, order->type, comm);
+}
+
 /* Finds the group below the node where two ranks meet, if it is the same in all elements; 0 otherwise. */
 static int find_group(form *form, const struct order *order, bool wide, struct pair pair, MPI_Comm comm,
 		      group *below)
 {
-	union {
-		double wide[MAX_COLLECTIVE_BYTES / sizeof(double)];
-		float narrow[MAX_COLLECTIVE_BYTES / sizeof(float)];
-	} in, out;
+	union numbers in, out;
 	int rank, size, code;
 	double own;
 
@@ -114,23 +144,60 @@ static int find_group(form *form, const struct order *order, bool wide, struct p
 	return code;
 }
 
-/* Whether no earlier pair has the same group and the group does not hold all ranks. */
-static bool is_new(const group *groups, int pair, int size)
+/* Whether no earlier pair has the same group. */
+static bool is_new(const group *groups, int pair)
 {
 	for (int before = 0; before < pair; before++)
 		if (groups[before] == groups[pair])
 			return false;
-	return groups[pair] != all_of(size);
+	return true;
 }
 
-/* Tries both forms. The verdict is the same at all members. */
-static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
+/* The least value of all members. */
+static int agree(int own, int *all, MPI_Comm comm)
 {
-	struct polled_request broadcast = { .completion = { 0 } }, agreement = { .completion = { 0 } };
-	group own[MAX_PAIRS], agreed[MAX_PAIRS];
-	int pairs = 0, distinct = 0, same, all_same = 0, code;
+	struct polled_request agreement = { .completion = { 0 } };
 
-	order->verdict = DIFFERENT;
+	*all = 0;
+	return finish_collective(UNISONO_MPI_WAIT_CALL_ALLREDUCE,
+				 PMPI_Iallreduce(&own, all, 1, MPI_INT, MPI_MIN, comm, &agreement.request),
+				 &agreement);
+}
+
+/*
+ * Tries whether both forms give the same bits for the NaNs of a pair at each node of the tree. The verdict is
+ * the same at all members.
+ */
+static int try_operands(struct order *order, bool wide, int size, MPI_Comm comm)
+{
+	union numbers first, second;
+	int pairs = 0, distinct = 0, same = 1, all, code;
+
+	order->operands_tried = true;
+	for (struct pair pair = { 0, 0 }; next_pair(&pair, size); pairs++) {
+		if (!is_new(order->groups, pairs) || ++distinct > size - 1)
+			continue;
+		code = add_nans(nonblocking, order, wide, pair, comm, &first);
+		if (!code)
+			code = add_nans(blocking, order, wide, pair, comm, &second);
+		if (code)
+			return code;
+		same = same && memcmp(&first, &second, sizeof first) == 0;
+	}
+	code = agree(same, &all, comm);
+	if (!code && all)
+		order->verdict = SAME_OPERANDS;
+	return code;
+}
+
+/* Tries whether both forms add along the same tree. The verdict is the same at all members. */
+static int try_tree(struct order *order, bool wide, int size, MPI_Comm comm)
+{
+	struct polled_request broadcast = { .completion = { 0 } };
+	group own[MAX_PAIRS], *agreed = order->groups;
+	int pairs = 0, distinct = 0, same, all, code;
+
+	order->tried = true;
 	for (struct pair pair = { 0, 0 }; next_pair(&pair, size); pairs++) {
 		code = find_group(nonblocking, order, wide, pair, comm, &own[pairs]);
 		if (code)
@@ -152,19 +219,17 @@ static int try_both(struct order *order, bool wide, int size, MPI_Comm comm)
 	for (struct pair pair = { 0, 0 }; next_pair(&pair, size); pairs++) {
 		group below;
 
-		if (!is_new(agreed, pairs, size) || ++distinct > size - 2)
+		if (agreed[pairs] == all_of(size) || !is_new(agreed, pairs) || ++distinct > size - 2)
 			continue;
 		code = find_group(blocking, order, wide, pair, comm, &below);
 		if (code)
 			return code;
 		same = same && below && below == own[pairs];
 	}
-	same = same && distinct == size - 2; /* otherwise the groups form no tree */
-	code = finish_collective(
-		UNISONO_MPI_WAIT_CALL_ALLREDUCE,
-		PMPI_Iallreduce(&same, &all_same, 1, MPI_INT, MPI_MIN, comm, &agreement.request), &agreement);
-	if (!code && all_same)
-		order->verdict = SAME;
+	/* otherwise the groups form no tree */
+	code = agree(same && distinct == size - 2, &all, comm);
+	if (!code && all)
+		order->verdict = SAME_TREE;
 	return code;
 }
 
@@ -187,21 +252,21 @@ static struct order *order_of(struct comm_record *record, MPI_Datatype type, int
 	return *at;
 }
 
-int order_is_same(struct comm_record *record, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
-		  bool *same_order)
+int order_of_both(struct comm_record *record, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
+		  bool needs_operands, enum same_order *same)
 {
-	struct order *order;
-	int code = MPI_SUCCESS;
+	int size = record->size, code = MPI_SUCCESS;
+	struct order *order = size > MAX_RANKS ? NULL : order_of(record, type, count);
 
-	*same_order = record->size <= 2; /* a + b is b + a */
-	if (*same_order || record->size > MAX_RANKS)
-		return code;
-	order = order_of(record, type, count);
+	*same = UNLIKE;
 	if (!order)
 		return code;
-	if (order->verdict == UNTRIED && ++order->passed > record->size - 2)
-		code = try_both(order, wide, record->size, comm);
-	*same_order = order->verdict == SAME;
+	if (!order->tried && ++order->passed > size - 2)
+		code = try_tree(order, wide, size, comm);
+	else if (needs_operands && order->verdict == SAME_TREE && !order->operands_tried &&
+		 ++order->operands_passed > size - 1)
+		code = try_operands(order, wide, size, comm);
+	*same = order->verdict;
 	return code;
 }
 

@@ -118,7 +118,7 @@ INLINE int ring_all_after(int code)
 {
 	needs_other_ranks = true;
 	if (UNLIKELY(atomic_load_explicit(sleeping_ranks, memory_order_relaxed)))
-		unisono_mpi_crowd_ring_all();
+		ring_all();
 	return code;
 }
 

@@ -9,9 +9,11 @@
  *
  * Layers. A file calls only files of the lines above its own, and those before it in its line:
  *	launcher.c, host.c, process.c, memory.c: the process, the host MPI, shared memory
+ *	store.c, agreement.c, served.c, spawn.c: whether all members of a communicator are served
  *	kinds.c, types.c, handles.c, statistics.c, abort.c, errors.c: handles and errors
  *	jobs.c, hints.c, attributes.c, windows.c, synchronize.c, communicate.c, fortran.c: one-sided calls
- *	host_ranks.c, orders.c, comm_records.c, waits.c, sends.c, collectives.c: waits (waiting.h)
+ *	host_ranks.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, sends.c, collectives.c: waits for
+ *		the host's messages (waiting.h)
  *	barrier.c, init.c: MPI_Barrier, MPI_Init and MPI_Finalize
  */
 #ifndef UNISONO_MPI_SHIM_H
@@ -74,6 +76,24 @@ bool messages_forced(void);
 bool agent_possible(void);
 int threads_to_request(int required);
 bool threads_missing(void);
+
+/* store.c */
+bool store_begin(void);
+bool store_is_of_one_host(void);
+bool store_put(const char *key, const char *text);
+void store_published(void);
+bool store_find(const char *key, int rank, char *text, size_t bytes);
+
+/* agreement.c */
+void agreement_publish(void);
+void agreement_begin(void);
+bool agreement_of(const int *ranks, int count);
+bool agreement_is_partly(void);
+MPI_Comm agreement_world(void);
+
+/* served.c */
+bool comm_is_served(MPI_Comm comm);
+void comm_has_served_children(MPI_Comm comm);
 
 /* jobs.c: state that the members of a communicator share */
 struct job {
@@ -220,6 +240,10 @@ static inline const unisono_layout *layout_of(MPI_Datatype handle)
 }
 
 /* memory.c */
+enum { MEMORY_PLACE_BYTES = 96 };
+int memory_offer(size_t bytes, char place[MEMORY_PLACE_BYTES]);
+void memory_withdraw(int descriptor, const char *place);
+void *memory_accept(const char *place, size_t bytes);
 void *memory_share(MPI_Comm comm, size_t bytes);
 void memory_unshare(void *memory, size_t bytes);
 
@@ -232,6 +256,7 @@ void *host(const char *name);
 void *host_if_any(const char *name);
 
 /* host_ranks.c */
+void host_ranks_publish(void);
 void host_ranks_begin(void);
 void host_ranks_end(void);
 

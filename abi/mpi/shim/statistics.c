@@ -6,9 +6,10 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Called at the end of the job, while MPI still works; collective over MPI_COMM_WORLD. */
+/* Called at the end of the job, while MPI still works; collective over the served ranks. */
 void statistics_gather(void)
 {
+	MPI_Comm world = agreement_world();
 	const unsigned char *own;
 	unsigned char *all = NULL;
 	int rank, size, length, *lengths, *starts;
@@ -16,15 +17,15 @@ void statistics_gather(void)
 
 	if (!unisono_mpi_statistics_wanted())
 		return;
-	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	PMPI_Comm_rank(world, &rank);
 	own = unisono_mpi_statistics_take(rank, &bytes);
 	length = (int)bytes; /* half a megabyte at most */
-	PMPI_Comm_size(MPI_COMM_WORLD, &size);
+	PMPI_Comm_size(world, &size);
 	lengths = calloc(2 * (size_t)size, sizeof *lengths);
 	if (!lengths)
 		abort();
 	starts = lengths + size;
-	PMPI_Allgather(&length, 1, MPI_INT, lengths, 1, MPI_INT, MPI_COMM_WORLD);
+	PMPI_Allgather(&length, 1, MPI_INT, lengths, 1, MPI_INT, world);
 	for (int i = 0; i < size; i++) {
 		starts[i] = (int)total;
 		total += (size_t)lengths[i];
@@ -37,7 +38,7 @@ void statistics_gather(void)
 		size = 1;
 	} else {
 		all = rank == 0 ? malloc(total) : NULL;
-		PMPI_Gatherv(own, length, MPI_BYTE, all, lengths, starts, MPI_BYTE, 0, MPI_COMM_WORLD);
+		PMPI_Gatherv(own, length, MPI_BYTE, all, lengths, starts, MPI_BYTE, 0, world);
 	}
 	if (rank == 0)
 		unisono_mpi_statistics_print(all ? all : own, lengths, (size_t)size);

@@ -19,6 +19,25 @@ typedef enum unisono_mpi_wait_call {
         UNISONO_MPI_WAIT_CALL_BARRIER = 8,
         UNISONO_MPI_WAIT_CALL_BCAST = 9,
         UNISONO_MPI_WAIT_CALL_ALLREDUCE = 10,
+        UNISONO_MPI_WAIT_CALL_ALLGATHER = 11,
+        UNISONO_MPI_WAIT_CALL_ALLGATHERV = 12,
+        UNISONO_MPI_WAIT_CALL_ALLTOALL = 13,
+        UNISONO_MPI_WAIT_CALL_ALLTOALLV = 14,
+        UNISONO_MPI_WAIT_CALL_ALLTOALLW = 15,
+        UNISONO_MPI_WAIT_CALL_GATHER = 16,
+        UNISONO_MPI_WAIT_CALL_GATHERV = 17,
+        UNISONO_MPI_WAIT_CALL_SCATTER = 18,
+        UNISONO_MPI_WAIT_CALL_SCATTERV = 19,
+        UNISONO_MPI_WAIT_CALL_REDUCE = 20,
+        UNISONO_MPI_WAIT_CALL_SCAN = 21,
+        UNISONO_MPI_WAIT_CALL_EXSCAN = 22,
+        UNISONO_MPI_WAIT_CALL_REDUCE_SCATTER = 23,
+        UNISONO_MPI_WAIT_CALL_REDUCE_SCATTER_BLOCK = 24,
+        UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLGATHER = 25,
+        UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLGATHERV = 26,
+        UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLTOALL = 27,
+        UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLTOALLV = 28,
+        UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLTOALLW = 29,
 } unisono_mpi_wait_call;
 
 // The event that completes a call.
@@ -126,19 +145,19 @@ int unisono_mpi_layout_element(const unisono_layout *layout);
 int unisono_mpi_layout_single(const unisono_layout *layout);
 
 // Joins the ranks of this host that share `memory`: 128 zeroed bytes for each rank and for two more lines,
-// mapped for the life of the process. Collective; call a barrier afterwards, and then
-// unisono_mpi_crowd_begin().
+// mapped for the life of the process. Waits for no other rank.
 void unisono_mpi_crowd_join(void *memory,
                             size_t members,
                             size_t member,
                             int one_host);
 
-// 1 if the ranks of this host outnumber the processors that they may use, else 0. All ranks get the same
-// answer, unless their quotas differ.
-int unisono_mpi_crowd_begin(void);
+// 1 if all ranks of this host have joined, else 0.
+int unisono_mpi_crowd_is_complete(void);
 
-// Sets the answer that all ranks have agreed on: whether they outnumber the processors.
-void unisono_mpi_crowd_is_full(int full);
+// 1 if the ranks of this host that have joined outnumber the processors that they may use, else 0. Once all
+// have joined, all ranks get the same answer, unless their quotas differ. Waits of this process give way
+// according to the last answer.
+int unisono_mpi_crowd_is_full(void);
 
 // The number of napping ranks of this host. The word changes at any time.
 const uint32_t *unisono_mpi_crowd_napping(void);

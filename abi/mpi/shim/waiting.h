@@ -1,6 +1,6 @@
 /*
- * Waits for the host MPI's own messages: declarations that the waiting calls share (waits.c, sends.c,
- * collectives.c).
+ * Waits for the host MPI's own messages: declarations that the waiting calls share (waits.c, waitall.c,
+ * files.c, sends.c, collectives.c).
  *
  * A waiting call polls the host MPI for completion, and libunisono decides how the rank waits between two
  * polls. Requests, statuses, errors and the order of messages remain the host MPI's.
@@ -12,8 +12,11 @@
 
 /* Whether Unisono serves waits. Changes in MPI_Init and MPI_Finalize. */
 extern bool waits_served;
-/* Whether waits are served and the ranks of this host outnumber the processors that they may use. */
+/* Whether waits are served and the ranks of this host outnumber the processors that they may use, as far as
+ * this rank knows: other ranks may have another answer. */
 extern bool ranks_outnumber;
+/* Whether collectives are served on communicators whose members agree that they outnumber the processors. */
+extern bool collectives_may_be_served;
 /* Whether --stats counts and samples waits. */
 extern bool waits_counted;
 /* The number of sleeping ranks of this host, and whether a rank has ever slept. */
@@ -115,20 +118,29 @@ extern bool waits_only_timed;
 
 struct order;
 
+enum answer { ANSWER_UNKNOWN, ANSWER_NO, ANSWER_YES };
+
 /* The record of a communicator. */
 struct comm_record {
 	int size;
-	bool all_here;	/* an intracommunicator whose ranks are all on this host */
-	unsigned calls; /* collective calls that could be served, the same number at all members */
+	bool all_here;	       /* an intracommunicator whose ranks are all on this host */
+	unsigned calls;	       /* collective calls that could be served, the same number at all members */
+	unsigned passed;       /* collective calls without an answer, weighted: the same at all members */
+	enum answer outnumber; /* whether the ranks outnumber their processors, the same at all members */
 	struct order *orders;
 	unsigned members[]; /* by rank: its place among the ranks of this host, or NOT_HERE */
 };
 enum { NOT_HERE = ~0u };
+extern _Atomic unsigned comm_records_freed;
 struct comm_record *comm_record_of(MPI_Comm comm);
 
 /* host_ranks.c */
 bool host_places(MPI_Group group, int count, unsigned *members);
 unsigned world_place(int rank);
+bool host_ranks_joined(void);
+enum answer ranks_outnumber_in(MPI_Comm comm);
+void ring_undirected(void);
+void ring_all(void);
 
 /* Longer collectives were not measured, so they stay the host's. */
 enum { MAX_COLLECTIVE_BYTES = 1024 };
@@ -137,12 +149,18 @@ enum { MAX_COLLECTIVE_BYTES = 1024 };
 int finish_collective(unisono_mpi_wait_call call, int code, struct polled_request *request);
 
 /*
- * orders.c: whether both forms of MPI_Allreduce are known to add in the same order, for `count` numbers of a
- * type (double if `wide`, else float). Collective. Returns an error code of the host MPI.
+ * orders.c: whether both forms of MPI_Allreduce are known to add along the same tree, and with the same order
+ * of the two operands at each node, for `count` numbers of a type (double if `wide`, else float). Collective.
+ * `needs_operands`: SAME_TREE does not suffice for this call. Returns an error code of the host MPI.
  */
-int order_is_same(struct comm_record *record, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
-		  bool *same_order);
+enum same_order { UNLIKE, SAME_TREE, SAME_OPERANDS };
+int order_of_both(struct comm_record *record, MPI_Datatype type, int count, bool wide, MPI_Comm comm,
+		  bool needs_operands, enum same_order *same);
 void orders_free(struct order *order);
+
+/* waitall.c */
+void note_file_request(MPI_Request request);
+bool forget_file_request(MPI_Request request);
 
 /* collectives.c */
 int barrier_of_host(MPI_Comm comm);

@@ -1,8 +1,9 @@
 /*
- * Calls that wait for a message or a request. The shim polls the host MPI: MPI_Testall for MPI_Waitall,
- * MPI_Iprobe for MPI_Probe. For MPI_Recv it polls MPI_Iprobe and calls MPI_Recv itself when the message is
- * there. An error goes to the same handler with the same code as in the host's call. (MPI_Irecv with MPI_Test
- * would not do: the host reports errors of requests to another handler than errors of MPI_Recv.)
+ * Calls that wait for a message or a request. The shim polls the host MPI: MPI_Testany for MPI_Waitany,
+ * MPI_Iprobe for MPI_Probe. MPI_Waitall is in waitall.c. For MPI_Recv the shim polls MPI_Iprobe and calls
+ * MPI_Recv itself when the message is there. An error goes to the same handler with the same code as in the
+ * host's call. (MPI_Irecv with MPI_Test would not do: the host reports errors of requests to another handler
+ * than errors of MPI_Recv.)
  */
 #include "waiting.h"
 
@@ -213,12 +214,13 @@ static int poll_one(void *context)
 	return done_on_error(completion);
 }
 
-/* Out of line, like all_ours(): if the wait is the host's, MPI_Wait is only a test and a jump. */
+/* Out of line: if the wait is the host's, MPI_Wait is only a test and a jump. */
 static __attribute__((noinline)) int one_ours(MPI_Request *request, MPI_Status *status)
 {
 	struct one one = { .request = request, .status = status };
 
 	UNLESS_SAMPLED(WAIT, PMPI_Wait(request, status));
+	forget_file_request(*request);
 	return await(WAIT_CALL(WAIT), kind_of_requests(), poll_one, &one.completion);
 }
 
@@ -233,28 +235,6 @@ struct several {
 	MPI_Request *requests;
 	MPI_Status *statuses;
 };
-
-static int poll_all(void *context)
-{
-	struct several *all = context;
-	struct completion *completion = &all->completion;
-
-	completion->code = PMPI_Testall(all->count, all->requests, &completion->done, all->statuses);
-	return done_on_error(completion);
-}
-
-static __attribute__((noinline)) int all_ours(int count, MPI_Request requests[], MPI_Status statuses[])
-{
-	struct several all = { .count = count, .requests = requests, .statuses = statuses };
-
-	UNLESS_SAMPLED(WAITALL, PMPI_Waitall(count, requests, statuses));
-	return await(WAIT_CALL(WAITALL), kind_of_requests(), poll_all, &all.completion);
-}
-
-BOTH(int, Waitall, (int count, MPI_Request requests[], MPI_Status statuses[]))
-{
-	return serves_wait() ? all_ours(count, requests, statuses) : PMPI_Waitall(count, requests, statuses);
-}
 
 static int poll_any(void *context)
 {

@@ -13,6 +13,9 @@ static unisono_spec spec_of(const struct window *window)
 	};
 }
 
+/* A part without bytes has no address in MPICH. In Open MPI it lies between its neighbors, if contiguous. */
+enum { EMPTY_PARTS_ARE_NULL = !HOST_OPEN_MPI };
+
 /* Checks the arguments that all flavors share; makes a window with its job, without memory. */
 static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, int flavor,
 		 struct window **made)
@@ -121,6 +124,8 @@ static int allocate(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info in
 		return code;
 	spec = spec_of(window);
 	status = unisono_window_allocate(window->job->core, bytes, &spec, &window->base, &window->core);
+	if (bytes == 0 && EMPTY_PARTS_ARE_NULL)
+		window->base = NULL;
 	code = finish(call, comm, window, status, win);
 	if (!code)
 		memcpy(base, &window->base, sizeof window->base);
@@ -181,6 +186,9 @@ static unisono_status share(struct window *window, MPI_Comm comm, bool contiguou
 		status = unisono_window_create(window->job->core, window->shared_bases[window->job->rank],
 					       window->bytes, &spec, &window->core);
 	}
+	for (int rank = 0; rank < size && (EMPTY_PARTS_ARE_NULL || !contiguous); rank++)
+		if (window->shared_bytes[rank] == 0)
+			window->shared_bases[rank] = NULL;
 	window->base = status ? NULL : window->shared_bases[window->job->rank];
 	return status;
 }
@@ -311,6 +319,11 @@ static int shared_query(const char *call, MPI_Win win, int rank, MPI_Aint *bytes
 		/* the lowest rank with a nonempty part */
 		for (rank = 0; rank < window->job->size - 1 && window->shared_bytes[rank] == 0;)
 			rank++;
+		if (HOST_OPEN_MPI && window->shared_bytes[rank] == 0) {
+			*bytes = *unit = 0;
+			memset(base, 0, sizeof(void *));
+			return MPI_SUCCESS;
+		}
 	} else if (rank < 0 || rank >= window->job->size) {
 		return window_error(window, call, MPI_ERR_RANK, "no such rank in this window");
 	}

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
-use unisono_advise::judge::{against_plain, run_seconds};
+use unisono_advise::cost::{against_plain, others_used, run_seconds};
 use unisono_advise::remedy::Programs;
 use unisono_advise::{
-    Advice, AdviceVerdict, GangCondition, Observation, Prediction, RunEnd, TrialRuns, TriedRemedy,
+    Advice, AdviceVerdict, BystanderLoss, GangCondition, Observation, Prediction, RunEnd, SelfishRemedy,
+    TrialRuns, TriedRemedy,
 };
 use unisono_fit::Effective;
 use unisono_measure::bootstrap::Estimate;
@@ -61,7 +62,7 @@ fn simulated(Prediction { shape, .. }: &Prediction) -> String {
         "{} of {} each, {} us of work between two waits",
         counted(shape.programs, "program"),
         counted(shape.threads, "thread"),
-        number(shape.interval.0 as f64 / 1e3)
+        number(shape.interval.as_nanos() as f64 / 1e3)
     )
 }
 
@@ -126,7 +127,7 @@ fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
             runs.len(),
             simulated(remedy),
             number(middle(|seen| seen.ran_s)),
-            number(middle(|seen| seen.others)),
+            others_used(trials, remedy).map_or_else(|| "?".to_owned(), number),
         );
         if let Some((code, words)) = failed {
             let words = if words.is_empty() { String::new() } else { format!(": {words}") };
@@ -135,7 +136,7 @@ fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
             text.push_str("      no runtime that reads these variables was seen in the programs\n");
         }
     }
-    text.push_str("  others: processors that other programs used meanwhile\n");
+    text.push_str("  others: processors that other programs used meanwhile (?: the runs were too short)\n");
     text
 }
 
@@ -158,30 +159,73 @@ fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
         return "Undecided: no run ended. Give a longer --limit or a smaller problem.".into();
     }
     let action = match advice.verdict {
-        AdviceVerdict::Nothing => {
-            return "Nothing to do: no remedy is clearly faster than the programs as they are.".into();
-        }
-        AdviceVerdict::Undecided => {
-            return "Undecided: the runs differ too much. Try again while less else runs, or with a longer --for.".into();
-        }
+        AdviceVerdict::Nothing => return nothing_to_do(advice),
+        AdviceVerdict::Undecided => return undecided(trials, advice),
         AdviceVerdict::TooManyThreads => "There are too many threads. Start as many as there are processors",
-        AdviceVerdict::WaitPolicy => "Threads that wait hold the processors. Let them sleep",
+        AdviceVerdict::WaitPolicy if advice.threads_wait => {
+            "Threads that wait hold the processors. Let them sleep"
+        }
+        AdviceVerdict::WaitPolicy => {
+            "The programs do the same work sooner if waiting threads sleep. Let them sleep"
+        }
         AdviceVerdict::Pin => "Threads share processors while others are free. Give each its own",
         AdviceVerdict::Partition => "The programs share processors. Give each program processors of its own",
         AdviceVerdict::Priority => "The programs are in each other's way. Let one go first",
         AdviceVerdict::InTurn => "The programs slow each other down. Run one after the other",
-        AdviceVerdict::Gang => {
+        AdviceVerdict::Gang if advice.threads_wait => {
             "Threads of a program wait for threads that do not run. Run the programs as gangs"
         }
+        AdviceVerdict::Gang => "The programs do more by turns than at once. Run them as gangs",
     };
-    match (advice.gain, advice.at_least) {
+    let gain = match (advice.gain, advice.at_least) {
         (Some(gain), _) => {
             format!("{action}: {} times as fast (n = {}).", interval(&gain), gain.n)
         }
         (None, Some(least)) => format!("{action}: at least {} times as fast.", number(least)),
         (None, None) => format!("{action}."),
+    };
+    format!("{gain} {}", who_pays(advice))
+}
+
+/// What the advice costs other programs.
+fn who_pays(advice: &Advice) -> String {
+    match advice.bystanders {
+        None => "The runs were too short to say what others lose.".into(),
+        Some(BystanderLoss { had, keep, .. }) => match advice.bystanders.and_then(BystanderLoss::lost) {
+            Some(_) => format!("Others pay: they keep {keep:.1} of {had:.1} processors."),
+            None => "Nobody else pays.".into(),
+        },
     }
 }
+
+fn nothing_to_do(advice: &Advice) -> String {
+    let nothing = "Nothing to do: no remedy is clearly faster than the programs as they are";
+    let Some(SelfishRemedy { remedy, gain, bystanders }) = &advice.selfish else {
+        return format!("{nothing}.");
+    };
+    let paid = bystanders.in_words().unwrap_or_default();
+    format!(
+        "{nothing} without taking from others. The way \"{}\" is {} times as fast (n = {}), but {paid}; --selfish \
+         advises it.",
+        remedy.words(),
+        interval(gain),
+        gain.n
+    )
+}
+
+fn undecided(trials: &TrialRuns, advice: &Advice) -> String {
+    let rounds = trials.runs.iter().filter(|run| run.remedy == advice.remedy).count();
+    if rounds < MIN_ROUNDS_TO_DIFFER {
+        return format!(
+            "Undecided after {}: that is too few to advise anything. Give a longer --for or a smaller problem.",
+            counted(rounds, "round")
+        );
+    }
+    "Undecided: the runs differ too much. Try again while less else runs, or with a longer --for.".into()
+}
+
+/// With fewer rounds, the number of rounds is the reason that nothing is advised.
+const MIN_ROUNDS_TO_DIFFER: usize = 3;
 
 pub(super) fn conditions_text(all: &[GangCondition]) -> String {
     let mut text = "Conditions under which gangs can pay (all of them are needed):\n".to_owned();
@@ -203,7 +247,7 @@ pub(super) fn conditions_json(all: &[GangCondition]) -> Value {
 
 pub(super) fn between_sleeps(seen: &Observation) -> Option<Value> {
     let work = seen.between_sleeps?;
-    Some(json!({ "low": work.low.0, "median": work.median.0, "high": work.high.0, "n": work.n }))
+    Some(json!({ "low": work.low, "median": work.median, "high": work.high, "n": work.n }))
 }
 
 fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
@@ -212,8 +256,8 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
         let gains: Map<String, Value> =
             remedies.iter().map(|(remedy, gain)| (remedy.name().to_owned(), json!(gain))).collect();
         json!({
-            "programs": shape.programs, "threads": shape.threads, "interval_ns": shape.interval.0,
-            "variance_ns": shape.variance.0, "gain": gains,
+            "programs": shape.programs, "threads": shape.threads, "interval_ns": shape.interval,
+            "variance_ns": shape.variance, "gain": gains,
         })
     });
     let gain = advice
@@ -230,15 +274,88 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
             "way": run.remedy.name(), "round": run.round, "ended": ended, "exit_code": code, "said": words,
             "seconds": run.seconds, "threads": seen.threads, "cpu_s": seen.ran_s, "waited_s": seen.waited_s,
             "sleeps_per_cpu_s": seen.sleeps_per_s, "imbalance": seen.imbalance, "change": seen.load_variation,
-            "others": seen.others, "between_sleeps_ns": between_sleeps(seen),
+            "others": seen.others.max(0.0), "between_sleeps_ns": between_sleeps(seen), "unrecorded": seen.unrecorded,
         })
     };
     let advised = !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided);
+    let paid = |loss: &BystanderLoss| json!({ "had": loss.had, "keep": loss.keep });
+    let selfish = advice.selfish.as_ref().map(|selfish| {
+        json!({
+            "way": selfish.remedy.name(), "command": programs.command(selfish.remedy),
+            "gain": selfish.gain.value, "n": selfish.gain.n, "others": paid(&selfish.bystanders),
+        })
+    });
     json!({
+        "others": advice.bystanders.as_ref().map(paid), "selfish": selfish,
         "verdict": advice.verdict.name(), "command": advised.then(|| programs.command(advice.remedy)),
         "way": advice.remedy.name(), "simulated": predicted, "gain": gain, "gain_at_least": advice.at_least,
         "conditions": conditions_json(&advice.conditions), "effective_processors": there.processors,
         "runtimes": trials.runtimes, "runs": trials.runs.iter().map(run).collect::<Vec<_>>(),
         "ended_because": trials.stopped_early, "unrecorded": trials.unrecorded,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_advise::TrialRun;
+
+    fn trials(rounds: usize) -> TrialRuns {
+        let run = |round| TrialRun {
+            remedy: TriedRemedy::Gangs,
+            round,
+            ended: RunEnd::Succeeded,
+            seconds: 1.0,
+            observation: Observation::default(),
+        };
+        TrialRuns { runs: (0..rounds).map(run).collect(), ..TrialRuns::default() }
+    }
+
+    fn advice(verdict: AdviceVerdict, bystanders: Option<BystanderLoss>) -> Advice {
+        Advice {
+            verdict,
+            remedy: TriedRemedy::Gangs,
+            gain: Some(Estimate { value: 2.0, low: 1.9, high: 2.1, n: 9, level: 0.95 }),
+            at_least: None,
+            bystanders,
+            selfish: None,
+            threads_wait: false,
+            conditions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_advice_ends_with_the_price_and_names_waiting_threads_only_where_some_wait() {
+        let free = Some(BystanderLoss { had: 1.0, keep: 0.98, gained: 0.5 });
+        let mut gangs = advice(AdviceVerdict::Gang, free);
+        assert_eq!(
+            sentence(&trials(9), &gangs),
+            "The programs do more by turns than at once. Run them as gangs: 2 (1.9 to 2.1) times as fast (n = 9). \
+             Nobody else pays."
+        );
+        gangs.threads_wait = true;
+        assert!(sentence(&trials(9), &gangs).starts_with("Threads of a program wait for threads"));
+        let paid = advice(AdviceVerdict::Gang, Some(BystanderLoss { had: 1.8, keep: 0.2, gained: 1.6 }));
+        assert!(sentence(&trials(9), &paid).ends_with(" Others pay: they keep 0.2 of 1.8 processors."));
+        let short = advice(AdviceVerdict::Gang, None);
+        assert!(sentence(&trials(9), &short).ends_with("too short to say what others lose."));
+    }
+
+    #[test]
+    fn a_way_at_the_cost_of_others_is_named_with_its_price_and_one_round_is_too_few() {
+        let mut nothing = advice(AdviceVerdict::Nothing, None);
+        assert!(sentence(&trials(9), &nothing).ends_with("faster than the programs as they are."));
+        nothing.selfish = Some(SelfishRemedy {
+            remedy: TriedRemedy::Gangs,
+            gain: Estimate { value: 4.79, low: 4.5, high: 5.0, n: 9, level: 0.95 },
+            bystanders: BystanderLoss { had: 1.8, keep: 0.2, gained: 1.6 },
+        });
+        let said = sentence(&trials(9), &nothing);
+        assert!(
+            said.contains("but takes it from others: they keep 0.2 of 1.8 processors; --selfish"),
+            "{said}"
+        );
+        let once = sentence(&trials(1), &advice(AdviceVerdict::Undecided, None));
+        assert!(once.starts_with("Undecided after 1 round: that is too few"), "{once}");
+    }
 }

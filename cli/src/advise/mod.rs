@@ -6,6 +6,7 @@ mod process;
 
 use crate::exit::{self, Failure};
 use crate::fit;
+use crate::machine_output;
 use crate::output;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -43,8 +44,8 @@ use unisono_study::record_file::{RecordError, RecordFile};
   unisono advise --pid 4711
       watch a program that runs already; nothing is started, so nothing is compared
 
-The programs run many times, read nothing, and what they print is thrown away. Each run does all else that the programs do: a \
-file that they write is written again by each run, also by those runs that are stopped half-way. Do not use this for a program \
+The programs run many times, with empty input, and their output is discarded. All their other effects happen in each run: each \
+run writes the programs' files again, and a run that is stopped half-way leaves them half-written. Do not use this for a program \
 that must run only once, or that does not end: make its problem smaller, or use --pid.
 
 As root it can try more: gangs by control groups, and a priority for a single program. For another user gangs are tried by \
@@ -53,6 +54,9 @@ stop signals, which act late.
 In the first round, a run is stopped when it takes ten times as long as the best run so far, but not before 2 s. Any run is \
 stopped after --limit. A remedy whose run was stopped or failed is not tried again; `>` in the table marks it. Each remedy is a \
 command line that you can type without this command.
+
+A way is judged by the time that it would take without the processors that other programs lose under it. A way that gains \
+only what others lose is named with their loss, and advised only with --selfish. No way is advised after fewer than three runs.
 
 The table also has what the simulator expects (unisono gang simulate), if the threads were seen to sleep while they wait.
 
@@ -66,17 +70,20 @@ pub(crate) struct Args {
     /// After the verdict, run the programs once more as advised, with their input and output
     #[arg(long, conflicts_with_all = ["pid", "json"])]
     apply: bool,
-    /// Watch a process that runs, and all that it started, instead of trying
+    /// Watch a process that runs, and all that it started; try no remedies
     #[arg(long, conflicts_with = "command")]
     pid: Option<i32>,
-    /// How long the trial may take (default 60s; one round is always completed), or with --pid how long to
-    /// watch (default 5s)
+    /// Limit for the trial (default 60s; one round of all ways, and three of the best, are always completed);
+    /// with --pid, the time to watch (default 5s)
     #[arg(long = "for", value_name = "DURATION", value_parser = units::duration)]
     time: Option<Duration>,
     /// Stop a run that takes longer
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = units::duration)]
     limit: Duration,
-    /// Write the trial into this directory, which must be empty or not exist: records.jsonl and report.html
+    /// Also advise a way that is faster only because it takes processors from other programs
+    #[arg(long, conflicts_with = "pid")]
+    selfish: bool,
+    /// Write the trial into this new or empty directory: records.jsonl and report.html
     #[arg(long, value_name = "DIR", conflicts_with = "pid")]
     out: Option<PathBuf>,
     /// Print the answer as one JSON object on standard output
@@ -116,6 +123,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         programs: count,
         processors: host.effective.processors,
         fit: plan.clone().for_runtimes(&trials.runtimes),
+        selfish: args.selfish,
     };
     let is_decided =
         |trials: &TrialRuns| judge(trials, &circumstances(trials)).verdict != AdviceVerdict::Undecided;
@@ -128,7 +136,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let answer =
         answer::AdviceAnswer { trials: &trials, programs: &programs, there: processors, advice: &advice };
     let text = if args.json {
-        answer.json(prediction.as_ref()).to_string()
+        machine_output::json("unisono-advise-1", &answer.json(prediction.as_ref()))?
     } else {
         answer.words(prediction.as_ref())
     };
@@ -163,7 +171,8 @@ fn run_trial(
     programs: &Programs,
     is_decided: &dyn Fn(&TrialRuns) -> bool,
 ) -> anyhow::Result<TrialRuns> {
-    let budget = TrialBudget { total: args.time.unwrap_or(Duration::from_secs(60)), run: args.limit };
+    let budget =
+        TrialBudget { total: args.time.unwrap_or(Duration::from_secs(60)).into(), run: args.limit.into() };
     let mut say = |round: usize, remedy: TriedRemedy| {
         if !args.quiet {
             eprintln!(

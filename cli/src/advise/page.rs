@@ -52,6 +52,7 @@ fn study(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> StudyLin
         against: TriedRemedy::Plain.name().to_owned(),
         figure: "seconds".to_owned(),
         better: Better::Lower,
+        sides: Some([remedy.words(), "the programs as they are"].map(str::to_owned)),
         words: format!("{} against the programs as they are", remedy.words()),
         ..Verdict::default()
     };

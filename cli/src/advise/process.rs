@@ -2,6 +2,7 @@
 
 use super::answer;
 use crate::exit::Failure;
+use crate::machine_output;
 use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
@@ -12,15 +13,15 @@ use unisono_advise::tree;
 use unisono_advise::trial::take_reading;
 use unisono_advise::watch::RunWatch;
 use unisono_linux::affinity::Tid;
+use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::{clock, interrupt, quota};
 
 const READ_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<ExitCode> {
-    if tree::read(&[pid], clock::now()).threads.is_empty() {
-        let text =
-            format!("there is no process {pid}, or this user may not watch it; ps -e lists the processes");
-        return Err(Failure::Usage(text).into());
+    let cannot_gain = ProcessStat::read(pid).is_some_and(|stat| stat.is_kernel || stat.has_ended());
+    if cannot_gain || tree::read(&[pid], clock::now()).threads.is_empty() {
+        return Err(Failure::Usage(why_not_watched(pid, ProcessStat::read(pid))).into());
     }
     let process = Tid(pid);
     let there = unisono_fit::effective(&quota::limits_of(process)?);
@@ -42,10 +43,10 @@ pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<Exi
         let object = json!({
             "verdict": "undecided", "command": null, "gain": null, "conditions": answer::conditions_json(&conditions),
             "effective_processors": there.processors, "runtimes": runtimes, "threads": seen.threads,
-            "cpu_s": seen.ran_s, "waited_s": seen.waited_s, "others": seen.others,
-            "between_sleeps_ns": answer::between_sleeps(&seen), "unrecorded": switches.problem(),
+            "cpu_s": seen.ran_s, "waited_s": seen.waited_s, "others": seen.others.max(0.0),
+            "between_sleeps_ns": answer::between_sleeps(&seen), "unrecorded": seen.unrecorded,
         });
-        output::answer(&object.to_string())?;
+        output::answer(&machine_output::json("unisono-advise-process-1", &object)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let names: Vec<&str> = runtimes.iter().map(String::as_str).collect();
@@ -60,4 +61,20 @@ pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<Exi
         answer::conditions_text(&conditions)
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn why_not_watched(pid: i32, found: Option<ProcessStat>) -> String {
+    match found {
+        Some(stat) if stat.is_kernel => {
+            format!("{pid} is a thread of the kernel; no setting of a program changes it")
+        }
+        Some(stat) if stat.has_ended() => {
+            format!(
+                "process {pid} has ended; it stays in the list until its parent {} collects it",
+                stat.parent
+            )
+        }
+        Some(_) => format!("this user may not watch process {pid}; its owner and root may"),
+        None => format!("there is no process {pid}; ps -e lists the processes"),
+    }
 }

@@ -5,6 +5,7 @@ mod table;
 use crate::exit::Failure;
 use crate::flags::{WorkloadFlags, one_number};
 use crate::help::{Completed, owned};
+use crate::machine_output::CsvFlag;
 use clap::builder::StringValueParser;
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,11 +13,11 @@ use std::time::Duration;
 use unisono_measure::units;
 use unisono_study::compare;
 use unisono_study::peer::catalogue;
-use unisono_study::workload::competitor::Competitors;
-use unisono_study::workload::options::write_result;
-use unisono_study::workload::{Measurement, Pin};
+use unisono_workload::competitor::Competitors;
+use unisono_workload::options::write_result;
+use unisono_workload::{Measurement, Pin};
 
-/// Measure what a barrier costs here
+/// Measure the cost of a barrier here
 ///
 /// Threads compute for an interval (plus a random part), meet at a barrier, and repeat. This is the program
 /// BARRIER of the gang scheduling study. If you give several algorithms, waits or implementations, separated
@@ -38,19 +39,19 @@ pub(crate) struct Args {
     #[command(flatten)]
     flags: WorkloadFlags,
     /// Unisono's algorithm: recommended, by name, or all; several separated by commas
-    #[arg(long, value_name = "A", value_delimiter = ',', value_parser = Completed::new(|| owned(compare::algorithms()), StringValueParser::new()), hide_possible_values = true)]
+    #[arg(long, value_name = "A", value_delimiter = ',', value_parser = Completed::new(|| owned(compare::algorithm_names()), StringValueParser::new()), hide_possible_values = true)]
     algorithm: Vec<String>,
     /// How to wait: spin, yield, block, spin-block, adaptive, or all; several separated by commas
-    #[arg(long, value_name = "W", value_delimiter = ',', value_parser = Completed::new(|| owned(compare::waits()), StringValueParser::new()), hide_possible_values = true)]
+    #[arg(long, value_name = "W", value_delimiter = ',', value_parser = Completed::new(|| owned(compare::wait_names()), StringValueParser::new()), hide_possible_values = true)]
     wait: Vec<String>,
-    /// How long spin-block spins before it blocks
+    /// Time for which spin-block spins before it blocks
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
     /// Whose barrier: unisono, std, pthread, cxx, libgomp, libomp, also libgomp-active, libgomp-passive,
     /// libomp-active, libomp-passive, or all; several separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Completed::new(|| owned(catalogue::barriers()), StringValueParser::new()), hide_possible_values = true)]
     implementation: Vec<String>,
-    /// How many busy loops run at the same time, each as a process
+    /// Number of busy loops that run at the same time, each as a process
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = one_number)]
     competitors: usize,
     /// Where the busy loops run: none, spread or processors like 0-3,8
@@ -62,6 +63,8 @@ pub(crate) struct Args {
     /// Print one JSON object for each variant
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -101,6 +104,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     if args.json {
         writeln!(out, "{json}")?;
+    } else if args.table.csv {
+        writeln!(out, "{}", table::csv(&results))?;
     } else {
         write!(out, "{}", table::render(&results, &options))?;
     }

@@ -1,13 +1,14 @@
 //! The output of `unisono barrier`: a sheet for one run, a table for a comparison.
 
+use crate::machine_output;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
 use unisono_measure::quantile;
 use unisono_measure::units::Readable;
-use unisono_study::workload::{Measurement, Options};
 use unisono_text::counted;
+use unisono_workload::{Measurement, Options};
 
 pub(super) struct VariantRuns {
     runs: Vec<Measurement>,
@@ -71,10 +72,28 @@ impl VariantRuns {
                 "blocks_per_s": self.median(|run| run.blocks_per_s),
                 "runs": self.runs.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<Value>>>()?,
             });
-            return serde_json::to_string(&summary);
+            return machine_output::json("unisono-barrier-runs-1", &summary);
         };
-        serde_json::to_string(run)
+        machine_output::json("unisono-barrier-run-1", run)
     }
+}
+
+/// The table of several runs: a row for each variant.
+pub(super) fn csv(results: &[VariantRuns]) -> String {
+    let row = |result: &VariantRuns| {
+        let run = result.first();
+        json!({
+            "implementation": run.implementation, "version": run.version, "algorithm": run.algorithm,
+            "wait": run.wait, "threads": run.threads, "runs": result.runs.len(),
+            "best_ns_per_barrier": result.best_run(),
+            "median_ns_per_barrier": result.median(|run| run.ns_per_barrier.mean),
+            "worst_ns_per_barrier": result.worst_run(),
+            "typical_ns_per_barrier": result.median(|run| run.ns_per_barrier.median),
+            "barriers_per_s": result.median(|run| run.barriers_per_s),
+            "blocks_per_s": result.median(|run| run.blocks_per_s),
+        })
+    };
+    machine_output::csv(&results.iter().map(row).collect::<Vec<_>>())
 }
 
 pub(super) fn render(results: &[VariantRuns], options: &Options) -> String {
@@ -264,7 +283,7 @@ fn count_in_words(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_study::workload::NsPerBarrier;
+    use unisono_workload::NsPerBarrier;
 
     fn run(mean: f64, blocks_per_s: f64) -> Measurement {
         Measurement {

@@ -3,15 +3,15 @@
 use super::flags::DirectChoice;
 use crate::exit::Failure;
 use crate::flags::one_of;
+use crate::machine_output;
 use crate::output;
 use clap::ValueEnum;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_broker::{
-    BrokerAddress, CertifiedFiles, ChannelWait, TlsAddress, TlsService, TrialError, TrialSpec, trial,
-};
+use unisono_broker::{TlsService, TrialError, TrialSpec, trial};
+use unisono_events_client::{BrokerAddress, CertifiedFiles, ChannelWait, TlsAddress};
 use unisono_measure::units;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,7 +26,7 @@ enum TransportChoice {
     Tls,
 }
 
-/// Measure what an event costs here
+/// Measure the cost of an event here
 ///
 /// A broker, a supplier and a consumer, each in a thread. The first half of the time measures one-way times,
 /// one event at a time. The second half measures throughput, in batches.
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// Measured seconds
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
-    /// How long after its publication an event is due
+    /// Time from the publication of an event to its deadline
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "10ms")]
     deadline: Duration,
     /// Events that leave together when throughput is measured; default: as many as fit the library's buffer
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let time = Duration::try_from_secs_f64(args.seconds).ok().filter(|time| !time.is_zero());
     let time = time.ok_or_else(|| Failure::Usage("--seconds is a positive number, such as 2".to_owned()))?;
     let path = std::env::temp_dir().join(format!("unisono-bench-{}", std::process::id()));
-    let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref())
+    let own = CertifiedFiles::new(args.certificate.as_deref(), args.key.as_deref())
         .map_err(|error| Failure::Usage(error.to_string()))?;
     if args.transport != TransportChoice::Tls && (own.is_some() || args.authority.is_some()) {
         let what = "--certificate, --key and --authority are for --transport tls";
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         other => anyhow::Error::from(other),
     })?;
     let text = match args.json {
-        true => serde_json::to_string(&result)?,
+        true => machine_output::json("unisono-events-bench-1", &result)?,
         false => format!(
             "one way: median {:.1} us, p99 {:.1} us, longest {:.1} us ({} events, {} late)\nthroughput: {:.0} events/s",
             result.one_way_us.median,

@@ -4,14 +4,14 @@ use crate::exit::Failure;
 use crate::flags::one_of;
 use std::path::PathBuf;
 use std::time::Duration;
-use unisono_broker::{
+use unisono_events_client::{
     BrokerAddress, CertifiedFiles, ChannelWait, Client, ClientOptions, Error, EventDraft, FieldSet,
     FieldValue, default_socket,
 };
 use unisono_linux::read;
 use unisono_measure::units;
 
-/// Which broker is meant.
+/// The address of the broker.
 #[derive(clap::Args)]
 pub(crate) struct BrokerFlag {
     /// The broker: the path of its socket, to share memory with it; unix:PATH, to send everything through the
@@ -41,7 +41,7 @@ pub(crate) struct BrokerFlag {
 #[derive(clap::Args)]
 pub(crate) struct StayFlags {
     /// The time after which the broker takes this program for dead if it is stopped or hangs; at least 300ms.
-    /// A stand-by supplier then takes over, those who listen are told, and this program ends with an error
+    /// A stand-by supplier then takes over, the subscribers get a notice, and this program ends with an error
     /// when it goes on
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(super) lease: Option<Duration>,
@@ -60,7 +60,7 @@ impl StayFlags {
     }
 }
 
-/// What a program does when its connection breaks.
+/// The reaction of a program to a broken connection.
 #[derive(clap::Args)]
 pub(crate) struct ReconnectFlag {
     /// If the connection breaks, connect again, for at most this long [without a time: 1min]
@@ -85,7 +85,7 @@ impl BrokerFlag {
 
     /// Connects, and asks the broker for the types of topics.
     pub(super) fn with_types(&self, again: &ReconnectFlag) -> anyhow::Result<Client> {
-        self.connect(again.apply_to(ClientOptions::new().told_types()))
+        self.connect(again.apply_to(ClientOptions::new().with_types()))
     }
 
     /// Connects with a lease and a way of waiting.
@@ -127,7 +127,7 @@ impl BrokerFlag {
         let at = self.at.clone().unwrap_or_else(default_socket);
         let text = at.to_string_lossy();
         let mut address: BrokerAddress = text.parse().map_err(|error| format!("{error}"))?;
-        let own = CertifiedFiles::of(self.certificate.as_deref(), self.certificate_key.as_deref());
+        let own = CertifiedFiles::new(self.certificate.as_deref(), self.certificate_key.as_deref());
         let own = own.map_err(|error| error.to_string())?;
         match &mut address {
             BrokerAddress::Tls(place) | BrokerAddress::Udp(place) => {
@@ -149,24 +149,25 @@ impl BrokerFlag {
 /// Whether events may go through shared memory without the broker.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum DirectChoice {
-    /// where both ends share memory with the broker and nobody needs the broker in between
+    /// where both ends share memory with the broker, and no option in use needs the broker in between
     Yes,
     No,
 }
 
-/// What an event carries beside its payload.
+/// The parts of an event beside its payload.
 #[derive(clap::Args)]
 pub(crate) struct EventFlags {
-    /// Which of the things that the topic is about
+    /// The instance that the event is about, if a topic has events of several (a key of DDS), such as a
+    /// sensor's number
     #[arg(long, value_name = "KEY", default_value = "")]
     key: String,
     /// A field for filters; true, false and numbers are read as such, all else is a text
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = field)]
     fields: Vec<(String, FieldValue)>,
-    /// How long after its publication it is due
+    /// Time from its publication to its deadline
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     deadline: Option<Duration>,
-    /// How bad it is if it is lost, from 0 to 255: a full queue drops the least critical events first
+    /// Severity of losing the event, from 0 to 255: a full queue drops the least critical events first
     #[arg(long, value_name = "N", default_value_t = 0)]
     criticality: u8,
 }
@@ -198,7 +199,7 @@ fn field(text: &str) -> Result<(String, FieldValue), String> {
 }
 
 /// Errors about the user's wishes are bad input; all others are failures.
-pub(super) fn in_words(error: Error) -> anyhow::Error {
+pub(crate) fn in_words(error: Error) -> anyhow::Error {
     match error {
         Error::Refused(_)
         | Error::Rejected(_)
@@ -206,6 +207,10 @@ pub(super) fn in_words(error: Error) -> anyhow::Error {
         | Error::Options(_)
         | Error::Tls(_)
         | Error::TokenFile { .. } => Failure::Usage(error.to_string()).into(),
+        Error::Nobody { .. }
+        | Error::NobodyHere { .. }
+        | Error::NobodyThere { .. }
+        | Error::NobodyServes { .. } => Failure::Host(error.to_string()).into(),
         other => other.into(),
     }
 }

@@ -1,13 +1,16 @@
 //! `unisono events hz`: counts the rate of events by topic.
 
 use super::flags::{BrokerFlag, in_words};
+use crate::completions;
+use crate::machine_output::{self, CsvFlag};
 use crate::output;
+use clap_complete::engine::ArgValueCandidates;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use unisono_broker::{Reception, SubscriptionSpec, now};
-use unisono_linux::clock::Nanos;
+use std::time::{Duration, Instant as StdInstant};
+use unisono_events_client::{Reception, SubscriptionSpec, now};
+use unisono_linux::clock::Instant;
 use unisono_measure::histogram::Histogram;
 use unisono_measure::units;
 
@@ -18,7 +21,7 @@ use unisono_measure::units;
   unisono events hz feed --time 10s --json")]
 pub(crate) struct Args {
     /// Topics
-    #[arg(value_name = "PATTERN")]
+    #[arg(value_name = "PATTERN", add = ArgValueCandidates::new(completions::topics))]
     topics: String,
     /// How long to count
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
@@ -27,6 +30,8 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    table: CsvFlag,
+    #[command(flatten)]
     broker: BrokerFlag,
 }
 
@@ -34,14 +39,14 @@ pub(crate) struct Args {
 struct TopicRate {
     events: u64,
     late: u64,
-    last: Option<Nanos>,
+    last: Option<Instant>,
     intervals: Histogram,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.client()?;
-    client.subscribe(&SubscriptionSpec::of(&args.topics)).map_err(in_words)?;
-    let start = Instant::now();
+    client.subscribe(&SubscriptionSpec::new(&args.topics)).map_err(in_words)?;
+    let start = StdInstant::now();
     let mut rates: BTreeMap<Arc<str>, TopicRate> = BTreeMap::new();
     while let Some(reception) = client.receive(Some(args.time.saturating_sub(start.elapsed())))? {
         if let Reception::Event(event) = reception
@@ -50,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let rate = rates.entry(event.topic).or_default();
             let at = now();
             if let Some(last) = rate.last.replace(at) {
-                rate.intervals.record_nanos(at.since(last).0);
+                rate.intervals.record_nanos((at - last).as_nanos());
             }
             rate.events += 1;
             rate.late += u64::from(event.late);
@@ -60,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let seconds = start.elapsed().as_secs_f64();
-    if args.json {
+    if args.json || args.table.csv {
         let topics: Vec<_> = rates
             .iter()
             .map(|(topic, rate)| {
@@ -70,7 +75,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 })
             })
             .collect();
-        output::answer(&serde_json::json!({ "seconds": seconds, "topics": topics }).to_string())?;
+        let text = match args.table.csv {
+            true => machine_output::csv(&topics),
+            false => {
+                let object = serde_json::json!({ "seconds": seconds, "topics": topics });
+                machine_output::json("unisono-events-hz-1", &object)?
+            }
+        };
+        output::answer(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = format!("{:<32} {:>12} {:>8} {:>14} {:>14}", "topic", "hz", "late", "median", "p99");

@@ -4,10 +4,11 @@ use crate::exit::Failure;
 use crate::flags::one_of;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use unisono_broker::Broker;
 use unisono_broker::log::{EventLog, LogBounds, LogError};
-use unisono_broker::{Broker, Durability};
-use unisono_linux::clock::{Nanos, now};
+use unisono_events_client::Durability;
+use unisono_linux::clock::{now, wall_ahead};
 use unisono_measure::units;
 
 const MESSAGE_DURABILITY: [(Durability, &str, &str); 2] = [
@@ -15,13 +16,16 @@ const MESSAGE_DURABILITY: [(Durability, &str, &str); 2] = [
     (Durability::Synced, "synced", "fdatasync(2) has returned"),
 ];
 
+/// The identity of the host's present boot.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
 /// Where events are kept, and how many.
 #[derive(clap::Args)]
 pub(crate) struct LogFlags {
     /// Keep events in this directory: suppliers may ask for durability, and consumers may resume
     #[arg(long, value_name = "DIRECTORY")]
     log: Option<PathBuf>,
-    /// Bytes of the log; the oldest events go
+    /// Maximum size of the log; beyond it the oldest events are removed
     #[arg(
         long,
         value_name = "BYTES",
@@ -30,9 +34,10 @@ pub(crate) struct LogFlags {
         requires = "log"
     )]
     log_bytes: u64,
-    /// How old an event of the log may be
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "168h", requires = "log")]
-    log_age: Duration,
+    /// Remove events from the log that are older than this. Without it, events that were acknowledged as
+    /// written or synced stay as long as --log-bytes allows, and others for a week
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "log")]
+    log_age: Option<Duration>,
     /// Topics that are kept although no supplier asks; several are separated by commas
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "log")]
     log_topics: Vec<String>,
@@ -54,9 +59,11 @@ impl LogFlags {
         for pattern in &self.log_topics {
             kept.push(pattern.parse().map_err(|error| Failure::Usage(format!("--log-topics: {error}")))?);
         }
-        let bounds = LogBounds { bytes: self.log_bytes, age: self.log_age.into() };
-        let log = open(path, bounds)?;
-        let broker = broker.with_log(log, epoch()?, kept).confirming_messages(self.log_mqtt);
+        let age = self.log_age.map_or(LogBounds::default().age, Into::into);
+        let log = open(path, LogBounds { bytes: self.log_bytes, age })?;
+        let boot = std::fs::read_to_string(BOOT).with_context(|| format!("cannot read {BOOT}"))?;
+        let time_ahead = log.time_ahead(boot.trim_end(), now(), wall_ahead())?;
+        let broker = broker.with_log(log, time_ahead, kept).confirming_messages(self.log_mqtt);
         let broker = broker.keeping_again(now())?;
         for damage in broker.log_damage() {
             eprintln!("warning: {damage}");
@@ -71,10 +78,4 @@ pub(super) fn open(directory: &Path, bounds: LogBounds) -> anyhow::Result<EventL
         LogError::Taken { .. } => Failure::Usage(error.to_string()).into(),
         other => other.into(),
     })
-}
-
-/// The wall-clock time when the monotonic clock was 0, in nanoseconds since 1970.
-pub(super) fn epoch() -> anyhow::Result<Nanos> {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    Ok(Nanos::from(since_1970).since(now()))
 }

@@ -6,7 +6,7 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
-use unisono_broker::{ConsumerStatistics, LogStatistics, OTHERS, Statistics};
+use unisono_events_client::{ConsumerStatistics, LogStatistics, OTHERS, Statistics};
 
 /// The text for a monitoring program. Consumers with the same name are counted together. The number of series
 /// is bounded: the first consumers have their own, all others share one, and departed consumers share
@@ -96,17 +96,18 @@ impl Collector for BrokerScrape {
     }
 }
 
-/// The most consumers with series of their own.
+/// Maximum number of consumers with a series of their own.
 const MAX_CONSUMERS: usize = 200;
 
-/// The value of each consumer, of the others together, and of all departed consumers.
+/// One value for each of the first [`MAX_CONSUMERS`] names, one for all further consumers, and one for all
+/// departed consumers.
 fn of_consumers(statistics: &Statistics, of: fn(&ConsumerStatistics) -> u64) -> Vec<LabelledValue> {
     let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
     for consumer in &statistics.consumers {
         let is_own = by_name.len() < MAX_CONSUMERS || by_name.contains_key(&consumer.name);
         let name = if is_own { consumer.name.clone() } else { OTHERS.to_owned() };
         let value = by_name.entry(name).or_default();
-        // consumers report some counts themselves
+        // a consumer's program reports some counts, and may report any number: the sum must not overflow
         *value = value.saturating_add(of(consumer));
     }
     by_name.insert("(departed)".to_owned(), of(&statistics.departed));

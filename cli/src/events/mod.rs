@@ -1,18 +1,21 @@
 //! `unisono events`: the real-time event channel. Each subcommand is one file.
 
-mod access;
 mod bench;
+mod first_client;
 mod flags;
 mod hz;
+mod limits;
 mod log;
 mod metrics;
 mod policy;
 mod publish;
 mod record;
+mod reload;
 mod replay;
 mod reply;
 mod request;
 mod serve;
+mod settings;
 mod show;
 mod subscribe;
 mod sweep;
@@ -51,6 +54,7 @@ enum EventsCommand {
     Publish(publish::Args),
     Subscribe(Box<subscribe::Args>),
     Request(request::Args),
+    Reload(reload::Args),
     Top(top::Args),
     Hz(hz::Args),
     Record(record::Args),
@@ -60,8 +64,10 @@ enum EventsCommand {
     Sweep(sweep::Args),
 }
 
-pub(crate) use policy::{mode, policy};
+pub(crate) use flags::in_words;
+pub(crate) use policy::mode;
 pub(crate) use serve::serve;
+pub(crate) use settings::SettingsFiles;
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
@@ -69,6 +75,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         EventsCommand::Publish(args) => publish::run(&args),
         EventsCommand::Subscribe(args) => subscribe::run(&args),
         EventsCommand::Request(args) => request::run(&args),
+        EventsCommand::Reload(args) => reload::run(&args),
         EventsCommand::Top(args) => top::run(&args),
         EventsCommand::Hz(args) => hz::run(&args),
         EventsCommand::Record(args) => record::run(&args),

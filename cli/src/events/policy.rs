@@ -5,7 +5,7 @@ use unisono_fairqueue::{Flows, Policy};
 use unisono_linux::read::HAND_WRITTEN;
 
 /// The policy in a file, if the broker can enforce all of it.
-pub(crate) fn policy(path: &std::path::Path) -> anyhow::Result<Policy> {
+pub(super) fn policy(path: &std::path::Path) -> anyhow::Result<Policy> {
     let place = path.display();
     let text = unisono_linux::read::text(path, HAND_WRITTEN)
         .map_err(|error| Failure::Usage(format!("cannot read the policy {place}: {error}")))?;

@@ -1,15 +1,19 @@
 //! `unisono events publish`: publishes events on a topic, from the command line or line by line.
 
 use super::flags::{BrokerFlag, EventFlags, ReconnectFlag, StayFlags, in_words};
+use super::subscribe::ORDER;
+use crate::completions;
 use crate::flags::one_of;
+use crate::machine_output;
 use crate::output;
 use anyhow::Context as _;
+use clap_complete::engine::ArgValueCandidates;
 use std::io::{BufRead, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
-use unisono_broker::{
-    Advertisement, Client, Durability, Error, KeptHistory, Nanos, PublishOutcome, TopicHandle,
+use unisono_events_client::{
+    Advertisement, Client, Durability, Error, EventOrder, KeptHistory, PublishOutcome, TopicHandle,
 };
 use unisono_measure::units;
 
@@ -35,7 +39,7 @@ const DURABILITY: [(Durability, &str, &str); 3] = [
                                                      the same also when it is stopped or hangs for a second")]
 pub(crate) struct Args {
     /// The topic: levels with / between them
-    #[arg(value_name = "TOPIC")]
+    #[arg(value_name = "TOPIC", add = ArgValueCandidates::new(completions::topics))]
     topic: String,
     /// The payload. Without it, each line of standard input is a payload
     #[arg(value_name = "PAYLOAD")]
@@ -48,7 +52,7 @@ pub(crate) struct Args {
     /// How many events the broker keeps for late subscribers; all suppliers of a topic must say the same
     #[arg(long, value_name = "N", default_value_t = 0)]
     keep: usize,
-    /// Instead: the broker keeps the last event of each key, for at most this many keys
+    /// Instead of --keep: the broker keeps the last event of each key, for at most this many keys
     #[arg(long, value_name = "KEYS", conflicts_with = "keep")]
     keep_values: Option<usize>,
     /// Offer that events may be delivered again until they are acknowledged
@@ -60,19 +64,23 @@ pub(crate) struct Args {
     /// Offer that events come at least this far apart; faster ones are refused
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     period: Option<Duration>,
-    /// Events that may come at once all the same
+    /// Number of events that may come at once despite --period
     #[arg(long, value_name = "N", default_value_t = 1, requires = "period")]
     burst: u32,
-    /// Only the strongest living supplier of the topic is heard, and the others stand by. All suppliers of
-    /// the topic must say this
+    /// Only events of the strongest living supplier of the topic are delivered; the others stand by. All
+    /// suppliers of the topic must say this
     #[arg(long)]
     exclusive: bool,
-    /// How strong this supplier is. Of equally strong suppliers, the first one is heard
+    /// How strong this supplier is. Of equally strong suppliers, the first one delivers
     #[arg(long, value_name = "N", default_value_t = 0, requires = "exclusive")]
     strength: u32,
-    /// The share of its events in consumers that share their time out (`subscribe --between shares`)
+    /// Weight of this supplier's events at consumers that divide their time among suppliers
+    /// (`subscribe --between shares`)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     share: Option<u32>,
+    /// The order of its events: at each consumer, or at those that ask for the order of publication
+    #[arg(long, value_name = "HOW", value_parser = one_of(&ORDER), default_value = "deadlines")]
+    order: EventOrder,
     /// Publish the payload this many times
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u64,
@@ -82,7 +90,8 @@ pub(crate) struct Args {
     /// When an event counts as published
     #[arg(long, value_name = "HOW", value_parser = one_of(&DURABILITY), default_value = "received")]
     durability: Durability,
-    /// Number the events from N on under this name: those that the log has already are not published again
+    /// Publish as this writer: its events are numbered from --number on, and events that the log already has
+    /// are not published again
     #[arg(long, value_name = "NAME")]
     writer: Option<String>,
     /// The first number of the writer
@@ -102,7 +111,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.lasting(&args.stay, &args.reconnect)?;
-    let nanos = |duration: Duration| Nanos::from(duration).0;
+    let nanos = |duration: Duration| unisono_events_client::Duration::from(duration).as_nanos();
     let history = match (args.keep, args.keep_values) {
         (_, Some(keys)) => KeptHistory::LastValue(keys),
         (0, None) => KeptHistory::None,
@@ -114,13 +123,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         exclusive: args.exclusive,
         strength: args.strength,
         share: args.share,
+        order: args.order,
         reliable: args.reliable,
         deadline_ns: args.offer_deadline.map(nanos),
         period_ns: args.period.map(nanos),
         burst: args.burst,
         durability: args.durability,
         writer: args.writer.clone(),
-        ..Advertisement::of(&args.topic)
+        ..Advertisement::new(&args.topic)
     };
     let topic = client.advertise(&spec).map_err(in_words)?;
     let start = Instant::now();
@@ -228,7 +238,7 @@ fn publish_event(
     let draft = args.event.draft(payload);
     // a consumer may have chosen that its suppliers wait for it
     let published = loop {
-        match client.hand_in(topic, &draft, sequence).and_then(|event| client.outcome(event)) {
+        match client.publish_with_receipt(topic, &draft, sequence).and_then(|event| client.outcome(event)) {
             Err(Error::Unanswered) => {
                 let twice =
                     if sequence.is_some() { "" } else { ", which it may have taken (--writer: once)" };
@@ -247,7 +257,7 @@ fn publish_event(
     if args.json {
         let sequence = published.sequence;
         let line = serde_json::json!({ "sequence": sequence, "outcome": word, "consumers": inboxes });
-        output::answer(&line.to_string())?;
+        output::answer(&machine_output::json("unisono-events-publish-1", &line)?)?;
     }
     let taken = !matches!(published.outcome, PublishOutcome::Standby | PublishOutcome::Duplicate);
     Ok(if taken && inboxes == 0 { Audience::Nobody } else { Audience::Somebody })

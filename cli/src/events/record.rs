@@ -1,14 +1,19 @@
 //! `unisono events record`: records the events of topics in a directory, for `replay`.
 
 use super::flags::{BrokerFlag, ReconnectFlag, in_words};
-use super::log::{self, epoch};
+use super::log;
+use crate::completions;
+use crate::machine_output;
 use crate::output;
+use clap_complete::engine::ArgValueCandidates;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use unisono_broker::log::{EventLog, LogBounds, LoggedEvent};
-use unisono_broker::{InterestSpec, NoticeText, ReceivedEvent, Reception, SubscriptionSpec};
-use unisono_linux::clock::Nanos;
+use unisono_broker::log::{EventLog, LogBounds, LoggedEvent, WallTime};
+use unisono_events_client::{
+    EventOrder, InterestSpec, NoticeText, ReceivedEvent, Reception, SubscriptionSpec,
+};
+use unisono_linux::clock::wall_ahead;
 use unisono_linux::interrupt;
 use unisono_measure::units;
 
@@ -29,7 +34,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
     /// Topics
-    #[arg(value_name = "PATTERN", default_value = "#")]
+    #[arg(value_name = "PATTERN", default_value = "#", add = ArgValueCandidates::new(completions::topics))]
     topics: Vec<String>,
     /// A condition on fields, as in celsius > 80
     #[arg(long, value_name = "FILTER")]
@@ -65,11 +70,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         interests: interests.collect(),
         queue_events: 65_536,
         queue_bytes: 64 << 20,
+        order: EventOrder::Publication, // the times in a recording ascend
         ..SubscriptionSpec::default()
     };
     client.subscribe(&spec).map_err(in_words)?;
     interrupt::catch()?;
-    let (start, epoch) = (Instant::now(), epoch()?);
+    let (start, wall_ahead) = (Instant::now(), wall_ahead());
     let (mut events, mut missing, mut away) = (0, 0, 0);
     while interrupt::caught().is_none()
         && args.count.is_none_or(|count| events < count)
@@ -79,7 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         match client.receive(Some(POLL_INTERVAL))? {
             Some(Reception::Event(event)) => {
                 for event in event.with.iter().chain([&event]) {
-                    record(&mut log, epoch, event)?;
+                    record(&mut log, wall_ahead, event)?;
                 }
                 events += 1;
             }
@@ -103,7 +109,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let bytes = log.bytes();
             let counts =
                 serde_json::json!({ "events": events, "missing": missing, "away": away, "bytes": bytes });
-            counts.to_string()
+            machine_output::json("unisono-events-record-1", &counts)?
         }
         false => format!("{events} events, {missing} missing, {} bytes", log.bytes()),
     };
@@ -113,12 +119,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Opens the recording in a directory, without limits on age or size.
 pub(super) fn open(directory: &std::path::Path) -> anyhow::Result<EventLog> {
-    let log = log::open(directory, LogBounds { bytes: u64::MAX, age: Nanos::NEVER })?;
+    let log = log::open(directory, LogBounds { bytes: u64::MAX, age: unisono_events_client::Duration::MAX })?;
     log.damage().iter().for_each(|damage| eprintln!("warning: {damage}"));
     Ok(log)
 }
 
-fn record(log: &mut EventLog, epoch: Nanos, event: &ReceivedEvent) -> anyhow::Result<()> {
+fn record(
+    log: &mut EventLog,
+    wall_ahead: unisono_events_client::Duration,
+    event: &ReceivedEvent,
+) -> anyhow::Result<()> {
     let logged = LoggedEvent {
         topic: &event.topic,
         event_type: event.event_type.as_deref(),
@@ -127,8 +137,11 @@ fn record(log: &mut EventLog, epoch: Nanos, event: &ReceivedEvent) -> anyhow::Re
         sequence: event.sequence,
         criticality: event.criticality,
         retained: false,
-        published: epoch.after(event.published),
-        due_after: event.deadline.map_or(Nanos::NEVER, |deadline| deadline.since(event.published)),
+        acknowledged: false,
+        published: WallTime::at(event.published, wall_ahead),
+        due_after: event
+            .deadline
+            .map_or(unisono_events_client::Duration::MAX, |deadline| deadline - event.published),
         key: event.key.as_deref().unwrap_or_default(),
         fields: event.fields.clone(),
         payload: &event.payload.bytes(),

@@ -3,14 +3,14 @@
 use super::flags::BrokerFlag;
 use super::record::open;
 use crate::exit::Failure;
+use crate::machine_output;
 use crate::output;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use unisono_broker::log::{LogCursor, LogEntry, LoggedEvent};
-use unisono_broker::{Advertisement, Client, Error, EventDraft, TopicHandle, TopicPattern};
-use unisono_linux::clock::Nanos;
+use unisono_events_client::{Advertisement, Client, Error, EventDraft, TopicHandle, TopicPattern};
 use unisono_linux::interrupt;
 
 /// Publish what was recorded again, at its times
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             continue;
         }
         let (start, first) = *clock.get_or_insert((Instant::now(), event.published));
-        let after = Duration::from(event.published.since(first)).div_f64(args.speed);
+        let after = Duration::from(event.published - first).div_f64(args.speed);
         if !args.at_once && !wait_until(start + after) {
             break;
         }
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             line["position"] = position.into();
             line["topic"] = event.topic.into();
             line["behind_us"] = u64::try_from(behind.as_micros()).unwrap_or(u64::MAX).into();
-            if !output::is_read(&line.to_string())? {
+            if !output::is_read(&machine_output::json("unisono-events-replay-1", &line)?)? {
                 break;
             }
         }
@@ -170,7 +170,7 @@ impl Replay {
             Err(error) => return Err(error.into()),
         };
         let draft = draft(event);
-        let handed = match self.client.hand_in(topic, &draft, None) {
+        let handed = match self.client.publish_with_receipt(topic, &draft, None) {
             Err(error @ Error::TooLong { .. }) => return Ok(Replayed::Rejected(error.to_string())),
             handed => handed?,
         };
@@ -201,7 +201,7 @@ impl Replay {
         }
         let event_type = event.event_type.map(str::to_owned);
         let handle =
-            self.client.advertise(&Advertisement { event_type, ..Advertisement::of(event.topic) })?;
+            self.client.advertise(&Advertisement { event_type, ..Advertisement::new(event.topic) })?;
         self.topics.insert(key, ReplayedTopic { handle, used: self.used });
         Ok(handle)
     }
@@ -211,7 +211,7 @@ fn draft<'a>(event: &LoggedEvent<'a>) -> EventDraft<'a> {
     let draft = EventDraft::new(event.payload).keyed(event.key).critical(event.criticality);
     let draft = draft.with_fields(event.fields.clone());
     match event.due_after {
-        Nanos::NEVER => draft,
-        after => draft.due_in(after.into()),
+        unisono_events_client::Duration::MAX => draft,
+        after => draft.due_in(after),
     }
 }

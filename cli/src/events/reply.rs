@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use unisono_broker::{Client, EventDraft, FieldValue, ReceivedEvent, Reception};
+use unisono_events_client::{Client, EventDraft, FieldValue, ReceivedEvent, Reception};
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::signal::Signal;
 use unisono_linux::{parent_death, poll, read};
@@ -24,14 +24,14 @@ use unisono_measure::units;
 #[derive(clap::Args)]
 pub(super) struct ReplyFlags {
     /// Answer each request by what this shell command prints. Its standard input is the payload;
-    /// UNISONO_TOPIC, UNISONO_KEY and UNISONO_FIELD_name hold the rest. If it fails, who asked is told so
+    /// UNISONO_TOPIC, UNISONO_KEY and UNISONO_FIELD_name hold the rest. If it fails, the reply is an error
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["together", "resume"])]
     pub(super) reply: Option<String>,
     /// Commands that run at once; further requests wait in the queue
     #[arg(long, value_name = "N", default_value_t = 4, requires = "reply",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     reply_jobs: u16,
-    /// A command that takes longer is ended, and who asked is told so
+    /// Kill a command that takes longer, and send an error as the reply
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "10s", requires = "reply")]
     reply_limit: Duration,
 }
@@ -80,7 +80,7 @@ pub(super) fn serve(
         }
         let takes = running < flags.reply_jobs && !all_came && left != Some(Duration::ZERO);
         if takes && let Some(reception) = client.receive(Some(Duration::ZERO))? {
-            if !output::is_read(&show::line(&reception, course.json))? {
+            if !output::is_read(&show::line(&reception, course.json)?)? {
                 return Ok(answered);
             }
             match reception {
@@ -148,7 +148,7 @@ fn answer(
     if ended.is_none()
         && let Ok(group) = group
     {
-        // with all processes that it started; killing a process that has just ended does no harm
+        // the group holds all processes of the command; a signal to a group that has just ended does no harm
         let _ = group.send_signal(Signal::Kill);
         let _ = child.wait();
     }
@@ -167,7 +167,7 @@ fn start(command: &str, request: &ReceivedEvent) -> std::io::Result<Child> {
         .env("UNISONO_TOPIC", &*request.topic)
         .env("UNISONO_KEY", request.key.as_deref().unwrap_or_default());
     for (name, value) in request.fields.iter() {
-        // other names are no shell variables
+        // a shell accepts no other names as variables
         if name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
             let value = match value {
                 FieldValue::Text(text) => text.to_string(),

@@ -2,16 +2,18 @@
 
 use super::flags::{BrokerFlag, EventFlags, StayFlags, in_words};
 use super::show;
+use crate::completions;
 use crate::output;
+use clap_complete::engine::ArgValueCandidates;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_broker::{Advertisement, Reception};
+use unisono_events_client::{Advertisement, Reception};
 use unisono_measure::units;
 
 /// Publish a request and print its reply
 ///
-/// A request carries the fields `reply_to` (a topic) and `request` (a number). Whoever answers publishes on
-/// that topic an event with the same number: `unisono events subscribe TOPIC --reply COMMAND` does, and so do
+/// A request carries the fields `reply_to` (a topic) and `request` (a number). A server publishes on that
+/// topic an event with the same number: `unisono events subscribe TOPIC --reply COMMAND` does, and so do
 /// `Client::reply` in Rust, `unisono_reply` in C and `unisono.serve` in Python. While nobody subscribes to
 /// the topic, the request waits.
 #[derive(clap::Args)]
@@ -22,12 +24,12 @@ use unisono_measure::units;
   unisono events request pump/1/start now --json")]
 pub(crate) struct Args {
     /// The topic of the request
-    #[arg(value_name = "TOPIC")]
+    #[arg(value_name = "TOPIC", add = ArgValueCandidates::new(completions::topics))]
     topic: String,
     /// Its payload
     #[arg(value_name = "PAYLOAD", default_value = "")]
     payload: String,
-    /// How long to wait for the reply
+    /// Limit of the wait for the reply
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
     timeout: Duration,
     #[command(flatten)]
@@ -43,9 +45,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.staying(&args.stay)?;
-    let topic = client.advertise(&Advertisement::of(&args.topic)).map_err(in_words)?;
+    let topic = client.advertise(&Advertisement::new(&args.topic)).map_err(in_words)?;
     let draft = args.event.draft(args.payload.as_bytes());
     let reply = client.request(topic, draft, args.timeout).map_err(in_words)?;
-    output::answer(&show::line(&Reception::Event(reply), args.json))?;
+    output::answer(&show::line(&Reception::Event(reply), args.json)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,16 @@
 //! `unisono events serve`: the broker.
 
+use super::first_client::AccessConditions;
+use super::limits::{self, LimitFlags};
 use super::log::LogFlags;
 use super::metrics::openmetrics;
-use super::policy::{mode, policy};
+use super::policy::mode;
+use super::settings::SettingsFiles;
 use super::show::counters;
 use super::user::{BecomeUser, NextUser};
 use crate::exit::{self, Failure};
 use crate::flags::one_of;
+use crate::machine_output;
 use crate::output;
 use crate::service::{self, ServiceNotices};
 use anyhow::Context as _;
@@ -17,18 +21,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use unisono_broker::{
-    AuditFile, Broker, BrokerAddress, CertifiedFiles, ChannelWait, ClientCertificateCheck, Exposure, Limits,
-    ServeError, Server, Statistics, TlsService, default_socket,
-};
+use unisono_broker::{AuditFile, Exposure, Limits, ReloadAsker, ServeError, Server, TlsService};
+use unisono_events_client::{BrokerAddress, CertifiedFiles, ChannelWait, Statistics, default_socket};
+
 use unisono_enforce::metrics::{self, ScrapeListener};
-use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace};
 use unisono_linux::resource_limit::raise_open_files;
 use unisono_linux::{activation, interrupt};
 
 /// Serve events to programs, until Ctrl-C
 ///
-/// Without a policy all consumers are of one class. With a policy, each consumer names one of its classes,
+/// Without a policy all consumers are of one class. With a policy, each consumer names a class of the policy,
 /// and classes share the broker's time by weight; programs may also open paths to addresses, as with `unisono
 /// queue broker`.
 #[derive(clap::Args)]
@@ -51,7 +53,7 @@ pub(crate) struct Args {
     /// $XDG_RUNTIME_DIR/unisono-events, or /tmp/unisono-UID/events]
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<PathBuf>,
-    /// Where to listen for MQTT clients: HOST:PORT, or tls:HOST:PORT
+    /// Where to listen for MQTT clients: tcp:HOST:PORT, or tls:HOST:PORT; without a scheme it is TCP
     #[arg(long, value_name = "ADDRESS", value_parser = mqtt_address)]
     mqtt: Vec<MqttAddress>,
     /// For tls: and udp: addresses: the broker's certificate (PEM), followed by the intermediate ones, if any
@@ -66,17 +68,15 @@ pub(crate) struct Args {
     /// program may show a token instead.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     client_authority: Option<PathBuf>,
-    /// With --client-authority: lists of certificates that the authority has revoked (PEM), read again on
-    /// SIGHUP
+    /// With --client-authority: lists of certificates that the authority has revoked (PEM)
     ///
     /// A connection whose certificate a list names is refused, or ended. Every authority of a program's
-    /// certificate needs a list, and a list that is out of date lets nobody in. The user that the broker
-    /// becomes has to be able to read the file.
+    /// certificate needs a list, and a list that is out of date lets no program in.
     #[arg(long, value_name = "FILE", requires = "client_authority")]
     revocations: Option<PathBuf>,
-    /// Who may publish and subscribe what, and how much: a TOML file
+    /// The rights of clients to publish and subscribe, and their limits: a TOML file
     ///
-    /// Without it, everybody who can connect may do everything. With it, a client that no rule names is
+    /// Without it, every client that can connect may do everything. With it, a client that no rule names is
     /// refused.
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     /// addresses only.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Who may connect to the socket, as chmod(1) writes it
+    /// Users with access to the socket, as chmod(1) writes it
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
     /// Allow addresses that other hosts can reach even if they have no TLS, or if clients need neither a
@@ -96,7 +96,7 @@ pub(crate) struct Args {
     /// When root starts it: the user to become once it listens, as a name or as UID or UID:GID
     ///
     /// Without this option the broker becomes a user that owns nothing and that no other process has. The
-    /// broker gives the log to its user, who must be able to enter the directories above the log. With
+    /// broker gives the log to its user. That user needs access to the directories above the log. With
     /// `root` the broker stays root.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -110,44 +110,52 @@ pub(crate) struct Args {
     /// (`audit_lost`).
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
-    /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket; with
-    /// --permissions, only the socket of a path tells names of consumers and topics
+    /// Answer monitoring programs there (GET /metrics): ADDRESS:PORT, or the path of a Unix socket. With
+    /// --permissions, the names of consumers and topics are shown at a Unix socket only
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
-    /// Programs that may be connected at a time, half of them of one user [default: 256]
+    /// Seconds after which a program counts as gone whose host does not answer over TCP or UDP
     ///
-    /// The events that wait may then take 4 MiB of memory for each program.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    clients: Option<u32>,
+    /// Its consumers get a notice, and a stand-by supplier takes over, within twice this time. A program that
+    /// computes is not gone: its kernel answers, or over UDP a thread of the library. Over UDP it is at least
+    /// 3 s. Programs watch the broker by the same time.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400), default_value_t = 5)]
+    peer_timeout: u64,
+    #[command(flatten)]
+    limits: LimitFlags,
     /// How the broker waits
     #[arg(long, value_name = "HOW", value_parser = one_of(&ChannelWait::ALL), default_value = "sleep")]
     wait: ChannelWait,
-    /// Print the counters as one JSON object when the broker ends
+    /// Print the counters as one JSON object when the broker ends; with --print-limits, the limits
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let limits = args.limits.limits();
+    if args.limits.print_limits {
+        return limits::print(&limits, args.json);
+    }
     let user = NextUser::chosen(args.user.as_deref())?;
-    let limits = args.clients.map_or_else(Limits::default, limits);
+    let limits = Limits { peer_timeout: Duration::from_secs(args.peer_timeout).into(), ..limits };
     // a client with shared memory needs the most files: a socket, memory and bells
     // the log has a file for each segment: for each of 256 identities a few
     let of_log = if args.log.path().is_some() { 1536 } else { 0 };
-    raise_open_files(limits.clients as u64 * 8 + 256 + of_log)
-        .context("cannot raise the limit of open files")?;
-    let broker = match &args.policy {
-        Some(path) => {
-            let policy = policy(path)?;
-            let pace = LinkPace::new(policy.rate, Limits::LATE);
-            Broker::new(policy.hierarchy, limits).with_paths(pace)
-        }
-        None => {
-            let tree = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
-            Broker::new(tree, limits)
-        }
+    let wanted = limits.clients as u64 * 8 + 256 + of_log;
+    let files = raise_open_files(wanted).context("cannot raise the limit of open files")?;
+    if files < wanted {
+        eprintln!(
+            "note: this process may open {files} files, and {} clients may need {wanted}: those beyond wait until \
+             others leave; raise the limit (LimitNOFILE= of the unit, ulimit -Hn), or give root CAP_SYS_RESOURCE",
+            limits.clients
+        );
+    }
+    let files = SettingsFiles {
+        policy: args.policy.clone(),
+        permissions: args.permissions.clone(),
+        tokens: args.tokens.clone(),
     };
-    let broker = args.log.add_to(broker)?;
-    let broker = super::access::guarded(broker, args.permissions.as_deref(), args.tokens.as_deref())?;
+    let broker = args.log.add_to(files.broker(limits)?)?;
     let audit = args.audit.as_deref().map(AuditFile::open).transpose();
     let audit = audit.map_err(|error| Failure::Usage(error.to_string()))?;
     let broker = if audit.is_some() { broker.with_audit() } else { broker };
@@ -170,11 +178,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let exposure = if args.insecure { Exposure::Anybody } else { Exposure::Loopback };
     let mut server = Server::new(broker, args.wait)?;
-    server.tell_notes(|text| eprintln!("note: {text}"));
+    server.set_note_handler(|text| eprintln!("note: {text}"));
     if let Some(file) = audit {
         server.audit_to(file, Box::new(|error| exit::print_error(&format!("warning: {error}"))));
     }
-    let own = CertifiedFiles::of(args.certificate.as_deref(), args.key.as_deref());
+    let own = CertifiedFiles::new(args.certificate.as_deref(), args.key.as_deref());
     if let Some(own) = own.map_err(|error| refused(error.into()))? {
         let service = TlsService {
             own,
@@ -183,6 +191,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         };
         server.use_tls(&service).map_err(refused)?;
     }
+    let access = AccessConditions {
+        mode: args.mode,
+        asks_token: args.tokens.is_some(),
+        asks_certificate: args.client_authority.is_some(),
+        has_permissions: server.has_permissions(),
+    };
     for address in &args.mqtt {
         let (listening, scheme) = match address {
             MqttAddress::Plain(address) => (server.listen_mqtt(*address, exposure), ""),
@@ -190,47 +204,38 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         };
         let listening = listening.map_err(refused)?;
         if !args.json {
-            eprintln!("serving MQTT at {scheme}{listening}");
+            let client = access.mqtt(listening, !scheme.is_empty());
+            eprintln!("serving MQTT at {scheme}{listening}; {client}");
         }
     }
-    let become_user = BecomeUser { user, log: args.log.path() };
-    let statistics = serve_at(
-        server,
-        (&addresses, args.mode, exposure),
-        (args.json, args.metrics.as_deref()),
-        &become_user,
-    )?;
+    let certificates = [&args.certificate, &args.key, &args.client_authority, &args.revocations];
+    let certificates = certificates.into_iter().flatten().map(PathBuf::as_path);
+    let become_user =
+        BecomeUser { user, log: args.log.path(), files: files.paths().chain(certificates).collect() };
+    let addresses = (addresses.as_slice(), access, exposure);
+    let statistics =
+        serve_at(server, addresses, (args.json, args.metrics.as_deref()), (&become_user, &files))?;
     match args.json {
-        true => output::answer(&serde_json::to_string(&statistics)?)?,
+        true => output::answer(&machine_output::json("unisono-events-statistics-1", &statistics)?)?,
         false => output::answer(counters(&statistics).trim_end())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Limits of a broker that serves this many programs; one user has half of all, so that others find room.
-fn limits(clients: u32) -> Limits {
-    /// Bytes that may wait for each program of a user, as in the defaults.
-    const WAITING: u64 = 4 << 20;
-    let (all, usual) = (u64::from(clients) * WAITING, Limits::default());
-    Limits {
-        clients: clients as usize,
-        clients_of_user: (clients as usize).div_ceil(2),
-        memory: all.max(usual.memory),
-        memory_of_user: (all / 2).max(usual.memory_of_user),
-        ..usual
-    }
-}
-
 /// Serves at these addresses, and at the sockets that systemd has opened, until a signal. Started by root, it
 /// becomes `user` first, as `--user` says.
 pub(crate) fn serve(
-    broker: Broker,
-    at: (&[BrokerAddress], u32, Exposure),
+    files: &SettingsFiles,
+    (addresses, mode, exposure): (&[BrokerAddress], u32, Exposure),
     quiet: bool,
     user: Option<&str>,
 ) -> anyhow::Result<Statistics> {
-    let become_user = BecomeUser { user: NextUser::chosen(user)?, log: None };
-    serve_at(Server::new(broker, ChannelWait::Sleep)?, at, (quiet, None), &become_user)
+    let become_user = BecomeUser { user: NextUser::chosen(user)?, log: None, files: files.paths().collect() };
+    let mut server = Server::new(files.broker(Limits::default())?, ChannelWait::Sleep)?;
+    server.set_note_handler(|text| eprintln!("note: {text}"));
+    let access =
+        AccessConditions { mode, has_permissions: server.has_permissions(), ..AccessConditions::default() };
+    serve_at(server, (addresses, access, exposure), (quiet, None), (&become_user, files))
 }
 
 /// The address for MQTT clients.
@@ -241,8 +246,11 @@ enum MqttAddress {
 }
 
 fn mqtt_address(text: &str) -> Result<MqttAddress, String> {
-    let (place, encrypted) = text.strip_prefix("tls:").map_or((text, false), |place| (place, true));
-    let wrong = |error| format!("{error}; write HOST:PORT, or tls:HOST:PORT");
+    let (place, encrypted) = match text.strip_prefix("tls:") {
+        Some(place) => (place, true),
+        None => (text.strip_prefix("tcp:").unwrap_or(text), false),
+    };
+    let wrong = |error| format!("{error}; write tcp:HOST:PORT, or tls:HOST:PORT");
     let found = place.to_socket_addrs().map_err(wrong)?.next();
     let address = found.ok_or_else(|| "the host has no address".to_owned())?;
     Ok(if encrypted { MqttAddress::Tls(address) } else { MqttAddress::Plain(address) })
@@ -257,10 +265,12 @@ fn refused(error: ServeError) -> anyhow::Error {
 
 fn serve_at(
     mut server: Server,
-    (addresses, mode, exposure): (&[BrokerAddress], u32, Exposure),
+    (addresses, access, exposure): (&[BrokerAddress], AccessConditions, Exposure),
     (quiet, metrics): (bool, Option<&str>),
-    become_user: &BecomeUser<'_>,
+    (become_user, files): (&BecomeUser<'_>, &SettingsFiles),
 ) -> anyhow::Result<Statistics> {
+    let files = files.clone();
+    server.set_settings_reader(Box::new(move || files.read().map_err(|error| error.to_string())));
     let hides_names = server.has_permissions();
     interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
     let inherited = activation::listeners().context("cannot take the sockets of LISTEN_FDS")?;
@@ -273,9 +283,9 @@ fn serve_at(
     }
     // `--listen` may name a socket that systemd has opened already
     for address in addresses.iter().filter(|address| !opened.contains(address)) {
-        let listening = server.listen(address, mode, exposure).map_err(refused)?;
+        let listening = server.listen(address, access.mode, exposure).map_err(refused)?;
         if !quiet {
-            eprintln!("serving at {listening}; Ctrl-C ends it");
+            eprintln!("serving at {listening}; {}; Ctrl-C ends it", access.native(&listening));
         }
     }
     let scrapes = metrics.map(|place| listen_for_scrapes(place, exposure)).transpose()?;
@@ -285,7 +295,7 @@ fn serve_at(
     }
     let service = ServiceNotices::connect();
     let sweeper = become_user.go(&server, &names, quiet)?;
-    let (window, certificates) = (server.window(), server.certificate_check());
+    let (window, reloads) = (server.window(), server.reload_bell());
     let is_over = AtomicBool::new(false);
     let text = || {
         let statistics = window.ask(SCRAPE_TIMEOUT).ok_or("the broker does not answer")?;
@@ -305,13 +315,13 @@ fn serve_at(
         service.ready();
         server.serve(&|| {
             service.alive();
-            if interrupt::hung_up() {
-                read_again(certificates.as_deref());
+            if let Some(hang_up) = interrupt::hung_up() {
+                reloads.ring(ReloadAsker::Signal { user: hang_up.sender });
             }
             interrupt::caught().is_some()
         })
     })?;
-    let statistics = server.broker().statistics(unisono_broker::now());
+    let statistics = server.broker().statistics(unisono_events_client::now());
     drop((service, server, scrapes, sweeper));
     Ok(statistics)
 }
@@ -322,15 +332,6 @@ struct SetOnDrop<'a>(&'a AtomicBool);
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Reads the files again on SIGHUP. If a new file is wrong, a server keeps the earlier contents.
-fn read_again(certificates: Option<&ClientCertificateCheck>) {
-    match certificates.map_or(Ok(false), ClientCertificateCheck::read_again) {
-        Ok(true) => exit::print_error("SIGHUP: the revocation lists were read again"),
-        Ok(false) => {}
-        Err(error) => exit::print_error(&format!("warning: SIGHUP: {error}; the lists read before hold on")),
     }
 }
 

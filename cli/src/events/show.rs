@@ -1,34 +1,65 @@
 //! Events, notices and counters in words and in JSON.
 
+use crate::machine_output;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
-use unisono_broker::{ConsumerStatistics, FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now};
+use unisono_events_client::{
+    ConsumerStatistics, FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now,
+};
 
-/// One line for a received event or notice.
-pub(super) fn line(reception: &Reception, as_json: bool) -> String {
-    match (reception, as_json) {
-        (Reception::Event(event), true) => event_as_json(event).to_string(),
-        (Reception::Event(event), false) => event_in_words(event),
-        (Reception::Notice { topic, notice, .. }, true) => {
-            let mut object = serde_json::to_value(notice).unwrap_or_default();
+/// One line for a received event or notice. In words, control characters, with which a publisher could write to the
+/// reader's terminal, are escaped; JSON has its own escapes.
+pub(super) fn line(reception: &Reception, as_json: bool) -> serde_json::Result<String> {
+    match as_json {
+        true => machine_output::json("unisono-events-received-1", &received_as_json(reception)?),
+        false => Ok(escaped(received_in_words(reception))),
+    }
+}
+
+fn escaped(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match character.is_control() {
+            true => shown.extend(character.escape_default()),
+            false => shown.push(character),
+        }
+    }
+    shown
+}
+
+fn received_as_json(reception: &Reception) -> serde_json::Result<Value> {
+    Ok(match reception {
+        Reception::Event(event) => event_as_json(event),
+        Reception::Notice { topic, notice, .. } => {
+            let mut object = serde_json::to_value(notice)?;
             if let (Some(topic), Value::Object(object)) = (topic, &mut object) {
                 object.insert("topic".to_owned(), (**topic).into());
             }
-            object.to_string()
+            object
         }
-        (Reception::Notice { topic, notice, .. }, false) => {
+        Reception::Rejected { reason, .. } => json!({ "rejected": reason }),
+        Reception::Reconnected { away } => {
+            let away = u64::try_from(away.as_micros()).unwrap_or(u64::MAX);
+            json!({ "notice": "reconnected", "away_us": away })
+        }
+        _ => json!({}),
+    })
+}
+
+fn received_in_words(reception: &Reception) -> String {
+    match reception {
+        Reception::Event(event) => event_in_words(event),
+        Reception::Notice { topic, notice, .. } => {
             format!("({}{notice})", topic.as_ref().map(|topic| format!("{topic}: ")).unwrap_or_default())
         }
-        (Reception::Rejected { reason, .. }, true) => json!({ "rejected": reason }).to_string(),
-        (Reception::Rejected { reason, .. }, false) => format!("(refused: {reason})"),
-        (Reception::Reconnected { away }, true) => {
-            let away = u64::try_from(away.as_micros()).unwrap_or(u64::MAX);
-            json!({ "notice": "reconnected", "away_us": away }).to_string()
-        }
-        (Reception::Reconnected { away }, false) => {
+        Reception::Rejected { reason, .. } => format!("(refused: {reason})"),
+        Reception::Reconnected { away } => {
             format!("(connected again after {away:.1?}; only who resumes has missed nothing)")
         }
-        (_, _) => String::new(),
+        _ => String::new(),
     }
 }
 
@@ -58,7 +89,7 @@ fn event_as_json(event: &ReceivedEvent) -> Value {
     let mut object = json!({
         "topic": &*event.topic, "key": event.key, "fields": fields_as_json(&event.fields),
         "supplier": event.supplier, "sequence": event.sequence, "criticality": event.criticality,
-        "bytes": payload.len(), "age_us": now().since(event.published).0 / 1000,
+        "bytes": payload.len(), "age_us": (now() - event.published).as_micros(),
         "late": event.late, "retained": event.retained, "repeated": event.repeated,
         "delivery": event.delivery,
     });
@@ -71,7 +102,7 @@ fn event_as_json(event: &ReceivedEvent) -> Value {
             }
         };
         if let Some(deadline) = event.deadline {
-            let left = i128::from(deadline.0) - i128::from(now().0);
+            let left = i128::from(deadline.as_nanos()) - i128::from(now().as_nanos());
             object.insert("due_in_us".to_owned(), json!(left / 1000));
         }
         if !event.with.is_empty() {
@@ -163,4 +194,16 @@ pub(super) fn counters(statistics: &Statistics) -> String {
         missed_topics(statistics)
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_and_all_others_are_as_they_came() {
+        let text = "a\u{1b}[31m\tb\n\u{9b}\u{7f}\\ \u{fc} \u{4e2d}".to_owned();
+        assert_eq!(escaped(text), "a\\u{1b}[31m\\tb\\n\\u{9b}\\u{7f}\\ \u{fc} \u{4e2d}");
+        assert_eq!(escaped("plain \\".to_owned()), "plain \\");
+    }
 }

@@ -3,15 +3,16 @@
 use super::flags::{BrokerFlag, DirectChoice, ReconnectFlag, StayFlags, in_words};
 use super::reply::{self, ReplyCourse, ReplyFlags};
 use super::show;
+use crate::completions;
 use crate::flags::one_of;
 use crate::output;
+use clap_complete::engine::ArgValueCandidates;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use unisono_broker::{
-    AgainSpec, Client, InterestSpec, KeptHistory, PartRule, Reception, ReservedTime, ResumeSpec,
+use unisono_events_client::{
+    AgainSpec, Client, EventOrder, InterestSpec, KeptHistory, PartRule, Reception, ReservedTime, ResumeSpec,
     SubscriptionSpec, SupplierOrder, TogetherSpec, WhenFull, WhenLate,
 };
-use unisono_linux::clock::Nanos;
 use unisono_measure::units;
 
 const WHEN_FULL: [(WhenFull, &str, &str); 3] = [
@@ -34,6 +35,14 @@ const BETWEEN: [(SupplierOrder, &str, &str); 2] = [
         SupplierOrder::Shares,
         "shares",
         "Suppliers in proportion to their shares (`publish --share`)",
+    ),
+];
+pub(super) const ORDER: [(EventOrder, &str, &str); 2] = [
+    (EventOrder::Deadlines, "deadlines", "The event that is due first"),
+    (
+        EventOrder::Publication,
+        "publication",
+        "Events of one supplier on one topic as they were published",
     ),
 ];
 const TOGETHER: [(PartRule, &str, &str); 3] = [
@@ -63,7 +72,7 @@ Examples:
   unisono events subscribe clock --reply date                               answers `unisono events request clock`")]
 pub(crate) struct Args {
     /// Topics
-    #[arg(value_name = "PATTERN", required = true)]
+    #[arg(value_name = "PATTERN", required = true, add = ArgValueCandidates::new(completions::topics))]
     topics: Vec<String>,
     /// A condition on fields, as in celsius > 80
     #[arg(long, value_name = "FILTER")]
@@ -98,19 +107,22 @@ pub(crate) struct Args {
     /// Which supplier's events come first, and whose are kept while the queue is full
     #[arg(long, value_name = "HOW", value_parser = one_of(&BETWEEN), default_value = "deadlines")]
     between: SupplierOrder,
-    /// The shortest time between two events
+    /// Which of a supplier's events on a topic comes first
+    #[arg(long, value_name = "HOW", value_parser = one_of(&ORDER), default_value = "deadlines")]
+    order: EventOrder,
+    /// For a reservation: the shortest time between two events
     #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "due")]
     period: Option<Duration>,
     /// How long after its arrival an event has to be delivered
     #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "period")]
     due: Option<Duration>,
-    /// The longest time that the delivery of one event takes
+    /// For a reservation: the longest time that the delivery of one event takes
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1us")]
     execution: Duration,
     /// The time that is added for each KiB of its payload
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     execution_per_kib: Option<Duration>,
-    /// The largest payload that the reservation is for; larger ones are dropped, and a gap is told
+    /// For a reservation: the largest payload; events with a larger one are dropped and reported as a gap
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "64KiB", requires = "period")]
     largest: u64,
     /// Refuse topics that keep fewer events than this for late subscribers
@@ -128,7 +140,7 @@ pub(crate) struct Args {
     /// Refuse to subscribe if the policy guarantees the class less than this part of the whole, such as 0.25
     #[arg(long, value_name = "PART", value_parser = part_of_the_whole)]
     share: Option<f64>,
-    /// Over UDP: no event waits for one that the network lost; each lost one is reported
+    /// Over UDP: do not resend an event that the network lost, but report it; later events need not wait
     #[arg(long)]
     best_effort: bool,
     /// Print a notice each period; at least 100us
@@ -137,13 +149,13 @@ pub(crate) struct Args {
     /// Print a notice when no event came for this long; at least 100us
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     silence: Option<Duration>,
-    /// No events that come from the programs of another host's broker
+    /// Only events of programs at this broker: none from the brokers of other hosts
     #[arg(long)]
     local_only: bool,
     /// Acknowledge each event; one that is not acknowledged in this time, at least 100us, is delivered again
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     acknowledge: Option<Duration>,
-    /// Deliveries of one event, at most; then it is given up, and a gap is told
+    /// Maximum number of deliveries of one event; after that the event is dropped and reported as a gap
     #[arg(long, value_name = "N", default_value_t = 16, requires = "acknowledge")]
     attempts: u32,
     /// Events that may be delivered and not acknowledged at a time
@@ -185,7 +197,7 @@ pub(crate) struct Args {
 }
 
 fn nanos(duration: Duration) -> u64 {
-    Nanos::from(duration).0
+    unisono_events_client::Duration::from(duration).as_nanos()
 }
 
 /// Parses a fraction from 0 to 1. Other values, such as NaN, would be sent as if the option was not given.
@@ -221,6 +233,7 @@ impl Args {
             full: self.full,
             late: self.late,
             between: self.between,
+            order: self.order,
             best_effort: self.best_effort,
             reserve,
             execution_ns: nanos(self.execution),
@@ -290,7 +303,7 @@ fn show_events(args: &Args, client: &mut Client) -> anyhow::Result<ExitCode> {
                 None => Ok(ExitCode::SUCCESS),
             };
         };
-        if !output::is_read(&show::line(&reception, args.json))? {
+        if !output::is_read(&show::line(&reception, args.json)?)? {
             break;
         }
         if let Reception::Event(event) = &reception {

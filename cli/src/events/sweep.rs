@@ -1,8 +1,8 @@
 //! Removes the sockets of a broker that has given up its privileges.
 //!
 //! A broker started by root listens at sockets in root's directories, and may not remove them once it is
-//! another user. So a second process stays root. It reads nothing but the end of a pipe, which comes when the
-//! broker ends, by a signal or otherwise. Then it removes the sockets, unless another broker has replaced
+//! another user. So a second process stays root. It reads nothing but the end of a pipe: the broker has
+//! ended, by a signal or otherwise. Then it removes the sockets, unless another broker has replaced
 //! them.
 
 use std::io::Read as _;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Data that distinguishes a file from another one that replaced it.
+/// Data that distinguishes a file from its replacement.
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     let facts = path.symlink_metadata().ok()?;
     Some((facts.dev(), facts.ino(), facts.ctime(), facts.ctime_nsec()))

@@ -2,20 +2,23 @@
 
 use super::flags::BrokerFlag;
 use super::show;
-use crate::live_view::{LiveOutput, LiveViewFlags};
+use crate::columns::{self, Column, cut, fold};
+use crate::live_view::{LiveOutput, LiveViewFlags, LiveViewText};
+use crate::machine_output::{self, CsvFlag};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use unisono_broker::{ConsumerStatistics, Statistics};
+use unisono_events_client::{ConsumerStatistics, Statistics};
 
-/// Watch what each consumer gets: rates, drops, missed deadlines, what waits
+/// Watch each consumer: rates, drops, missed deadlines, waiting events
 ///
-/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. There `q` and
-/// Esc end it, too. The busiest consumers come first; a group is one of them, with the number of its
-/// programs. `full`, `late`, `lost` and `missed` count since a consumer came: what its full queue dropped,
-/// what was dropped because it was late, all that it lost, and the deadlines that it missed. The missed
-/// deadlines of each topic follow. What consumers had that have gone is in `(departed)`.
+/// The command prints a table at every interval until Ctrl-C. Rates come from two readings. On a terminal the
+/// new table replaces the old one, and `q` and Esc end the command, too. The busiest consumers come first; a
+/// group counts as a consumer, with the number of its programs. `full`, `late`, `lost` and `missed` count
+/// since a consumer came: events dropped by its full queue, events dropped because they were late, all lost
+/// events, and missed deadlines. The missed deadlines of each topic follow. The figures of departed consumers
+/// are in `(departed)`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events top
@@ -27,17 +30,28 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    table: CsvFlag,
+    #[command(flatten)]
     broker: BrokerFlag,
 }
+
+const VIEW: LiveViewText = LiveViewText {
+    title: "unisono events top",
+    help: "matched/s, delivered/s: events that a consumer's filters matched, and that it got, since the last table. \
+           waiting: events in its queue. Since it came: full, dropped by its full queue; late, dropped because they were \
+           late; lost, all lost events; missed, missed deadlines. xN: a group of N programs. Columns that do not fit are \
+           left out.",
+};
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.client()?;
     let mut earlier = client.statistics()?;
-    let output = if args.json { LiveOutput::Json } else { LiveOutput::Table };
-    args.view.show(output, |width| {
+    let output = LiveOutput::chosen(args.json, &args.table);
+    args.view.show(output, &VIEW, |width| {
         let now = client.statistics()?;
         let text = match output {
-            LiveOutput::Json => as_json(&now, &earlier)?.to_string(),
+            LiveOutput::Json => machine_output::json("unisono-events-top-1", &as_json(&now, &earlier)?)?,
+            LiveOutput::Csv => machine_output::csv(&consumers(&now, &earlier)?),
             LiveOutput::Table => table(&now, &earlier, width),
         };
         earlier = now;
@@ -77,17 +91,19 @@ fn rates<'a>(now: &'a Statistics, earlier: &'a Statistics) -> Vec<ConsumerRate<'
 
 fn as_json(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(now)?;
-    let of_all: Vec<Value> = rates(now, earlier)
-        .iter()
-        .map(|rate| {
-            let mut consumer = serde_json::to_value(rate.of)?;
-            consumer["matched_per_s"] = json!(rate.matched);
-            consumer["delivered_per_s"] = json!(rate.delivered);
-            Ok(consumer)
-        })
-        .collect::<serde_json::Result<_>>()?;
-    value["consumers"] = of_all.into();
+    value["consumers"] = consumers(now, earlier)?.into();
     Ok(value)
+}
+
+/// The counters and the rates of each consumer.
+fn consumers(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Vec<Value>> {
+    let with_rates = |rate: &ConsumerRate<'_>| {
+        let mut consumer = serde_json::to_value(rate.of)?;
+        consumer["matched_per_s"] = json!(rate.matched);
+        consumer["delivered_per_s"] = json!(rate.delivered);
+        Ok(consumer)
+    };
+    rates(now, earlier).iter().map(with_rates).collect()
 }
 
 fn table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
@@ -114,11 +130,7 @@ fn table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
             log.damaged
         );
     }
-    let _ = write!(
-        text,
-        "{:<24} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10}",
-        "consumer", "matched/s", "delivered/s", "waiting", "full", "late", "lost", "missed"
-    );
+    let mut text = fold(&text, width) + "\n";
     let mut rates = rates(now, earlier);
     rates.sort_by(|one, other| other.delivered.total_cmp(&one.delivered));
     let gone = ConsumerRate {
@@ -126,30 +138,41 @@ fn table(now: &Statistics, earlier: &Statistics, width: usize) -> String {
         matched: per_second(now.departed.matched, earlier.departed.matched, nanos),
         delivered: per_second(now.departed.delivered, earlier.departed.delivered, nanos),
     };
-    for ConsumerRate { of, matched, delivered } in rates.iter().chain((gone.of.matched > 0).then_some(&gone))
-    {
-        let name = match std::ptr::eq(*of, gone.of) {
-            true => "(departed)".to_owned(),
-            false => show::consumer(of),
-        };
-        let _ = write!(
-            text,
-            "\n{:<24} {matched:>12.0} {delivered:>12.0} {:>8} {:>10} {:>10} {:>10} {:>10}{}",
-            name.chars().take(24).collect::<String>(),
-            of.waiting,
-            of.dropped_full,
-            of.dropped_late,
-            of.lost,
-            of.missed,
-            if of.paused { " paused" } else { "" }
-        );
-    }
+    let rows: Vec<_> = rates.iter().chain((gone.of.matched > 0).then_some(&gone)).collect();
+    let names: Vec<String> = rows
+        .iter()
+        .map(
+            |row| {
+                if std::ptr::eq(row.of, gone.of) { "(departed)".to_owned() } else { show::consumer(row.of) }
+            },
+        )
+        .collect();
+    text.push_str(&columns::lines("consumer", &names, consumer_columns(&rows), width));
     if now.left_out > 0 {
         let _ = write!(text, "\nand {} more", now.left_out);
     }
     text.push_str(&show::missed_topics(now));
-    let lines: Vec<String> = text.lines().map(|line| line.chars().take(width).collect()).collect();
+    let lines: Vec<String> = text.lines().map(|line| cut(line, width)).collect();
     lines.join("\n")
+}
+
+fn consumer_columns(rows: &[&ConsumerRate<'_>]) -> Vec<Column> {
+    let column = |rank, width, head, cell: &dyn Fn(&ConsumerRate<'_>) -> String| Column {
+        rank,
+        width,
+        head,
+        cells: rows.iter().map(|row| cell(row)).collect(),
+    };
+    vec![
+        column(3, 11, "matched/s", &|row| format!("{:.0}", row.matched)),
+        column(0, 11, "delivered/s", &|row| format!("{:.0}", row.delivered)),
+        column(1, 8, "waiting", &|row| row.of.waiting.to_string()),
+        column(5, 8, "full", &|row| row.of.dropped_full.to_string()),
+        column(6, 8, "late", &|row| row.of.dropped_late.to_string()),
+        column(4, 8, "lost", &|row| row.of.lost.to_string()),
+        column(2, 8, "missed", &|row| row.of.missed.to_string()),
+        column(7, 6, "", &|row| if row.of.paused { "paused".to_owned() } else { String::new() }),
+    ]
 }
 
 #[cfg(test)]
@@ -177,6 +200,11 @@ mod tests {
         assert_eq!(rates, [("b", "6", "3"), ("a", "4", "2"), ("new", "1", "0"), ("a", "0", "0")]);
         let json = as_json(&now, &earlier).expect("numbers");
         assert_eq!(json["consumers"][1]["delivered_per_s"], 3.0);
-        assert!(table(&now, &earlier, 30).lines().all(|line| line.chars().count() <= 30));
+        for width in [30, 80] {
+            let table = table(&now, &earlier, width);
+            assert!(table.lines().all(|line| line.chars().count() <= width), "{table}");
+            let head = table.lines().find(|line| line.starts_with("consumer")).expect("a head");
+            assert!(head.contains(" delivered/s") && (width < 80 || head.ends_with(" missed")), "{table}");
+        }
     }
 }

@@ -54,6 +54,8 @@ fn numbers(text: &str) -> Option<(u32, u32)> {
 pub(super) struct BecomeUser<'a> {
     pub(super) user: NextUser,
     pub(super) log: Option<&'a Path>,
+    /// The files that are read again when the broker is asked to.
+    pub(super) files: Vec<&'a Path>,
 }
 
 impl BecomeUser<'_> {
@@ -75,9 +77,11 @@ impl BecomeUser<'_> {
             }
         };
         if let Some(log) = self.log {
-            unisono_broker::log::give(log, user, group)?;
+            unisono_broker::log::change_owner(log, user, group)?;
         }
-        server.give_to(user, group).with_context(|| format!("cannot give the sockets to user {user}"))?;
+        server
+            .change_owner(user, group)
+            .with_context(|| format!("cannot give the sockets to user {user}"))?;
         let sweeper = match sockets {
             [] => None,
             _ => Some(SocketSweeper::start(sockets).context("cannot start what removes the sockets")?),
@@ -95,6 +99,15 @@ impl BecomeUser<'_> {
                     log.display()
                 )
             })?;
+        }
+        for file in &self.files {
+            if let Err(error) = std::fs::File::open(file) {
+                let place = file.display();
+                eprintln!(
+                    "warning: user {user}, as which the broker serves, cannot read {place} ({error}): every reload \
+                     will be refused; give that user the right to read it, or choose another one: --user NAME"
+                );
+            }
         }
         if !quiet {
             eprintln!("serving as user {user}, without root's privileges; --user chooses another one");

@@ -3,6 +3,7 @@
 mod first_rank;
 
 use crate::exit::{self, Failure};
+use anyhow::Context;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,10 +18,10 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
 /// ABI of MPI 5.0. The library finds out in the program's process which MPI is loaded. It needs neither a
 /// compiler nor headers.
 ///
-/// With MPICH the library also changes how ranks wait for messages (MPI_Recv, MPI_Wait and the like), and
-/// sometimes replaces MPI_Allreduce and MPI_Bcast. Where ranks outnumber processors, a rank that waits gives
-/// way to the other ranks. Beside other programs it sleeps. MPICH itself would keep the processor from the
-/// rank that it waits for. `--only windows` leaves waits and collectives as they are.
+/// With MPICH the library also changes how ranks wait for messages (MPI_Recv, MPI_Wait and the like) and in
+/// collectives. Where ranks outnumber processors, a rank that waits gives way to the other ranks. Beside
+/// other programs it sleeps. A rank that waits in MPICH itself spins: it keeps the processor from the rank
+/// that it waits for. `--only windows` leaves waits and collectives as they are.
 ///
 ///   mpiexec -n 8 unisono mpi -- ./program
 ///
@@ -32,6 +33,7 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
   mpiexec -n 8 unisono mpi --json FILE -- ./program   the same, as JSON in a file
   mpiexec -n 8 unisono mpi --only windows -- ./program      waits and collectives stay the MPI's
   mpiexec -n 8 unisono mpi -- python3 script.py       mpi4py
+  mpiexec -n 1 ./master : -n 8 unisono mpi --partly -- ./worker
   unisono mpi --print                                 prints what is preloaded
   unisono mpi --mpicc /opt/mpi/bin/mpicc -- ./program compiles a bridge to an MPI with another ABI")]
 pub(crate) struct Args {
@@ -39,10 +41,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MPICC")]
     mpicc: Option<String>,
 
-    /// Print when the program ends what the windows of all ranks did, and what their waits cost
+    /// Print at the program's end the operations on the windows of all ranks, and the cost of their waits
     ///
     /// One table has a line for each call that waits: how long it waited, how many of its waits were crowded,
-    /// and what was gained. A wait is crowded if ranks outnumber processors, or if other programs want the
+    /// and the gain. A wait is crowded if ranks outnumber processors, or if other programs want the
     /// processors as well. To know the gain, a few crowded waits are left to the MPI. They take about 2 % of
     /// the time.
     #[arg(long)]
@@ -64,6 +66,18 @@ pub(crate) struct Args {
     #[arg(long)]
     singleton: bool,
 
+    /// Serve the ranks that run under 'unisono mpi' though other ranks of the job do not
+    ///
+    /// All processes of a job normally run under 'unisono mpi' with the same options, and a job of which some
+    /// do not is ended. With this option at each 'unisono mpi' of the job, communicators are served if all of
+    /// their members are. Example: mpiexec -n 1 ./master : -n 8 unisono mpi --partly -- ./worker
+    #[arg(long)]
+    partly: bool,
+
+    /// MPI_Comm_spawn of served ranks started this process
+    #[arg(long, hide = true)]
+    spawned: bool,
+
     /// Only print the path of the preloaded library
     #[arg(long)]
     print: bool,
@@ -71,6 +85,33 @@ pub(crate) struct Args {
     /// The program and its arguments
     #[arg(required_unless_present = "print", trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<String>,
+}
+
+impl Args {
+    /// The options that every rank of a job needs alike, apart from those that name files.
+    fn shared_options(&self) -> Vec<String> {
+        let flags = [("--stats", self.stats), ("--messages", self.messages), ("--partly", self.partly)];
+        let mut options: Vec<String> =
+            flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned()).collect();
+        options.extend(self.only.iter().flat_map(|only| ["--only".to_owned(), only.clone()]));
+        options
+    }
+
+    /// The options of the 'unisono mpi' that starts a spawned process. The parents write the file of
+    /// `--json`.
+    fn options_of_children(&self) -> Vec<String> {
+        let mut options = self.shared_options();
+        options.extend(self.mpicc.iter().flat_map(|mpicc| ["--mpicc".to_owned(), mpicc.clone()]));
+        options
+    }
+
+    /// The words that every rank of a job must have in common: the version of Unisono and the options.
+    fn agreement(&self) -> String {
+        let mut words = vec![format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), libraries::build())];
+        words.extend(self.shared_options());
+        words.extend(self.json.is_some().then(|| "--json".to_owned()));
+        words.join(" ")
+    }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -88,7 +129,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     }
     let (name, arguments) = args.program.split_first().expect("clap requires one unless --print is given");
     let program = preload::find(name).map_err(usage_error)?;
-    preload::in_company(name, |variable| std::env::var(variable).ok()).map_err(usage_error)?;
+    preload::require_launcher(name, |variable| std::env::var(variable).ok()).map_err(usage_error)?;
     let (mpi, linking) = preload::linking_of(&program).map_err(usage_error)?;
     if let Some(mpi) = mpi
         && let Some(launcher) = preload::other_launcher(mpi)
@@ -139,6 +180,16 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     if args.messages {
         command.env("UNISONO_MPI_TRANSPORT", "messages");
     }
+    if args.partly {
+        command.env("UNISONO_MPI_PARTLY", "1");
+    }
+    if args.spawned {
+        command.env("UNISONO_MPI_SPAWNED", "1");
+    }
+    let unisono = std::env::current_exe().context("find this program's own path")?;
+    command.env("UNISONO_MPI_PROGRAM", unisono);
+    command.env("UNISONO_MPI_OPTIONS", args.options_of_children().join("\n"));
+    command.env("UNISONO_MPI_AGREEMENT", args.agreement());
     // the launcher knows this process: the program replaces it, and reports at its end if it used no MPI
     command.env("UNISONO_MPI_PROCESS", std::process::id().to_string());
     Err(start_error(&mut command, &program))

@@ -1,11 +1,17 @@
 //! `unisono queue apply`: enforces a policy on a device.
 
 use super::interpose::{self, InterposeOptions};
+use super::show::Reading;
+use super::unseen::{Passage, PassageWatch, WINDOW};
 use super::{cpu, failure, side, units};
+use crate::completions;
 use crate::exit::Failure;
 use crate::flags::one_of;
+use crate::machine_output;
 use crate::output;
-use crate::tree::input::text_of;
+use crate::text_file;
+use anyhow::Context as _;
+use clap_complete::engine::ArgValueCandidates;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -14,12 +20,12 @@ use unisono_enforce::cpu::KeeperSwitch;
 use unisono_enforce::journal::LinkSide;
 use unisono_enforce::{Backend, BackendKind, BackendName, KernelQueueName, backends, switch};
 use unisono_fairqueue::{ClassId, Policy, TrafficDirection};
-use unisono_linux::interrupt;
 use unisono_linux::read::HAND_WRITTEN;
+use unisono_linux::{interrupt, poll};
 
 /// Put a policy in force on a device: all of it, or nothing
 ///
-/// The command first writes down what the device had before (in /run/unisono/queue). `unisono queue clear`
+/// The command first saves the state of the device (in /run/unisono/queue). `unisono queue clear`
 /// restores it. If a signal ends the command before the policy is in force, the command restores it itself.
 /// If the command is killed by SIGKILL, the next `unisono queue apply`, `show`, `metrics` or `clear` restores
 /// it.
@@ -73,6 +79,7 @@ mark yet, so a policy with such a match is refused.
 Examples:
   unisono queue apply policy.toml --check                check it, print what it guarantees
   unisono queue apply policy.toml --dev eth0
+  unisono queue apply policy.toml --dev eth0 --watch     then say whether the traffic passes it
   unisono queue apply received.toml --dev eth0 --direction in
   unisono queue show --dev eth0
   unisono queue clear --dev eth0")]
@@ -81,9 +88,9 @@ pub(crate) struct Args {
     #[arg(value_name = "POLICY")]
     policy: PathBuf,
     /// The device whose packets the policy divides into classes
-    #[arg(long, value_name = "DEV", required_unless_present = "check")]
+    #[arg(long, value_name = "DEV", required_unless_present = "check", add = ArgValueCandidates::new(completions::devices))]
     dev: Option<String>,
-    /// Which packets the policy is for: those that the device sends, or those that it receives. Each
+    /// Direction of the policy: the packets that the device sends, or the packets that it receives. Each
     /// direction has its own policy
     #[arg(long, value_name = "WHICH", value_parser = side::direction(), default_value = "out")]
     direction: TrafficDirection,
@@ -103,6 +110,9 @@ pub(crate) struct Args {
     /// With --backend interposed: serve the queue in this process, and clear it when the process ends
     #[arg(long)]
     foreground: bool,
+    /// Then watch the device for ten seconds, and say whether its traffic passes the policy
+    #[arg(long, conflicts_with_all = ["check", "foreground"])]
+    watch: bool,
     /// Check the policy and change nothing. With --dev, also check whether this host can enforce it
     #[arg(long)]
     check: bool,
@@ -182,7 +192,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
+    let (name, text) = text_file::read(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     if args.dev.is_some() {
         failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
@@ -218,12 +228,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         apply(args, &name, &mut *backend, &policy, by_core)?;
     }
     let (side, backend) = (args.side(), kind.name);
-    if args.json {
-        output::answer(&json(&policy, backend, side.as_ref(), args.check))?;
-    } else {
+    if !args.json {
         output::answer(&table(&name, &policy, backend, side.as_ref(), args.check))?;
     }
+    let passage = side.as_ref().filter(|_| args.watch).map(watch).transpose()?;
+    if args.json {
+        let object = json(&policy, backend, side.as_ref(), args.check, passage.as_ref());
+        output::answer(&machine_output::json("unisono-queue-apply-1", &object)?)?;
+    } else if let Some(passage) = &passage {
+        output::answer(&passage.in_words())?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The traffic of the next ten seconds, or until a signal.
+fn watch(side: &LinkSide) -> anyhow::Result<Passage> {
+    let begin = Reading::read(side)?;
+    let watch = PassageWatch::start(&[&begin.live]);
+    while !watch.is_over() && interrupt::caught().is_none() {
+        poll::readable([], Some(WINDOW))?;
+    }
+    let end = Reading::read(side)?;
+    watch.judge(&[&end.live]).pop().context("a policy has a passage")
 }
 
 /// Applies the policy to the link and to processor time: to both, or to neither.
@@ -250,7 +276,13 @@ fn apply(
     done.map_err(in_policy)
 }
 
-fn json(policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {
+fn json(
+    policy: &Policy,
+    backend: &str,
+    side: Option<&LinkSide>,
+    check: bool,
+    passage: Option<&Passage>,
+) -> serde_json::Value {
     let class = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
         let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
         json!({
@@ -263,9 +295,8 @@ fn json(policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) ->
     json!({
         "backend": backend, "device": side.map(|side| &side.device),
         "direction": side.map(|side| side.direction), "applied": !check,
-        "rate": policy.rate.bits_per_second(), "classes": classes,
+        "rate": policy.rate.bits_per_second(), "classes": classes, "passage": passage,
     })
-    .to_string()
 }
 
 fn table(name: &str, policy: &Policy, backend: &str, side: Option<&LinkSide>, check: bool) -> String {

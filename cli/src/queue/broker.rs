@@ -1,23 +1,24 @@
 //! `unisono queue broker`: orders and paces the messages that programs hand to it.
 
-use crate::events::{mode, policy, serve};
+use crate::events::{SettingsFiles, in_words, mode, serve};
 use crate::exit::Failure;
+use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_broker::{Broker, BrokerAddress, Client, Exposure, Limits, Statistics};
-use unisono_fairqueue::LinkPace;
+use unisono_broker::Exposure;
+use unisono_events_client::{BrokerAddress, Client, Statistics};
 
 /// Order and pace the messages of programs that cooperate
 ///
 /// This is `unisono events serve` with a policy, under its older name. Programs connect to SOCKET, open a
-/// path in one of the policy's classes, and hand over messages; a message may have a deadline. (Rust programs
-/// use the crate unisono-broker; its PROTOCOL.md is for others.) Until Ctrl-C the broker sends the messages
-/// on, as datagrams or over connections, in the order of the policy and no faster than its rate. It needs no
+/// path in a class of the policy, and hand over messages; a message may have a deadline. (Rust programs use
+/// the crate unisono-broker; its PROTOCOL.md is for others.) Until Ctrl-C the broker sends the messages on,
+/// as datagrams or over connections, in the order of the policy and no faster than its rate. It needs no
 /// privilege, makes the socket, and changes nothing else on the host; started by root, it becomes another
-/// user before it reads from a program. So it cannot control a program that
-/// sends by itself: `unisono queue apply` can.
+/// user before it reads from a program. It does not hold back programs that send by themselves: `unisono
+/// queue apply` does.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -35,8 +36,8 @@ pub(crate) struct Args {
     /// The socket to listen at
     #[arg(long, value_name = "SOCKET", required_unless_present = "status")]
     listen: Option<PathBuf>,
-    /// Who may connect, as chmod(1) writes it: 600 your own programs and root's, 660 also your group's, 666
-    /// everybody's
+    /// Users with access to the socket, as chmod(1) writes it: 600 for you and root, 660 also for your group,
+    /// 666 for all users
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
     /// When root starts it: the user to become once it listens, as a name or as UID or UID:GID
@@ -52,19 +53,24 @@ pub(crate) struct Args {
     /// Print statistics as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let statistics = match (&args.status, &args.policy, &args.listen) {
         (Some(socket), ..) => {
-            let mut client = Client::connect_unix(socket)?;
+            let mut client = Client::connect_unix(socket).map_err(in_words)?;
             client.statistics()?
         }
         (None, Some(policy), Some(socket)) => serve_policy(policy, socket, args)?,
         _ => return Err(Failure::Usage("a policy and --listen SOCKET are needed".to_owned()).into()),
     };
     if args.json {
-        output::answer(&serde_json::to_string(&statistics)?)?;
+        output::answer(&machine_output::json("unisono-events-statistics-1", &statistics)?)?;
+    } else if args.table.csv {
+        let rows = statistics.classes.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+        output::answer(&machine_output::csv(&rows))?;
     } else {
         output::answer(table(&statistics).trim_end())?;
     }
@@ -72,11 +78,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn serve_policy(path: &std::path::Path, socket: &std::path::Path, args: &Args) -> anyhow::Result<Statistics> {
-    let policy = policy(path)?;
-    let pace = LinkPace::new(policy.rate, Limits::LATE);
-    let broker = Broker::new(policy.hierarchy, Limits::default()).with_paths(pace);
+    let files = SettingsFiles { policy: Some(path.to_owned()), ..SettingsFiles::default() };
     let address = [BrokerAddress::Unix(socket.to_owned())];
-    serve(broker, (&address, args.mode, Exposure::Loopback), args.json, args.user.as_deref())
+    serve(&files, (&address, args.mode, Exposure::Loopback), args.json, args.user.as_deref())
 }
 
 fn table(statistics: &Statistics) -> String {
@@ -85,7 +89,7 @@ fn table(statistics: &Statistics) -> String {
         "class", "share", "messages", "bytes", "lost", "late", "waiting", "median", "p99"
     );
     for class in &statistics.classes {
-        let delay = |of: fn(&unisono_measure::record::Distribution) -> f64| {
+        let delay = |of: fn(&unisono_events_client::DelayDistribution) -> f64| {
             class.delay_us.as_ref().map_or_else(|| "-".to_owned(), |delay| format!("{:.0} us", of(delay)))
         };
         let _ = writeln!(

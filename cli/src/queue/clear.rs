@@ -2,6 +2,7 @@
 
 use super::failure;
 use super::side::WantedSides;
+use crate::machine_output;
 use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
@@ -11,8 +12,8 @@ use unisono_enforce::{Backend as _, Error, backends, cpu};
 /// Remove a policy: the device becomes as it was before the first one
 ///
 /// The command puts back the queueing discipline and the weights of control groups that were there before,
-/// even after a crash. It also ends `unisono queue cpu`. It leaves alone what somebody else has changed
-/// since, and names it. If there is no policy, it does nothing and succeeds.
+/// even after a crash. It also ends `unisono queue cpu`. It leaves later changes by other programs alone, and
+/// names them. If there is no policy, it does nothing and succeeds.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue clear --dev eth0
@@ -22,7 +23,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     sides: WantedSides,
     /// Print one JSON object: {"cleared": [devices, with " (in)" for packets that they receive], "cpu": how
-    /// many processes that shared processor time were ended, "notes": [what was left as it is, and why]}
+    /// many processes that shared processor time were ended, "notes": [changes left alone, with reasons]}
     #[arg(long)]
     json: bool,
 }
@@ -62,7 +63,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let cleared: Vec<String> = cleared.iter().map(ToString::to_string).collect();
     if args.json {
-        output::answer(&json!({ "cleared": cleared, "cpu": shares, "notes": notes }).to_string())?;
+        let object = json!({ "cleared": cleared, "cpu": shares, "notes": notes });
+        output::answer(&machine_output::json("unisono-queue-clear-1", &object)?)?;
     } else if cleared.is_empty() && shares > 0 {
         output::answer("processor time: as before")?;
     } else if cleared.is_empty() {

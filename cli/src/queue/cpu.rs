@@ -2,8 +2,9 @@
 
 use super::failure;
 use crate::exit::Failure;
+use crate::machine_output;
 use crate::output;
-use crate::tree::input::text_of;
+use crate::text_file;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -16,12 +17,12 @@ use unisono_measure::units;
 
 /// Share processor time by a policy, without the kernel's controller
 ///
-/// The scheduler that shares links enforces the shares in [cpu]. The control groups take turns: of the groups
-/// that want to run one runs, and the others are stopped (cgroup.freeze). Each is charged for the time that
-/// it used. A group is never stopped while no other wants to run. The command runs until Ctrl-C, SIGTERM or
-/// `unisono queue clear`; however it ends, all groups run on. Only one group runs at a time. Keep the
-/// programs on one processor (taskset), or use `unisono queue apply`, where the kernel's controller shares
-/// all processors.
+/// Start-time fair queuing, which shares links, also shares processor time as [cpu] says. The control groups
+/// take turns: of the groups that want to run one runs, and the others are stopped (cgroup.freeze). Each is
+/// charged for the time that it used. A group is never stopped while no other wants to run. The command runs
+/// until Ctrl-C, SIGTERM or `unisono queue clear`; however it ends, all groups run on. Only one group runs at
+/// a time. Keep the programs on one processor (taskset), or use `unisono queue apply`, where the kernel's
+/// controller shares all processors.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue cpu policy.toml
@@ -46,7 +47,7 @@ pub(crate) struct Args {
 /// The length of a turn.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Turns {
-    /// How long a turn of a control group is, if the groups take turns [default: 10ms]
+    /// Length of a turn of a control group, if the groups take turns [default: 10ms]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     pub(super) quantum: Option<Duration>,
 }
@@ -64,8 +65,11 @@ pub(crate) struct GuardArgs {
     process: u32,
 }
 
+/// The line of `--json` when the shares are in force.
+const KEPT: &str = r#"{"format":"unisono-queue-cpu-1","kept":true}"#;
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
+    let (name, text) = text_file::read(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     failure::warn(&cpu::recover_all().map_err(failure::from_error)?);
     let options = Options { quantum: args.turns.quantum(), device: args.of.clone() };
@@ -73,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let ready = || {
         let line = match (in_background, args.json) {
             (true, _) => READY,
-            (_, true) => "{\"kept\":true}",
+            (_, true) => KEPT,
             _ => "the control groups take turns now; Ctrl-C ends it",
         };
         // the reader may have gone
@@ -83,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let times = cpu::serve(&policy, &options, this_program(&["queue", "guard"]), ready)
         .map_err(|error| failure::in_policy(Some(&name), error))?;
     if args.json {
-        output::answer(&json(&times).to_string())?;
+        output::answer(&machine_output::json("unisono-queue-cpu-1", &json(&times))?)?;
     } else if !in_background {
         output::answer(&format!("{}processor time: as before", table(&times)))?;
     }

@@ -19,6 +19,8 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
         _ => error.to_string(),
     };
     match blame {
+        // as without a broker or a daemon: nothing is wrong with the command line
+        _ if matches!(error, Error::NoPolicy { .. }) => Failure::Host(text).into(),
         Blame::Input => Failure::Usage(text).into(),
         Blame::Host if !is_root() && !text.ends_with(WITH_SUDO) => {
             Failure::Host(format!("{text}; only root may change the queues of a device: {WITH_SUDO}")).into()

@@ -1,11 +1,13 @@
 //! `unisono queue install` and `uninstall`: a systemd unit that applies a policy at every boot.
 
 use super::side::direction;
+use crate::completions;
 use crate::exit::Failure;
 use crate::output;
 use crate::service::{self, utf8};
-use crate::tree::input::text_of;
+use crate::text_file;
 use anyhow::Context;
+use clap_complete::engine::ArgValueCandidates;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use unisono_enforce::journal::LinkSide;
@@ -32,9 +34,9 @@ pub(crate) struct Args {
     #[arg(value_name = "POLICY")]
     policy: PathBuf,
     /// The device; may be given several times
-    #[arg(long, value_name = "DEV", required = true)]
+    #[arg(long, value_name = "DEV", required = true, add = ArgValueCandidates::new(completions::devices))]
     dev: Vec<String>,
-    /// Which packets the policy is for: those that the device sends, or those that it receives
+    /// Direction of the policy: the packets that the device sends, or the packets that it receives
     #[arg(long, value_name = "WHICH", value_parser = direction(), default_value = "out")]
     direction: TrafficDirection,
     /// Print the units and change nothing
@@ -55,9 +57,9 @@ pub(crate) struct Args {
   unisono queue uninstall --dev eth0 --root /mnt/image")]
 pub(crate) struct UninstallArgs {
     /// The device; may be given several times
-    #[arg(long, value_name = "DEV", required = true)]
+    #[arg(long, value_name = "DEV", required = true, add = ArgValueCandidates::new(completions::devices))]
     dev: Vec<String>,
-    /// Which packets the policy is for: those that the device sends, or those that it receives
+    /// Direction of the policy: the packets that the device sends, or the packets that it receives
     #[arg(long, value_name = "WHICH", value_parser = direction(), default_value = "out")]
     direction: TrafficDirection,
     /// Remove the unit below this directory, and stop nothing
@@ -73,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
-    let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
+    let (name, text) = text_file::read(&args.policy, HAND_WRITTEN)?;
     Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     let program =
         std::env::current_exe().context("cannot find this program's file; start it by its full path")?;

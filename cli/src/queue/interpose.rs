@@ -21,7 +21,7 @@ pub(crate) struct InterposeOptions {
     /// How the queue waits for frames; spin occupies a processor and saves wake-ups [default: spin-block]
     #[arg(long, value_parser = one_of(&WaitStrategy::ALL))]
     wait: Option<WaitStrategy>,
-    /// How long spin-block spins before it blocks [default: 50us]
+    /// Time for which spin-block spins before it blocks [default: 50us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
     /// Run the queue on this processor

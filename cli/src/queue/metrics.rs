@@ -13,11 +13,11 @@ use unisono_enforce::{Error, backends};
 /// Print statistics of all classes in the OpenMetrics format, for monitoring programs
 ///
 /// These are the figures of `unisono queue show --json`, counted since the policy came into force. Packets,
-/// bytes and drops of each class are counters (`_total`). What waits, and how long packets waited, are
+/// bytes and drops of each class are counters (`_total`). Waiting packets and bytes, and waiting times, are
 /// gauges. Labels name the device, the direction, the class and its parent. The sum of the classes with
 /// parent="" is the link. With --listen the command answers `GET /metrics` until Ctrl-C. There is no
-/// password: everybody who can connect can read. Before it reads, the command undoes what killed `unisono
-/// queue` commands left.
+/// password: every program that can connect can read. Before it reads, the command cleans up after killed
+/// `unisono queue` commands.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue metrics                                       the text, once

@@ -8,10 +8,12 @@ mod failure;
 mod install;
 mod interpose;
 mod metrics;
+mod run;
 mod show;
 mod side;
 mod simulate;
 mod units;
+mod unseen;
 mod view;
 
 use clap::Subcommand;
@@ -19,9 +21,9 @@ use std::process::ExitCode;
 
 /// Share a link by weights, with start-time fair queuing
 ///
-/// A policy divides the link among classes by weights; a class may be divided again. What a class does not
-/// use goes to its siblings in proportion to their weights, then to the rest of the tree. Write a policy,
-/// apply it to a device, watch what the classes get, and clear it. Programs need not be changed.
+/// A policy divides the link among classes by weights; a class may be divided again. The unused part of a
+/// class goes to its siblings in proportion to their weights, then to the rest of the tree. Write a policy,
+/// apply it to a device, watch the rates of its classes, and clear it. Programs need not be changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue apply policy.toml --check              check it, change nothing
@@ -37,6 +39,7 @@ pub(crate) struct Args {
 enum QueueCommand {
     Apply(apply::Args),
     Show(show::Args),
+    Run(run::Args),
     Metrics(metrics::Args),
     Install(install::Args),
     Uninstall(install::UninstallArgs),
@@ -54,6 +57,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         QueueCommand::Apply(args) => apply::run(&args),
         QueueCommand::Show(args) => show::run(&args),
+        QueueCommand::Run(args) => run::run(&args),
         QueueCommand::Metrics(args) => metrics::run(&args),
         QueueCommand::Install(args) => install::run(&args),
         QueueCommand::Uninstall(args) => install::uninstall(&args),

@@ -2,10 +2,13 @@
 
 use super::failure;
 use super::side::WantedSides;
-use super::view::{cut, fold, table, wait_of};
+use super::unseen::{Passage, PassageWatch};
+use super::view::{table, wait_of};
+use crate::columns::{cut, fold};
 use crate::exit::Failure;
-use crate::live_view::{LiveOutput, LiveViewFlags};
-use serde_json::json;
+use crate::live_view::{LiveOutput, LiveViewFlags, LiveViewText};
+use crate::machine_output::{self, CsvFlag};
+use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -14,15 +17,16 @@ use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_enforce::{backends, cpu};
 use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy, TrafficDirection};
 
-/// Watch what each class gets: rates, shares, drops, what waits
+/// Watch each class: rates, shares, drops, waiting packets
 ///
 /// The command prints a table at every interval until Ctrl-C. Rates come from two readings. On a terminal the
 /// new table replaces the old one, columns that do not fit are left out, and `q` and Esc end the command,
-/// too. The interposed place, and Unisono's scheduler in the kernel, measure how long packets waited since
-/// the policy came into force: min, median, p99, max. The kernel's own classes do not measure it. There
-/// "wait" is the time that the packets waiting now need at the rate of their class. If the policy has [cpu],
-/// the table also shows what each control group gets of the processors. Before it reads, the command undoes
-/// what killed `unisono queue` commands left.
+/// too. The interposed backend, and Unisono's scheduler in the kernel, measure how long packets waited since
+/// the policy came into force: min, median, p99, max. The kernel's own classes do not measure it: for them
+/// "wait" is an estimate, the bytes that wait now divided by the rate of their class. If the policy has
+/// [cpu], the table also shows each control group's share of the processors. Before it reads, the command
+/// cleans up after killed `unisono queue` commands. After ten seconds, and with --once,
+/// it also says when most traffic passes another device or the other direction.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0
@@ -36,39 +40,69 @@ pub(crate) struct Args {
     /// Print JSON Lines: totals and rates of each class
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 }
+
+const VIEW: LiveViewText = LiveViewText {
+    title: "unisono queue show",
+    help: "guaranteed: the rate of a class while all classes send. gets: its rate since the last table. share: its part \
+           of all that passes. drops/s: packets that its queue refused. waiting: bytes in its queue. wait: the time \
+           that they need at this rate; min, median, p99 and max: how long packets waited since the policy is in \
+           force. Columns that do not fit are left out.",
+};
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     failure::warn(&unisono_enforce::cpu::recover_all().map_err(failure::from_error)?);
     failure::recover_all()?;
     let sides = args.sides.in_force().map_err(failure::from_error)?;
     if sides.is_empty() {
-        return Err(Failure::Usage(
+        return Err(Failure::Host(
             "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV".to_owned(),
         )
         .into());
     }
     let mut earlier = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
-    let (output, between) = if args.json { (LiveOutput::Json, "\n") } else { (LiveOutput::Table, "\n\n") };
-    args.view.show(output, |width| {
+    let mut watch = PassageWatch::start(&lives(&earlier));
+    let mut passages: Vec<Passage> = Vec::new();
+    let output = LiveOutput::chosen(args.json, &args.table);
+    let between = if output == LiveOutput::Table { "\n\n" } else { "\n" };
+    args.view.show(output, &VIEW, |width| {
         let readings = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
-        let texts = readings.iter().zip(&earlier).map(|(now, earlier)| {
+        if watch.is_over() || args.view.once || output == LiveOutput::Csv {
+            passages = watch.judge(&lives(&readings));
+            watch = PassageWatch::start(&lives(&readings));
+        }
+        if output == LiveOutput::Csv {
+            let rows = readings
+                .iter()
+                .zip(&earlier)
+                .flat_map(|(now, earlier)| rows(now, &now.live.paces(&earlier.live)));
+            return Ok(machine_output::csv(&rows.collect::<Vec<_>>()));
+        }
+        let texts = readings.iter().zip(&earlier).enumerate().map(|(at, (now, earlier))| {
             let (paces, time) = (now.live.paces(&earlier.live), now.processor_time(earlier));
-            if args.json {
-                json(now, &paces, &time)
-            } else {
-                table(&now.live, &paces, width) + &fold(&others(now, &time, width), width)
+            if output == LiveOutput::Json {
+                let object = json(now, &paces, &time, passages.get(at));
+                return machine_output::json("unisono-queue-show-1", &object);
             }
+            let note = passages.get(at).filter(|passage| passage.unseen.is_some());
+            let note = note.map_or_else(String::new, |passage| format!("\n{}", passage.in_words()));
+            Ok(table(&now.live, &paces, width) + &fold(&(others(now, &time, width) + &note), width))
         });
-        let text = texts.collect::<Vec<_>>().join(between);
+        let text = texts.collect::<serde_json::Result<Vec<_>>>()?.join(between);
         earlier = readings;
         Ok(text)
     })
 }
 
+fn lives(readings: &[Reading]) -> Vec<&Live> {
+    readings.iter().map(|reading| &reading.live).collect()
+}
+
 /// All counters of a device at one moment.
-struct Reading {
-    live: Live,
+pub(super) struct Reading {
+    pub(super) live: Live,
     counters: Option<Counters>,
     time: Option<Time>,
     at: Instant,
@@ -110,7 +144,7 @@ struct ProcessorUse<'a> {
 }
 
 impl Reading {
-    fn read(side: &LinkSide) -> anyhow::Result<Self> {
+    pub(super) fn read(side: &LinkSide) -> anyhow::Result<Self> {
         let mut backend = backends::in_force(side).map_err(failure::from_error)?;
         let figures = backend.figures();
         failure::warn(backend.notes());
@@ -141,16 +175,33 @@ impl Reading {
     }
 }
 
-fn json(reading: &Reading, paces: &[Pace], time: &[ProcessorUse<'_>]) -> String {
-    let live = &reading.live;
-    let class = |(class, pace): (&LiveClass, &Pace)| {
-        json!({
-            "name": class.name, "parent": class.parent, "guarantee": class.guarantee, "rate": pace.rate,
-            "share": pace.share, "dropped_per_s": pace.dropped, "packets": class.packets,
-            "bytes": class.bytes, "dropped": class.dropped, "waiting": class.backlog, "queue": class.queue,
-            "wait_ns": wait_of(class, pace), "delay": class.delay,
-        })
+/// The counters and rates of a class.
+fn class((class, pace): (&LiveClass, &Pace)) -> Value {
+    json!({
+        "name": class.name, "parent": class.parent, "guarantee": class.guarantee, "rate": pace.rate,
+        "share": pace.share, "dropped_per_s": pace.dropped, "packets": class.packets,
+        "bytes": class.bytes, "dropped": class.dropped, "waiting": class.backlog, "queue": class.queue,
+        "wait_ns": wait_of(class, pace), "delay": class.delay,
+    })
+}
+
+/// A row of a table for each class, with the device and the direction before its figures.
+fn rows(reading: &Reading, paces: &[Pace]) -> Vec<Value> {
+    let Live { device, direction, classes, .. } = &reading.live;
+    let row = |figures: Value| {
+        let side = json!({ "device": device, "direction": direction });
+        side.as_object()
+            .into_iter()
+            .chain(figures.as_object())
+            .flatten()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     };
+    classes.iter().zip(paces).map(class).map(row).collect()
+}
+
+fn json(reading: &Reading, paces: &[Pace], time: &[ProcessorUse<'_>], passage: Option<&Passage>) -> Value {
+    let live = &reading.live;
     let classes: Vec<_> = live.classes.iter().zip(paces).map(class).collect();
     let group = |uses: &ProcessorUse<'_>| {
         json!({
@@ -165,8 +216,8 @@ fn json(reading: &Reading, paces: &[Pace], time: &[ProcessorUse<'_>]) -> String 
     json!({
         "backend": live.backend, "device": live.device, "direction": live.direction, "at_ns": live.at_ns,
         "rate": live.rate, "classes": classes, "counters": reading.counters, "cpu": time,
+        "passage": passage,
     })
-    .to_string()
 }
 
 /// Whether the flows of a class take turns, if that depends on the kernel.
@@ -192,7 +243,7 @@ fn others(reading: &Reading, time: &[ProcessorUse<'_>], width: usize) -> String 
     let name = width.saturating_sub(27).clamp(8, 36);
     let mut text = String::new();
     text.push_str(&queues(&reading.live));
-    if let Some(Counters { received, malformed, strangers, overrun, unsent, merged, too_long }) =
+    if let Some(Counters { received, malformed, strangers, overrun, unsent, merged, too_long, unattended }) =
         reading.counters
     {
         let _ = write!(
@@ -202,6 +253,9 @@ fn others(reading: &Reading, time: &[ProcessorUse<'_>], width: usize) -> String 
         );
         if too_long > 0 {
             let _ = write!(text, "; {too_long} longer than the queue takes passed by it, unscheduled");
+        }
+        if unattended > 0 {
+            let _ = write!(text, "; {unattended} passed by it, unscheduled, while it had no processor");
         }
     }
     if let Some(who) = &reading.time {
@@ -256,6 +310,7 @@ mod tests {
             unsent: 4,
             merged: 5,
             too_long: 0,
+            unattended: 0,
         });
         Reading { live, counters, time: None, at: Instant::now() }
     }
@@ -279,7 +334,7 @@ mod tests {
             "90 frames came; dropped: 1 malformed, 2 not from the device, 3 overrun; 4 not taken by the device; \
              5 handed to it as parts of larger ones"
         );
-        let json = json(&now, &now.live.paces(&before.live), &[]);
+        let json = json(&now, &now.live.paces(&before.live), &[], None).to_string();
         assert!(json.contains("\"counters\":{\"received\":90,\"malformed\":1,"), "{json}");
         assert!(json.contains("\"min_ns\":900,\"median_ns\":20000,"), "{json}");
     }
@@ -294,7 +349,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with("waiting     wait"), "{text}");
         assert!(lines[1].ends_with("58.6 KiB  20.0 ms") && lines[2].ends_with("0 B     0 ns"), "{text}");
-        assert!(json(&now, &paces, &[]).contains("\"wait_ns\":20000000"));
+        assert!(json(&now, &paces, &[], None).to_string().contains("\"wait_ns\":20000000"));
         paces[0].rate = 0.0;
         assert!(
             table(&now.live, &paces, usize::MAX)
@@ -302,7 +357,7 @@ mod tests {
                 .nth(1)
                 .is_some_and(|line| line.ends_with("58.6 KiB        -"))
         );
-        assert!(json(&now, &paces, &[]).contains("\"wait_ns\":null"), "nothing leaves");
+        assert!(json(&now, &paces, &[], None).to_string().contains("\"wait_ns\":null"), "nothing leaves");
         assert_eq!(others(&reading(0, None), &[], usize::MAX), "");
     }
 
@@ -313,7 +368,9 @@ mod tests {
             for (class, queue) in reading.live.classes.iter_mut().zip(queues) {
                 class.queue = Some(queue.to_owned());
             }
-            assert!(json(&reading, &reading.live.paces(&reading.live), &[]).contains(queues[0]));
+            assert!(
+                json(&reading, &reading.live.paces(&reading.live), &[], None).to_string().contains(queues[0])
+            );
             others(&reading, &[], usize::MAX)
         };
         assert_eq!(line_for(["fq_codel"; 2]), "\nflows take turns inside of every class (fq_codel)");

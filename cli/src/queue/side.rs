@@ -1,7 +1,9 @@
 //! `--dev` and `--direction`: select policies.
 
+use crate::completions;
 use crate::flags::one_of;
 use clap::builder::TypedValueParser;
+use clap_complete::engine::ArgValueCandidates;
 use unisono_enforce::Error;
 use unisono_enforce::journal::{Journal, LinkSide};
 use unisono_fairqueue::TrafficDirection;
@@ -10,9 +12,9 @@ use unisono_fairqueue::TrafficDirection;
 #[derive(clap::Args)]
 pub(super) struct WantedSides {
     /// The device [default: every device that has a policy]
-    #[arg(long, value_name = "DEV")]
+    #[arg(long, value_name = "DEV", add = ArgValueCandidates::new(completions::devices))]
     pub(super) dev: Option<String>,
-    /// Only packets that the device sends, or only those that it receives
+    /// Only packets that the device sends, or only packets that it receives
     #[arg(long, value_name = "WHICH", value_parser = direction(), requires = "dev")]
     direction: Option<TrafficDirection>,
 }
@@ -22,6 +24,11 @@ pub(super) fn direction() -> impl TypedValueParser<Value = TrafficDirection> {
 }
 
 impl WantedSides {
+    /// The policy for the packets that a device sends; all such policies if there is no device.
+    pub(super) fn sending(dev: Option<String>) -> Self {
+        Self { dev, direction: Some(TrafficDirection::Out) }
+    }
+
     /// The selected policies in force, with the present names of their devices. A selected device without a
     /// policy is in the list, too, so that the caller reports it.
     pub(super) fn in_force(&self) -> Result<Vec<LinkSide>, Error> {

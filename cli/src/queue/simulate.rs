@@ -1,8 +1,9 @@
 //! `unisono queue simulate`: computes exactly when each packet of a trace leaves.
 
 use crate::exit::Failure;
+use crate::machine_output;
 use crate::output;
-use crate::tree::input::text_of;
+use crate::text_file;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use unisono_text::counted;
 /// The command computes without rounding and without chance: the same trace gives the same departures
 /// everywhere. A packet that arrives at the moment of a choice takes part in the choice. A packet that
 /// arrives exactly when the last one has left begins a new busy period. Of several classes with equal tags,
-/// the one that has waited longest is served.
+/// the class that has waited longest is served.
 #[derive(clap::Args)]
 #[command(
     after_help = r#"A trace is JSON. The rate is in bits a second, times are decimal texts in seconds, lengths are in bytes:
@@ -28,7 +29,7 @@ A class may have "order": "deadline". A packet may have a "deadline" (a time, li
 
 Examples:
   unisono queue simulate trace.json
-  unisono queue simulate --json trace.json                       [{"id": 0, "start": "0.0", "end": "0.0015"}, ...]
+  unisono queue simulate --json trace.json                       departures: [{"id": 0, "start": "0.0", "end": "0.0015"}, ...]
   unisono queue simulate --discipline round-robin trace.json     the same under deficit round robin"#
 )]
 pub(crate) struct Args {
@@ -38,9 +39,12 @@ pub(crate) struct Args {
     /// The rule that decides which packet leaves next
     #[arg(long, value_enum, default_value_t)]
     discipline: SimulatedDiscipline,
-    /// Print the departures as one JSON array, in their order
+    /// Print the departures as one JSON object, in their order
     #[arg(long)]
     json: bool,
+    /// Print the departures as comma-separated values, in their order
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Default)]
@@ -57,7 +61,7 @@ enum SimulatedDiscipline {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_of(&args.trace, MACHINE_WRITTEN)?;
+    let (name, text) = text_file::read(&args.trace, MACHINE_WRITTEN)?;
     let trace = Trace::parse(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
     let classes = trace.hierarchy().clone();
     let mut discipline: Box<dyn Discipline<usize>> = match args.discipline {
@@ -68,23 +72,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let departures = trace.departures(discipline.as_mut());
     if args.json {
-        output::answer(&json(&departures))?;
+        let object = json!({ "departures": objects(&departures) });
+        output::answer(&machine_output::json("unisono-queue-simulate-1", &object)?)?;
+    } else if args.csv {
+        output::answer(&machine_output::csv(&objects(&departures)))?;
     } else {
         output::answer(table(&trace, &departures).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(departures: &[Departure]) -> String {
-    let departures: Vec<_> = departures
+fn objects(departures: &[Departure]) -> Vec<serde_json::Value> {
+    departures
         .iter()
         .map(|departure| {
             json!({
                 "id": departure.id, "start": departure.start.to_string(), "end": departure.end.to_string(),
             })
         })
-        .collect();
-    serde_json::Value::from(departures).to_string()
+        .collect()
 }
 
 fn table(trace: &Trace, departures: &[Departure]) -> String {

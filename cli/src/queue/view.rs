@@ -1,51 +1,17 @@
 //! The table of `queue show`, in lines that fit a terminal.
 
 use super::units;
+use crate::columns::{self, Column};
 use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
 
 const BAR: usize = 12;
-const NAME: usize = 24;
-/// In lines narrower than this, names get two fifths, so that rate and share fit beside them.
-const WIDE: usize = 80;
-
-struct Column {
-    /// A column with a higher rank is left out earlier.
-    rank: u8,
-    width: usize,
-    head: &'static str,
-    /// One cell for each class, then one for the link.
-    cells: Vec<String>,
-}
-
 /// The table in lines of at most `width` characters. With `usize::MAX` it has all columns and full names.
 pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
-    let mut columns = columns(live, paces);
-    let name = if width < WIDE { (width * 2 / 5).min(NAME) } else { NAME };
-    let mut room = width.saturating_sub(name);
-    let mut by_rank: Vec<usize> = (0..columns.len()).collect();
-    by_rank.sort_by_key(|at| columns[*at].rank);
-    let mut fits = vec![false; columns.len()];
-    for at in by_rank {
-        let needed = columns[at].width + 1;
-        fits[at] = needed <= room;
-        room -= if fits[at] { needed } else { room };
-    }
-    let mut fits = fits.into_iter();
-    columns.retain(|_| fits.next() == Some(true));
-    let line = |first: &str, cell: &dyn Fn(&Column) -> String| {
-        let first = if width == usize::MAX { first.to_owned() } else { cut(first, name) };
-        let cells = columns.iter().map(|column| format!(" {:>1$}", cell(column), column.width));
-        let line = format!("{first:<name$}{}", cells.collect::<String>());
-        line.trim_end().to_owned()
-    };
     let direction = if live.direction == TrafficDirection::In { " in" } else { "" };
-    let head = line(&format!("{}{direction} ({})", live.device, live.backend), &|column| {
-        column.head.to_owned()
-    });
+    let head = format!("{}{direction} ({})", live.device, live.backend);
     let names = live.classes.iter().map(|class| format!("{}{}", "  ".repeat(depth(live, class)), class.name));
-    let names = names.chain(["the link".to_owned()]).enumerate();
-    let lines = names.map(|(at, name)| line(&name, &|column| column.cells[at].clone()));
-    [head].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+    let names: Vec<String> = names.chain(["the link".to_owned()]).collect();
+    columns::lines(&head, &names, columns(live, paces), width)
 }
 
 /// Time that a class's backlog needs at its present rate, in nanoseconds. `None` if the rate is zero.
@@ -102,31 +68,6 @@ fn depth(live: &Live, class: &LiveClass) -> usize {
         class.parent.as_ref().and_then(above)
     })
     .count()
-}
-
-/// A text cut to `max_letters` characters; a cut text ends in a mark.
-pub(super) fn cut(text: &str, max_letters: usize) -> String {
-    if text.chars().count() <= max_letters {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(max_letters.saturating_sub(1)).collect();
-    kept + "~"
-}
-
-/// A text in lines of at most `width` characters, broken between words if possible.
-pub(super) fn fold(text: &str, width: usize) -> String {
-    let mut folded = Vec::new();
-    for line in text.lines() {
-        let mut rest = line;
-        while let Some((end, _)) = rest.char_indices().nth(width) {
-            let space = rest[..end].rfind(' ').filter(|at| *at > 0);
-            let (start, next) = rest.split_at(space.unwrap_or(end));
-            folded.push(start.trim_end());
-            rest = next.trim_start();
-        }
-        folded.push(rest);
-    }
-    folded.join("\n")
 }
 
 #[cfg(test)]
@@ -194,13 +135,5 @@ mod tests {
         assert_eq!(heads(60).as_deref(), Some("gets share waiting"));
         assert_eq!(heads(80).as_deref(), Some("guaranteed gets share waiting wait"));
         assert_eq!(heads(200).as_deref(), Some("guaranteed gets share drops/s waiting wait"));
-    }
-
-    #[test]
-    fn a_text_is_broken_between_words_and_a_long_word_anywhere() {
-        assert_eq!(fold("\n90 frames came; dropped: 1", 10), "\n90 frames\ncame;\ndropped: 1");
-        assert_eq!(fold("abcdefgh", 3), "abc\ndef\ngh");
-        assert_eq!(fold("as it is", usize::MAX), "as it is");
-        assert_eq!(cut("enp0s31f6", 5), "enp0~");
     }
 }

@@ -1,5 +1,5 @@
-//! The studies of the papers, which are part of another program: `unisono-laboratory`. `unisono study` starts
-//! it when one of them is named.
+//! The studies of the papers are part of another program: `unisono-laboratory`. `unisono study` starts it for
+//! such a study.
 
 use crate::exit::Failure;
 use std::io;
@@ -72,11 +72,12 @@ pub(super) fn first_named<'a>(mut wanted: impl Iterator<Item = &'a str>) -> Opti
     wanted.find(|name| names().any(|known| known == *name))
 }
 
-/// Becomes the laboratory with the arguments of this program; returns only if that fails.
-pub(super) fn become_laboratory(study: &str) -> anyhow::Error {
+/// Becomes the laboratory with the arguments of this program; returns only if that fails. `needed` begins the
+/// message: `queue-shares is a study of`.
+pub(crate) fn become_laboratory(needed: &str) -> anyhow::Error {
     let own = std::env::current_exe().ok();
     let Some(program) = find(own.as_deref()) else {
-        let text = format!("{study} is a study of {PROGRAM}, which is not installed here; build it: {BUILD}");
+        let text = format!("{needed} {PROGRAM}, which is not installed here; build it: {BUILD}");
         return Failure::Host(text).into();
     };
     let failed: io::Error = Command::new(&program).args(std::env::args_os().skip(1)).exec();

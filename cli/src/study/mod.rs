@@ -1,13 +1,16 @@
 //! `unisono study`: runs studies, shows their progress and prints the result.
 
+mod continued;
 mod laboratory;
 mod progress;
 
 use crate::exit::Failure;
 use crate::help::Completed;
+use crate::machine_output;
 use anyhow::Context as _;
 use clap::builder::StringValueParser;
 pub use laboratory::STUDIES as LABORATORY_STUDIES;
+pub(crate) use laboratory::become_laboratory;
 use progress::Progress;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,14 +20,16 @@ use std::time::{Duration, Instant};
 use unisono_linux::interrupt;
 use unisono_linux::process::is_root;
 use unisono_linux::user_namespace;
+use unisono_measure::background::BackgroundLoad;
 use unisono_measure::record::{Line, Outcome};
+use unisono_measure::units;
 use unisono_study::driver::Context;
 use unisono_study::file::StudyFile;
 use unisono_study::peer::{self, PeerBench, PeerBuilds};
 use unisono_study::plan::{RunPlan, plan};
 use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
-use unisono_study::runner::{self, StudyOutcome};
+use unisono_study::runner::{self, Start, StudyOutcome};
 use unisono_study::{host, library, summary};
 use unisono_text::nearest;
 
@@ -57,13 +62,17 @@ Examples:
   unisono study queue               shares of a link, under each way to enforce them: most need root
   unisono study gang --paper        the gang studies with the paper's ten repetitions
   unisono study --file mine.toml    a study of your own; start from what --show granularity prints
+  unisono study --continue DIR      more runs for the comparisons of DIR that are undecided
   unisono study --list              all studies, and how long each takes
 
 gang-map, middleware, monitor and queue need the program unisono-laboratory.
 
-Stop other programs first. A run during which they, or the hypervisor, take more than 2 % of the processors is \
-made again, up to three times. The records keep the disturbed run, and no statistic counts it. When the time is over, \
-repetitions after the first are left out, and the records say which. A topic that is named alone has all the time.")]
+A study first watches for three seconds how much of the processors others take. Steady load is the machine: the runs \
+are made under that load, and the answers hold for it. On a quiet machine, and beside load that comes and goes, a run \
+during which other programs or the hypervisor take more than 2 % of the processors is made again, up to three times; \
+the records keep the disturbed run, and no statistic counts it.
+A study has a time limit: two minutes, or its estimated time and a tenth if that is longer (--paper: none). At the limit, \
+repetitions after the first are left out, and the records say which.")]
 pub(crate) struct Args {
     /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies.
     /// Without one, a default set of studies runs in two minutes. The studies that --list marks with * run
@@ -86,6 +95,16 @@ pub(crate) struct Args {
     /// Run this study file instead of the built-in studies; may be repeated
     #[arg(long, value_name = "STUDY.toml", conflicts_with = "topics")]
     file: Vec<PathBuf>,
+    /// Add runs to the records in DIR until each comparison is decided, or the time of --for is over
+    #[arg(
+        long = "continue",
+        value_name = "DIR",
+        conflicts_with_all = ["topics", "quick", "paper", "smoke", "out", "list", "show"]
+    )]
+    continued: Option<PathBuf>,
+    /// With --continue: the time for all further runs [default: 10min]
+    #[arg(long = "for", value_name = "DURATION", value_parser = units::duration, requires = "continued")]
+    time: Option<Duration>,
     /// Seed of all random choices: the order of runs, arrival times, networks
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -98,9 +117,12 @@ pub(crate) struct Args {
     /// Print the figures and verdicts of every study at the end, not only the answers
     #[arg(long)]
     tables: bool,
-    /// Print each record on standard output as well, one JSON object on a line
+    /// Print each record on standard output as well, one JSON object on a line; with --list one for each study
     #[arg(long)]
     json: bool,
+    /// With --list: print the studies as comma-separated values
+    #[arg(long, requires = "list", conflicts_with = "json")]
+    csv: bool,
 }
 
 /// Completions for TOPIC: the topics, then the ids.
@@ -115,10 +137,13 @@ fn topic_completions() -> Vec<String> {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let named = args.topics.iter().chain(&args.show).map(String::as_str);
     if let Some(study) = laboratory::first_named(named) {
-        return Err(laboratory::become_laboratory(study));
+        return Err(become_laboratory(&format!("{study} is a study of")));
     }
     if let Some(id) = &args.show {
         return show(id);
+    }
+    if let Some(directory) = &args.continued {
+        return continued::run(&args, directory);
     }
     let profile = match (args.smoke, args.paper) {
         (true, _) => Profile::Smoke,
@@ -183,29 +208,41 @@ fn show(id: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn listed((file, plan): &(StudyFile, RunPlan), profile: Profile) -> serde_json::Value {
+    serde_json::json!({
+        "study": file.id, "topic": file.topic, "title": file.title, "question": file.question,
+        "named_only": file.named_only, "runs": plan.runs.len(), "estimate_s": plan.estimate.as_secs_f64(),
+        "profile": profile.to_string(), "paper": file.paper.as_ref().map(|paper| &paper.place),
+    })
+}
+
 fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let mut total = Duration::ZERO;
-    for (file, plan) in planned {
+    if args.csv {
+        let rows: Vec<_> = planned.iter().map(|planned| listed(planned, profile)).collect();
+        writeln!(out, "{}", machine_output::csv(&rows))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for each in planned {
+        let (file, plan) = each;
         if !file.named_only || !args.topics.is_empty() || !args.file.is_empty() {
             total += plan.estimate;
         }
         if args.json {
-            let object = serde_json::json!({
-                "study": file.id, "topic": file.topic, "title": file.title, "question": file.question,
-                "named_only": file.named_only, "runs": plan.runs.len(), "estimate_s": plan.estimate.as_secs_f64(), "profile": profile.to_string(),
-            });
-            writeln!(out, "{object}")?;
+            let object = listed(each, profile);
+            writeln!(out, "{}", machine_output::json("unisono-study-list-1", &object)?)?;
         } else {
             let time = progress::time(plan.estimate);
             writeln!(
                 out,
-                "{:<9} {:<18} {:>4} runs {time:>8} {} {}",
+                "{:<9} {:<18} {:>4} runs {time:>8} {} {}{}",
                 file.topic,
                 file.id,
                 plan.runs.len(),
                 if file.named_only { "*" } else { " " },
-                file.question
+                file.question,
+                paper_figures(file)
             )?;
         }
     }
@@ -227,62 +264,115 @@ fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyh
     Ok(ExitCode::SUCCESS)
 }
 
+/// The figures and tables of the paper that a study repeats: ` [figure 6]`. Empty if it repeats none.
+fn paper_figures(file: &StudyFile) -> String {
+    let texts = file.paper.iter().map(|paper| paper.place.as_str()).chain([file.title.as_str()]);
+    let mut found: Vec<String> = Vec::new();
+    for text in texts {
+        let lower = text.to_lowercase();
+        let words: Vec<&str> = lower.split([' ', ',', '(', ')']).filter(|word| !word.is_empty()).collect();
+        for pair in words.windows(2) {
+            let number: String = pair[1].chars().take_while(char::is_ascii_digit).collect();
+            let kind = pair[0].trim_end_matches('s');
+            let name = format!("{kind} {number}");
+            if matches!(kind, "figure" | "table") && !number.is_empty() && !found.contains(&name) {
+                found.push(name);
+            }
+        }
+    }
+    if found.is_empty() { String::new() } else { format!(" [{}]", found.join(", ")) }
+}
+
 fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> anyhow::Result<ExitCode> {
     let now = jiff::Zoned::now();
     let out =
         args.out.clone().unwrap_or_else(|| now.strftime("unisono-study-%Y%m%d-%H%M%S").to_string().into());
     interrupt::catch().context("cannot catch Ctrl-C")?;
-    let unisono = std::env::current_exe().context("cannot find the unisono program itself")?;
     let mut records = RecordFile::create(&out).map_err(|error| match error {
         RecordError::Exists(_) => anyhow::Error::from(Failure::Usage(error.to_string())),
         other => other.into(),
     })?;
-    // before any thread starts, because a process with threads cannot enter a user namespace
-    let refused = enter_user_namespace(planned);
     let mut progress = Progress::start(planned, profile, args.json);
-    if let Some(why) = refused {
-        progress.print_line(&why);
-    }
-    let wanted: BTreeSet<&str> = planned
-        .iter()
-        .flat_map(|(_, plan)| plan.runs.iter().flat_map(|run| run.driver.programs()))
-        .map(peer::catalogue::canonical)
-        .chain(["unisono"])
-        .collect();
-    let preparing = Instant::now();
-    let builds = if profile == Profile::Smoke { PeerBuilds::Short } else { PeerBuilds::All };
-    let bench = PeerBench::prepare(
-        &peer::default_cache()?,
-        builds,
-        &unisono,
-        &mut |text| progress.print_line(text),
-        |name| wanted.contains(name),
-    )?;
-    let mut began = preparing;
-    if preparing.elapsed() >= MIN_REPORTED_PREPARATION {
-        began = Instant::now();
-        let (took, left) =
-            (progress::time(preparing.elapsed()), planned.iter().map(|(_, plan)| plan.estimate));
-        progress.print_line(&format!(
-            "programs built in {took}, once; about {} of runs follow",
-            progress::time(left.sum())
-        ));
-    }
-    let temporary = TemporaryDirectory::create()?;
-    let context = Context {
-        bench: &bench,
-        unisono: &unisono,
-        directory: &temporary.0,
-        cpus: &host::cpus(),
-        interrupted: &interrupt::caught,
-    };
-    let study_outcome = runner::run(planned, profile, began, context, &mut records, &mut progress)?;
+    let prepared = Prepared::new(planned, profile, &mut progress)?;
+    let start = prepared.start(prepared.began, Vec::new());
+    let study_outcome =
+        runner::run(planned, profile, start, prepared.context(), &mut records, &mut progress)?;
     progress.end();
-    drop(temporary);
+    drop(prepared);
     report_outcome(args, profile, &study_outcome, &out)
 }
 
-/// Enters a user namespace, in which an ordinary user can create networks. Returns the reason if that fails.
+/// Everything that the runs need: programs of peers, a directory, the load of others before the first run.
+struct Prepared {
+    unisono: PathBuf,
+    bench: PeerBench,
+    temporary: TemporaryDirectory,
+    cpus: Vec<usize>,
+    began: Instant,
+    background: Option<BackgroundLoad>,
+}
+
+impl Prepared {
+    fn new(
+        planned: &[(StudyFile, RunPlan)],
+        profile: Profile,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Self> {
+        let unisono = std::env::current_exe().context("cannot find the unisono program itself")?;
+        // before any thread starts, because a process with threads cannot enter a user namespace
+        if let Some(why) = enter_user_namespace(planned) {
+            progress.print_line(&why);
+        }
+        let wanted: BTreeSet<&str> = planned
+            .iter()
+            .flat_map(|(_, plan)| plan.runs.iter().flat_map(|run| run.driver.programs()))
+            .map(peer::catalogue::canonical)
+            .chain(["unisono"])
+            .collect();
+        let preparing = Instant::now();
+        let builds = if profile == Profile::Smoke { PeerBuilds::Short } else { PeerBuilds::All };
+        let bench = PeerBench::prepare(
+            &peer::default_cache()?,
+            builds,
+            &unisono,
+            &mut |text| progress.print_line(text),
+            |name| wanted.contains(name),
+        )?;
+        let mut began = preparing;
+        if preparing.elapsed() >= MIN_REPORTED_PREPARATION {
+            began = Instant::now();
+            let (took, left) =
+                (progress::time(preparing.elapsed()), planned.iter().map(|(_, plan)| plan.estimate));
+            progress.print_line(&format!(
+                "programs built in {took}, once; about {} of runs follow",
+                progress::time(left.sum())
+            ));
+        }
+        let is_timed = profile != Profile::Smoke && planned.iter().any(|(file, _)| !file.driver.is_simulated);
+        let background = is_timed.then(|| host::watch_background(&interrupt::caught)).flatten();
+        let cpus = host::cpus();
+        let words = background.and_then(|load| load.in_words(cpus.len().try_into().unwrap_or(u32::MAX)));
+        words.iter().for_each(|words| progress.print_line(words));
+        Ok(Self { unisono, bench, temporary: TemporaryDirectory::create()?, cpus, began, background })
+    }
+
+    /// The start of runs whose time counts from `began`, after the lines that are recorded.
+    fn start(&self, began: Instant, recorded: Vec<Line>) -> Start {
+        Start { began, background: self.background, recorded }
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context {
+            bench: &self.bench,
+            unisono: &self.unisono,
+            directory: &self.temporary.0,
+            cpus: &self.cpus,
+            interrupted: &interrupt::caught,
+        }
+    }
+}
+
+/// Enters a user namespace, where an ordinary user can create networks. Returns the reason if that fails.
 fn enter_user_namespace(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
     let wanted =
         planned.iter().flat_map(|(_, plan)| &plan.runs).any(|run| run.driver.needs_network_namespaces());
@@ -332,11 +422,23 @@ fn report_outcome(
         disturbed += usize::from(outcome == Outcome::Disturbed);
         cut += usize::from(outcome == Outcome::Cut);
     }
+    let background = study_outcome.lines.iter().rev().find_map(|line| match line {
+        Line::Run(run) => run.host.background.and_then(|load| load.in_words(run.host.cpus)),
+        Line::Study(_) => None,
+    });
+    if let Some(words) = background {
+        writeln!(to, "{words}")?;
+    }
     let lost = [(disturbed, "disturbed"), (cut, "left out when the time was over"), (failed, "failed")];
     let lost: Vec<String> =
         lost.iter().filter(|(n, _)| *n > 0).map(|(n, how)| format!("{n} {how}")).collect();
     if !lost.is_empty() {
         writeln!(to, "runs not counted: {}", lost.join(", "))?;
+    }
+    if let Some(line) =
+        continued::undecided_line(&study_outcome.lines, out).filter(|_| profile != Profile::Smoke)
+    {
+        writeln!(to, "{line}")?;
     }
     writeln!(to, "figures: unisono report {} --text all", out.display())?;
     match &drawn {
@@ -381,5 +483,25 @@ impl Drop for TemporaryDirectory {
         // files that cannot be removed stay in the directory for temporary files, and `drop` cannot report an
         // error
         std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_studies_names_the_papers_figures() {
+        let all = library::studies().expect("the built-in studies");
+        let named = |id: &str| paper_figures(all.iter().find(|file| file.id == id).expect("a study"));
+        for (id, figures) in [
+            ("granularity", " [figure 2]"),
+            ("tree-latency", " [figure 6]"),
+            ("tree-traffic", " [figure 7, table 2]"),
+            ("tree-connectivity", " [figure 8]"),
+            ("waiting", ""),
+        ] {
+            assert_eq!(named(id), figures, "{id}");
+        }
     }
 }

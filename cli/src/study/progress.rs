@@ -1,17 +1,21 @@
 //! The progress of a study: a bar with the time left on a terminal, otherwise a plain line now and then.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use unisono_measure::record::Line;
 use unisono_study::file::StudyFile;
 use unisono_study::plan::{PlannedRun, RunPlan};
 use unisono_study::profile::Profile;
-use unisono_study::runner::Observer;
+use unisono_study::runner::{Observer, longest};
 use unisono_text::counted;
 
 /// Without a terminal, the least time between two lines of the same study.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The most different disturbances that are printed; on a busy machine each run may have another.
+const MAX_DISTURBANCES: usize = 3;
 
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -20,6 +24,8 @@ pub(super) struct Progress {
     total: usize,
     begun: usize,
     last_line: Option<(String, Instant)>,
+    /// The reasons of disturbed runs that were printed.
+    disturbances: BTreeSet<String>,
 }
 
 impl Progress {
@@ -33,11 +39,24 @@ impl Progress {
         } else {
             ProgressBar::hidden()
         };
-        let progress =
-            Self { bar: bar.with_style(style), is_terminal, json, total, begun: 0, last_line: None };
+        let progress = Self {
+            bar: bar.with_style(style),
+            is_terminal,
+            json,
+            total,
+            begun: 0,
+            last_line: None,
+            disturbances: BTreeSet::new(),
+        };
         let studies = planned.len();
         let (studies, runs) = (counted(studies, "study"), counted(total, "run"));
-        progress.print_line(&format!("{studies}, {runs}, about {} (--{profile})", time(estimate)));
+        let estimate = match longest(profile, estimate).filter(|longest| *longest >= estimate * 2) {
+            Some(longest) => {
+                format!("about {}, up to {} if other programs disturb it", time(estimate), time(longest))
+            }
+            None => format!("about {}", time(estimate)),
+        };
+        progress.print_line(&format!("{studies}, {runs}, {estimate} (--{profile})"));
         progress
     }
 
@@ -78,9 +97,16 @@ impl Observer for Progress {
         self.begun += 1;
     }
 
-    fn run_repeats(&mut self, file: &StudyFile, run: &PlannedRun, why: &str) {
+    fn run_disturbed(&mut self, why: &str, culprit: Option<&str>) {
+        let line = disturbance(why, culprit);
+        if self.disturbances.len() < MAX_DISTURBANCES && self.disturbances.insert(line.clone()) {
+            self.print_line(&line);
+        }
+    }
+
+    fn run_repeats(&mut self, file: &StudyFile, run: &PlannedRun, why: &str, left: Duration) {
         if self.is_terminal {
-            self.bar.set_message(format!("again  {}: {} ({why})", file.id, run.variant));
+            self.bar.set_message(format!("{} left  again  {}: {} ({why})", time(left), file.id, run.variant));
         }
     }
 
@@ -91,6 +117,12 @@ impl Observer for Progress {
             let _gone = writeln!(out, "{json}").and_then(|()| out.flush());
         }
     }
+}
+
+/// Why a run was no data, with the foreign process that used most.
+fn disturbance(why: &str, culprit: Option<&str>) -> String {
+    let most = culprit.map_or(String::new(), |culprit| format!("; most: {culprit}"));
+    format!("disturbed: {why}{most}")
 }
 
 /// A time in words: `8 s`, `2 min 5 s`, `1 h 10 min`.
@@ -106,6 +138,15 @@ pub(super) fn time(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disturbance_names_its_process() {
+        assert_eq!(
+            disturbance("other programs took more than 2 %; stop them", Some("rustc (process 41)")),
+            "disturbed: other programs took more than 2 %; stop them; most: rustc (process 41)"
+        );
+        assert_eq!(disturbance("the hypervisor took 3 %", None), "disturbed: the hypervisor took 3 %");
+    }
 
     #[test]
     fn times_read_well_and_the_bar_can_be_drawn() {

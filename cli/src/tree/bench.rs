@@ -3,6 +3,7 @@
 use super::deploy::failure;
 use super::input::NetworkSource;
 use super::slow::Slow;
+use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
@@ -54,6 +55,8 @@ pub(crate) struct Args {
     /// Print the figures as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -96,7 +99,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let members = group.members().len();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if args.json {
-        output::answer(&as_json(&rows, hop, network.switch_count(), members, processors).to_string())?;
+        let object = as_json(&rows, hop, network.switch_count(), members, processors);
+        output::answer(&machine_output::json("unisono-tree-bench-1", &object)?)?;
+    } else if args.table.csv {
+        output::answer(&machine_output::csv(&row_objects(&rows)))?;
     } else {
         as_table(&rows, hop, network.switch_count(), members, processors)?;
     }
@@ -152,6 +158,19 @@ fn as_table(
     Ok(())
 }
 
+fn estimate(estimate: Estimate) -> serde_json::Value {
+    json!({"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n})
+}
+
+/// The figures of each barrier.
+fn row_objects(rows: &[BenchRow]) -> Vec<serde_json::Value> {
+    let object = |row: &BenchRow| {
+        json!({"name": row.variant.to_string(), "us_per_barrier": row.micros.map(estimate), "runs_us": row.runs,
+            "barriers_per_run": row.barriers, "repeated": row.repeated})
+    };
+    rows.iter().map(object).collect()
+}
+
 fn as_json(
     rows: &[BenchRow],
     hop: Option<Estimate>,
@@ -159,14 +178,7 @@ fn as_json(
     members: usize,
     processors: usize,
 ) -> serde_json::Value {
-    let estimate = |estimate: Estimate| json!({"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n});
-    let barriers: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            json!({"name": row.variant.to_string(), "us_per_barrier": row.micros.map(estimate), "runs_us": row.runs,
-                "barriers_per_run": row.barriers, "repeated": row.repeated})
-        })
-        .collect();
+    let barriers = row_objects(rows);
     let advantage = bench::advantage(rows).map(|(ours, theirs, ratio)| {
         json!({"software": theirs.to_string(), "switches": ours.to_string(), "ratio": estimate(ratio)})
     });

@@ -3,6 +3,7 @@
 use super::deadlock::DeadlockFlags;
 use super::input::{self, Input, NetworkSource};
 use crate::exit::Failure;
+use crate::machine_output;
 use crate::output;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -50,6 +51,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
+const FORMAT: &str = "unisono-tree-check-1";
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
     let mut trees = Vec::new();
@@ -80,7 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if let Some(proof) = &proof {
             verdict["deadlock"] = proof.json();
         }
-        output::answer(&verdict.to_string())?;
+        output::answer(&machine_output::json(FORMAT, &verdict)?)?;
     } else {
         let several = trees.len() > 1;
         let line = |((shape, members), tree): (&(TreeShape, usize), &Tree)| {
@@ -142,7 +145,7 @@ fn print_broken(
             "sound": false, "rule": broken.rule.to_string(), "what": broken.what, "file": name,
             "line": place.line, "column": place.column, "element": place.element,
         });
-        output::answer(&verdict.to_string())?;
+        output::answer(&machine_output::json(FORMAT, &verdict)?)?;
     } else {
         output::answer(&format!("{name}:{place}"))?;
     }

@@ -3,6 +3,7 @@
 use super::input::{self, ReadingFlags, error_at, print_report};
 use crate::exit::Failure;
 use crate::help::{Completed, owned};
+use crate::machine_output;
 use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use unisono_text::counted;
 /// Convert a network from ibnetdiscover, lldpctl, containerlab, GraphML or Graphviz DOT
 ///
 /// The command writes the format btin-topo-1 (JSON), which all other subcommands read, to standard output. On
-/// standard error it reports what it found, assumed and left out. Switches and nodes keep their names.
+/// standard error it reports its findings, assumptions and omissions. Switches and nodes keep their names.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ibnetdiscover | unisono tree convert - --members all > net.json
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     /// the file begins]
     #[arg(long, value_name = "LANGUAGE", value_parser = Completed::new(|| owned(Language::ALL.map(Language::name)), language), hide_possible_values = true)]
     from: Option<Language>,
-    /// If no vertex says what it is, take those with one cable as nodes
+    /// If no vertex has a kind, take vertices with one cable as nodes
     #[arg(long)]
     leaves_are_nodes: bool,
     /// Ports of each switch, if the file does not say [default: as many as are used]
@@ -50,7 +51,8 @@ pub(crate) struct Args {
     /// Add this many nodes to each switch
     #[arg(long, value_name = "N", default_value_t = 0)]
     nodes_per_switch: u16,
-    /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]
+    /// The members: all, or nodes by number or name, as 0,3,5-9 or gpu[001-004], or @FILE with a node a line
+    /// [default: the members in the file]
     #[arg(long, value_name = "NODES")]
     members: Option<String>,
     #[command(flatten)]
@@ -85,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         topology.groups = vec![input::members_of(&topology, GroupId(0), nodes, members)?];
     }
     if args.json {
-        eprintln!("{}", serde_json::to_string(&report)?);
+        eprintln!("{}", machine_output::json("unisono-tree-convert-1", &report)?);
     } else {
         summarize(&name, &report);
         print_report(&name, &report);

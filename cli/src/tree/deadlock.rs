@@ -54,7 +54,7 @@ impl DeadlockFlags {
         }
         let directions = UpDown::new(network, from);
         let storage = if self.without_room { Storage::Channel } else { Storage::Register };
-        // switches of one tree are connected, those of several groups perhaps not
+        // switches of one tree are connected, switches of several groups perhaps not
         let ends: Vec<SwitchId> = trees[0].registers.keys().copied().take(MAX_ENDS).collect();
         let (routes, crossed) =
             judge_routes(network, &directions, &ends).map_err(|bad| Failure::Usage(bad.to_string()))?;

@@ -2,6 +2,7 @@
 
 use super::input::NetworkSource;
 use crate::exit::Failure;
+use crate::machine_output;
 use crate::output;
 use serde_json::json;
 use std::cell::RefCell;
@@ -44,7 +45,7 @@ Needs root, clang, libbpf-dev and a kernel with BPF and veth (5.12 or later): un
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
-    /// How long to run barriers
+    /// Time for which barriers run
     #[arg(long = "for", value_name = "DURATION", value_parser = units::duration, default_value = "10s")]
     time: Duration,
     /// Where messages turn around: at the root node as in the paper, or at the root switch
@@ -53,7 +54,8 @@ pub(crate) struct Args {
     /// Lose one barrier frame in N on purpose, at every switch
     #[arg(long, value_name = "N")]
     lose: Option<u32>,
-    /// If a barrier takes longer than this, name the suspects, and avoid a link that loses frames
+    /// If a barrier takes longer than this, name the nodes and links that may have failed, and avoid a link
+    /// that loses frames
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     patience: Duration,
     /// Name the namespaces for `ip netns exec`: unisono-PID-s0 is switch 0, unisono-PID-n0 node 0
@@ -133,7 +135,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let counters = deployment.program().counters().map_err(failure)?;
     drop(deployment);
-    let micros = if barriers == 0 { 0.0 } else { took.0 as f64 / 1e3 / barriers as f64 };
+    let micros = if barriers == 0 { 0.0 } else { took.as_nanos() as f64 / 1e3 / barriers as f64 };
     if args.json {
         let counters: serde_json::Map<String, serde_json::Value> =
             counters.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
@@ -147,7 +149,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "barriers": barriers, "us_per_barrier": micros, "repeated": repeated,
             "checked": TRACED_BARRIERS, "events": events.take(), "failed": failed, "counters": counters,
         });
-        output::answer(&answer.to_string())?;
+        output::answer(&machine_output::json("unisono-tree-deploy-1", &answer)?)?;
     } else {
         let each = if jobs.len() == 1 { "" } else { " of all groups at once" };
         output::answer(&format!(

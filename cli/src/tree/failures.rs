@@ -74,10 +74,7 @@ impl Failures {
         let mut failures = Vec::new();
         let mut used: Vec<u32> = Vec::new();
         for pair in &self.without_link {
-            let (a, b) = pair.split_once(':').ok_or_else(|| {
-                Failure::Usage(format!("--without-link {pair}: expected two switches, as 3:7"))
-            })?;
-            let (a, b) = (switch(topology, "--without-link", a)?, switch(topology, "--without-link", b)?);
+            let (a, b) = link_ends(topology, pair)?;
             // if a pair of switches is named twice, its parallel links fail one after the other
             let link =
                 topology.network.neighbours(a).iter().find(|n| n.switch == b && !used.contains(&n.link));
@@ -97,6 +94,32 @@ impl Failures {
     }
 }
 
+/// The switches of `A:B`. Names may have colons, too, as labels of InfiniBand do: the colon between two names
+/// of switches counts.
+fn link_ends(topology: &NetworkFile, pair: &str) -> anyhow::Result<(SwitchId, SwitchId)> {
+    let flag = "--without-link";
+    let colons: Vec<(&str, &str)> =
+        pair.match_indices(':').map(|(at, _)| (&pair[..at], &pair[at + 1..])).collect();
+    let ends =
+        |(a, b): &(&str, &str)| Some((switch(topology, flag, a).ok()?, switch(topology, flag, b).ok()?));
+    let found: Vec<(SwitchId, SwitchId)> = colons.iter().filter_map(ends).collect();
+    match (&colons[..], &found[..]) {
+        (_, [ends]) => Ok(*ends),
+        ([], _) => Err(Failure::Usage(format!("{flag} {pair}: expected two switches, as 3:7")).into()),
+        ([(a, b)], _) => Ok((switch(topology, flag, a)?, switch(topology, flag, b)?)),
+        (_, []) => {
+            let what = format!("{flag} {pair}: no colon in it is between the names of two switches");
+            Err(Failure::Usage(what).into())
+        }
+        (..) => {
+            let what = format!(
+                "{flag} {pair}: several colons are between names of switches; use the switches' numbers"
+            );
+            Err(Failure::Usage(what).into())
+        }
+    }
+}
+
 fn switch(topology: &NetworkFile, flag: &str, name: &str) -> anyhow::Result<SwitchId> {
     let found = topology.network.switches().find(|switch| topology.switch_name(*switch) == name);
     let labelled = || Some(SwitchId(u32::try_from(topology.switch_labels.only(name)?).ok()?));
@@ -104,4 +127,27 @@ fn switch(topology: &NetworkFile, flag: &str, name: &str) -> anyhow::Result<Swit
         || name.parse().ok().map(SwitchId).filter(|s| (s.0 as usize) < topology.network.switch_count());
     let missing = || Failure::Usage(format!("{flag} {name}: there is no such switch"));
     Ok(found.or_else(labelled).or_else(number).ok_or_else(missing)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_btin::read::{Assume, read};
+
+    #[test]
+    fn names_with_colons_are_told_apart_by_the_switches_that_there_are() {
+        let dot = "graph { \"ib:1\" -- \"ib:1:2\"; \"2\" -- \"ib:1\"; \"2:ib:1\" -- \"ib\" }";
+        let (topology, _) = read(dot, None, &Assume::default()).expect("it is right");
+        let named = |pair: &str| {
+            link_ends(&topology, pair)
+                .map(|(a, b)| [a, b].map(|switch| topology.switch_name(switch).to_owned()))
+                .map_err(|error| error.to_string())
+        };
+        let names = |a: &str, b: &str| Ok([a.to_owned(), b.to_owned()]);
+        assert_eq!(named("ib:1:ib:1:2"), names("ib:1", "ib:1:2"));
+        assert_eq!(named("2:ib:1:ib"), names("2:ib:1", "ib"));
+        assert!(named("x:y:z").is_err_and(|why| why.contains("no colon in it")));
+        assert!(named("ib:x").is_err_and(|why| why.contains("x: there is no such switch")));
+        assert!(named("ib").is_err_and(|why| why.contains("as 3:7")));
+    }
 }

@@ -24,19 +24,19 @@ use unisono_text::counted;
 Connectivity is the part of all ports in use. With q switches of k ports and p nodes, at least \
 (2(q-1)+p)/(kq) are needed for a connected network; where that is missing the error says how much would do.")]
 pub(crate) struct Args {
-    /// How many switches
+    /// Number of switches
     #[arg(long, value_name = "N", default_value_t = 75)]
     switches: u32,
     /// Ports of each switch
     #[arg(long, value_name = "N", default_value_t = 8)]
     ports: u16,
-    /// How many nodes, one to a port
+    /// Number of nodes, one to a port
     #[arg(long, value_name = "N", default_value_t = 256)]
     nodes: u32,
     /// Part of all ports in use, by cables between switches and by nodes: 75% or 0.75
     #[arg(long, value_name = "PART", value_parser = part, default_value = "75%")]
     connectivity: f64,
-    /// How many of the nodes are members of the group [default: 64, or all if there are fewer nodes]
+    /// Number of nodes that are members of the group [default: 64, or all if there are fewer nodes]
     #[arg(long, value_name = "N")]
     members: Option<u32>,
     /// Seed of the random numbers

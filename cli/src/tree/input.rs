@@ -1,13 +1,15 @@
 //! The network of a subcommand: its file, its members, and errors with file, line and column.
 
+use super::host_list;
 use crate::exit::Failure;
-use std::io::ErrorKind;
+use crate::text_file;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use unisono_btin::format::{JsonStep, ReadError};
 use unisono_btin::reach::Components;
 use unisono_btin::read::{self, Assume, Language, ReadReport, VertexRole};
 use unisono_btin::{BarrierGroup, GroupId, NetworkFile, NodeId};
-use unisono_linux::read as file;
+use unisono_linux::read::MACHINE_WRITTEN;
 use unisono_measure::units;
 use unisono_text::counted;
 
@@ -17,10 +19,11 @@ pub(crate) struct NetworkSource {
     /// standard input
     #[arg(value_name = "NETWORK")]
     pub(crate) network: PathBuf,
-    /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]
+    /// The members: all, or nodes by number or name, as 0,3,5-9 or gpu[001-004], or @FILE with a node a line
+    /// [default: the members in the file]
     #[arg(long, value_name = "NODES")]
     pub(crate) members: Option<String>,
-    /// Which of the file's groups
+    /// Number of the group in the file
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) group: u8,
     #[command(flatten)]
@@ -40,12 +43,8 @@ pub(crate) struct ReadingFlags {
 
 impl ReadingFlags {
     pub(crate) fn text(&self, path: &Path) -> anyhow::Result<(String, String)> {
-        let (name, bytes) = bytes_of(path, self.input_limit.unwrap_or(file::MACHINE_WRITTEN));
-        let remedy = match &bytes {
-            Err(error) if error.kind() == ErrorKind::FileTooLarge => "; to read more: --input-limit SIZE",
-            _ => "",
-        };
-        as_text(name, bytes, remedy)
+        let limit = self.input_limit.unwrap_or(MACHINE_WRITTEN);
+        text_file::read_with_remedy(path, limit, "; to read more: --input-limit SIZE")
     }
 }
 
@@ -128,37 +127,6 @@ impl Input {
     }
 }
 
-/// The name and text of a file of at most `max_bytes` bytes; - is standard input.
-pub(crate) fn text_of(path: &Path, max_bytes: u64) -> anyhow::Result<(String, String)> {
-    let (name, bytes) = bytes_of(path, max_bytes);
-    as_text(name, bytes, "")
-}
-
-fn bytes_of(path: &Path, max_bytes: u64) -> (String, std::io::Result<Vec<u8>>) {
-    if path == Path::new("-") {
-        return ("standard input".to_owned(), file::all(std::io::stdin().lock(), max_bytes));
-    }
-    (path.display().to_string(), file::file(path, max_bytes))
-}
-
-fn as_text(name: String, bytes: std::io::Result<Vec<u8>>, remedy: &str) -> anyhow::Result<(String, String)> {
-    let bytes = bytes.map_err(|error| Failure::Usage(format!("cannot read {name}: {error}{remedy}")))?;
-    match String::from_utf8(bytes) {
-        Ok(mut text) => {
-            // a byte order mark, which some programs put before UTF-8
-            if text.starts_with('\u{feff}') {
-                text.drain(..'\u{feff}'.len_utf8());
-            }
-            Ok((name, text))
-        }
-        Err(error) => {
-            let good =
-                String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();
-            Err(error_at(&name, &ReadError::at(&good, good.len(), "", "this is no text in UTF-8")))
-        }
-    }
-}
-
 /// The error `file:line:column: element: problem`.
 pub(crate) fn error_at(name: &str, error: &ReadError) -> anyhow::Error {
     Failure::Usage(format!("{name}:{error}")).into()
@@ -181,35 +149,66 @@ pub(super) fn members_of(
         .map_err(|error| Failure::Usage(format!("--members {list}: {error}")))
 }
 
-/// Parses `all`, or numbers, ranges and names, separated by commas.
+/// Parses `all`, or numbers, ranges and names, separated by commas. Names may be lists of Slurm; `@FILE` stands
+/// for the lines of a file.
 pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, String> {
-    let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
     if list == "all" {
         return Ok(topology.hosts().collect());
     }
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    for (at, name) in topology.node_names.iter().enumerate() {
+        names.entry(name).or_insert(at);
+    }
     let mut nodes = Vec::new();
-    for item in list.split(',').map(str::trim) {
-        let named = topology.node_names.iter().position(|name| name == item);
+    let mut add = |item: &str| -> Result<(), String> {
         // a label names a node if no other node has the same label
-        if let Some(named) = named.or_else(|| topology.node_labels.only(item)) {
-            nodes.push(NodeId(u32::try_from(named).unwrap_or(u32::MAX)));
-            continue;
-        }
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
-            return Err(format!(
-                "{item:?} is neither a number, nor a range like 5-9, nor the name of a node"
-            ));
+        let named = |name: &str| {
+            let named = names.get(name).copied().or_else(|| topology.node_labels.only(name))?;
+            u32::try_from(named).ok().map(NodeId)
         };
-        if last >= count {
-            return Err(format!(
-                "member {last} does not exist: the network has {} (counted from 0)",
-                counted(count, "node")
-            ));
+        if let Some(node) = named(item) {
+            nodes.push(node);
+            return Ok(());
         }
-        nodes.extend((first..=last).map(NodeId));
+        for name in host_list::expand(item)? {
+            match named(&name) {
+                Some(node) => nodes.push(node),
+                None => nodes.extend(numbered(topology, &name)?),
+            }
+        }
+        Ok(())
+    };
+    for item in host_list::parts(list) {
+        match item.strip_prefix('@') {
+            None => add(item)?,
+            Some(path) => {
+                let (file, text) = text_file::read(Path::new(path), MACHINE_WRITTEN)
+                    .map_err(|error| format!("{error:#}"))?;
+                for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+                    for item in host_list::parts(line).into_iter().filter(|item| !item.is_empty()) {
+                        add(item).map_err(|problem| format!("{file}:{}: {problem}", number + 1))?;
+                    }
+                }
+            }
+        }
     }
     Ok(nodes)
+}
+
+/// The nodes of a number, or of a range of numbers.
+fn numbered(topology: &NetworkFile, item: &str) -> Result<impl Iterator<Item = NodeId>, String> {
+    let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
+    let (first, last) = item.split_once('-').unwrap_or((item, item));
+    let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
+        return Err(format!("{item:?} is neither a number, nor a range like 5-9, nor the name of a node"));
+    };
+    if last >= count {
+        return Err(format!(
+            "member {last} does not exist: the network has {} (counted from 0)",
+            counted(count, "node")
+        ));
+    }
+    Ok((first..=last).map(NodeId))
 }
 
 /// More attributes than this are only counted.
@@ -234,5 +233,38 @@ pub(super) fn print_report(name: &str, report: &ReadReport) {
             unknown.push(format!("and {more} more"));
         }
         eprintln!("unisono: {name}: left out, because it means nothing here: {}", unknown.join(", "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn members_are_named_by_numbers_host_names_lists_of_slurm_and_files() {
+        let hosts: String = ["login", "gpu001", "gpu002", "gpu003", "r1[1]"]
+            .map(|name| format!("\"{name}\" [role=host]; s -- \"{name}\";"))
+            .concat();
+        let dot = format!("graph {{ s [role=switch]; {hosts} }}");
+        let (topology, _) = read::read(&dot, None, &Assume::default()).expect("it is a network");
+        let named = |list: &str| {
+            let nodes = nodes(&topology, list)?;
+            let names = nodes.iter().map(|node| topology.node_name(*node).to_owned());
+            Ok::<_, String>(names.collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(named("gpu[001-002],login"), Ok("gpu001 gpu002 login".to_owned()));
+        assert_eq!(
+            named("r1[1],gpu[3-3]"),
+            Err("\"gpu3\" is neither a number, nor a range like 5-9, nor the name of a node".to_owned())
+        );
+        assert_eq!(named("r1[1],0").map(|names| names.len()), Ok("r1[1] login".len()));
+        let mut file = tempfile::NamedTempFile::new().expect("room");
+        file.write_all(b"# the partition\ngpu[002-003]\nlogin, gpu001\n\n").expect("room");
+        let path = file.path().to_str().expect("letters").to_owned();
+        assert_eq!(named(&format!("@{path}")), Ok("gpu002 gpu003 login gpu001".to_owned()));
+        file.write_all(b"gpu9\n").expect("room");
+        let why = named(&format!("@{path}")).expect_err("there is no such node");
+        assert!(why.starts_with(&format!("{path}:5: \"gpu9\" is neither")), "{why}");
     }
 }

@@ -9,6 +9,7 @@ mod deploy;
 mod export;
 mod failures;
 mod generate;
+mod host_list;
 pub(crate) mod input;
 mod picture;
 mod plan;

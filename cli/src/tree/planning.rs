@@ -37,8 +37,8 @@ const TIES: [(Ties, &str, &str); 2] = [
 
 #[derive(clap::Args)]
 pub(crate) struct Planning {
-    /// Which switch becomes the parent if there are several: the one that the search reached first (queue),
-    /// or the one with the lowest number (level)
+    /// Choice of the parent among several switches: the first switch that the search reached (queue), or the
+    /// switch with the lowest number (level)
     #[arg(long, value_parser = one_of(&SCAN), default_value = "queue")]
     scan: Scan,
     /// Not in the paper: let a switch without members be the root. Messages then turn around in the switch
@@ -48,7 +48,7 @@ pub(crate) struct Planning {
     /// file's groups are planned in their order
     #[arg(long)]
     share_links: bool,
-    /// How many registers a switch has. The file's groups take them in their order. When a switch has none
+    /// Number of registers of a switch. The file's groups take them in their order. When a switch has none
     /// left, the memory of a node at that switch holds the register [default: enough for all]
     #[arg(long, value_name = "N")]
     registers: Option<u16>,
@@ -255,7 +255,7 @@ fn planned(
     planned.map_err(|error| error.to_string())
 }
 
-/// How the root was chosen, one line each. Empty if the root is the one that the paper's rule chooses.
+/// The reasons for the choice of the root, one line each. Empty if the paper's rule chooses that root.
 fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
     let mut notes = String::new();
     if ties == Ties::Fast {

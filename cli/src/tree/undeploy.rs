@@ -1,6 +1,7 @@
 //! `unisono tree undeploy`: ends deployments, and removes what killed ones left.
 
 use super::deploy::failure;
+use crate::machine_output;
 use crate::output;
 use std::process::ExitCode;
 use unisono_fabric::leftovers::{self, RunningDeployments};
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     /// Leave running deployments as they are
     #[arg(long)]
     leftovers: bool,
-    /// Print what was removed as one JSON object
+    /// Print the removed parts as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let running = if args.leftovers { RunningDeployments::Leave } else { RunningDeployments::End };
     let removed = leftovers::remove(running, args.process).map_err(failure)?;
     if args.json {
-        output::answer(&serde_json::to_string(&removed)?)?;
+        output::answer(&machine_output::json("unisono-tree-undeploy-1", &removed)?)?;
     } else {
         output::answer(&format!(
             "{} ended, {} tidied up, {} of namespaces taken away",

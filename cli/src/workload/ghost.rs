@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_linux::parent_death::die_with_parent;
 use unisono_rma::{JobMembership, Style};
-use unisono_study::workload::ghost::{self, Exchange};
-use unisono_study::workload::{self, Pin};
+use unisono_workload::ghost::{self, Exchange};
+use unisono_workload::{self as workload, Pin};
 
 /// Exchange ghost areas with four neighbours over Unisono's windows
 #[derive(clap::Args)]

@@ -17,13 +17,13 @@ use unisono_linux::affinity::{self, CpuSet};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
 use unisono_study::compare::read_choice;
-use unisono_study::microbenchmark::{hand_off, tight_loop};
-use unisono_study::workload::bursts::{self, BurstLoad};
-use unisono_study::workload::kernel::{clustering, stencil};
-use unisono_study::workload::options::write_result;
-use unisono_study::workload::own::BarrierChoice;
-use unisono_study::workload::{self, Measurement, Options, spin};
 use unisono_sync::{SpinBudget, Wait};
+use unisono_workload::barrier_choice::BarrierChoice;
+use unisono_workload::bursts::{self, BurstLoad};
+use unisono_workload::kernel::{clustering, stencil};
+use unisono_workload::microbenchmark::{hand_off, tight_loop};
+use unisono_workload::options::write_result;
+use unisono_workload::{self as workload, Measurement, Options, spin};
 
 /// Programs that measurements start
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ enum WorkloadCommand {
 /// Compute until killed
 #[derive(clap::Args)]
 struct BusyLoop {
-    /// End with this process, which must be the parent
+    /// End with this process; it must be the parent
     #[arg(long)]
     parent: u32,
     /// Stay on this processor
@@ -64,12 +64,12 @@ struct HandOffArgs {
     /// How to wait
     #[arg(long, value_name = "W")]
     wait: Wait,
-    /// How long spin-block spins before it blocks
+    /// Time for which spin-block spins before it blocks
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
 }
 
-/// A kernel over one of Unisono's barriers
+/// A kernel over a barrier of Unisono
 #[derive(clap::Args)]
 pub struct KernelArgs {
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub struct KernelArgs {
     /// How to wait
     #[arg(long, value_name = "W")]
     wait: Option<String>,
-    /// How long spin-block spins before it blocks
+    /// Time for which spin-block spins before it blocks
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_linux::parent_death::die_with_parent;
 use unisono_linux::read;
-use unisono_study::workload::conversation::{ConversationEnd, ConversationScene, null_rpc};
-use unisono_study::workload::options::write_result;
+use unisono_workload::conversation::{ConversationEnd, ConversationScene, null_rpc};
+use unisono_workload::options::write_result;
 
 /// Be the server or the client of a scene
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ pub(super) struct Args {
     /// The scene, in JSON
     #[arg(long, value_name = "FILE")]
     scene: PathBuf,
-    /// Which end to be
+    /// The end of the conversation
     #[arg(long, value_parser = one_of(&ConversationEnd::ALL))]
     end: ConversationEnd,
     /// Write the figures to this file

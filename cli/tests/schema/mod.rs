@@ -1,58 +1,58 @@
-//! The part of JSON Schema that `docs/record-schema.json` uses: type, enum, const, required, properties,
-//! additionalProperties, items, oneOf and local references.
+//! What the program prints, judged by the schemas in `docs`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::path::Path;
 
-/// Checks a value; the error names the place and the problem.
-pub(crate) fn validate(schema: &Value, root: &Value, value: &Value, place: &str) -> Result<(), String> {
-    let wrong = |problem: String| Err(format!("{place}: {problem}"));
-    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-        let target =
-            root.pointer(reference.trim_start_matches('#')).ok_or(format!("{reference} does not exist"))?;
-        return validate(target, root, value, place);
-    }
-    if let Some(kind) = schema.get("type").and_then(Value::as_str) {
-        let is = match kind {
-            "object" => value.is_object(),
-            "array" => value.is_array(),
-            "string" => value.is_string(),
-            "boolean" => value.is_boolean(),
-            "number" => value.is_number(),
-            "integer" => value.is_u64() || value.is_i64(),
-            other => return wrong(format!("the schema has the unknown type {other}")),
-        };
-        if !is {
-            return wrong(format!("{value} is no {kind}"));
+/// A schema of `docs`.
+pub(crate) fn read(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|above| above.join("docs").join(name));
+    let path = path.into_iter().find(|path| path.exists()).expect("the documentation");
+    serde_json::from_str(&std::fs::read_to_string(path).expect("a schema")).expect("JSON")
+}
+
+/// Judges a value; the error has all problems with their places.
+pub(crate) fn validate(schema: &Value, value: &Value) -> Result<(), String> {
+    let validator = jsonschema::validator_for(schema).map_err(|error| format!("the schema: {error}"))?;
+    let problems = validator.iter_errors(value);
+    let problems: Vec<String> = problems.map(|error| format!("{}: {error}", error.instance_path())).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+}
+
+/// Judges objects that a command with `--json` has printed: one, or one in each line. Each names a format of
+/// `docs/output.schema.json` and has no key that this format lacks. Returns the formats.
+pub(crate) fn formats_of(printed: &str) -> Vec<String> {
+    let mut schema = read("output.schema.json");
+    close(&mut schema);
+    // a record has a schema of its own
+    let formats = schema["$defs"].as_object_mut().expect("formats");
+    formats.remove("unisono-record-1");
+    let objects = serde_json::Deserializer::from_str(printed).into_iter::<Value>();
+    let judge = |object: Value| {
+        let format = object["format"].as_str().unwrap_or_else(|| panic!("no format: {object}"));
+        assert!(schema["$defs"].get(format).is_some(), "{format} is not in docs/output.schema.json");
+        // a reference to one format: errors then name the key, not the formats that do not fit
+        let wanted = json!({"$ref": format!("#/$defs/{format}"), "$defs": schema["$defs"]});
+        if let Err(problems) = validate(&wanted, &object) {
+            panic!("{format}: {problems}\nin {object}");
         }
+        format.to_owned()
+    };
+    let formats: Vec<String> = objects.map(|object| judge(object.expect("JSON"))).collect();
+    assert!(!formats.is_empty(), "nothing is printed");
+    formats
+}
+
+/// Refuses keys that the schema does not name. The published schema lets them pass, because readers shall.
+fn close(schema: &mut Value) {
+    if let Value::Object(keys) = schema
+        && keys.contains_key("properties")
+        && !keys.contains_key("additionalProperties")
+    {
+        keys.insert("additionalProperties".to_owned(), json!(false));
     }
-    if schema.get("const").is_some_and(|wanted| wanted != value) {
-        return wrong(format!("{value} is not {}", schema["const"]));
+    match schema {
+        Value::Object(keys) => keys.values_mut().for_each(close),
+        Value::Array(values) => values.iter_mut().for_each(close),
+        _ => {}
     }
-    if schema.get("enum").and_then(Value::as_array).is_some_and(|all| !all.contains(value)) {
-        return wrong(format!("{value} is none of {}", schema["enum"]));
-    }
-    for name in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
-        if name.as_str().is_none_or(|name| value.get(name).is_none()) {
-            return wrong(format!("{name} is missing"));
-        }
-    }
-    for (name, member) in value.as_object().into_iter().flatten() {
-        let own = schema.get("properties").and_then(|all| all.get(name));
-        if let Some(inner) = own.or(schema.get("additionalProperties")) {
-            validate(inner, root, member, &format!("{place}/{name}"))?;
-        }
-    }
-    if let Some(items) = schema.get("items") {
-        for (i, member) in value.as_array().into_iter().flatten().enumerate() {
-            validate(items, root, member, &format!("{place}/{i}"))?;
-        }
-    }
-    if let Some(choices) = schema.get("oneOf").and_then(Value::as_array) {
-        let problems: Vec<String> =
-            choices.iter().filter_map(|c| validate(c, root, value, place).err()).collect();
-        if choices.len() - problems.len() != 1 {
-            return wrong(format!("it is not exactly one of the choices: {}", problems.join("; ")));
-        }
-    }
-    Ok(())
 }

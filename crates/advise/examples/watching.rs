@@ -11,10 +11,11 @@
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use unisono_advise::remedy::Programs;
 use unisono_advise::trial::{self, TrialBudget};
 use unisono_advise::{RunEnd, TriedRemedy};
+use unisono_linux::clock::Duration;
 use unisono_measure::bootstrap::LEVEL;
 use unisono_measure::paired;
 use unisono_measure::record::Better;
@@ -63,7 +64,7 @@ fn main() {
             watched(&programs).zip(second)
         };
         let Some(pair) = pair else {
-            eprintln!("the program cannot be started, fails, or takes longer than {} s", LIMIT.as_secs());
+            eprintln!("the program cannot be started, fails, or takes longer than {LIMIT}");
             std::process::exit(1);
         };
         pairs.push(pair);

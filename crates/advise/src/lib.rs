@@ -7,6 +7,7 @@
 //!   switches records how long threads work between two sleeps
 //!   watch    turns readings into an observation of one run            (pure)
 //!   trial    runs the remedies in turns, watches each run, stops runs that take too long
+//!   cost     the cost of a run, and the price that others pay            (pure)
 //!   judge    turns runs and observations into a verdict               (pure)
 //!   predict  simulates each remedy and compares it with plain Linux      (pure)
 //! ```
@@ -14,8 +15,8 @@
 //!
 //! Every remedy that is still in the trial runs once in each round, so a change of the machine affects all
 //! remedies alike. A remedy is compared with plain Linux in the same round. A remedy that failed or was
-//! stopped leaves the trial. A remedy is advised only if it beats plain Linux, and a simpler remedy is
-//! preferred unless a later one is clearly faster.
+//! stopped leaves the trial. A remedy is advised only if it beats plain Linux without the processors that it
+//! took from other programs, and a simpler remedy is preferred unless a later one is clearly faster.
 //!
 //! Cost: the programs run many times. During a run, reading `/proc` takes at most 1 % of one processor;
 //! readings that take longer are made less often. Do not use it for programs that must not run twice, or that
@@ -26,6 +27,7 @@
 //! paper.
 #![forbid(unsafe_code)]
 
+pub mod cost;
 pub mod judge;
 pub mod predict;
 pub mod remedy;
@@ -34,7 +36,8 @@ pub mod tree;
 pub mod trial;
 pub mod watch;
 
-pub use judge::{Advice, AdviceVerdict, GangCondition, judge};
+pub use cost::BystanderLoss;
+pub use judge::{Advice, AdviceVerdict, GangCondition, SelfishRemedy, judge};
 pub use predict::Prediction;
 pub use remedy::{FitPlan, TriedRemedy};
 pub use trial::{RunEnd, TrialRun, TrialRuns};

@@ -18,12 +18,12 @@ use unisono_gang::policy::Backfill;
 use unisono_gang::simulate::{
     KernelModel, MAX_CORES, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait, WaitCosts, simulate,
 };
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// Seeds of the simulation. Plain Linux stacks threads with some seeds and spreads them with others.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 /// Simulated time: three turns of the longest slice for each of two gangs.
-const SIMULATED_TIME: Nanos = Nanos(600_000_000);
+const SIMULATED_TIME: Duration = Duration::from_millis(600);
 
 /// The observed properties of the programs that a simulation needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,9 +32,9 @@ pub struct TeamShape {
     /// Threads of each program; at least 2.
     pub threads: usize,
     /// Work between two barriers.
-    pub interval: Nanos,
+    pub interval: Duration,
     /// The longest additional time that a thread may compute before a barrier.
-    pub variance: Nanos,
+    pub variance: Duration,
     pub wait: SimulatedWait,
     /// Whether the runtime starts as many threads as the affinity has processors.
     pub counts_affinity: bool,
@@ -58,7 +58,7 @@ pub fn team_shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<T
     }
     // the last thread of a team does not sleep; a sleep costs some of the work's time, but not all of it
     let between = 1e9 / sleeps * (threads - 1) as f64 / threads as f64;
-    let interval = (between - WaitCosts::EXAMPLE_HOST.block.0 as f64).max(between / 2.0);
+    let interval = (between - WaitCosts::EXAMPLE_HOST.block.as_nanos() as f64).max(between / 2.0);
     let uneven = seen.map(|seen| seen.imbalance).filter(|one| *one >= 1.0).fold(f64::INFINITY, f64::min);
     // the mean of the additional time is half of its maximum, the variance
     let variance = if uneven.is_finite() { interval * (uneven - 1.0).min(2.0) * 2.0 } else { 0.0 };
@@ -66,8 +66,8 @@ pub fn team_shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<T
     Some(TeamShape {
         programs,
         threads,
-        interval: Nanos(interval as u64),
-        variance: Nanos(variance as u64),
+        interval: Duration::from_nanos(interval as u64),
+        variance: Duration::from_nanos(variance as u64),
         wait: default_wait(&runtimes),
         counts_affinity: runtimes
             .iter()
@@ -85,13 +85,13 @@ fn default_wait(runtimes: &[&str]) -> SimulatedWait {
         SimulatedWait::Spin
     } else if has("libomp") || has("libiomp5") {
         // KMP_BLOCKTIME: 200 ms
-        SimulatedWait::SpinBlock(Nanos(200_000_000))
+        SimulatedWait::SpinBlock(Duration::from_millis(200))
     } else if has("libopenblas") {
         // THREAD_TIMEOUT of 26: 2^26 cycles
-        SimulatedWait::SpinBlock(Nanos(25_000_000))
+        SimulatedWait::SpinBlock(Duration::from_millis(25))
     } else if has("libgomp") {
         // GOMP_SPINCOUNT: 300,000 turns of about 16 ns
-        SimulatedWait::SpinBlock(Nanos(5_000_000))
+        SimulatedWait::SpinBlock(Duration::from_millis(5))
     } else {
         SimulatedWait::Block
     }
@@ -119,7 +119,7 @@ fn simulated_rate(
     remedy: TriedRemedy,
 ) -> Option<f64> {
     let fits = shape.programs <= cores;
-    let slice = remedy.slice_ms().map(|ms| Nanos(ms * 1_000_000));
+    let slice = remedy.slice_ms().map(Duration::from_millis);
     let sharing = match remedy {
         TriedRemedy::Plain | TriedRemedy::Passive | TriedRemedy::Priority => Sharing::Linux,
         TriedRemedy::Fit | TriedRemedy::Partition if fits && shape.programs > 1 => Sharing::Partition,
@@ -134,7 +134,7 @@ fn simulated_rate(
     };
     let threads = if fewer { (cores / shape.programs).clamp(1, shape.threads) } else { shape.threads };
     let passive = remedy == TriedRemedy::Passive || remedy == TriedRemedy::Fit && circumstances.fit.waits();
-    let longer = |time: Nanos| Nanos(time.0.saturating_mul(shape.threads as u64) / threads as u64);
+    let longer = |time: Duration| time * shape.threads as u64 / threads as u64;
     let program = |number: usize| SimulatedProgram {
         wait: if passive { SimulatedWait::Block } else { shape.wait },
         nice: if remedy == TriedRemedy::Priority && number > 0 { 19 } else { 0 },
@@ -163,7 +163,6 @@ fn simulated_rate(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remedy::FitPlan;
     use crate::trial::{RunEnd, TrialRun};
     use crate::watch::Observation;
 
@@ -184,7 +183,7 @@ mod tests {
     }
 
     fn two_on(processors: usize) -> Circumstances {
-        Circumstances { programs: 2, processors, fit: FitPlan::default() }
+        Circumstances { programs: 2, processors, ..Circumstances::default() }
     }
 
     fn gain(prediction: &Prediction, remedy: TriedRemedy) -> f64 {
@@ -196,8 +195,8 @@ mod tests {
         // two programs of two threads; at each barrier, every 100 us, a program's first thread sleeps
         let shape = team_shape(&trials(4, 4_655.0, &["libgomp.so.1.0.0"]), &two_on(2)).expect("they sleep");
         assert_eq!((shape.programs, shape.threads), (2, 2));
-        assert!((99_000..101_000).contains(&shape.interval.0), "{shape:?}");
-        assert_eq!(shape.wait, SimulatedWait::SpinBlock(Nanos(5_000_000)));
+        assert!((99_000..101_000).contains(&shape.interval.as_nanos()), "{shape:?}");
+        assert_eq!(shape.wait, SimulatedWait::SpinBlock(Duration::from_millis(5)));
         assert_eq!(super::team_shape(&trials(4, 20.0, &[]), &two_on(2)), None, "as for a file");
         assert_eq!(super::team_shape(&trials(2, 9_000.0, &[]), &two_on(2)), None, "one thread each");
     }
@@ -207,8 +206,8 @@ mod tests {
         let fine = TeamShape {
             programs: 2,
             threads: 2,
-            interval: Nanos(20_000),
-            variance: Nanos(0),
+            interval: Duration::from_micros(20),
+            variance: Duration::ZERO,
             wait: SimulatedWait::Spin,
             counts_affinity: true,
         };
@@ -225,7 +224,7 @@ mod tests {
             gain(&prediction, TriedRemedy::InTurn) > 3.0 && gain(&prediction, TriedRemedy::Passive) < gangs,
             "{prediction:?}"
         );
-        let coarse = TeamShape { interval: Nanos(50_000_000), wait: SimulatedWait::Block, ..fine };
+        let coarse = TeamShape { interval: Duration::from_millis(50), wait: SimulatedWait::Block, ..fine };
         let prediction = predict(&coarse, &two_on(2), &TriedRemedy::ALL).expect("a simulation");
         assert!(gain(&prediction, TriedRemedy::Gangs) < 1.5, "{prediction:?}");
     }

@@ -41,13 +41,14 @@ named! {
 /// The variables that `unisono fit` would set, as far as a verdict needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FitPlan {
-    /// Names of variables.
+    /// Names of variables and options.
     pub set: Vec<String>,
 }
 
 impl FitPlan {
     pub fn from_programs(programs: &[FittedProgram]) -> Self {
-        Self { set: programs.iter().flat_map(|one| &one.plan.set).map(|set| set.name.to_owned()).collect() }
+        let settings = programs.iter().flat_map(|one| one.plan.set.iter().chain(&one.plan.options));
+        Self { set: settings.map(|set| set.name.to_owned()).collect() }
     }
 
     /// Removes the variable that `fit` sets in case a program loads OpenBLAS, if OpenBLAS is not among the
@@ -65,7 +66,7 @@ impl FitPlan {
     }
 
     pub fn fewer_threads(&self) -> bool {
-        self.sets(&["NUM_THREADS", "GOMAXPROCS", "JAVA_TOOL_OPTIONS", "ARG_THREADS"])
+        self.sets(&["NUM_THREADS", "GOMAXPROCS", "ActiveProcessorCount", "ARG_THREADS"])
     }
 
     pub fn waits(&self) -> bool {

@@ -10,7 +10,7 @@
 use crate::tree::TreeReading;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 use unisono_linux::switches::{Recorder, Recording, SwitchReason};
 
 /// The most processors that are recorded: each ring takes 260 KB of memory that is never swapped.
@@ -24,8 +24,7 @@ pub struct SwitchWatch {
 }
 
 impl SwitchWatch {
-    /// Starts recording. If recording is not possible, `work_since_last` returns nothing and
-    /// [`SwitchWatch::problem`] says why.
+    /// Starts recording. If recording is not possible, [`SwitchWatch::problem`] says why.
     pub fn start() -> Self {
         let (recorders, problem) = match start_recorders() {
             Ok(recorders) => (recorders, None),
@@ -39,8 +38,12 @@ impl SwitchWatch {
         self.problem.as_deref()
     }
 
-    /// The work of this reading's threads between two sleeps, as recorded since the previous call.
-    pub fn work_since_last(&mut self, reading: &TreeReading) -> Vec<Nanos> {
+    /// The work of this reading's threads between two sleeps, as recorded since the previous call. The error
+    /// says why nothing was recorded.
+    pub fn work_since_last(&mut self, reading: &TreeReading) -> Result<RecordedWork, String> {
+        if let Some(problem) = &self.problem {
+            return Err(problem.clone());
+        }
         let stopped: Vec<_> = self.recorders.iter_mut().map(Recorder::stop).collect();
         if let Err(error) = self.recorders.iter_mut().try_for_each(Recorder::start) {
             self.recorders.clear();
@@ -50,10 +53,10 @@ impl SwitchWatch {
         // between processors
         let Some(recordings) = stopped.into_iter().map(|one| one.ok().flatten()).collect::<Option<Vec<_>>>()
         else {
-            return Vec::new();
+            return Err("the records of a processor cannot be read".into());
         };
         let threads: BTreeSet<Tid> = reading.threads.keys().map(|(_, thread)| Tid(*thread)).collect();
-        between_sleeps(&recordings, &threads)
+        Ok(between_sleeps(&recordings, &threads))
     }
 }
 
@@ -70,46 +73,89 @@ fn start_recorders() -> Result<Vec<Recorder>, String> {
     Ok(recorders)
 }
 
+/// Work between two recorded sleeps, without the interruptions in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedWork {
+    pub whole: Vec<Duration>,
+    /// Number of works of unknown length: the kernel did not record each start and end of a run.
+    pub incomplete: usize,
+}
+
 /// A thread's work since its last sleep.
 #[derive(Default)]
 struct Work {
-    running_since: Option<Nanos>,
-    sum: Nanos,
-    /// Whether that last sleep, and the start of each run since then, was recorded.
-    is_whole: bool,
+    running_since: Option<Instant>,
+    sum: Duration,
+    /// Whether that last sleep was recorded.
+    follows_sleep: bool,
+    /// Whether a run since then has a start or an end without a record.
+    has_gap: bool,
 }
 
-/// Work between two recorded sleeps, without the interruptions in between.
-fn between_sleeps(recordings: &[Recording], threads: &BTreeSet<Tid>) -> Vec<Nanos> {
-    let complete = recordings.iter().filter_map(|one| one.full).min().unwrap_or(Nanos(u64::MAX));
-    let mut changes: Vec<_> =
-        recordings.iter().flat_map(|one| &one.changes).filter(|change| change.time <= complete).collect();
-    changes.sort_by_key(|change| change.time);
-    let mut works = BTreeMap::<Tid, Work>::new();
-    let mut all = Vec::new();
-    for change in changes {
-        if threads.contains(&change.from) {
-            let work = works.entry(change.from).or_default();
-            match work.running_since.take() {
-                Some(since) => work.sum = work.sum.after(change.time.since(since)),
-                None => work.is_whole = false,
-            }
-            match change.reason {
-                SwitchReason::Preempted => {}
-                SwitchReason::Unknown => work.is_whole = false,
-                SwitchReason::Asleep => {
-                    if work.is_whole {
-                        all.push(work.sum);
-                    }
-                    *work = Work { is_whole: true, ..Work::default() };
-                }
-            }
-        }
-        if threads.contains(&change.to) {
-            works.entry(change.to).or_default().running_since = Some(change.time);
+impl Work {
+    fn start(&mut self, at: Instant) {
+        self.has_gap |= self.running_since.replace(at).is_some();
+    }
+
+    fn stop(&mut self, at: Instant) {
+        match self.running_since.take() {
+            Some(since) => self.sum += at - since,
+            None => self.has_gap = true,
         }
     }
-    all
+
+    fn start_or_stop_unrecorded(&mut self) {
+        (self.running_since, self.has_gap) = (None, true);
+    }
+
+    /// Ends the work; `None` if the sleep before was not recorded.
+    fn sleep(&mut self) -> Option<Result<Duration, UnknownLength>> {
+        let Work { sum, follows_sleep, has_gap, .. } = std::mem::take(self);
+        self.follows_sleep = true;
+        // a thread that ran used time: without a difference, the clock of the records is too coarse
+        let length = if has_gap || sum.is_zero() { Err(UnknownLength) } else { Ok(sum) };
+        follows_sleep.then_some(length)
+    }
+}
+
+struct UnknownLength;
+
+fn between_sleeps(recordings: &[Recording], threads: &BTreeSet<Tid>) -> RecordedWork {
+    let complete = recordings.iter().filter_map(|one| one.full).min().unwrap_or(Instant::NEVER);
+    let with_before = |one: &'_ Recording| {
+        let before = std::iter::once(None).chain(one.changes.iter().map(|change| Some(change.to)));
+        one.changes.iter().copied().zip(before).collect::<Vec<_>>()
+    };
+    let mut changes: Vec<_> = recordings.iter().flat_map(with_before).collect();
+    changes.retain(|(change, _)| change.time <= complete);
+    changes.sort_by_key(|(change, _)| change.time);
+    let mut works = BTreeMap::<Tid, Work>::new();
+    let mut recorded = RecordedWork::default();
+    let ours = |thread: &Tid| threads.contains(thread);
+    for (change, before) in changes {
+        if let Some(before) = before.filter(|before| *before != change.from) {
+            for thread in [before, change.from].into_iter().filter(ours) {
+                works.entry(thread).or_default().start_or_stop_unrecorded();
+            }
+        }
+        if ours(&change.from) {
+            let work = works.entry(change.from).or_default();
+            work.stop(change.time);
+            match change.reason {
+                SwitchReason::Preempted => {}
+                SwitchReason::Unknown => work.has_gap = true,
+                SwitchReason::Asleep => match work.sleep() {
+                    Some(Ok(length)) => recorded.whole.push(length),
+                    Some(Err(UnknownLength)) => recorded.incomplete += 1,
+                    None => {}
+                },
+            }
+        }
+        if ours(&change.to) {
+            works.entry(change.to).or_default().start(change.time);
+        }
+    }
+    recorded
 }
 
 #[cfg(test)]
@@ -120,15 +166,17 @@ mod tests {
     const IDLE: Tid = Tid(0);
 
     fn change(time: u64, from: Tid, reason: SwitchReason, to: Tid) -> SwitchChange {
-        SwitchChange { time: Nanos(time), from, reason, to }
+        SwitchChange { time: Instant::from_nanos(time), from, reason, to }
     }
 
     fn complete(changes: &[SwitchChange]) -> Recording {
         Recording { changes: changes.to_vec(), full: None }
     }
 
-    fn ours() -> BTreeSet<Tid> {
-        BTreeSet::from([Tid(7)])
+    /// The recorded work of thread 7 in nanoseconds, and the number of its works of unknown length.
+    fn work(recordings: &[Recording]) -> (Vec<u64>, usize) {
+        let RecordedWork { whole, incomplete } = between_sleeps(recordings, &BTreeSet::from([Tid(7)]));
+        (whole.into_iter().map(Duration::as_nanos).collect(), incomplete)
     }
 
     #[test]
@@ -144,7 +192,7 @@ mod tests {
             change(170, thread, SwitchReason::Asleep, other),
             change(300, other, SwitchReason::Preempted, thread),
         ]);
-        assert_eq!(between_sleeps(&[second, first], &ours()), [Nanos(50)], "the last work has no end yet");
+        assert_eq!(work(&[second, first]), (vec![50], 0), "the last work has no end yet");
     }
 
     #[test]
@@ -154,19 +202,52 @@ mod tests {
             change(10, IDLE, SwitchReason::Preempted, thread),
             change(20, thread, SwitchReason::Asleep, IDLE),
         ];
-        assert_eq!(between_sleeps(&[complete(&before)], &ours()), []);
+        assert_eq!(work(&[complete(&before)]), (vec![], 0));
         let later = [
             change(30, IDLE, SwitchReason::Preempted, thread),
             change(45, thread, SwitchReason::Asleep, IDLE),
         ];
         let all = complete(&[before, later].concat());
-        assert_eq!(between_sleeps(std::slice::from_ref(&all), &ours()), [Nanos(15)]);
-        let unknown = complete(&[
+        assert_eq!(work(std::slice::from_ref(&all)), (vec![15], 0));
+        let full = Recording { changes: Vec::new(), full: Some(Instant::from_nanos(40)) };
+        assert_eq!(work(&[all, full]), (vec![], 0), "the other processor's records end before");
+    }
+
+    #[test]
+    fn a_kernel_that_records_no_start_after_the_idle_loop_gives_no_work_of_zero() {
+        let sleeps = [10, 20, 30].map(|time| change(time, Tid(7), SwitchReason::Asleep, IDLE));
+        assert_eq!(work(&[complete(&sleeps)]), (vec![], 2));
+    }
+
+    #[test]
+    fn a_clock_that_does_not_advance_during_a_run_gives_no_work_of_zero() {
+        let same = [
+            change(10, Tid(7), SwitchReason::Asleep, IDLE),
+            change(20, IDLE, SwitchReason::Preempted, Tid(7)),
+            change(20, Tid(7), SwitchReason::Asleep, IDLE),
+        ];
+        assert_eq!(work(&[complete(&same)]), (vec![], 1));
+    }
+
+    #[test]
+    fn a_run_whose_end_was_not_recorded_does_not_last_until_the_next_end() {
+        let (thread, other) = (Tid(7), Tid(9));
+        let begins = complete(&[
             change(10, thread, SwitchReason::Asleep, IDLE),
-            change(20, thread, SwitchReason::Asleep, IDLE),
+            change(20, IDLE, SwitchReason::Preempted, thread),
+            change(60, other, SwitchReason::Asleep, IDLE),
         ]);
-        assert_eq!(between_sleeps(&[unknown], &ours()), [], "no start was recorded");
-        let full = Recording { changes: Vec::new(), full: Some(Nanos(40)) };
-        assert_eq!(between_sleeps(&[all, full], &ours()), [], "the other processor's records end before");
+        let ends = complete(&[
+            change(15, IDLE, SwitchReason::Preempted, other),
+            change(90, thread, SwitchReason::Asleep, IDLE),
+        ]);
+        assert_eq!(work(&[begins, ends]), (vec![], 1));
+        let twice = complete(&[
+            change(10, thread, SwitchReason::Asleep, IDLE),
+            change(20, IDLE, SwitchReason::Preempted, thread),
+            change(50, IDLE, SwitchReason::Preempted, thread),
+            change(60, thread, SwitchReason::Asleep, IDLE),
+        ]);
+        assert_eq!(work(&[twice]), (vec![], 1), "it slept in between without a record");
     }
 }

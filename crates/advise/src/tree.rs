@@ -8,9 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::Duration;
 use unisono_linux::affinity::Tid;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 use unisono_linux::process_list::with_descendants;
 use unisono_linux::processor_ticks::ProcessorTicks;
 use unisono_linux::schedstat;
@@ -18,9 +17,9 @@ use unisono_linux::schedstat;
 /// The times and sleeps of one thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadReading {
-    pub ran: Nanos,
+    pub ran: Duration,
     /// Time in which the thread was runnable but had no processor.
-    pub waited: Nanos,
+    pub waited: Duration,
     /// The number of times that the thread went to sleep.
     pub sleeps: u64,
 }
@@ -28,7 +27,7 @@ pub struct ThreadReading {
 /// One reading of the programs' threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TreeReading {
-    pub at: Nanos,
+    pub at: Instant,
     /// The threads, by process and thread number.
     pub threads: BTreeMap<(i32, i32), ThreadReading>,
     /// Processor time that all programs on this machine used since it booted.
@@ -41,7 +40,7 @@ pub fn program_processes(leaders: &[i32]) -> BTreeSet<i32> {
 }
 
 /// Reads all threads of the programs. A thread that ends meanwhile is left out.
-pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
+pub fn read(leaders: &[i32], at: Instant) -> TreeReading {
     let mut reading =
         TreeReading { at, threads: BTreeMap::new(), machine_time: machine_time().unwrap_or_default() };
     for process in program_processes(leaders) {
@@ -52,7 +51,8 @@ pub fn read(leaders: &[i32], at: Nanos) -> TreeReading {
         for thread in tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok()) {
             let Ok(times) = schedstat::read(Tid(thread)) else { continue };
             let sleeps = schedstat::sleeps(Tid(thread)).unwrap_or(0);
-            let one = ThreadReading { ran: Nanos(times.ran_ns), waited: Nanos(times.waited_ns), sleeps };
+            let (ran, waited) = (Duration::from_nanos(times.ran_ns), Duration::from_nanos(times.waited_ns));
+            let one = ThreadReading { ran, waited, sleeps };
             reading.threads.insert((process, thread), one);
         }
     }
@@ -96,6 +96,7 @@ pub fn loaded_runtimes(leaders: &[i32]) -> BTreeSet<String> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+    use unisono_linux::clock;
 
     #[test]
     fn what_a_child_of_a_child_computes_is_read() {
@@ -103,19 +104,19 @@ mod tests {
         let mut child =
             Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().expect("a shell");
         let leader = i32::try_from(child.id()).expect("a number");
-        let end = std::time::Instant::now() + Duration::from_secs(60);
+        let end = clock::now() + Duration::from_secs(60);
         let busy = loop {
-            let reading = read(&[leader], Nanos(0));
+            let reading = read(&[leader], Instant::ZERO);
             let ran = |((process, _), one): (&(i32, i32), &ThreadReading)| {
-                *process != leader && one.ran.0 > 1_000_000
+                *process != leader && one.ran > Duration::from_millis(1)
             };
             if reading.threads.iter().any(ran) {
                 break true;
             }
-            if std::time::Instant::now() > end {
+            if clock::now() > end {
                 break false;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5).into());
         };
         for process in program_processes(&[leader]) {
             let process =

@@ -17,18 +17,18 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-use unisono_linux::clock;
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{self, Family, Signal};
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::quota::{self, QuotaPeriods};
 use unisono_linux::usage;
+use unisono_measure::paired::MIN_PAIRS;
 
 /// Reading `/proc` takes at most 1/100 of a run's time. That is less than the difference that
 /// `SIMPLICITY_TOLERANCE` (judge.rs) ignores, even if the reader takes a core from the program.
-const READ_COST_DIVISOR: u32 = 100;
+const READ_COST_DIVISOR: u64 = 100;
 /// Least time between two readings. The kernel counts processor time in ticks of 10 ms, so ten ticks fit in
 /// between.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ const KILL_AFTER: Duration = Duration::from_secs(2);
 /// cannot win any more, and a remedy that never ends (threads that spin on one core) would take the whole
 /// limit. With 3, a remedy whose first run includes compilation or a cold disk could lose by accident.
 /// Chosen, not measured.
-const STOP_RATIO: u32 = 10;
+const STOP_RATIO: u64 = 10;
 /// Other slices are tried if gangs took at most this many times as long as the best remedy.
 const MAX_SWEEP_RATIO: f64 = 1.25;
 /// No run is stopped earlier than this: at ten times a run of 10 ms, a pause of the host would decide.
@@ -109,7 +109,8 @@ pub struct TrialRuns {
 /// Limits of a trial's time.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialBudget {
-    /// Limit for all runs together; the first round is always completed.
+    /// Limit for all runs together; the first round of all remedies, and three of plain Linux and the best
+    /// remedy, are always completed.
     pub total: Duration,
     /// Limit for one run.
     pub run: Duration,
@@ -125,7 +126,7 @@ pub fn run(
     is_decided: &dyn Fn(&TrialRuns) -> bool,
     stopped: &dyn Fn() -> Option<&'static str>,
 ) -> Result<TrialRuns, Error> {
-    let begin = Instant::now();
+    let begin = clock::now();
     let mut trials = TrialRuns::default();
     // `fit` first: its time shows how long the unhindered programs take, before plain Linux, which may be
     // extremely slow, gets a limit of ten times that
@@ -133,7 +134,7 @@ pub fn run(
         remedies.iter().partition(|remedy| remedy.is_other_slice());
     left.sort_by_key(|remedy| (*remedy != TriedRemedy::Fit, *remedy));
     for round in 0..MAX_ROUNDS {
-        let round_begins = Instant::now();
+        let round_begins = clock::now();
         let mut order = left.clone();
         if round % 2 == 1 {
             order.reverse();
@@ -166,14 +167,21 @@ pub fn run(
         if round == 0 && gangs_do_well(&trials.runs) {
             left.extend(&others);
         }
-        if left.len() < 2 {
+        if round == 0 {
+            let remaining = budget.total.as_secs_f64() - (clock::now() - begin).as_secs_f64();
+            keep_what_fits(&mut left, &trials.runs, remaining);
+        }
+        let has_advisable_rounds = round + 1 >= MIN_PAIRS;
+        let is_alone = left.len() == 1 && (has_advisable_rounds || left[0] == TriedRemedy::Plain);
+        if left.is_empty() || is_alone {
             trials.stopped_early = Some("fewer than two ways were left to compare".into());
             return Ok(trials);
         }
         if (round + 1).is_multiple_of(ROUNDS_PER_CHECK) && is_decided(&trials) {
             return Ok(trials);
         }
-        if round + 1 < MAX_ROUNDS && begin.elapsed() + round_begins.elapsed() > budget.total {
+        let is_late = clock::now() - begin + (clock::now() - round_begins) > budget.total;
+        if has_advisable_rounds && round + 1 < MAX_ROUNDS && is_late {
             trials.stopped_early = Some("the time was used up".into());
             return Ok(trials);
         }
@@ -187,12 +195,39 @@ fn gangs_do_well(runs: &[TrialRun]) -> bool {
     ended().any(|run| run.remedy == TriedRemedy::Gangs && run.seconds <= best * MAX_SWEEP_RATIO)
 }
 
+/// Leaves out the slowest remedies if the remaining seconds are too few for [`MIN_PAIRS`] rounds of all:
+/// three runs of the best remedies decide more than one run of each. Plain Linux and the best remedy always
+/// stay, and a remedy that was never run counts as long as gangs.
+fn keep_what_fits(left: &mut Vec<TriedRemedy>, runs: &[TrialRun], remaining: f64) {
+    let of = |remedy: TriedRemedy| runs.iter().find(|run| run.remedy == remedy).map(|run| run.seconds);
+    let seconds =
+        |remedy: &TriedRemedy| of(*remedy).or_else(|| of(TriedRemedy::Gangs)).unwrap_or(f64::INFINITY);
+    let mut by_time = left.clone();
+    by_time.sort_by(|one, other| {
+        let key = |remedy: &TriedRemedy| (*remedy != TriedRemedy::Plain, seconds(remedy));
+        let ((one_later, one_takes), (other_later, other_takes)) = (key(one), key(other));
+        one_later.cmp(&other_later).then(one_takes.total_cmp(&other_takes))
+    });
+    let rounds = (MIN_PAIRS - 1) as f64;
+    let mut planned = 0.0;
+    let mut kept = Vec::new();
+    for remedy in by_time {
+        planned += rounds * seconds(&remedy);
+        if kept.len() < 2 || planned <= remaining {
+            kept.push(remedy);
+        }
+    }
+    left.retain(|remedy| kept.contains(remedy));
+}
+
 fn run_limit(runs: &[TrialRun], round: usize, budget: TrialBudget) -> Duration {
     let best =
         runs.iter().filter(|run| run.ended == RunEnd::Succeeded).map(|run| run.seconds).reduce(f64::min);
     match best {
         // remedies that ended in round 0 need no tighter limit later
-        Some(best) if round == 0 => (Duration::from_secs_f64(best) * STOP_RATIO).max(MIN_RUN).min(budget.run),
+        Some(best) if round == 0 => {
+            (Duration::from_nanos((best * 1e9) as u64) * STOP_RATIO).max(MIN_RUN).min(budget.run)
+        }
         _ => budget.run,
     }
 }
@@ -235,7 +270,7 @@ fn run_once(
     trials: &mut TrialRuns,
     stopped: &dyn Fn() -> Option<&'static str>,
 ) -> Result<Option<TrialRun>, Error> {
-    let begin = Instant::now();
+    let begin = clock::now();
     let machine_time = || tree::machine_time().unwrap_or_default();
     let (used_before, machine_before) = (usage::of_collected_children(), machine_time());
     let mut watch = RunWatch::default();
@@ -259,14 +294,14 @@ fn run_once(
         }
     }
     trials.unrecorded = switches.problem().map(str::to_owned);
-    let seconds = begin.elapsed().as_secs_f64();
+    let seconds = (clock::now() - begin).as_secs_f64();
     let seconds = if ended == RunEnd::Stopped { limit.as_secs_f64() } else { seconds };
     let used = usage::of_collected_children().since(used_before);
     let observation = watch.observation(RunTotals {
-        seconds: begin.elapsed().as_secs_f64(),
+        seconds: (clock::now() - begin).as_secs_f64(),
         ran_s: used.cpu.as_secs_f64(),
         sleeps: used.voluntary_switches,
-        machine_s: machine_time().saturating_sub(machine_before).as_secs_f64(),
+        machine_s: (machine_time() - machine_before).as_secs_f64(),
     });
     Ok(Some(TrialRun { remedy, round, ended, seconds, observation }))
 }
@@ -318,9 +353,9 @@ impl RunningStage {
     ) -> Result<StageEnd, Error> {
         let leaders: Vec<i32> = self.started.iter().map(|one| one.child.id().cast_signed()).collect();
         let mut failed = None;
-        let mut next = Instant::now() + FIRST_READ_DELAY;
+        let mut next = clock::now() + FIRST_READ_DELAY;
         while self.started.iter().any(|one| !one.ended) {
-            let now = Instant::now();
+            let now = clock::now();
             if stopped().is_some() {
                 self.stop()?;
                 return Ok(StageEnd::Interrupted);
@@ -331,21 +366,22 @@ impl RunningStage {
                 return Ok(StageEnd::TimedOut);
             }
             if now >= next {
-                let before = Instant::now();
+                let before = clock::now();
                 take_reading(&leaders, watch, switches);
                 if let Some(runtimes) = runtimes.take_if(|_| before > next) {
                     runtimes.extend(tree::loaded_runtimes(&leaders));
                 }
-                next = Instant::now() + (before.elapsed() * READ_COST_DIVISOR).max(MIN_READ_INTERVAL);
+                let after = clock::now();
+                next = after + ((after - before) * READ_COST_DIVISOR).max(MIN_READ_INTERVAL);
             }
-            self.poll(next.min(end).saturating_duration_since(Instant::now()))?;
+            self.poll(next.min(end) - clock::now())?;
             for at in 0..self.started.len() {
                 let one = &mut self.started[at];
                 if one.ended {
                     continue;
                 }
                 // a last reading between a process's end and `wait`, while its figures still exist
-                if one.process.has_ended(Some(Duration::ZERO))? {
+                if one.process.has_ended(Some(Duration::ZERO.into()))? {
                     let status = one.child.wait()?;
                     one.ended = true;
                     let code = exit_code(status);
@@ -361,7 +397,7 @@ impl RunningStage {
     fn poll(&self, timeout: Duration) -> io::Result<()> {
         let running: Vec<_> =
             self.started.iter().filter(|one| !one.ended).map(|one| one.process.as_fd()).collect();
-        unisono_linux::poll::readable_of(&running, Some(timeout)).map(|_| ())
+        unisono_linux::poll::readable_of(&running, Some(timeout.into())).map(|_| ())
     }
 
     /// Sends SIGTERM to all, and SIGKILL to those still running after `KILL_AFTER`.
@@ -369,10 +405,10 @@ impl RunningStage {
         self.started.iter().for_each(|one| one.signal(Signal::Terminate));
         // a stopped process handles SIGTERM only after SIGCONT
         self.started.iter().for_each(|one| one.signal(Signal::Continue));
-        let end = Instant::now() + KILL_AFTER;
+        let end = clock::now() + KILL_AFTER;
         for one in self.started.iter_mut().filter(|one| !one.ended) {
-            let timeout = end.saturating_duration_since(Instant::now());
-            if !one.process.has_ended(Some(timeout))? {
+            let timeout = end - clock::now();
+            if !one.process.has_ended(Some(timeout.into()))? {
                 one.signal(Signal::Kill);
             }
             one.child.wait()?;
@@ -396,11 +432,37 @@ impl RunningStage {
 /// Reads the programs' threads and adds the reading to `watch`.
 pub fn take_reading(leaders: &[i32], watch: &mut RunWatch, switches: &mut SwitchWatch) {
     let reading = tree::read(leaders, clock::now());
-    watch.add_work(&switches.work_since_last(&reading));
+    watch.add_work(switches.work_since_last(&reading));
     watch.add(reading);
 }
 
 fn exit_code(status: std::process::ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_with_little_time_goes_on_with_plain_linux_and_the_best_remedies() {
+        let of = |(remedy, seconds): (TriedRemedy, f64)| TrialRun {
+            remedy,
+            round: 0,
+            ended: RunEnd::Succeeded,
+            seconds,
+            observation: Observation::default(),
+        };
+        use TriedRemedy::{Fit, Gangs, GangsShort, InTurn, Pin, Plain};
+        let runs = [(Plain, 6.0), (Fit, 3.0), (Pin, 5.0), (InTurn, 7.0), (Gangs, 4.0)].map(of);
+        let kept = |remaining| {
+            let mut left = vec![Plain, Fit, Pin, InTurn, Gangs, GangsShort];
+            keep_what_fits(&mut left, &runs, remaining);
+            left
+        };
+        assert_eq!(kept(1_000.0), [Plain, Fit, Pin, InTurn, Gangs, GangsShort]);
+        assert_eq!(kept(26.0), [Plain, Fit, Gangs]);
+        assert_eq!(kept(1.0), [Plain, Fit], "never fewer than two");
+    }
 }

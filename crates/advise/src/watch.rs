@@ -3,9 +3,10 @@
 //! A thread that ends between two readings counts with its figures at the earlier one. Figures of threads
 //! that live shorter than the time between two readings (100 ms or more) are missing.
 
+use crate::switches::RecordedWork;
 use crate::tree::{ThreadReading, TreeReading};
 use std::collections::BTreeMap;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_measure::noise::coefficient_of_variation;
 use unisono_measure::quantile;
 
@@ -13,10 +14,6 @@ use unisono_measure::quantile;
 /// threads of runtimes wake a few times a second; a team's thread with 1 % of a run has nothing to wait
 /// for. Chosen, not measured.
 const MIN_WORK_SHARE: f64 = 0.01;
-/// Seconds of the shortest run with a figure for other programs: the kernel counts the machine's time in
-/// ticks of 10 ms.
-const MIN_RUN_S: f64 = 0.2;
-
 /// The most times between two sleeps kept for a run. The largest tenth of them are still 2,000.
 const MAX_WORK_SAMPLES: usize = 20_000;
 
@@ -25,10 +22,10 @@ const MAX_WORK_SAMPLES: usize = 20_000;
 pub struct WorkBetweenSleeps {
     pub n: usize,
     /// The 10th percentile.
-    pub low: Nanos,
-    pub median: Nanos,
+    pub low: Duration,
+    pub median: Duration,
     /// The 90th percentile.
-    pub high: Nanos,
+    pub high: Duration,
 }
 
 /// One run, observed from outside.
@@ -43,13 +40,17 @@ pub struct Observation {
     pub waited_s: f64,
     /// Sleeps of all threads per second of their processor time.
     pub sleeps_per_s: f64,
-    /// `None` if switches were not recorded, or no thread slept twice.
+    /// `None` if the work was not recorded.
     pub between_sleeps: Option<WorkBetweenSleeps>,
+    /// Why the work between two sleeps was not recorded.
+    pub unrecorded: Option<String>,
     /// Processor time of the busiest thread over the mean of the largest team; 1 if all are equal.
     pub imbalance: f64,
     /// Change in the use of processors between readings: standard deviation over mean.
     pub load_variation: f64,
-    /// Mean number of processors that other programs used during the run.
+    /// Mean number of processors that other programs used during the run. The kernel counts the machine's
+    /// time in ticks of 10 ms: of a short run, only the mean over many runs is meaningful, and one may be
+    /// negative.
     pub others: f64,
 }
 
@@ -77,15 +78,19 @@ pub struct RunWatch {
     processors_used: Vec<f64>,
     /// Work between two sleeps, in nanoseconds.
     work: Vec<f64>,
+    /// Pairs of recorded sleeps with work of unknown length between them.
+    incomplete_work: usize,
+    /// The last reason why nothing was recorded.
+    unrecorded: Option<String>,
 }
 
 impl RunWatch {
     pub fn add(&mut self, reading: TreeReading) {
         if let Some(before) = &self.last {
-            let seconds = seconds(before.at, reading.at);
+            let seconds = (reading.at - before.at).as_secs_f64();
             let ran = |(key, one): (&(i32, i32), &ThreadReading)| {
-                let then = self.seen.get(key).map_or(0, |then| then.ran.0);
-                one.ran.0.saturating_sub(then) as f64 / 1e9
+                let then = self.seen.get(key).map_or(Duration::ZERO, |then| then.ran);
+                (one.ran - then).as_secs_f64()
             };
             let each: Vec<f64> = reading.threads.iter().map(ran).collect();
             if seconds > 0.0 {
@@ -99,31 +104,54 @@ impl RunWatch {
         self.last = Some(reading);
     }
 
-    /// Adds recorded work between two sleeps.
-    pub fn add_work(&mut self, work: &[Nanos]) {
+    /// Adds recorded work between two sleeps, or the reason why nothing was recorded.
+    pub fn add_work(&mut self, recorded: Result<RecordedWork, String>) {
         let room = MAX_WORK_SAMPLES - self.work.len();
-        self.work.extend(work.iter().take(room).map(|time| time.0 as f64));
+        match recorded {
+            Ok(_) if room == 0 => {}
+            Ok(RecordedWork { whole, incomplete }) => {
+                self.work.extend(whole.iter().take(room).map(|time| time.as_nanos() as f64));
+                self.incomplete_work += incomplete;
+            }
+            Err(reason) => self.unrecorded = Some(reason),
+        }
     }
 
-    fn between_sleeps(&self) -> Option<WorkBetweenSleeps> {
-        let at = |part| Some(Nanos(quantile::quantile(&self.work, part)? as u64));
-        Some(WorkBetweenSleeps { n: self.work.len(), low: at(0.1)?, median: at(0.5)?, high: at(0.9)? })
+    fn between_sleeps(&self) -> Result<WorkBetweenSleeps, String> {
+        let (whole, all) = (self.work.len(), self.work.len() + self.incomplete_work);
+        // a kernel that records the starts after some switches only would give the work before these
+        if whole < self.incomplete_work {
+            return Err(format!(
+                "the kernel recorded all starts and ends of a thread between only {whole} of {all} pairs of sleeps"
+            ));
+        }
+        let at = |part| Some(Duration::from_nanos(quantile::quantile(&self.work, part)? as u64));
+        let parts = at(0.1).zip(at(0.5)).zip(at(0.9));
+        let ((low, median), high) = parts.ok_or_else(|| {
+            self.unrecorded.clone().unwrap_or_else(|| "no thread was recorded to sleep twice".into())
+        })?;
+        Ok(WorkBetweenSleeps { n: whole, low, median, high })
     }
 
     /// The observation of a run: the totals of its processes and the figures from readings.
     pub fn observation(&self, totals: RunTotals) -> Observation {
-        let waited: u64 = self.seen.values().map(|one| one.waited.0).sum();
+        let waited: Duration = self.seen.values().map(|one| one.waited).sum();
         let others = totals.machine_s - totals.ran_s;
+        let (between_sleeps, unrecorded) = match self.between_sleeps() {
+            Ok(work) => (Some(work), None),
+            Err(reason) => (None, Some(reason)),
+        };
         Observation {
             seconds: totals.seconds,
             threads: self.threads,
             ran_s: totals.ran_s,
-            waited_s: waited as f64 / 1e9,
+            waited_s: waited.as_secs_f64(),
             sleeps_per_s: if totals.ran_s > 0.0 { totals.sleeps as f64 / totals.ran_s } else { 0.0 },
-            between_sleeps: self.between_sleeps(),
+            between_sleeps,
+            unrecorded,
             imbalance: self.imbalance(totals.seconds),
             load_variation: coefficient_of_variation(&self.processors_used).unwrap_or(0.0),
-            others: if totals.seconds < MIN_RUN_S { 0.0 } else { (others / totals.seconds).max(0.0) },
+            others: if totals.seconds > 0.0 { others / totals.seconds } else { 0.0 },
         }
     }
 
@@ -133,15 +161,15 @@ impl RunWatch {
         let mut later = self.clone();
         for (key, one) in &mut later.seen {
             let before = first.threads.get(key).copied().unwrap_or_default();
-            one.ran.0 = one.ran.0.saturating_sub(before.ran.0);
-            one.waited.0 = one.waited.0.saturating_sub(before.waited.0);
+            one.ran -= before.ran;
+            one.waited -= before.waited;
             one.sleeps = one.sleeps.saturating_sub(before.sleeps);
         }
         later.observation(RunTotals {
-            seconds: seconds(first.at, last.at),
-            ran_s: later.seen.values().map(|one| one.ran.0).sum::<u64>() as f64 / 1e9,
+            seconds: (last.at - first.at).as_secs_f64(),
+            ran_s: later.seen.values().map(|one| one.ran).sum::<Duration>().as_secs_f64(),
             sleeps: later.seen.values().map(|one| one.sleeps).sum(),
-            machine_s: last.machine_time.saturating_sub(first.machine_time).as_secs_f64(),
+            machine_s: (last.machine_time - first.machine_time).as_secs_f64(),
         })
     }
 
@@ -149,7 +177,7 @@ impl RunWatch {
     fn imbalance(&self, seconds: f64) -> f64 {
         let mut teams: BTreeMap<i32, Vec<f64>> = BTreeMap::new();
         for ((process, _), one) in &self.seen {
-            let ran = one.ran.0 as f64 / 1e9;
+            let ran = one.ran.as_secs_f64();
             if ran > MIN_WORK_SHARE * seconds {
                 teams.entry(*process).or_default().push(ran);
             }
@@ -160,22 +188,18 @@ impl RunWatch {
     }
 }
 
-fn seconds(from: Nanos, to: Nanos) -> f64 {
-    to.0.saturating_sub(from.0) as f64 / 1e9
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use unisono_linux::clock::Instant;
 
     fn reading(at_ms: u64, machine_ms: u64, threads: &[(i32, i32, u64, u64, u64)]) -> TreeReading {
-        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        let ms = Duration::from_millis;
         let one = |(process, thread, ran, waited, sleeps): &(i32, i32, u64, u64, u64)| {
             ((*process, *thread), ThreadReading { ran: ms(*ran), waited: ms(*waited), sleeps: *sleeps })
         };
         TreeReading {
-            at: ms(at_ms),
+            at: Instant::from_millis(at_ms),
             threads: threads.iter().map(one).collect(),
             machine_time: Duration::from_millis(machine_ms),
         }
@@ -202,6 +226,26 @@ mod tests {
         let seen = watch.since_first();
         assert_eq!((seen.threads, seen.ran_s, seen.waited_s, seen.sleeps_per_s), (1, 0.1, 0.05, 100.0));
         assert!((seen.others - 1.0).abs() < 1e-9, "{seen:?}");
+    }
+
+    #[test]
+    fn work_that_the_kernel_did_not_record_has_a_reason_and_no_figure() {
+        let us = Duration::from_micros;
+        let seen = |recorded: &[Result<RecordedWork, String>]| {
+            let mut watch = RunWatch::default();
+            recorded.iter().for_each(|one| watch.add_work(one.clone()));
+            watch.observation(RunTotals::default())
+        };
+        let whole = seen(&[Ok(RecordedWork { whole: vec![us(30), us(50), us(70)], incomplete: 2 })]);
+        let work = whole.between_sleeps.expect("most of it is known");
+        assert_eq!((work.n, work.median, whole.unrecorded), (3, us(50), None));
+        let few = seen(&[Ok(RecordedWork { whole: vec![us(30)], incomplete: 463 })]);
+        assert_eq!(few.between_sleeps, None);
+        assert!(few.unrecorded.expect("a reason").contains("only 1 of 464 pairs of sleeps"));
+        let none = seen(&[Ok(RecordedWork::default())]);
+        assert_eq!(none.unrecorded.as_deref(), Some("no thread was recorded to sleep twice"));
+        let refused = seen(&[Ok(RecordedWork::default()), Err("refused".into())]);
+        assert_eq!((refused.between_sleeps, refused.unrecorded), (None, Some("refused".into())));
     }
 
     #[test]

@@ -20,10 +20,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 use unisono_barrier::{Algorithm, GroupSpec, Wait};
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::clock::{Nanos, Ticks, now, ticks};
+use unisono_linux::clock::{Duration, Ticks, now, ticks};
 
 struct Case {
     name: &'static str,
@@ -109,9 +108,9 @@ fn main() {
     if arguments.first().is_some_and(|one| one == "busy") {
         let cpu = arguments.get(1).and_then(|cpu| cpu.parse().ok()).unwrap_or(0);
         let _ = affinity::restrict_own(&CpuSet::single(cpu));
-        let start = Instant::now();
+        let start = now();
         // Ends by itself if its parent is killed.
-        while start.elapsed() < Duration::from_secs(120) {
+        while now() - start < Duration::from_secs(120) {
             std::hint::spin_loop();
         }
         return;
@@ -347,7 +346,7 @@ fn measure(id: usize, wait: &mut Wait1, batch: u32, length: Duration, stop_at: &
             }
             last = time;
             if round.is_multiple_of(16) || batch == 1 {
-                let elapsed = Duration::from(now().since(start));
+                let elapsed = now() - start;
                 if measured_from.is_none() && elapsed > warm_up {
                     measured_from = Some((now(), round));
                     times.clear();
@@ -364,17 +363,17 @@ fn measure(id: usize, wait: &mut Wait1, batch: u32, length: Duration, stop_at: &
     let (from, first) = measured_from.unwrap_or((start, 0));
     let each = f64::from(batch);
     times.sort_unstable();
-    let nanos = |ticks: Option<&Ticks>| precise(ticks.copied().unwrap_or_default().to_nanos());
+    let nanos = |ticks: Option<&Ticks>| precise(ticks.copied().unwrap_or_default().to_duration());
     Sample {
-        mean: precise(now().since(from)) / (f64::from(round - first) * each),
+        mean: precise(now() - from) / (f64::from(round - first) * each),
         typical: nanos(times.get(times.len() / 2)) / each,
         worst: nanos(times.last()),
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "durations of seconds in nanoseconds")]
-fn precise(time: Nanos) -> f64 {
-    time.0 as f64
+fn precise(time: Duration) -> f64 {
+    time.as_nanos() as f64
 }
 
 /// Prints the speed of an adaptive group while busy loops come and go.
@@ -396,12 +395,12 @@ fn regimes(threads: usize) {
                             continue;
                         }
                         let time = now();
-                        let elapsed = precise(time.since(window.0));
+                        let elapsed = precise(time - window.0);
                         if elapsed > 250e6 {
                             print!(" {:.0}", elapsed / f64::from(round - window.1));
                             window = (time, round);
                         }
-                        if time.since(start) > Nanos(8_000_000_000)
+                        if time - start > Duration::from_secs(8)
                             && stop_at.load(Ordering::Relaxed) == u32::MAX
                         {
                             stop_at.store(round + 2, Ordering::Relaxed);
@@ -409,9 +408,9 @@ fn regimes(threads: usize) {
                     }
                 });
             }
-            thread::sleep(Duration::from_secs(2));
+            thread::sleep(Duration::from_secs(2).into());
             let busy = Busy::start(2);
-            thread::sleep(Duration::from_secs(3));
+            thread::sleep(Duration::from_secs(3).into());
             drop(busy);
         });
         println!();
@@ -430,7 +429,7 @@ impl Busy {
         };
         let busy = Self((0..count).map(one).collect());
         if count > 0 {
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(50).into());
         }
         busy
     }

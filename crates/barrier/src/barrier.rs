@@ -140,7 +140,7 @@ impl Barrier {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        learner.learn(self.regime(), self.sleeps.load(Ordering::Relaxed), now);
+        learner.learn(self.regime(), self.sleeps.load(Ordering::Relaxed), now, || self.crowded);
     }
 }
 

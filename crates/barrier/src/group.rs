@@ -20,8 +20,8 @@ pub struct Group {
 }
 
 impl GroupSpec {
-    /// Makes a barrier for threads of this process. Cannot fail today; the result leaves room for hosts on
-    /// which it can.
+    /// Makes a barrier for threads of this process. Never fails today; the result type leaves room
+    /// for hosts on which the call can fail.
     pub fn for_threads(&self) -> Result<Group, Error> {
         Ok(Group::create(self, Lines::on_heap(Group::lines(self)), Scope::Private))
     }

@@ -9,7 +9,7 @@
 use crate::control::Control;
 use crate::error::GoneMember;
 use crate::liveness::LivenessCheck;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::now;
 use unisono_sync::{MAX_SLEEP, SparseChecks, Watch, WatchVerdict};
@@ -26,16 +26,16 @@ pub(crate) struct Guard<'a> {
     control: &'a Control,
     /// `None` for a joiner: it cannot join once any member is gone, from any episode on.
     episode: Option<u32>,
-    deadline: Option<Nanos>,
+    deadline: Option<Instant>,
     /// Without a deadline, few calls read the clock: it costs 20 times as much as the cached attention line.
     checks: SparseChecks<16>,
-    liveness: Option<(Nanos, LivenessCheck)>,
+    liveness: Option<(Instant, LivenessCheck)>,
     pub(crate) stopped: Option<Stopped>,
 }
 
 impl<'a> Guard<'a> {
     #[inline]
-    pub(crate) fn new(control: &'a Control, episode: u32, deadline: Option<Nanos>) -> Self {
+    pub(crate) fn new(control: &'a Control, episode: u32, deadline: Option<Instant>) -> Self {
         Self {
             control,
             episode: Some(episode),
@@ -78,11 +78,11 @@ impl<'a> Guard<'a> {
             return WatchVerdict::Continue;
         }
         let (next, liveness) =
-            self.liveness.get_or_insert_with(|| (MAX_SLEEP.after(now), LivenessCheck::default()));
+            self.liveness.get_or_insert_with(|| (now + MAX_SLEEP, LivenessCheck::default()));
         if now < *next {
             return WatchVerdict::Continue;
         }
-        *next = MAX_SLEEP.after(now);
+        *next = now + MAX_SLEEP;
         liveness.check(self.control, self.episode.unwrap_or(0));
         self.check_members()
     }
@@ -99,7 +99,7 @@ impl Watch for Guard<'_> {
         WatchVerdict::Continue
     }
 
-    fn sleep_until(&mut self) -> Option<Nanos> {
+    fn sleep_until(&mut self) -> Option<Instant> {
         if self.control.scope == Scope::Private {
             return self.deadline;
         }

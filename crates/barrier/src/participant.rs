@@ -8,7 +8,7 @@ use crate::guard::{Guard, Stopped};
 use crate::membership::{self, Boundary, MemberRank};
 use crate::protocols::AnyProtocol;
 use std::time::Duration;
-use unisono_linux::clock::{Nanos, Ticks};
+use unisono_linux::clock::{Instant, Ticks};
 use unisono_sync::atomics::{Ordering, now, ticks};
 use unisono_sync::{Block, EpisodeBatch, GroupState, Unwatched, Waited, Waiter, Wakeups};
 
@@ -239,7 +239,7 @@ impl Participant {
     /// counted.
     pub fn waited(&self) -> Waited {
         let asleep = self.waiter.asleep();
-        Waited { awake: self.slow_waits.to_nanos().since(asleep), asleep }
+        Waited { awake: self.slow_waits.to_duration() - asleep, asleep }
     }
 
     #[inline]
@@ -401,7 +401,7 @@ fn group_state(group: &Group, rank: MemberRank) -> GroupState<'_> {
 enum WaitLimit {
     Never,
     In(Duration),
-    At(Nanos),
+    At(Instant),
 }
 
 impl WaitLimit {
@@ -409,10 +409,10 @@ impl WaitLimit {
         self.moment().map_or(Self::Never, Self::At)
     }
 
-    fn moment(self) -> Option<Nanos> {
+    fn moment(self) -> Option<Instant> {
         match self {
             Self::Never => None,
-            Self::In(timeout) => Some(Nanos::from(timeout).after(now())),
+            Self::In(timeout) => Some(now() + timeout.into()),
             Self::At(moment) => Some(moment),
         }
     }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::spec::GroupSpec;
 use std::path::{Path, PathBuf};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_linux::futex::Scope;
 use unisono_linux::membarrier;
 use unisono_linux::shared_memory::SharedMemory;
@@ -95,7 +95,7 @@ impl Group {
         }
         let algorithm = *Algorithm::ALL.get(word(4) as usize).ok_or_else(|| refuse("unknown algorithm"))?;
         let wait = *Wait::ALL.get(word(5) as usize).ok_or_else(|| refuse("unknown wait policy"))?;
-        let budget = Nanos(u64::from(word(6)));
+        let budget = Duration::from_nanos(word(6).into());
         let spin_budget = SpinBudget::new(budget).map_err(|bad| refuse(&bad.to_string()))?;
         let spec = GroupSpec::with_algorithm(word(2) as usize, algorithm)
             .and_then(|spec| spec.capacity(word(3) as usize))
@@ -128,7 +128,7 @@ impl Group {
             (3, number(self.control.capacity)),
             (4, position(Algorithm::ALL.iter().position(|one| *one == self.algorithm))),
             (5, position(Wait::ALL.iter().position(|one| *one == self.wait))),
-            (6, u32::try_from(self.spin_budget.nanos().0).unwrap_or(u32::MAX)),
+            (6, u32::try_from(self.spin_budget.duration().as_nanos()).unwrap_or(u32::MAX)),
             (
                 7,
                 match self.wakeups {

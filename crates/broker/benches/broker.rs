@@ -10,11 +10,10 @@
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
 use std::time::Instant;
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{
-    Advertisement, Broker, ClientId, EventBody, Frame, Greeting, Limits, NO_DEADLINE, Next, SubscriptionSpec,
-    Task, now,
-};
+use unisono_broker::{Broker, ClientId, Limits, Next, Task};
+use unisono_events_client::{Advertisement, Greeting, SubscriptionSpec, now};
+use unisono_events_wire::Frame;
+use unisono_events_wire::transport::TransportPeer;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const SUPPLIER: ClientId = ClientId(1);
@@ -31,17 +30,16 @@ impl Served {
     fn new(bytes: usize) -> Self {
         let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
         let mut broker = Broker::new(tree.expect("it is sound"), Limits::default());
-        let spec = Advertisement::of("topic");
-        let subscription = Box::new(SubscriptionSpec::of("topic"));
+        let spec = Advertisement::new("topic");
+        let subscription = Box::new(SubscriptionSpec::new("topic"));
         for client in [SUPPLIER, CONSUMER] {
             assert!(broker.connected(now(), client, TransportPeer::User(0)));
-            say(&mut broker, client, &Frame::Hello(Greeting::default()));
+            send(&mut broker, client, &Frame::Hello(Greeting::default()));
         }
-        say(&mut broker, SUPPLIER, &Frame::Advertise { number: 1, spec });
-        say(&mut broker, CONSUMER, &Frame::Subscribe { number: 1, spec: subscription });
+        send(&mut broker, SUPPLIER, &Frame::Advertise { number: 1, spec });
+        send(&mut broker, CONSUMER, &Frame::Subscribe { number: 1, spec: subscription });
         while broker.task().is_some() {}
-        let head =
-            unisono_broker::frame::PublishHead { topic: 1, deadline: NO_DEADLINE, ..Default::default() };
+        let head = unisono_events_wire::frame::PublishHead { topic: 1, ..Default::default() };
         let mut publish = Vec::new();
         head.write(&mut publish);
         publish.resize(publish.len() + bytes, 7);
@@ -55,7 +53,7 @@ impl Served {
         loop {
             while let Some(task) = self.broker.task() {
                 if let Task::Answer { body: Some(body), head, .. } = task {
-                    self.sent += head.len() + EventBody::bytes(&body).len();
+                    self.sent += head.len() + body.as_payload().length();
                 }
             }
             if !matches!(self.broker.next(now()), Next::Delivered) {
@@ -65,7 +63,7 @@ impl Served {
     }
 }
 
-fn say(broker: &mut Broker, client: ClientId, frame: &Frame<'_>) {
+fn send(broker: &mut Broker, client: ClientId, frame: &Frame<'_>) {
     let mut bytes = Vec::new();
     frame.write(&mut bytes);
     let _ = broker.received(now(), client, &bytes, None);

@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_broker::memory::{
+use unisono_events_wire::memory::{
     Doorbell, DoorbellWatch, MemoryConsumer, MemoryGeometry, MemoryOffer, MemorySupplier, NextEvent,
     PublishRefused, WhenBehind,
 };
@@ -160,7 +160,7 @@ impl End {
                 } else {
                     supplier.loan(event.len()).expect("there is room").publish(0);
                 }
-                supplier.tell();
+                supplier.wake_consumers();
                 Ok(())
             }
         }
@@ -232,7 +232,7 @@ fn publish_for(supplier: &mut MemorySupplier, event: &[u8], copies: bool, time: 
                 }
             }
         }
-        supplier.tell();
+        supplier.wake_consumers();
     }
     (supplier.turn() - first) as f64 / start.elapsed().as_secs_f64()
 }

@@ -10,7 +10,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use unisono_broker::{Broker, ChannelWait, Exposure, Limits, Server};
+use unisono_broker::{Broker, Exposure, Limits, Server};
+use unisono_events_client::ChannelWait;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 /// Messages per write.

@@ -1,118 +1,34 @@
-//! Payloads of events inside the broker: in its heap, or in the shared memory of a transport. They are never
-//! copied inside the broker.
-//!
-//! The next payload of the same length in the same thread reuses the memory of a payload. Without that,
-//! glibc's allocator takes 1 KB from the heap and merges it again for each event, and returns the end of the
-//! heap to the kernel.
+//! Events' payloads inside the broker.
 
 use crate::mqtt::MessageOrigin;
-use crate::transport::{PayloadRef, SharedPayload};
-use std::borrow::Cow;
-use std::cell::RefCell;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 use unisono_eventchannel::{EventPayload, NO_DEADLINE};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::EventBytes;
+use unisono_events_wire::transport::{PayloadRef, SharedPayload};
+use unisono_linux::clock::Instant;
 
-/// The payload of an event; clones share the same bytes.
+/// The payload of an event, and the facts about the event that the channel does not know. Clones share the
+/// same bytes.
 #[derive(Clone, Debug)]
 pub struct EventBody {
-    bytes: BodyBytes,
+    pub payload: EventBytes,
     /// The deadline of an event on a path; the path's class may not order by it.
-    pub(crate) due: Nanos,
+    pub(crate) due: Instant,
     /// Properties of the MQTT message that carried the payload.
     pub(crate) origin: MessageOrigin,
     /// The event's position in the log; 0: not in the log.
     pub(crate) position: u64,
 }
 
-#[derive(Clone, Debug)]
-enum BodyBytes {
-    Heap(HeapBytes),
-    Shared(SharedPayload),
-}
-
-/// Maximum number of spare payloads per thread: the number that the broker takes from one program in a turn,
-/// twice.
-const MAX_SPARE: usize = 128;
-/// The memory of a larger payload is freed, so that a thread keeps at most 2 MiB.
-const MAX_SPARE_BYTES: usize = 16 << 10;
-
-thread_local! {
-    /// Memory of unused payloads, the most recent one last.
-    static SPARE: RefCell<Vec<Arc<[u8]>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Bytes in this process's heap; `None` only during the drop.
-#[derive(Clone, Debug)]
-struct HeapBytes(Option<Arc<[u8]>>);
-
-impl HeapBytes {
-    fn new(bytes: &[u8]) -> Self {
-        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
-        if let Some(mut spare) = spare
-            && spare.len() == bytes.len()
-            && let Some(place) = Arc::get_mut(&mut spare)
-        {
-            place.copy_from_slice(bytes);
-            return Self(Some(spare));
-        }
-        Self(Some(bytes.into()))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
-    }
-}
-
-impl Drop for HeapBytes {
-    fn drop(&mut self) {
-        let Some(mut bytes) = self.0.take() else { return };
-        if bytes.len() > MAX_SPARE_BYTES || Arc::get_mut(&mut bytes).is_none() {
-            return;
-        }
-        // a thread that is exiting keeps no memory
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < MAX_SPARE {
-                spare.push(bytes);
-            }
-        });
-    }
-}
-
 impl EventBody {
     /// Takes the external payload if there is one, otherwise the bytes behind the head.
-    pub(crate) fn new(bytes: &[u8], apart: Option<SharedPayload>) -> Self {
-        let bytes = apart.map_or_else(|| BodyBytes::Heap(HeapBytes::new(bytes)), BodyBytes::Shared);
-        Self { bytes, due: NO_DEADLINE, origin: MessageOrigin::default(), position: 0 }
+    pub(crate) fn new(bytes: &[u8], shared_payload: Option<SharedPayload>) -> Self {
+        let payload = EventBytes::new(bytes, shared_payload);
+        Self { payload, due: NO_DEADLINE, origin: MessageOrigin::default(), position: 0 }
     }
 
     #[must_use]
     pub fn as_payload(&self) -> PayloadRef<'_> {
-        match &self.bytes {
-            BodyBytes::Heap(heap) => PayloadRef::Bytes(heap.bytes()),
-            BodyBytes::Shared(shared) => PayloadRef::Shared(shared),
-        }
-    }
-
-    /// The bytes; a copy if another process can change them.
-    #[must_use]
-    pub fn bytes(&self) -> Cow<'_, [u8]> {
-        match &self.bytes {
-            BodyBytes::Heap(heap) => Cow::Borrowed(heap.bytes()),
-            BodyBytes::Shared(shared) => Cow::Owned(shared.to_vec()),
-        }
-    }
-
-    /// The bytes in place, in memory that another process can change. `None`: the bytes are in this process's
-    /// heap, or cannot be read in place.
-    #[must_use]
-    pub fn in_place(&self) -> Option<&[AtomicU8]> {
-        match &self.bytes {
-            BodyBytes::Heap(_) => None,
-            BodyBytes::Shared(shared) => shared.0.in_place(),
-        }
+        self.payload.as_payload()
     }
 }
 
@@ -123,42 +39,5 @@ impl EventPayload for EventBody {
 
     fn memory(&self) -> usize {
         self.length().saturating_add(self.origin.properties.as_ref().map_or(0, |properties| properties.len()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spare() -> usize {
-        SPARE.with(|spare| spare.borrow().len())
-    }
-
-    #[test]
-    fn memory_is_used_again_only_when_nobody_reads_it_and_the_length_is_the_same() {
-        let first = EventBody::new(b"first", None);
-        let reader = first.clone();
-        drop(first);
-        assert_eq!(spare(), 0, "somebody reads it");
-        drop(reader);
-        assert_eq!(spare(), 1);
-        let second = EventBody::new(b"2nd", None);
-        assert_eq!((&*second.bytes(), spare()), (&b"2nd"[..], 0), "what is longer is given back");
-        let place = second.bytes().as_ptr();
-        drop(second);
-        let third = EventBody::new(b"3rd", None);
-        assert_eq!((&*third.bytes(), spare()), (&b"3rd"[..], 0));
-        assert_eq!(third.bytes().as_ptr(), place);
-    }
-
-    #[test]
-    fn a_thread_keeps_no_more_than_its_bound() {
-        let bodies =
-            |length: usize| (0..300).map(|_| EventBody::new(&vec![7; length], None)).collect::<Vec<_>>();
-        drop(bodies(1024));
-        assert_eq!(spare(), MAX_SPARE);
-        SPARE.with(|spare| spare.borrow_mut().clear());
-        drop(bodies(MAX_SPARE_BYTES + 1));
-        assert_eq!(spare(), 0);
     }
 }

@@ -6,8 +6,8 @@
 //!   program --Client--/  frames        +---------------------------------------+ --> paths (UDP, TCP)
 //! ```
 //! [`Broker`] is a state machine without sockets and without a clock: time is an argument, and the work to do
-//! is its result. [`Server`] runs it over [`transport`]s. Programs link [`Client`]. The protocol between
-//! them: `PROTOCOL.md`. To read: `frame/mod.rs`, `broker/mod.rs`, `server/mod.rs`, `client/mod.rs`.
+//! is its result. [`Server`] runs it over transports. Programs link `unisono-events-client`. The protocol
+//! between them: `events-wire/PROTOCOL.md`. To read: `broker/mod.rs`, `server/mod.rs`.
 //!
 //! **Idea.** The channel's core chooses the next event: inside a class by deadline, between classes by share.
 //! Each consumer's own queue and policy bound its waiting events, so that a slow or dead program harms no
@@ -26,73 +26,32 @@
 //!
 //! Reference: Shenoy et al., "Middleware versus Native OS Support", sections 2.2, 2.3.2 and 3.7.
 #![forbid(unsafe_code)]
-// The models include the files that they check one by one (tests/loom.rs).
-#![cfg(not(loom))]
 
 mod account;
-mod address;
 mod audit;
 mod body;
 mod broker;
-mod buffers;
-mod channel_wait;
-mod client;
-pub mod datagram;
-mod destination;
-pub mod frame;
 pub mod join;
 mod limits;
 pub mod log;
-pub mod memory;
 mod mqtt;
-mod name;
 mod name_owner;
-mod notice;
 mod outgoing;
 mod permissions;
-mod ring;
 mod server;
-mod spec;
+mod sorted_map;
 mod task;
-mod tls;
 mod topic_names;
-pub mod transport;
 mod trial;
 
-pub use account::{ClassStatistics, ConsumerStatistics, LogStatistics, OTHERS, Statistics};
-pub use address::{AddressError, BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
 pub use audit::{AuditAction, AuditEntry, AuditError, AuditFile, AuditOutcome, AuditSubject};
 pub use body::EventBody;
-pub use broker::Broker;
-pub use channel_wait::ChannelWait;
-pub use client::{
-    Client, ClientOptions, Error, EventDraft, HandedIn, PathHandle, PublishedEvent, ReceivedEvent, Reception,
-    SubscriptionHandle, TopicHandle,
-};
-pub use destination::{Destination, PathTransport};
-pub use frame::{Bad, Frame, PublishOutcome};
-pub use limits::Limits;
+pub use broker::{Broker, BrokerSettings, CheckedSettings, ReloadAsker, ReloadedFiles};
+pub use limits::{LimitLine, Limits};
 pub use name_owner::NameOwner;
-pub use notice::NoticeText;
 pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError, Tokens};
-pub use ring::{DirectCounts, RingOrder, RingReport};
-pub use server::{Exposure, OWNER, ServeError, Server, StatisticsWindow};
-pub use spec::{
-    Advertisement, AgainSpec, Durability, ExceptSpec, Greeting, InterestSpec, KeptHistory, PartRule,
-    PathSpec, RemoteSupplier, ReservedTime, ResumeSpec, SubscriptionSpec, SupplierOrder, TogetherSpec,
-    WelcomeTerms, WhenFull, WhenLate,
-};
+pub use server::{Exposure, OWNER, ReloadBell, ServeError, Server, SettingsReader, StatisticsWindow};
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
-pub use tls::{
-    CertificateChain, CertifiedFiles, ClientCertificateCheck, TlsCertificates, TlsError, TlsService,
-    Uncertified,
-};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};
-pub use unisono_eventchannel::{FieldSet, FieldValue, NO_DEADLINE, TopicPattern};
-/// The clock of deadlines (`CLOCK_MONOTONIC`).
-pub use unisono_linux::clock::{Nanos, now};
-
-/// The Rust of the guide, compiled as an example.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/events.md")]
-struct EventsGuide;
+/// The certificates of a server.
+pub use unisono_events_wire::{TlsCertificates, TlsService, Uncertified};

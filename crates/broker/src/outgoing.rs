@@ -1,7 +1,6 @@
 //! The broker's sockets to the destinations of paths. They never block: bytes that a destination does not
 //! accept are kept.
 
-use crate::destination::{Destination, PathTransport};
 use crate::task::Sent;
 use rustix::io::Errno;
 use rustix::net::{
@@ -10,6 +9,7 @@ use rustix::net::{
 };
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use unisono_events_wire::{Destination, PathTransport};
 
 /// Bytes that the kernel buffers for a connection. Enough to keep 1 Gbit/s busy with a round trip of 2 ms,
 /// and small enough to be part of the bound of the wait.

@@ -1,8 +1,8 @@
 //! Tasks that the broker gives to the server, and numbers of clients and paths.
 
 use crate::body::EventBody;
-use crate::destination::Destination;
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::Destination;
+use unisono_linux::clock::Instant;
 
 /// The number of a connected program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,7 +18,7 @@ pub enum Task {
     /// Send a program a frame; the body is its payload.
     Answer { client: ClientId, head: Vec<u8>, body: Option<EventBody> },
     /// Send a program a frame that may be lost on the way and does not wait for others.
-    Loosely { client: ClientId, head: Vec<u8>, body: EventBody },
+    Unreliable { client: ClientId, head: Vec<u8>, body: EventBody },
     /// Send a program an order about a ring. The program must learn before the next task that an order
     /// exists, even if its connection is full.
     Order { client: ClientId, head: Vec<u8> },
@@ -37,6 +37,10 @@ pub enum Task {
     Release { path: PathId },
     /// Write a line to the log of the broker's operator.
     Note { text: String },
+    /// Read the broker's files again, because this program asks for it, and pass their contents to
+    /// [`Broker::reload`](crate::Broker::reload), or their error to
+    /// [`Broker::reload_refused`](crate::Broker::reload_refused).
+    Reload { client: ClientId },
     /// End a program's connection; the broker has forgotten the program.
     SendAway { client: ClientId },
 }
@@ -50,7 +54,7 @@ pub enum Next {
     /// [`Broker::transmitted`](crate::Broker::transmitted).
     Transmit { path: PathId, body: EventBody },
     /// Call again at this time, or when an event or a frame has come.
-    Wait(Nanos),
+    Wait(Instant),
     /// Call again when an event or a frame has come, or after a second.
     Idle,
 }

@@ -12,12 +12,10 @@ use unisono_eventchannel::{NumberMap, NumberSet, TopicId};
 /// Maximum number of names: as many topics as a channel has at a time
 /// ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
 const MAX_NAMES: usize = 65_536;
-/// The number in the frame that clears all names: no topic has it.
-pub(crate) const ALL_NAMES: u32 = 0;
 
 /// The frames to send before the number of a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NameTelling {
+pub(crate) enum NameAnnouncement {
     Nothing,
     Name,
     /// Clear all names, then send the name.
@@ -26,7 +24,7 @@ pub(crate) enum NameTelling {
 
 /// Topics whose names a program has received.
 #[derive(Debug, Default)]
-pub(crate) struct ToldTopics {
+pub(crate) struct AnnouncedTopics {
     names: NumberSet<TopicId>,
     /// The types last sent for these topics. `None`: the program does not ask for types.
     types: Option<ToldTypes>,
@@ -40,7 +38,7 @@ struct ToldTypes {
     digests: NumberMap<TopicId, u64>,
 }
 
-impl ToldTopics {
+impl AnnouncedTopics {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.names.len()
@@ -51,7 +49,7 @@ impl ToldTopics {
         Self { types: Some(ToldTypes::default()), ..Self::default() }
     }
 
-    /// Whether the program was told the name of a topic.
+    /// Whether the name of a topic was announced to the program.
     pub(crate) fn has(&self, topic: TopicId) -> bool {
         self.names.contains(&topic)
     }
@@ -60,15 +58,16 @@ impl ToldTopics {
         self.types.is_some()
     }
 
-    /// Whether no frame has to precede the number of a topic. False if the program asks for types, which may
-    /// change.
+    /// Whether a frame with the topic's number can be sent at once, without its name or type before it. False
+    /// if the program asks for types, which may change.
     #[inline]
     pub(crate) fn has_all_of(&self, topic: TopicId) -> bool {
         self.types.is_none() && self.names.contains(&topic)
     }
 
-    /// Whether the program has to be sent this type of a topic. Its name is sent before.
-    pub(crate) fn tell_type(&mut self, topic: TopicId, event_type: Option<&Arc<str>>) -> bool {
+    /// Records the type of a topic; returns whether the program has to be sent it. The topic's name goes
+    /// first.
+    pub(crate) fn announce_type(&mut self, topic: TopicId, event_type: Option<&Arc<str>>) -> bool {
         let Some(types) = &mut self.types else { return false };
         let digest = event_type.map(|event_type| types.key.hash_one(event_type));
         let former = match digest {
@@ -78,9 +77,9 @@ impl ToldTopics {
         former != digest
     }
 
-    pub(crate) fn tell(&mut self, topic: TopicId) -> NameTelling {
+    pub(crate) fn announce(&mut self, topic: TopicId) -> NameAnnouncement {
         if self.names.contains(&topic) {
-            return NameTelling::Nothing;
+            return NameAnnouncement::Nothing;
         }
         let full = self.names.len() >= MAX_NAMES;
         if full {
@@ -88,77 +87,41 @@ impl ToldTopics {
             self.types.iter_mut().for_each(|types| types.digests.clear());
         }
         self.names.insert(topic);
-        if full { NameTelling::ForgetAndName } else { NameTelling::Name }
-    }
-}
-
-/// The names and types that a program has received.
-#[derive(Debug, Default)]
-pub(crate) struct TopicNames {
-    names: NumberMap<u32, Arc<str>>,
-    types: NumberMap<u32, Arc<str>>,
-}
-
-impl TopicNames {
-    pub(crate) fn told(&mut self, number: u32, name: &str) {
-        match number {
-            ALL_NAMES => {
-                self.names.clear();
-                self.types.clear();
-            }
-            number => drop(self.names.insert(number, name.into())),
-        }
-    }
-
-    /// A topic has a new type, or no type any more.
-    pub(crate) fn told_type(&mut self, number: u32, event_type: Option<&str>) {
-        match event_type {
-            // a broker sends the name before
-            Some(event_type) if self.names.contains_key(&number) => {
-                self.types.insert(number, event_type.into());
-            }
-            _ => drop(self.types.remove(&number)),
-        }
-    }
-
-    pub(crate) fn name(&self, number: u32) -> Option<&Arc<str>> {
-        self.names.get(&number)
-    }
-
-    pub(crate) fn event_type(&self, number: u32) -> Option<&Arc<str>> {
-        self.types.get(&number)
+        if full { NameAnnouncement::ForgetAndName } else { NameAnnouncement::Name }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limits;
     use crate::broker::Broker;
-    use crate::frame::{Frame, PublishHead};
-    use crate::spec::{Advertisement, Greeting, SubscriptionSpec};
     use crate::task::{ClientId, Next, Task};
-    use crate::transport::TransportPeer;
-    use crate::{Limits, NO_DEADLINE};
+    use unisono_events_wire::TopicNames;
+    use unisono_events_wire::frame::ALL_TOPICS;
+    use unisono_events_wire::frame::{Frame, PublishHead};
+    use unisono_events_wire::transport::TransportPeer;
+    use unisono_events_wire::{Advertisement, Greeting, SubscriptionSpec};
     use unisono_fairqueue::{ClassSpec, Hierarchy};
-    use unisono_linux::clock::Nanos;
+    use unisono_linux::clock::{Duration, Instant};
 
     const READER: ClientId = ClientId(1);
     const WRITER: ClientId = ClientId(2);
 
-    fn say(broker: &mut Broker, now: Nanos, client: ClientId, frame: &Frame<'_>) {
+    fn send(broker: &mut Broker, now: Instant, client: ClientId, frame: &Frame<'_>) {
         let mut bytes = Vec::new();
         frame.write(&mut bytes);
         let _ = broker.received(now, client, &bytes, None);
     }
 
     /// Handles the frames to the reader; returns whether an event with the right name came.
-    fn hear(broker: &mut Broker, now: Nanos, names: &mut TopicNames, expected: &str) -> bool {
+    fn receive(broker: &mut Broker, now: Instant, names: &mut TopicNames, expected: &str) -> bool {
         let mut came = false;
         loop {
             while let Some(task) = broker.task() {
                 let Task::Answer { client: READER, head, body } = task else { continue };
                 match Frame::read(&head) {
-                    Ok(Frame::Topic { number, name }) => names.told(number, name),
+                    Ok(Frame::Topic { number, name }) => names.learn(number, name),
                     Ok(Frame::Notice { notice, .. }) => {
                         let topic = notice.topic().and_then(|topic| names.name(topic));
                         assert_eq!(topic.map(|it| &**it), Some(expected), "{notice:?}");
@@ -179,21 +142,21 @@ mod tests {
 
     #[test]
     fn of_200_000_topics_one_after_another_both_ends_remember_a_bounded_number_and_the_names_are_right() {
-        let (mut told, mut names) = (ToldTopics::default(), TopicNames::default());
+        let (mut announced, mut names) = (AnnouncedTopics::default(), TopicNames::default());
         for number in 1..=200_000_u32 {
-            // an old topic comes in between
+            // each new topic is followed by two old ones
             for topic in [number, 7, number / 2 + 1] {
-                match told.tell(TopicId(topic)) {
-                    NameTelling::Nothing => {}
-                    NameTelling::Name => names.told(topic, &topic.to_string()),
-                    NameTelling::ForgetAndName => {
-                        names.told(ALL_NAMES, "");
-                        names.told(topic, &topic.to_string());
+                match announced.announce(TopicId(topic)) {
+                    NameAnnouncement::Nothing => {}
+                    NameAnnouncement::Name => names.learn(topic, &topic.to_string()),
+                    NameAnnouncement::ForgetAndName => {
+                        names.learn(ALL_TOPICS, "");
+                        names.learn(topic, &topic.to_string());
                     }
                 }
                 assert_eq!(names.name(topic).map(|it| &**it), Some(&*topic.to_string()));
             }
-            assert!(told.len() == names.names.len() && names.names.len() <= MAX_NAMES);
+            assert!(announced.len() == names.len() && names.len() <= MAX_NAMES);
         }
     }
 
@@ -201,33 +164,40 @@ mod tests {
     fn who_hears_of_more_topics_than_either_end_remembers_is_told_each_name_again() {
         let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
         let mut broker = Broker::new(tree.expect("it is sound"), Limits::default());
-        let start = Nanos(1);
+        let start = Instant::from_nanos(1);
         for client in [READER, WRITER] {
             assert!(broker.connected(start, client, TransportPeer::User(0)));
-            say(&mut broker, start, client, &Frame::Hello(Greeting::default()));
+            send(&mut broker, start, client, &Frame::Hello(Greeting::default()));
         }
-        let spec = SubscriptionSpec::of("#");
-        say(&mut broker, start, READER, &Frame::Subscribe { number: 1, spec: Box::new(spec) });
-        let lasting = Advertisement::of("lasting");
-        say(&mut broker, start, WRITER, &Frame::Advertise { number: 1, spec: lasting });
+        let spec = SubscriptionSpec::new("#");
+        send(&mut broker, start, READER, &Frame::Subscribe { number: 1, spec: Box::new(spec) });
+        let lasting = Advertisement::new("lasting");
+        send(&mut broker, start, WRITER, &Frame::Advertise { number: 1, spec: lasting });
         let mut names = TopicNames::default();
         for number in 2..66_002_u32 {
-            let (now, later) = (Nanos(u64::from(number) * 10), Nanos(u64::from(number) * 10 + 2));
+            let (now, later) = (
+                Instant::from_nanos(u64::from(number) * 10),
+                Instant::from_nanos(u64::from(number) * 10 + 2),
+            );
             let name = format!("reply/{number}");
-            say(&mut broker, now, WRITER, &Frame::Advertise { number, spec: Advertisement::of(&name) });
+            send(&mut broker, now, WRITER, &Frame::Advertise { number, spec: Advertisement::new(&name) });
             // its deadline passes before the delivery
-            let head = PublishHead { topic: number, deadline: Nanos(1).after(now), ..PublishHead::default() };
-            say(&mut broker, now, WRITER, &Frame::Publish { head, payload: b"x" });
-            say(&mut broker, now, WRITER, &Frame::Close { number });
-            assert!(hear(&mut broker, later, &mut names, &name), "{name}");
+            let head = PublishHead {
+                topic: number,
+                deadline: (now + Duration::from_nanos(1)).into(),
+                ..PublishHead::default()
+            };
+            send(&mut broker, now, WRITER, &Frame::Publish { head, payload: b"x" });
+            send(&mut broker, now, WRITER, &Frame::Close { number });
+            assert!(receive(&mut broker, later, &mut names, &name), "{name}");
             if number % 1000 == 0 {
-                let head = PublishHead { topic: 1, deadline: NO_DEADLINE, ..PublishHead::default() };
-                say(&mut broker, later, WRITER, &Frame::Publish { head, payload: b"x" });
-                assert!(hear(&mut broker, later, &mut names, "lasting"));
+                let head = PublishHead { topic: 1, ..PublishHead::default() };
+                send(&mut broker, later, WRITER, &Frame::Publish { head, payload: b"x" });
+                assert!(receive(&mut broker, later, &mut names, "lasting"));
             }
-            assert!(names.names.len() <= MAX_NAMES && broker.names_told(READER) <= MAX_NAMES);
+            assert!(names.len() <= MAX_NAMES && broker.names_told(READER) <= MAX_NAMES);
         }
-        let [consumer] = &broker.statistics(Nanos(1_000_000)).consumers[..] else { panic!("one") };
+        let [consumer] = &broker.statistics(Instant::from_millis(1)).consumers[..] else { panic!("one") };
         let by_topic = &consumer.missed_by_topic;
         assert_eq!((consumer.missed, by_topic.values().sum()), (66_000, 66_000));
         assert!(by_topic.len() <= MAX_NAMES + 1, "{}", by_topic.len());

@@ -7,18 +7,18 @@
 //! determines it. The payload begins with the time of sending.
 
 use crate::broker::Broker;
-use crate::channel_wait::ChannelWait;
-use crate::client::{Client, Error, EventDraft, Reception, glance};
 use crate::limits::Limits;
 use crate::server::{Exposure, OWNER, ServeError, Server};
-use crate::spec::{Advertisement, SubscriptionSpec, WhenFull};
-use crate::tls::TlsService;
-use crate::{BrokerAddress, now};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant as StdInstant};
+use unisono_events_client::{Client, Error, EventDraft, Reception};
+use unisono_events_wire::ChannelWait;
+use unisono_events_wire::tls::TlsService;
+use unisono_events_wire::{Advertisement, SubscriptionSpec, WhenFull};
+use unisono_events_wire::{BrokerAddress, now, spin_once};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 use unisono_measure::histogram::Histogram;
 use unisono_measure::record::Distribution;
 
@@ -111,19 +111,19 @@ fn run(spec: &TrialSpec, address: &BrokerAddress) -> Result<TrialResult, TrialEr
         full: WhenFull::BlockSupplier,
         direct: spec.direct,
         queue_bytes: (64 * spec.size).max(SubscriptionSpec::default().queue_bytes),
-        ..SubscriptionSpec::of(TOPIC)
+        ..SubscriptionSpec::new(TOPIC)
     };
     consumer.subscribe(&queue)?;
     let mut supplier = Client::at(address)?;
-    let heard = AtomicU64::new(0);
+    let received = AtomicU64::new(0);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let supplying = scope.spawn(|| {
-            let supplied = supply(spec, &mut supplier, (&heard, &over));
+            let supplied = supply(spec, &mut supplier, (&received, &over));
             over.store(true, Ordering::Relaxed);
             supplied
         });
-        let consumed = consume(spec, &mut consumer, (&heard, &over));
+        let consumed = consume(spec, &mut consumer, (&received, &over));
         over.store(true, Ordering::Relaxed);
         drop(consumer); // a blocked supplier continues
         supplying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -135,22 +135,22 @@ fn run(spec: &TrialSpec, address: &BrokerAddress) -> Result<TrialResult, TrialEr
 fn supply(
     spec: &TrialSpec,
     supplier: &mut Client,
-    (heard, over): (&AtomicU64, &AtomicBool),
+    (received, over): (&AtomicU64, &AtomicBool),
 ) -> Result<(), TrialError> {
-    let topic = supplier.advertise(&Advertisement::of(TOPIC))?;
+    let topic = supplier.advertise(&Advertisement::new(TOPIC))?;
     let mut payload = vec![0; spec.size];
-    let (start, mut sent) = (Instant::now(), 0);
-    let stamp = |payload: &mut [u8]| payload[..8].copy_from_slice(&now().0.to_le_bytes());
+    let (start, mut sent) = (StdInstant::now(), 0);
+    let stamp = |payload: &mut [u8]| payload[..8].copy_from_slice(&now().as_nanos().to_le_bytes());
     while start.elapsed() < spec.time / 2 && !over.load(Ordering::Relaxed) {
         stamp(&mut payload);
         supplier.publish(topic, &EventDraft::new(&payload).due_in(spec.deadline))?;
         sent += 1;
-        let mut glances = 0;
+        let mut polls = 0;
         // an event that is past its deadline before the broker reads it is rejected and never arrives
-        let waits = || heard.load(Ordering::Relaxed) < sent && !over.load(Ordering::Relaxed);
+        let waits = || received.load(Ordering::Relaxed) < sent && !over.load(Ordering::Relaxed);
         while waits() && start.elapsed() < spec.time / 2 {
             match spec.wait {
-                ChannelWait::Spin | ChannelWait::Adaptive => glance(&mut glances),
+                ChannelWait::Spin | ChannelWait::Adaptive => spin_once(&mut polls),
                 // the time between two events is not part of the measurement
                 ChannelWait::Sleep => std::thread::sleep(Duration::from_micros(50)),
             }
@@ -162,7 +162,7 @@ fn supply(
             if number % POLL_EVERY == POLL_EVERY - 1 && start.elapsed() >= spec.time {
                 break;
             }
-            supplier.publish_later(topic, &EventDraft::new(&payload))?;
+            supplier.publish_buffered(topic, &EventDraft::new(&payload))?;
         }
         if spec.batch.is_some() {
             supplier.flush()?;
@@ -175,11 +175,11 @@ fn supply(
 fn consume(
     spec: &TrialSpec,
     consumer: &mut Client,
-    (heard, over): (&AtomicU64, &AtomicBool),
+    (received, over): (&AtomicU64, &AtomicBool),
 ) -> Result<TrialResult, TrialError> {
     let mut times = Histogram::new();
     let mut deadline_misses = 0;
-    let (mut bulk, mut first, mut last) = (0_u64, None, Nanos::ZERO);
+    let (mut bulk, mut first, mut last) = (0_u64, None, Instant::ZERO);
     loop {
         let event = match consumer.receive(Some(Duration::from_millis(500)))? {
             Some(Reception::Event(event)) => event,
@@ -191,10 +191,11 @@ fn consume(
         let came = now();
         if event.deadline.is_some() {
             let bytes = event.payload.bytes();
-            let stamp = bytes.first_chunk().map_or(came, |stamp| Nanos(u64::from_le_bytes(*stamp)));
-            times.record_nanos(came.since(stamp).0);
+            let stamp =
+                bytes.first_chunk().map_or(came, |stamp| Instant::from_nanos(u64::from_le_bytes(*stamp)));
+            times.record_nanos((came - stamp).as_nanos());
             deadline_misses += u64::from(event.deadline.is_some_and(|deadline| deadline < came));
-            heard.fetch_add(1, Ordering::Relaxed);
+            received.fetch_add(1, Ordering::Relaxed);
         } else {
             first.get_or_insert(came);
             (bulk, last) = (bulk + 1, came);
@@ -203,7 +204,7 @@ fn consume(
             break;
         }
     }
-    let time = last.since(first.unwrap_or(last)).0.max(1);
+    let time = (last - first.unwrap_or(last)).as_nanos().max(1);
     let one_way_us = times.distribution(1e3).ok_or(TrialError::Nothing(spec.time))?;
     Ok(TrialResult {
         one_way_us,

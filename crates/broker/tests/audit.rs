@@ -4,9 +4,8 @@ use crate::common::{broker, with_server};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use unisono_broker::{
-    Advertisement, AuditFile, Client, EventDraft, Exposure, OWNER, Permissions, Reception, SubscriptionSpec,
-};
+use unisono_broker::{AuditFile, Exposure, OWNER, Permissions};
+use unisono_events_client::{Advertisement, Client, EventDraft, Reception, SubscriptionSpec};
 
 /// Runs a test with a broker that writes an audit file, at a Unix socket and at a TCP address. `rules` gets
 /// this user's number.
@@ -62,9 +61,9 @@ fn each_connection_request_and_refusal_is_a_line() {
         let who = format!("unix:{}", unisono_linux::local_socket::own_user());
         let mine = ("who", who.as_str());
         line(lines, &[mine, ("action", "connect"), ("outcome", "done"), ("address", &who)]);
-        client.subscribe(&SubscriptionSpec::of("a/b")).expect("it may");
+        client.subscribe(&SubscriptionSpec::new("a/b")).expect("it may");
         line(lines, &[mine, ("action", "subscribe"), ("outcome", "done"), ("what", "a/b")]);
-        client.subscribe(&SubscriptionSpec::of("secret/#")).expect_err("it may not");
+        client.subscribe(&SubscriptionSpec::new("secret/#")).expect_err("it may not");
         line(
             lines,
             &[
@@ -75,12 +74,12 @@ fn each_connection_request_and_refusal_is_a_line() {
                 ("why", "may not subscribe"),
             ],
         );
-        let group = SubscriptionSpec { group: Some("jobs".to_owned()), ..SubscriptionSpec::of("a/c") };
+        let group = SubscriptionSpec { group: Some("jobs".to_owned()), ..SubscriptionSpec::new("a/c") };
         client.subscribe(&group).expect("it may");
         line(lines, &[mine, ("action", "join-group"), ("outcome", "done"), ("what", "jobs: a/c")]);
-        let topic = client.advertise(&Advertisement::of("a/b")).expect("it may");
+        let topic = client.advertise(&Advertisement::new("a/b")).expect("it may");
         line(lines, &[mine, ("action", "advertise"), ("outcome", "done"), ("what", "a/b")]);
-        client.advertise(&Advertisement::of("b")).expect_err("it may not");
+        client.advertise(&Advertisement::new("b")).expect_err("it may not");
         line(lines, &[mine, ("action", "advertise"), ("outcome", "refused"), ("what", "b")]);
         client.try_publish(topic, &EventDraft::new(&[0; 11])).expect_err("too large");
         line(lines, &[mine, ("action", "publish"), ("outcome", "refused"), ("what", "a/b")]);
@@ -102,9 +101,9 @@ fn programs_that_are_introduced_to_each_other_are_named() {
     let rules = RULES.replace("size = 10", "");
     audited(&rules, |socket, _, lines| {
         let mut consumer = Client::connect_shared(socket).expect("it listens");
-        consumer.subscribe(&SubscriptionSpec::of("a/b")).expect("it may");
+        consumer.subscribe(&SubscriptionSpec::new("a/b")).expect("it may");
         let mut supplier = Client::connect_shared(socket).expect("it listens");
-        let topic = supplier.advertise(&Advertisement::of("a/b")).expect("it may");
+        let topic = supplier.advertise(&Advertisement::new("a/b")).expect("it may");
         supplier.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
         supplier.flush().expect("it leaves");
         while !matches!(consumer.receive(Some(Duration::from_secs(20))), Ok(Some(Reception::Event(_)))) {}
@@ -116,7 +115,7 @@ fn programs_that_are_introduced_to_each_other_are_named() {
 fn a_flood_of_refusals_is_one_line_a_second_with_their_number() {
     audited(RULES, |socket, _, lines| {
         let mut client = Client::connect_unix(socket).expect("it listens");
-        let topic = client.advertise(&Advertisement::of("a/b")).expect("it may");
+        let topic = client.advertise(&Advertisement::new("a/b")).expect("it may");
         let start = Instant::now();
         for _ in 0..2000 {
             client.try_publish(topic, &EventDraft::new(&[0; 11])).expect_err("too large");

@@ -6,15 +6,16 @@ use crate::common::{broker, event, with_broker};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
-use unisono_broker::frame::{PublishFlags, PublishHead};
+use std::time::Duration as StdDuration;
 use unisono_broker::log::{EventLog, LogBounds};
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{
-    Advertisement, AgainSpec, ChannelWait, Client, ClientId, EventDraft, FieldSet, Frame, Greeting,
-    KeptHistory, Limits, NO_DEADLINE, Nanos, NoticeText, OWNER, Reception, ResumeSpec, Server,
-    SubscriptionSpec, Task, Tokens, now,
+use unisono_broker::{ClientId, Limits, OWNER, Server, Task, Tokens};
+use unisono_events_client::{
+    Advertisement, AgainSpec, ChannelWait, Client, Duration, EventDraft, FieldSet, Greeting, Instant,
+    KeptHistory, NoticeText, Reception, ResumeSpec, SubscriptionSpec, now,
 };
+use unisono_events_wire::Frame;
+use unisono_events_wire::frame::{PublishFlags, PublishHead};
+use unisono_events_wire::transport::TransportPeer;
 
 /// A frame as a socket carries it.
 fn framed(frame: &Frame<'_>) -> Vec<u8> {
@@ -56,7 +57,7 @@ impl Socket {
 
 fn publication(payload: &[u8]) -> Vec<u8> {
     let flags = PublishFlags { answer: true, ..PublishFlags::default() };
-    let head = PublishHead { flags, topic: 1, token: 1, deadline: NO_DEADLINE, ..PublishHead::default() };
+    let head = PublishHead { flags, topic: 1, token: 1, ..PublishHead::default() };
     framed(&Frame::Publish { head, payload })
 }
 
@@ -64,7 +65,7 @@ fn publication(payload: &[u8]) -> Vec<u8> {
 fn what_was_never_opened_ends_the_connection_of_the_one_who_names_it_and_no_other() {
     with_broker(|addresses| {
         let [mut writer, mut reader, _] = addresses.clients();
-        reader.subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+        reader.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
         let bad = [
             publication(b"x"),
             framed(&Frame::Close { number: 7 }),
@@ -83,7 +84,7 @@ fn what_was_never_opened_ends_the_connection_of_the_one_who_names_it_and_no_othe
             assert!(socket.ends());
             assert_eq!(writer.statistics().expect("it goes on").sent_away, count);
         }
-        let topic = writer.advertise(&Advertisement::of("t")).expect("a topic");
+        let topic = writer.advertise(&Advertisement::new("t")).expect("a topic");
         writer.publish(topic, &EventDraft::new(b"good")).expect("it goes on");
         assert_eq!(*event(&mut reader).payload.bytes(), *b"good");
     });
@@ -108,10 +109,10 @@ fn a_greeting_of_another_version_is_answered_with_that() {
 fn an_event_larger_than_the_broker_takes_is_rejected_to_its_supplier_and_counted() {
     with_broker(|addresses| {
         let mut reader = addresses.client();
-        reader.subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+        reader.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
         let most = reader.largest();
         let mut socket = Socket::greeting(&addresses.unix);
-        socket.send(&framed(&Frame::Advertise { number: 1, spec: Advertisement::of("t") }));
+        socket.send(&framed(&Frame::Advertise { number: 1, spec: Advertisement::new("t") }));
         assert!(socket.heard().starts_with("Accepted"));
         socket.send(&publication(&vec![7; most + 1]));
         let said = socket.heard();
@@ -131,7 +132,7 @@ fn an_event_larger_than_the_broker_takes_is_rejected_to_its_supplier_and_counted
 fn times_that_would_keep_the_broker_busy_are_refused_and_it_goes_on() {
     with_broker(|addresses| {
         let mut client = addresses.client();
-        let plain = SubscriptionSpec::of("t");
+        let plain = SubscriptionSpec::new("t");
         let again = |after_ns| Some(AgainSpec { after_ns, attempts: u32::MAX, window: 1 });
         for (odd, what) in [
             (SubscriptionSpec { every_ns: Some(1), ..plain.clone() }, "a period of 1 ns"),
@@ -149,7 +150,7 @@ fn times_that_would_keep_the_broker_busy_are_refused_and_it_goes_on() {
         }
         let shortest = SubscriptionSpec { every_ns: Some(100_000), again: again(100_000), ..plain };
         client.subscribe(&shortest).expect("it is long enough");
-        let topic = client.advertise(&Advertisement::of("t")).expect("a topic");
+        let topic = client.advertise(&Advertisement::new("t")).expect("a topic");
         client.try_publish(topic, &EventDraft::new(b"1")).expect("the broker goes on");
     });
 }
@@ -158,7 +159,7 @@ fn times_that_would_keep_the_broker_busy_are_refused_and_it_goes_on() {
 fn a_key_or_a_field_that_fits_no_frame_is_refused_before_it_leaves() {
     with_broker(|addresses| {
         for mut client in addresses.clients() {
-            let topic = client.advertise(&Advertisement::of("t")).expect("a topic");
+            let topic = client.advertise(&Advertisement::new("t")).expect("a topic");
             let key = "k".repeat(1025);
             let field =
                 |name: &str, text: &str| EventDraft::new(b"").with_fields(FieldSet::new().with(name, text));
@@ -180,14 +181,14 @@ fn a_key_or_a_field_that_fits_no_frame_is_refused_before_it_leaves() {
 fn what_can_never_be_granted_is_not_said_to_be_in_use() {
     with_broker(|addresses| {
         let mut client = addresses.client();
-        let huge = SubscriptionSpec { queue_bytes: 1 << 40, ..SubscriptionSpec::of("t") };
+        let huge = SubscriptionSpec { queue_bytes: 1 << 40, ..SubscriptionSpec::new("t") };
         let refused = client.subscribe(&huge).expect_err("too much").to_string();
         assert!(
             refused.contains(" bytes are more than the broker gives") && refused.contains("ask for less"),
             "{refused}"
         );
         let history = KeptHistory::Last(1 << 30);
-        let refused = client.advertise(&Advertisement { history, ..Advertisement::of("t") });
+        let refused = client.advertise(&Advertisement { history, ..Advertisement::new("t") });
         let refused = refused.expect_err("too many").to_string();
         assert!(refused.contains("1073741824 events of history; a topic keeps at most"), "{refused}");
     });
@@ -203,18 +204,21 @@ fn a_token_that_others_could_read_on_its_way_is_refused_and_counted() {
     let mut broker = broker().with_tokens(tokens);
     let mut greet = |number: u32, address: &str, is_encrypted: bool| {
         let peer = TransportPeer::Address(address.parse().expect("an address"));
-        assert!(broker.connected(Nanos(1), ClientId(number), peer));
+        assert!(broker.connected(Instant::from_nanos(1), ClientId(number), peer));
         if is_encrypted {
             broker.secured(ClientId(number), Vec::new());
         }
         let mut bytes = Vec::new();
         let token = Some("test".to_owned());
         Frame::Hello(Greeting { token, ..Greeting::default() }).write(&mut bytes);
-        let _ = broker.received(Nanos(1), ClientId(number), &bytes, None);
+        let _ = broker.received(Instant::from_nanos(1), ClientId(number), &bytes, None);
         let Some(Task::Answer { head, .. }) = broker.task() else { panic!("an answer") };
         let answer = format!("{:?}", Frame::read(&head).expect("a frame"));
         while broker.task().is_some() {}
-        (answer, broker.statistics(Nanos(1)).refusals.get("token").copied().unwrap_or(0))
+        (
+            answer,
+            broker.statistics(Instant::from_nanos(1)).refusals.get("token").copied().unwrap_or(0),
+        )
     };
     let (answer, refused) = greet(1, "192.0.2.7", false);
     assert!(
@@ -231,18 +235,18 @@ fn a_token_that_others_could_read_on_its_way_is_refused_and_counted() {
 
 /// A broker whose log is in a directory, while a test runs.
 fn with_log(directory: &Path, test: impl FnOnce(&mut Client, &Path)) {
-    let bounds = LogBounds { bytes: 1 << 20, age: Nanos::NEVER };
+    let bounds = LogBounds { bytes: 1 << 20, age: Duration::MAX };
     let log = EventLog::open(&directory.join("log"), bounds).expect("the log opens");
     let kept = vec!["kept/#".parse().expect("a pattern")];
     let unix = directory.join("events");
     let mut server =
-        Server::new(broker().with_log(log, Nanos::ZERO, kept), ChannelWait::Sleep).expect("descriptors");
+        Server::new(broker().with_log(log, Duration::ZERO, kept), ChannelWait::Sleep).expect("descriptors");
     server.listen_unix(&unix, OWNER).expect("it listens");
     while_serving(&mut server, || test(&mut Client::connect_unix(&unix).expect("it listens"), &unix));
 }
 
 fn publish(client: &mut Client, payloads: &[&[u8]]) {
-    let topic = client.advertise(&Advertisement::of("kept/a")).expect("a topic");
+    let topic = client.advertise(&Advertisement::new("kept/a")).expect("a topic");
     for payload in payloads {
         client.try_publish(topic, &EventDraft::new(payload)).expect("it is taken");
     }
@@ -251,9 +255,9 @@ fn publish(client: &mut Client, payloads: &[&[u8]]) {
 /// The payloads and losses that a consumer of the whole log is told.
 fn told(client: &mut Client, count: usize) -> Vec<String> {
     let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() });
-    let spec = SubscriptionSpec { resume, ..SubscriptionSpec::of("kept/#") };
+    let spec = SubscriptionSpec { resume, ..SubscriptionSpec::new("kept/#") };
     client.subscribe(&spec).expect("it fits");
-    let told = (0..count).map(|_| match client.receive(Some(Duration::from_secs(20))) {
+    let told = (0..count).map(|_| match client.receive(Some(StdDuration::from_secs(20))) {
         Ok(Some(Reception::Event(event))) => String::from_utf8_lossy(&event.payload.bytes()).into_owned(),
         Ok(Some(Reception::Notice { notice: NoticeText::Lost { first, last }, .. })) => {
             format!("lost {first} to {last}")
@@ -320,12 +324,13 @@ fn a_log_with_a_torn_tail_is_served_to_its_last_whole_event_and_what_was_cut_off
 fn a_consumer_with_too_many_patterns_or_a_bad_one_to_leave_out_is_refused() {
     with_broker(|addresses| {
         let mut client = addresses.client();
-        let leaving_out = |except: Vec<unisono_broker::ExceptSpec>| {
-            let mut spec = SubscriptionSpec::of("#");
+        let leaving_out = |except: Vec<unisono_events_client::ExceptSpec>| {
+            let mut spec = SubscriptionSpec::new("#");
             spec.interests[0].except = except;
             spec
         };
-        let except = |topics: &str| unisono_broker::ExceptSpec { topics: topics.to_owned(), but: Vec::new() };
+        let except =
+            |topics: &str| unisono_events_client::ExceptSpec { topics: topics.to_owned(), but: Vec::new() };
         let most = Limits::default().interests;
         let many = (0..most).map(|number| except(&format!("a/{number}"))).collect();
         let said = client.subscribe(&leaving_out(many)).expect_err("too many").to_string();

@@ -12,18 +12,19 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use unisono_broker::frame::{Frame, PublishHead};
-use unisono_broker::transport::{
+use std::time::Duration as StdDuration;
+use unisono_broker::{Broker, ClientId, Limits, Next, Received, Server, Task};
+use unisono_events_client::{
+    Advertisement, ChannelWait, Client, EventDraft, Greeting, Reception, ReservedTime, SubscriptionSpec,
+    WhenFull,
+};
+use unisono_events_wire::frame::{DeliverTimes, Frame, PublishHead};
+use unisono_events_wire::transport::{
     AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, Taken, TransportError,
     TransportListener, TransportPeer,
 };
-use unisono_broker::{
-    Advertisement, Broker, ChannelWait, Client, ClientId, EventDraft, Greeting, Limits, NO_DEADLINE, Next,
-    Received, Reception, ReservedTime, Server, SubscriptionSpec, Task, WhenFull,
-};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// `control` is guaranteed three quarters, `rest` one quarter.
 fn three_to_one() -> Broker {
@@ -42,7 +43,7 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 }
 
 fn in_class(class: &str, topics: &str) -> SubscriptionSpec {
-    SubscriptionSpec { class: Some(class.to_owned()), ..SubscriptionSpec::of(topics) }
+    SubscriptionSpec { class: Some(class.to_owned()), ..SubscriptionSpec::new(topics) }
 }
 
 /// For each delivery in order, the index of the program that got it.
@@ -93,7 +94,7 @@ impl FrameTransport for TirelessProgram {
     fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
         let Some(next) = self.says.pop_front().or_else(|| self.for_ever.clone()) else { return Ok(None) };
         self.saying = next;
-        Ok(Some(IncomingFrame { bytes: &self.saying, apart: None }))
+        Ok(Some(IncomingFrame { bytes: &self.saying, shared_payload: None }))
     }
 
     fn poll_for(&self) -> PollFor {
@@ -139,7 +140,7 @@ fn deliveries_under_floods(suppliers: [usize; 2], consumer: &SubscriptionSpec) -
     let mut waiting = VecDeque::new();
     for (place, class) in CLASSES.into_iter().enumerate() {
         let spec = SubscriptionSpec { class: Some(class.to_owned()), ..consumer.clone() };
-        let spec = SubscriptionSpec { interests: SubscriptionSpec::of(class).interests, ..spec };
+        let spec = SubscriptionSpec { interests: SubscriptionSpec::new(class).interests, ..spec };
         waiting.push_back(TirelessProgram::new(
             place,
             &[hello(), Frame::Subscribe { number: 0, spec: Box::new(spec) }],
@@ -149,8 +150,8 @@ fn deliveries_under_floods(suppliers: [usize; 2], consumer: &SubscriptionSpec) -
     }
     for (class, count) in CLASSES.into_iter().zip(suppliers) {
         for _ in 0..count {
-            let spec = Advertisement::of(class);
-            let head = PublishHead { deadline: NO_DEADLINE, ..PublishHead::default() };
+            let spec = Advertisement::new(class);
+            let head = PublishHead { ..PublishHead::default() };
             let publish = Frame::Publish { head, payload: b"one of many" };
             let first = [hello(), Frame::Advertise { number: 0, spec }];
             waiting.push_back(TirelessProgram::new(usize::MAX, &first, Some(publish), &sent));
@@ -191,30 +192,29 @@ fn classes_share_a_flooded_broker_by_their_weights_whoever_publishes_more() {
 /// event.
 const PUBLISHER: ClientId = ClientId(0);
 const RESERVED: ClientId = ClientId(1);
-const FLOODED: [(ClientId, &str, Nanos); 2] =
-    [(ClientId(2), "control", Nanos(25_000)), (ClientId(3), "rest", Nanos(50_000))];
-const EXECUTION: Nanos = Nanos(50_000);
-const MILLISECOND: Nanos = Nanos(1_000_000);
+const FLOODED: [(ClientId, &str, Duration); 2] =
+    [(ClientId(2), "control", Duration::from_micros(25)), (ClientId(3), "rest", Duration::from_micros(50))];
+const EXECUTION: Duration = Duration::from_micros(50);
 
 /// A broker with these programs; the first topic belongs to the reserved consumer, whose reservation is
 /// optional.
 fn simulated(reserve: Option<ReservedTime>) -> Broker {
     let mut broker = three_to_one();
     let say = |broker: &mut Broker, program: ClientId, frame: &Frame<'_>| {
-        assert_eq!(broker.received(Nanos::ZERO, program, &bytes(frame), None), Received::Done);
+        assert_eq!(broker.received(Instant::ZERO, program, &bytes(frame), None), Received::Done);
     };
     let mut consumers = vec![(RESERVED, "control", "sensor", EXECUTION, reserve)];
     consumers.extend(FLOODED.map(|(program, class, took)| (program, class, class, took, None)));
     for program in [PUBLISHER, RESERVED, FLOODED[0].0, FLOODED[1].0] {
-        assert!(broker.connected(Nanos::ZERO, program, TransportPeer::User(0)));
+        assert!(broker.connected(Instant::ZERO, program, TransportPeer::User(0)));
         say(&mut broker, program, &Frame::Hello(Greeting::default()));
     }
     for (program, class, topic, took, reserve) in consumers {
-        let spec = SubscriptionSpec { reserve, execution_ns: took.0, ..in_class(class, topic) };
+        let spec = SubscriptionSpec { reserve, execution_ns: took.as_nanos(), ..in_class(class, topic) };
         say(&mut broker, program, &Frame::Subscribe { number: 0, spec: Box::new(spec) });
     }
     for (number, topic) in (0..).zip(["sensor", "control", "rest"]) {
-        say(&mut broker, PUBLISHER, &Frame::Advertise { number, spec: Advertisement::of(topic) });
+        say(&mut broker, PUBLISHER, &Frame::Advertise { number, spec: Advertisement::new(topic) });
     }
     while let Some(task) = broker.task() {
         let Task::Answer { head, .. } = task else { continue };
@@ -228,9 +228,9 @@ fn simulated(reserve: Option<ReservedTime>) -> Broker {
 /// other two, the events delivered in time and late, by the simulated clock.
 fn in_time_and_late(broker: &mut Broker) -> [[u32; 2]; 2] {
     const MILLISECONDS: u64 = 200;
-    let (mut counts, mut now) = ([[0; 2]; 2], Nanos::ZERO);
+    let (mut counts, mut now) = ([[0; 2]; 2], Instant::ZERO);
     for next in 0..MILLISECONDS {
-        let comes = MILLISECOND.times(next);
+        let comes = Instant::from_millis(next);
         while now < comes {
             if !matches!(broker.next(now), Next::Delivered) {
                 now = comes;
@@ -239,27 +239,28 @@ fn in_time_and_late(broker: &mut Broker) -> [[u32; 2]; 2] {
                 let Task::Answer { client, head, .. } = task else { continue };
                 let Ok(Frame::Deliver { head, .. }) = Frame::read(&head) else { continue };
                 let flooded = FLOODED.iter().find(|(program, ..)| *program == client);
-                now = flooded.map_or(EXECUTION, |(.., took)| *took).after(now);
-                counts[usize::from(flooded.is_some())][usize::from(now > head.deadline)] += 1;
+                now += flooded.map_or(EXECUTION, |(.., took)| *took);
+                let DeliverTimes::At { deadline, .. } = head.times else { panic!("both read one clock") };
+                counts[usize::from(flooded.is_some())][usize::from(now > deadline)] += 1;
             }
         }
-        let mut publish = |topic: u32, due: Nanos| {
-            let head = PublishHead { topic, deadline: due.after(now), ..PublishHead::default() };
+        let mut publish = |topic: u32, due: Duration| {
+            let head = PublishHead { topic, deadline: (now + due).into(), ..PublishHead::default() };
             let frame = bytes(&Frame::Publish { head, payload: b"" });
             let _ = broker.received(now, PUBLISHER, &frame, None);
         };
         for _ in 0..40 {
-            publish(1, Nanos(1));
-            publish(2, Nanos(1));
+            publish(1, Duration::from_nanos(1));
+            publish(2, Duration::from_nanos(1));
         }
-        publish(0, Nanos(500_000));
+        publish(0, Duration::from_micros(500));
     }
     counts
 }
 
 #[test]
 fn a_consumer_with_a_reservation_beside_floods_misses_no_deadline() {
-    let reserve = ReservedTime { period_ns: MILLISECOND.0, deadline_ns: 500_000, largest: 1024 };
+    let reserve = ReservedTime { period_ns: 1_000_000, deadline_ns: 500_000, largest: 1024 };
     let [[in_time, late], [_, flood_late]] = in_time_and_late(&mut simulated(Some(reserve)));
     assert_eq!((in_time, late), (199, 0), "the last one is still to come");
     assert!(flood_late > 1000, "{flood_late}: no flood");
@@ -291,11 +292,12 @@ fn classes_share_a_connection_by_their_weights() {
                 consumer.subscribe(&spec).expect("the class is there")
             });
             let mut supplier = connected(addresses, transport);
-            let topics = CLASSES.map(|class| supplier.advertise(&Advertisement::of(class)).expect("a topic"));
+            let topics =
+                CLASSES.map(|class| supplier.advertise(&Advertisement::new(class)).expect("a topic"));
             // no consumer reads meanwhile, so that both queues are full in the end
             for _ in 0..5000 {
                 for topic in topics {
-                    supplier.publish_later(topic, &EventDraft::new(&[0; 1000])).expect("it leaves");
+                    supplier.publish_buffered(topic, &EventDraft::new(&[0; 1000])).expect("it leaves");
                 }
             }
             let waiting = supplier.statistics().expect("an answer").consumers;
@@ -305,7 +307,7 @@ fn classes_share_a_connection_by_their_weights() {
                 let mut control_came = 0;
                 while came < COUNTED {
                     // gaps are reported as well
-                    let told = consumer.receive(Some(Duration::from_secs(20))).expect("it goes on");
+                    let told = consumer.receive(Some(StdDuration::from_secs(20))).expect("it goes on");
                     let Some(Reception::Event(event)) = told else { continue };
                     came += 1;
                     control_came += usize::from(event.subscription == control);
@@ -328,12 +330,12 @@ fn what_is_due_soon_overtakes_what_waits_for_a_consumer_that_reads_no_more() {
                 .subscribe(&SubscriptionSpec {
                     queue_bytes: 32 << 20,
                     direct: false,
-                    ..SubscriptionSpec::of("#")
+                    ..SubscriptionSpec::new("#")
                 })
                 .expect("it fits");
             let [mut late, mut soon] = [connected(addresses, transport), connected(addresses, transport)];
-            let publish = |client: &mut Client, topic: &str, count: u32, due: Duration| {
-                let topic = client.advertise(&Advertisement::of(topic)).expect("a topic");
+            let publish = |client: &mut Client, topic: &str, count: u32, due: StdDuration| {
+                let topic = client.advertise(&Advertisement::new(topic)).expect("a topic");
                 let payload = vec![0; 10_000];
                 for _ in 0..count {
                     client.publish(topic, &EventDraft::new(&payload).due_in(due)).expect("it leaves");
@@ -342,11 +344,11 @@ fn what_is_due_soon_overtakes_what_waits_for_a_consumer_that_reads_no_more() {
             };
             // the kernel would enlarge the window of a fast receiver
             for _ in 0..20 {
-                publish(&mut soon, "before", 50, Duration::from_secs(1000));
+                publish(&mut soon, "before", 50, StdDuration::from_secs(1000));
                 (0..50).for_each(|_| drop(event(&mut consumer)));
             }
-            publish(&mut late, "late", 900, Duration::from_secs(3000));
-            publish(&mut soon, "soon", 9, Duration::from_secs(1000));
+            publish(&mut late, "late", 900, StdDuration::from_secs(3000));
+            publish(&mut soon, "soon", 9, StdDuration::from_secs(1000));
             let got: Vec<_> = (0..909).map(|_| event(&mut consumer)).collect();
             let first = got.iter().position(|event| &*event.topic == "soon").expect("they came");
             // some hundred KB of the events with later deadlines have left before
@@ -356,7 +358,8 @@ fn what_is_due_soon_overtakes_what_waits_for_a_consumer_that_reads_no_more() {
             for at in [0..first, first..909] {
                 let due: Vec<_> = got[at].iter().map(|event| event.deadline.expect("each has one")).collect();
                 // over TCP the remaining time is transmitted, so that a deadline shifts with each hop
-                let sorted = due.windows(2).all(|pair| pair[0].0 <= pair[1].0 + 1_000_000_000);
+                let sorted =
+                    due.windows(2).all(|pair| pair[0].as_nanos() <= pair[1].as_nanos() + 1_000_000_000);
                 assert!(sorted, "by deadline over transport {transport}");
             }
         }
@@ -376,15 +379,17 @@ fn a_consumer_with_a_reservation_beside_a_flood_gets_every_event() {
             flooded.subscribe(&spec).expect("it fits");
             let [mut supplier, mut flood] =
                 [connected(addresses, transport), connected(addresses, transport)];
-            let topic = supplier.advertise(&Advertisement::of("sensor")).expect("a topic");
+            let topic = supplier.advertise(&Advertisement::new("sensor")).expect("a topic");
             let (comes, stops) = (AtomicBool::new(false), AtomicBool::new(false));
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let topic = flood.advertise(&Advertisement::of("flood")).expect("a topic");
+                    let topic = flood.advertise(&Advertisement::new("flood")).expect("a topic");
                     let payload = [0; 1000];
                     let mut published = 0_u32;
                     while !stops.load(Ordering::Relaxed) {
-                        flood.publish_later(topic, &EventDraft::new(&payload)).expect("the broker is there");
+                        flood
+                            .publish_buffered(topic, &EventDraft::new(&payload))
+                            .expect("the broker is there");
                         published += 1;
                         // more than the client buffers before it sends
                         comes.fetch_or(published > 1000, Ordering::Relaxed);
@@ -408,28 +413,28 @@ fn a_consumer_with_a_reservation_beside_a_flood_gets_every_event() {
 
 #[test]
 fn a_program_that_is_not_heard_because_it_is_ahead_keeps_its_lease() {
-    const LEASE: Nanos = Nanos(1_000_000_000);
+    const LEASE: Duration = Duration::SECOND;
     let mut broker = simulated(None);
     let leased = ClientId(9);
-    assert!(broker.connected(Nanos::ZERO, leased, TransportPeer::User(0)));
-    let greeting = Greeting { lease_ns: Some(LEASE.0), ..Greeting::default() };
+    assert!(broker.connected(Instant::ZERO, leased, TransportPeer::User(0)));
+    let greeting = Greeting { lease_ns: Some(LEASE.as_nanos()), ..Greeting::default() };
     assert_eq!(
-        broker.received(Nanos::ZERO, leased, &bytes(&Frame::Hello(greeting)), None),
+        broker.received(Instant::ZERO, leased, &bytes(&Frame::Hello(greeting)), None),
         Received::Done
     );
     let mut told = Received::Done;
     for (number, topic) in (0..).zip(CLASSES) {
-        let spec = Advertisement::of(topic);
-        let _ = broker.received(Nanos::ZERO, leased, &bytes(&Frame::Advertise { number, spec }), None);
+        let spec = Advertisement::new(topic);
+        let _ = broker.received(Instant::ZERO, leased, &bytes(&Frame::Advertise { number, spec }), None);
         for _ in 0..100 {
-            let head = PublishHead { topic: number, deadline: NO_DEADLINE, ..PublishHead::default() };
+            let head = PublishHead { topic: number, ..PublishHead::default() };
             let frame = bytes(&Frame::Publish { head, payload: b"" });
-            told = broker.received(Nanos::ZERO, leased, &frame, None);
+            told = broker.received(Instant::ZERO, leased, &frame, None);
         }
     }
     assert_eq!(told, Received::Ahead);
     for half in 1..10 {
-        let now = Nanos(LEASE.0 / 2 * half);
+        let now = Instant::ZERO + LEASE / 2 * half;
         assert!(broker.is_ahead(now, leased));
         let _ = broker.next(now);
         while let Some(task) = broker.task() {

@@ -2,8 +2,8 @@
 //! of a refusal.
 
 use crate::common::{event, with_broker};
-use std::time::Duration;
-use unisono_broker::{
+use std::time::Duration as StdDuration;
+use unisono_events_client::{
     Advertisement, Client, ClientOptions, EventDraft, InterestSpec, ReservedTime, Statistics,
     SubscriptionSpec, WhenLate, now,
 };
@@ -19,22 +19,23 @@ fn until(client: &mut Client, is_so: impl Fn(&Statistics) -> bool) -> Statistics
         if is_so(&statistics) {
             return statistics;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(StdDuration::from_millis(1));
     }
 }
 
 #[test]
 fn a_group_is_one_row_and_what_it_got_is_counted_once() {
     with_broker(|addresses| {
-        let address = unisono_broker::BrokerAddress::Unix(addresses.unix.clone());
+        let address = unisono_events_client::BrokerAddress::Unix(addresses.unix.clone());
         let mut workers = ["one", "two"].map(|name| {
             let mut worker = ClientOptions::new().named(name).connect(&address).expect("it listens");
-            let spec = SubscriptionSpec { group: Some("workers".to_owned()), ..SubscriptionSpec::of("jobs") };
+            let spec =
+                SubscriptionSpec { group: Some("workers".to_owned()), ..SubscriptionSpec::new("jobs") };
             worker.subscribe(&spec).expect("it fits");
             worker
         });
         let mut supplier = addresses.client();
-        let jobs = supplier.advertise(&Advertisement::of("jobs")).expect("a topic");
+        let jobs = supplier.advertise(&Advertisement::new("jobs")).expect("a topic");
         for _ in 0..10 {
             supplier.try_publish(jobs, &EventDraft::new(b"job")).expect("there is room");
         }
@@ -51,12 +52,12 @@ fn a_group_is_one_row_and_what_it_got_is_counted_once() {
 fn what_consumers_had_that_have_gone_stays_in_the_totals() {
     with_broker(|addresses| {
         let mut supplier = addresses.client();
-        let heat = supplier.advertise(&Advertisement::of("heat")).expect("a topic");
+        let heat = supplier.advertise(&Advertisement::new("heat")).expect("a topic");
         let mut before = 0;
         for round in 1..=3 {
             let mut consumer = addresses.client();
             // its queue holds two events, and it reads none before the statistics are read
-            let spec = SubscriptionSpec { queue_events: 2, direct: false, ..SubscriptionSpec::of("heat") };
+            let spec = SubscriptionSpec { queue_events: 2, direct: false, ..SubscriptionSpec::new("heat") };
             consumer.subscribe(&spec).expect("it fits");
             for _ in 0..5 {
                 supplier.try_publish(heat, &EventDraft::new(b"hot")).expect("nobody blocks");
@@ -76,9 +77,9 @@ fn missed_deadlines_are_counted_by_consumer_and_by_topic_also_when_the_consumer_
     with_broker(|addresses| {
         let mut supplier = addresses.client();
         let topics =
-            ["heat", "noise"].map(|topic| supplier.advertise(&Advertisement::of(topic)).expect("a topic"));
+            ["heat", "noise"].map(|topic| supplier.advertise(&Advertisement::new(topic)).expect("a topic"));
         let mut consumer = addresses.client();
-        let spec = SubscriptionSpec { late: WhenLate::Drop, direct: false, ..SubscriptionSpec::of("#") };
+        let spec = SubscriptionSpec { late: WhenLate::Drop, direct: false, ..SubscriptionSpec::new("#") };
         consumer.subscribe(&spec).expect("it fits");
         // it reads nothing: the connection fills, and the rest waits until it is late
         let large = vec![0; 1 << 20];
@@ -87,18 +88,18 @@ fn missed_deadlines_are_counted_by_consumer_and_by_topic_also_when_the_consumer_
             supplier.try_publish(topics[0], &EventDraft::new(&large)).expect("nobody blocks");
             published += 1;
         }
-        let soon = unisono_broker::Nanos::from(Duration::from_millis(50)).after(now());
+        let soon = now() + unisono_events_client::Duration::from_millis(50);
         for (topic, count) in [(topics[0], 1), (topics[1], 2)] {
             for _ in 0..count {
                 supplier.try_publish(topic, &EventDraft::new(b"late").due_at(soon)).expect("in time");
             }
         }
         while now() <= soon {
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(StdDuration::from_millis(10));
         }
         while statistics(&mut supplier).consumers[0].waiting > 0 {
             // there may be no event left: the queue may have dropped the oldest large ones
-            let _ = consumer.receive(Some(Duration::from_millis(10))).expect("the broker is there");
+            let _ = consumer.receive(Some(StdDuration::from_millis(10))).expect("the broker is there");
         }
         let told = statistics(&mut supplier);
         let row = &told.consumers[0];
@@ -116,8 +117,8 @@ fn missed_deadlines_are_counted_by_consumer_and_by_topic_also_when_the_consumer_
 fn each_refusal_is_counted_by_its_reason() {
     with_broker(|addresses| {
         let mut client = addresses.client();
-        let heat = client.advertise(&Advertisement::of("heat")).expect("a topic");
-        let of = SubscriptionSpec::of("heat");
+        let heat = client.advertise(&Advertisement::new("heat")).expect("a topic");
+        let of = SubscriptionSpec::new("heat");
         let reserve = Some(ReservedTime { period_ns: 1000, deadline_ns: 1000, largest: 100 });
         let bad_filter = InterestSpec {
             topics: "heat".to_owned(),
@@ -129,7 +130,7 @@ fn each_refusal_is_counted_by_its_reason() {
             ("offered", SubscriptionSpec { reliable: true, ..of.clone() }),
             ("class", SubscriptionSpec { class: Some("none".to_owned()), ..of.clone() }),
             ("filter", SubscriptionSpec { interests: vec![bad_filter], ..of.clone() }),
-            ("topic", SubscriptionSpec::of("a/#/b")),
+            ("topic", SubscriptionSpec::new("a/#/b")),
             ("limit", SubscriptionSpec { interests: Vec::new(), ..of.clone() }),
             ("memory", SubscriptionSpec { queue_bytes: 1 << 40, ..of }),
         ] {
@@ -139,9 +140,9 @@ fn each_refusal_is_counted_by_its_reason() {
             assert!(client.subscribe(&spec).is_err(), "{reason}");
             assert_eq!(refusals(&mut client), before + 1, "{reason}");
         }
-        let typed = Advertisement { event_type: Some("other".to_owned()), ..Advertisement::of("heat") };
+        let typed = Advertisement { event_type: Some("other".to_owned()), ..Advertisement::new("heat") };
         assert!(client.advertise(&typed).is_err());
-        let past = EventDraft::new(b"").due_at(unisono_broker::Nanos(1));
+        let past = EventDraft::new(b"").due_at(unisono_events_client::Instant::from_nanos(1));
         assert!(client.try_publish(heat, &past).is_err());
         let told = statistics(&mut client);
         assert_eq!((told.refusals["topic"], told.refusals["deadline"]), (2, 1));

@@ -4,24 +4,25 @@
 use crate::common::authority::Authority;
 use crate::common::{broker, event, with_server};
 use proptest::prelude::*;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use unisono_broker::datagram::{DatagramDoor, DatagramLink, Knock, LinkEnd};
-use unisono_broker::{
-    Advertisement, BrokerAddress, CertifiedFiles, Client, Error, EventDraft, Exposure, Permissions,
-    SubscriptionSpec, TlsAddress, TlsCertificates, TlsService, Uncertified,
+use unisono_broker::{Exposure, Permissions, TlsCertificates, TlsService, Uncertified};
+use unisono_events_client::{
+    Advertisement, BrokerAddress, CertifiedFiles, Client, Error, EventDraft, SubscriptionSpec, TlsAddress,
 };
+use unisono_events_wire::TlsClient;
+use unisono_events_wire::datagram::{DatagramDoor, DatagramLink, Knock, LinkEnd};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
+/// The time after which a silent end counts as vanished.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// The certificates of all cases.
 struct Keys {
     broker: TlsCertificates,
-    program: rustls::ClientConfig,
+    program: TlsClient,
 }
 
 static KEYS: LazyLock<Keys> = LazyLock::new(|| {
@@ -29,17 +30,8 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     let authority = Authority::new(directory.path(), "brokers");
     let own = authority.certify("broker", &["localhost"]);
     let broker = TlsService { own, client_authority: None, revocations: None }.read(Uncertified::Heard);
-    let mut roots = rustls::RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_file(&authority.file).expect("it was written"))
-        .expect("a certificate");
-    let program =
-        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("the provider has them")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-    Keys { broker: broker.expect("they are sound"), program }
+    let program = TlsClient::read("localhost", &authority.file, None);
+    Keys { broker: broker.expect("they are sound"), program: program.expect("it was written") }
 });
 
 /// The network's treatment of datagrams, in parts per 1000.
@@ -93,14 +85,14 @@ fn address(text: &str) -> SocketAddr {
 impl Network {
     fn new(weather: Weather) -> Self {
         let now = Instant::now();
-        let link = DatagramLink::connect(now, address(BROKER), (&KEYS.program, "localhost"));
+        let link = DatagramLink::connect(now, address(BROKER), &KEYS.program);
         Self {
             now,
             weather,
             chance: Chance(weather.seed | 1),
             on_their_way: BTreeMap::new(),
             sent: 0,
-            door: DatagramDoor::new(&KEYS.broker).expect("TLS 1.3"),
+            door: DatagramDoor::new(&KEYS.broker, IDLE).expect("TLS 1.3"),
             program: Some(link.expect("a name")),
             broker: None,
         }
@@ -125,7 +117,7 @@ impl Network {
         for (side, to) in [(Side::Program, Side::Broker), (Side::Broker, Side::Program)] {
             let mut leave = Vec::new();
             let link = if side == Side::Program { &mut self.program } else { &mut self.broker };
-            while link.as_mut().is_some_and(|link| link.give(self.now, &mut datagram)) {
+            while link.as_mut().is_some_and(|link| link.next_datagram(self.now, &mut datagram)) {
                 leave.push(datagram.clone());
             }
             leave.iter().for_each(|datagram| self.send(to, datagram));
@@ -303,7 +295,7 @@ fn a_link_that_holds_nothing_has_sent_all_that_was_written() {
             let (program, broker) = (program.expect("it lives"), broker.expect("it lives"));
             let length = 1 + network.chance.below(longest) as usize;
             written += program.write(&vec![7; length]).expect("the broker is there");
-            while program.give(now, &mut datagram) {
+            while program.next_datagram(now, &mut datagram) {
                 broker.take(now, &datagram);
             }
             while let Some(count) = broker.read_some(&mut [0; 4000]) {
@@ -327,7 +319,7 @@ fn a_link_that_holds_nothing_has_sent_all_that_was_written() {
 fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
     let mut network = Network::new(Weather { lost: 0, doubled: 0, spread: 0, seed: 1 });
     let mut first = Vec::new();
-    assert!(network.program.as_mut().expect("it is there").give(network.now, &mut first));
+    assert!(network.program.as_mut().expect("it is there").next_datagram(network.now, &mut first));
     let mut answer = Vec::new();
     for host in 0..200 {
         let forged = SocketAddr::from(([192, 0, 2, host], 1000));
@@ -338,7 +330,7 @@ fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
     let program = network.program.as_mut().expect("it is there");
     program.take(network.now, &answer);
     let mut second = Vec::new();
-    assert!(program.give(network.now, &mut second));
+    assert!(program.next_datagram(network.now, &mut second));
     let other = SocketAddr::from(([192, 0, 2, 7], 1000));
     assert!(!matches!(network.door.knock(network.now, other, &second, &mut answer), Knock::Opened(_)));
     let own = SocketAddr::from(([192, 0, 2, 199], 1000));
@@ -386,10 +378,10 @@ fn with_udp(
 fn events_pass_by_udp_and_a_program_that_leaves_frees_its_place() {
     with_udp(None, |place, _| {
         let mut one = Client::at(&BrokerAddress::Udp(place(None))).expect("it listens");
-        one.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+        one.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
         for length in [0, 10, 1400, 100_000, 3 << 20] {
             let mut other = Client::connect_udp(&place(None)).expect("it listens");
-            let topic = other.advertise(&Advertisement::of("t")).expect("a topic");
+            let topic = other.advertise(&Advertisement::new("t")).expect("a topic");
             let payload = content(length, length);
             other.publish(topic, &EventDraft::new(&payload)).expect("the broker is there");
             other.flush().expect("the broker is there");
@@ -397,7 +389,7 @@ fn events_pass_by_udp_and_a_program_that_leaves_frees_its_place() {
             let got = loop {
                 // signs of life, every 9 s, would wake one that sleeps although there is room
                 match one.receive(Some(Duration::from_secs(8))).expect("the broker is there") {
-                    Some(unisono_broker::Reception::Event(event)) => break event,
+                    Some(unisono_events_client::Reception::Event(event)) => break event,
                     Some(_) => {}
                     None => panic!("no event"),
                 }
@@ -412,16 +404,35 @@ fn events_pass_by_udp_and_a_program_that_leaves_frees_its_place() {
 }
 
 #[test]
+fn a_program_that_makes_no_call_lives_on_and_reads_what_has_come() {
+    with_udp(None, |place, _| {
+        let mut quiet = Client::connect_udp(&place(None)).expect("it listens");
+        quiet.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
+        let mut other = Client::connect_udp(&place(None)).expect("it listens");
+        let topic = other.advertise(&Advertisement::new("t")).expect("a topic");
+        // what is tested is that this time passes: more than the limit for a silent program (5 s)
+        let end = Instant::now() + Duration::from_secs(7);
+        while Instant::now() < end {
+            other.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        other.publish(topic, &EventDraft::new(b"last")).expect("it leaves");
+        while event(&mut quiet).payload.bytes().to_vec() != b"last" {}
+        assert_eq!(quiet.statistics().expect("it is connected").clients, 2);
+    });
+}
+
+#[test]
 fn certificates_name_programs_and_strangers_are_told_why_they_get_no_further() {
     let rules = "[[allow]]\nwho = [\"certificate:line1\"]\npublish = [\"mine\"]\nsubscribe = [\"mine\"]";
     with_udp(Some(rules), |place, programs| {
         let mut line1 =
             Client::connect_udp(&place(Some(programs.certify("line1", &["line1"])))).expect("it may");
-        line1.subscribe(&SubscriptionSpec::of("mine")).expect("it may");
-        let topic = line1.advertise(&Advertisement::of("mine")).expect("it may");
+        line1.subscribe(&SubscriptionSpec::new("mine")).expect("it may");
+        let topic = line1.advertise(&Advertisement::new("mine")).expect("it may");
         line1.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
         assert_eq!(event(&mut line1).payload.bytes().to_vec(), b"x");
-        assert!(line1.advertise(&Advertisement::of("theirs")).is_err());
+        assert!(line1.advertise(&Advertisement::new("theirs")).is_err());
         let line2 = Client::connect_udp(&place(Some(programs.certify("line2", &["line2"]))));
         assert!(matches!(line2, Err(Error::SentAway(_))), "{line2:?}");
         let none = Client::connect_udp(&place(None)).expect_err("it asks for one");
@@ -436,8 +447,8 @@ fn certificates_name_programs_and_strangers_are_told_why_they_get_no_further() {
 #[test]
 fn an_address_in_use_and_one_where_nobody_serves_are_said() {
     with_udp(None, |place, _| {
-        let mut second =
-            unisono_broker::Server::new(broker(), unisono_broker::ChannelWait::Sleep).expect("descriptors");
+        let mut second = unisono_broker::Server::new(broker(), unisono_events_client::ChannelWait::Sleep)
+            .expect("descriptors");
         let directory = tempfile::tempdir().expect("a scratch directory");
         let own = Authority::new(directory.path(), "a").certify("broker", &["localhost"]);
         second

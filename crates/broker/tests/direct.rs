@@ -4,10 +4,10 @@
 use crate::common::{Addresses, event, notice, with_broker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use unisono_broker::{
-    Advertisement, Client, Error, EventDraft, FieldSet, Nanos, NoticeText, Reception, SubscriptionSpec,
-    TopicHandle, WhenFull, WhenLate, now,
+use std::time::Duration as StdDuration;
+use unisono_events_client::{
+    Advertisement, Client, Duration, Error, EventDraft, FieldSet, Instant, NoticeText, Reception,
+    SubscriptionSpec, TopicHandle, WhenFull, WhenLate, now,
 };
 
 fn shared(addresses: &Addresses) -> Client {
@@ -19,7 +19,7 @@ fn links(client: &mut Client) -> u64 {
 }
 
 fn direct(topic: &str) -> SubscriptionSpec {
-    SubscriptionSpec::of(topic)
+    SubscriptionSpec::new(topic)
 }
 
 fn blocking(topic: &str) -> SubscriptionSpec {
@@ -30,7 +30,7 @@ fn blocking(topic: &str) -> SubscriptionSpec {
 fn pair(addresses: &Addresses, spec: &SubscriptionSpec) -> (Client, Client, TopicHandle) {
     let (mut consumer, mut supplier) = (shared(addresses), shared(addresses));
     consumer.subscribe(spec).expect("it fits");
-    let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+    let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
     supplier.publish(topic, &EventDraft::new(b"first")).expect("it leaves");
     let first = event(&mut consumer);
     assert_eq!((&*first.payload.bytes(), first.sequence), (&b"first"[..], 1));
@@ -43,46 +43,27 @@ fn events_go_directly_with_all_that_they_carry_and_the_answers_are_those_of_the_
     with_broker(|addresses| {
         let (mut consumer, mut supplier, topic) = pair(addresses, &direct("+"));
         let fields = FieldSet::new().with("celsius", 81.5).with("site", "roof");
-        let due = Nanos(3_000_000_000).after(now());
+        let due = now() + Duration::from_secs(3);
         let draft = EventDraft::new(b"payload").keyed("k").with_fields(fields.clone()).due_at(due);
         let published = supplier.try_publish(topic, &draft).expect("it is taken");
         assert_eq!(published.sequence, 2);
-        assert_eq!(published.outcome, unisono_broker::PublishOutcome::Taken(1));
+        assert_eq!(published.outcome, unisono_events_client::PublishOutcome::Taken(1));
         let got = event(&mut consumer);
         assert_eq!((&*got.topic, got.sequence, got.key.as_deref()), ("t", 2, Some("k")));
         assert_eq!((&*got.payload.bytes(), got.fields, got.deadline), (&b"payload"[..], fields, Some(due)));
         assert!(got.published <= now() && !got.late && !got.retained && got.delivery.is_none());
-        let refused =
-            supplier.try_publish(topic, &EventDraft::new(b"").due_at(Nanos(1))).expect_err("it is past");
+        let refused = supplier
+            .try_publish(topic, &EventDraft::new(b"").due_at(Instant::from_nanos(1)))
+            .expect_err("it is past");
         assert!(matches!(&refused, Error::Rejected(reason) if reason.contains("deadline")), "{refused}");
-        supplier.publish(topic, &EventDraft::new(b"").due_at(Nanos(1))).expect("refused later");
-        let rejected = supplier.receive(Some(Duration::ZERO)).expect("the broker lives");
+        supplier.publish(topic, &EventDraft::new(b"").due_at(Instant::from_nanos(1))).expect("refused later");
+        let rejected = supplier.receive(Some(StdDuration::ZERO)).expect("the broker lives");
         assert!(matches!(rejected, Some(Reception::Rejected { topic: of, .. }) if of == topic));
         // a critical event may overtake others in a full queue, which needs the broker
         supplier.publish(topic, &EventDraft::new(b"critical").critical(1)).expect("it leaves");
         assert_eq!((event(&mut consumer).sequence, links(&mut supplier)), (3, 0));
         supplier.publish(topic, &EventDraft::new(b"next")).expect("it leaves");
         assert_eq!(event(&mut consumer).sequence, 4);
-    });
-}
-
-#[test]
-fn an_event_that_is_due_before_many_in_the_ring_goes_to_the_broker() {
-    with_broker(|addresses| {
-        let (mut consumer, mut supplier, topic) = pair(addresses, &SubscriptionSpec::of("t"));
-        let due_in = |seconds| EventDraft::new(b"due").due_in(Duration::from_secs(seconds));
-        // the first event, which has no deadline, has been read
-        assert!(consumer.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
-        // few events wait, or all of them have earlier deadlines
-        for seconds in [1000, 999].into_iter().chain(1000..1100) {
-            supplier.publish(topic, &due_in(seconds)).expect("it leaves");
-        }
-        supplier.publish(topic, &EventDraft::new(b"whenever")).expect("it leaves");
-        assert_eq!(links(&mut supplier), 1);
-        supplier.publish(topic, &due_in(2000)).expect("it leaves");
-        assert_eq!(links(&mut supplier), 0);
-        let numbers: Vec<u64> = (0..104).map(|_| event(&mut consumer).sequence).collect();
-        assert!(numbers.into_iter().eq(2..106));
     });
 }
 
@@ -97,7 +78,7 @@ fn the_order_is_kept_while_others_come_and_go_who_need_the_broker() {
             scope.spawn(|| {
                 for number in 2..=EVENTS {
                     supplier
-                        .publish_later(topic, &EventDraft::new(&number.to_le_bytes()))
+                        .publish_buffered(topic, &EventDraft::new(&number.to_le_bytes()))
                         .expect("it leaves");
                     if number.is_multiple_of(7) {
                         supplier.flush().expect("it leaves");
@@ -105,18 +86,18 @@ fn the_order_is_kept_while_others_come_and_go_who_need_the_broker() {
                 }
                 supplier.flush().expect("it leaves");
                 while !over.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(1));
+                    std::thread::sleep(StdDuration::from_millis(1));
                 }
             });
             let coming = scope.spawn(|| {
                 let mut seen = 0;
                 while !over.load(Ordering::Relaxed) {
                     let mut other = addresses.client();
-                    let subscription = other.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+                    let subscription = other.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
                     seen += links(&mut other);
-                    let _ = other.receive(Some(Duration::from_millis(1))).expect("the broker lives");
+                    let _ = other.receive(Some(StdDuration::from_millis(1))).expect("the broker lives");
                     other.unsubscribe(subscription).expect("the broker lives");
-                    std::thread::sleep(Duration::from_millis(1));
+                    std::thread::sleep(StdDuration::from_millis(1));
                     seen += links(&mut other);
                 }
                 seen
@@ -136,7 +117,7 @@ fn the_order_is_kept_while_others_come_and_go_who_need_the_broker() {
 fn whoever_was_accepted_before_an_event_gets_it() {
     with_broker(|addresses| {
         let mut supplier = shared(addresses);
-        let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+        let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
         let mut consumers = Vec::new();
         for round in 0..30_u32 {
             let mut consumer = if round % 10 == 9 { addresses.client() } else { shared(addresses) };
@@ -159,7 +140,7 @@ fn a_consumer_that_reads_nothing_loses_the_oldest_is_told_and_the_broker_counts(
         let spec = SubscriptionSpec { queue_events: 100, ..direct("t") };
         let (mut consumer, mut supplier, topic) = pair(addresses, &spec);
         for number in 2..=5_000_u64 {
-            supplier.publish_later(topic, &EventDraft::new(&number.to_le_bytes())).expect("it leaves");
+            supplier.publish_buffered(topic, &EventDraft::new(&number.to_le_bytes())).expect("it leaves");
         }
         supplier.flush().expect("it leaves");
         let NoticeText::Gap { first: 2, last, lost, cause, .. } = notice(&mut consumer) else {
@@ -171,7 +152,7 @@ fn a_consumer_that_reads_nothing_loses_the_oldest_is_told_and_the_broker_counts(
             assert_eq!(event(&mut consumer).sequence, number);
         }
         // it reports when it waits, but not again at once
-        assert!(consumer.receive(Some(Duration::from_millis(150))).expect("the broker lives").is_none());
+        assert!(consumer.receive(Some(StdDuration::from_millis(150))).expect("the broker lives").is_none());
         let counted = consumer.statistics().expect("it answers").consumers.remove(0);
         assert_eq!((counted.dropped_full, counted.delivered), (lost, 5_000 - lost));
         assert_eq!(counted.matched, 5_000);
@@ -185,9 +166,9 @@ fn what_is_late_is_delivered_dropped_or_reported_and_counted() {
             let spec = SubscriptionSpec { late, ..direct("t") };
             let (mut consumer, mut supplier, topic) = pair(addresses, &spec);
             supplier
-                .publish(topic, &EventDraft::new(b"late").due_in(Duration::from_millis(5)))
+                .publish(topic, &EventDraft::new(b"late").due_in(StdDuration::from_millis(5)))
                 .expect("it leaves");
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(StdDuration::from_millis(10));
             supplier.publish(topic, &EventDraft::new(b"next")).expect("it leaves");
             match late {
                 WhenLate::Deliver => assert!(event(&mut consumer).late),
@@ -201,7 +182,7 @@ fn what_is_late_is_delivered_dropped_or_reported_and_counted() {
                 }
             }
             assert_eq!(event(&mut consumer).sequence, 3);
-            assert!(consumer.receive(Some(Duration::from_millis(1))).expect("the broker lives").is_none());
+            assert!(consumer.receive(Some(StdDuration::from_millis(1))).expect("the broker lives").is_none());
             let counted = consumer.statistics().expect("it answers").consumers.remove(0);
             let dropped = u64::from(late != WhenLate::Deliver);
             assert_eq!((counted.missed, counted.dropped_late, counted.delivered), (1, dropped, 3 - dropped));
@@ -249,7 +230,7 @@ fn a_payload_that_is_written_in_place_arrives_over_every_transport_and_through_a
             let mut supplier = addresses.clients().into_iter().nth(supplier).expect("three");
             let mut consumer = shared(addresses);
             consumer.subscribe(&SubscriptionSpec { direct, ..blocking("t") }).expect("it fits");
-            let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+            let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
             for (number, bytes) in [0, 10, 5_000, 1_000_000].into_iter().enumerate() {
                 let calls = std::cell::Cell::new(0);
                 let write = |place: &mut [u8]| {
@@ -282,7 +263,7 @@ fn a_supplier_goes_on_when_a_consumer_that_blocks_it_is_gone_and_one_that_leaves
                 drop(supplier);
             });
             // it has read nothing since, and the supplier waits for it
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(StdDuration::from_millis(50));
             drop(consumer);
             for number in 2..=4_000_u64 {
                 assert_eq!(event(&mut other).sequence, number);
@@ -296,10 +277,10 @@ fn a_supplier_goes_on_when_a_consumer_that_blocks_it_is_gone_and_one_that_leaves
 fn the_descriptor_tells_of_events_in_rings_and_of_frames_of_the_broker() {
     with_broker(|addresses| {
         let (mut consumer, mut supplier, topic) = pair(addresses, &direct("t"));
-        consumer.subscribe(&SubscriptionSpec::of("u")).expect("it fits");
-        let other = supplier.advertise(&Advertisement::of("u")).expect("a topic");
+        consumer.subscribe(&SubscriptionSpec::new("u")).expect("it fits");
+        let other = supplier.advertise(&Advertisement::new("u")).expect("a topic");
         for round in 0..20 {
-            assert!(consumer.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
+            assert!(consumer.receive(Some(StdDuration::ZERO)).expect("the broker lives").is_none());
             let topic = if round % 2 == 0 { topic } else { other };
             supplier.publish(topic, &EventDraft::new(b"x")).expect("it leaves");
             let mut fds = [PollFd::new(&consumer, PollFlags::IN)];
@@ -316,10 +297,10 @@ fn a_consumer_that_never_waits_is_counted_all_the_same() {
     with_broker(|addresses| {
         let (mut consumer, mut supplier, topic) = pair(addresses, &blocking("t"));
         for _ in 0..500 {
-            supplier.publish_later(topic, &EventDraft::new(b"x")).expect("it leaves");
+            supplier.publish_buffered(topic, &EventDraft::new(b"x")).expect("it leaves");
         }
         supplier.flush().expect("it leaves");
-        std::thread::sleep(Duration::from_millis(120));
+        std::thread::sleep(StdDuration::from_millis(120));
         for _ in 0..400 {
             event(&mut consumer);
         }
@@ -344,14 +325,14 @@ fn what_only_the_broker_can_do_is_done_by_it() {
         with(|spec| spec.every_ns = Some(1_000_000_000)),
         with(|spec| spec.silence_ns = Some(1_000_000_000)),
         with(|spec| spec.queue_events = 3),
-        with(|spec| spec.history = unisono_broker::KeptHistory::None),
+        with(|spec| spec.history = unisono_events_client::KeptHistory::None),
     ];
     with_broker(move |addresses| {
         let last = specs.len() - 1;
         for (at, spec) in specs.into_iter().enumerate() {
             let (mut consumer, mut supplier) = (shared(addresses), shared(addresses));
             consumer.subscribe(&spec).expect("it fits");
-            let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+            let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
             let fields = FieldSet::new().with("x", 2);
             for _ in 0..2 {
                 supplier

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
-use unisono_broker::{Advertisement, ChannelWait, Client, EventDraft, OWNER, Server, SubscriptionSpec};
+use unisono_broker::{OWNER, Server};
+use unisono_events_client::{Advertisement, ChannelWait, Client, EventDraft, SubscriptionSpec};
 
 /// The point between two turns where a broker can be paused.
 #[derive(Debug, Default)]
@@ -77,18 +78,18 @@ fn accepted_while_the_supplier_is_full(has_rings: bool) {
         let ends = Ends(&gate);
         let serving = scope.spawn(|| server.serve(&|| gate.pass()));
         let join = || Client::connect_shared(&unix).expect("it listens");
-        let direct = SubscriptionSpec::of("t");
+        let direct = SubscriptionSpec::new("t");
         let (mut supplier, mut first) = (join(), join());
-        let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+        let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
         first.subscribe(&direct).expect("it fits");
         supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
         assert_eq!(*event(&mut first).payload.bytes(), *b"a");
         assert_eq!(first.statistics().expect("it answers").direct, 1);
         // its connection holds 256 frames; events wait behind them
-        let many = SubscriptionSpec { queue_events: 1000, ..SubscriptionSpec::of("u") };
+        let many = SubscriptionSpec { queue_events: 1000, ..SubscriptionSpec::new("u") };
         supplier.subscribe(&many).expect("it fits");
         let mut other = Client::connect_unix(&unix).expect("it listens");
-        let crowd = other.advertise(&Advertisement::of("u")).expect("a topic");
+        let crowd = other.advertise(&Advertisement::new("u")).expect("a topic");
         for _ in 0..300 {
             other.publish(crowd, &EventDraft::new(b"x")).expect("it leaves");
         }

@@ -1,12 +1,13 @@
 //! The orders about direct rings, from a broker without sockets: their receivers and their sequence.
 
-use unisono_broker::frame::PublishHead;
 use unisono_broker::log::{EventLog, LogBounds};
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{
-    Advertisement, Broker, ClientId, DirectCounts, Frame, Greeting, Limits, NO_DEADLINE, Nanos, Next,
-    NoticeText, RingOrder, RingReport, SubscriptionSpec, Task,
+use unisono_broker::{Broker, ClientId, Limits, Next, Task};
+use unisono_events_client::{
+    Advertisement, DirectCounts, Duration, Greeting, Instant, NoticeText, SubscriptionSpec,
 };
+use unisono_events_wire::frame::PublishHead;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_events_wire::{Frame, RingOrder, RingReport};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const SUPPLIER: ClientId = ClientId(1);
@@ -38,13 +39,13 @@ impl Bench {
         let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
         let mut it = Self { broker: change(Broker::new(tree.expect("it is sound"), Limits::default())) };
         for client in [SUPPLIER, CONSUMER, OTHER] {
-            assert!(it.broker.connected(Nanos(1), client, TransportPeer::User(0)));
+            assert!(it.broker.connected(Instant::from_nanos(1), client, TransportPeer::User(0)));
             if client != OTHER {
                 it.broker.passes_descriptors(client);
             }
             it.hear(client, &Frame::Hello(Greeting { rings: true, ..Greeting::default() }));
         }
-        it.hear(SUPPLIER, &Frame::Advertise { number: 7, spec: Advertisement::of("t") });
+        it.hear(SUPPLIER, &Frame::Advertise { number: 7, spec: Advertisement::new("t") });
         it.did();
         it
     }
@@ -52,16 +53,16 @@ impl Bench {
     fn hear(&mut self, client: ClientId, frame: &Frame<'_>) {
         let mut bytes = Vec::new();
         frame.write(&mut bytes);
-        let _ = self.broker.received(Nanos(1), client, &bytes, None);
+        let _ = self.broker.received(Instant::from_nanos(1), client, &bytes, None);
     }
 
     fn subscribe(&mut self, client: ClientId) {
-        let spec = SubscriptionSpec::of("t");
+        let spec = SubscriptionSpec::new("t");
         self.hear(client, &Frame::Subscribe { number: 8, spec: Box::new(spec) });
     }
 
     fn publish(&mut self) {
-        let head = PublishHead { topic: 7, deadline: NO_DEADLINE, ..PublishHead::default() };
+        let head = PublishHead { topic: 7, ..PublishHead::default() };
         self.hear(SUPPLIER, &Frame::Publish { head, payload: b"x" });
     }
 
@@ -100,7 +101,7 @@ impl Bench {
     }
 
     fn deliver(&mut self) -> Vec<Did> {
-        while matches!(self.broker.next(Nanos(1)), Next::Delivered) {}
+        while matches!(self.broker.next(Instant::from_nanos(1)), Next::Delivered) {}
         self.did()
     }
 }
@@ -185,19 +186,19 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
     let counts = DirectCounts { delivered: 3, dropped_full: 2, dropped_late: 1, missed: 1 };
     // before the consumer was told to read a ring of the topic
     it.report(CONSUMER, 8, RingReport::Counted { topic: 0, counts });
-    assert_eq!(it.broker.statistics(Nanos(2)).consumers.remove(0).matched, 0);
+    assert_eq!(it.broker.statistics(Instant::from_nanos(2)).consumers.remove(0).matched, 0);
     it.did();
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     it.did();
     for topic in 0..100 {
         it.report(CONSUMER, 8, RingReport::Counted { topic, counts });
     }
-    let counted = it.broker.statistics(Nanos(2)).consumers.remove(0);
+    let counted = it.broker.statistics(Instant::from_nanos(2)).consumers.remove(0);
     assert_eq!((counted.matched, counted.delivered, counted.dropped_full), (6, 3, 2));
     assert_eq!(counted.missed_by_topic.into_iter().collect::<Vec<_>>(), [("t".to_owned(), 1)]);
     // a report about a consumer that it does not have
     it.report(SUPPLIER, 8, RingReport::Counted { topic: 0, counts });
-    assert_eq!(it.broker.statistics(Nanos(2)).sent_away, 1);
+    assert_eq!(it.broker.statistics(Instant::from_nanos(2)).sent_away, 1);
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn counts_beyond_all_measure_end_nothing_and_hide_no_other_topic() {
     for report in 0..300 {
         it.report(CONSUMER, 8, RingReport::Counted { topic: report % 100, counts: all });
     }
-    let statistics = it.broker.statistics(Nanos(2));
+    let statistics = it.broker.statistics(Instant::from_nanos(2));
     assert_eq!(statistics.consumers[0].delivered, 3 << 32);
     assert_eq!(statistics.missed_by_topic["t"], 3 << 32);
 }
@@ -270,7 +271,7 @@ fn a_consumer_that_can_read_no_more_of_a_ring_is_told_how_many_of_its_events_it_
         assert_eq!(it.did(), expected);
         it.publish();
         assert_eq!(it.deliver(), [Did::Event(CONSUMER, 2 + events)]);
-        let counted = it.broker.statistics(Nanos(2)).consumers.remove(0);
+        let counted = it.broker.statistics(Instant::from_nanos(2)).consumers.remove(0);
         assert_eq!(counted.dropped_full, events.saturating_sub(taken));
     }
 }
@@ -279,10 +280,10 @@ fn a_consumer_that_can_read_no_more_of_a_ring_is_told_how_many_of_its_events_it_
 fn a_supplier_that_only_listens_is_told_of_so_many_consumers_until_it_uses_their_links() {
     let mut it = Bench::new();
     for number in 100..200 {
-        let spec = Advertisement::of(&format!("idle/{number}"));
+        let spec = Advertisement::new(&format!("idle/{number}"));
         it.hear(SUPPLIER, &Frame::Advertise { number, spec });
     }
-    let spec = SubscriptionSpec::of("#");
+    let spec = SubscriptionSpec::new("#");
     it.hear(CONSUMER, &Frame::Subscribe { number: 8, spec: Box::new(spec) });
     let introduced = |did: &[Did]| did.iter().filter(|did| matches!(did, Did::Introduce(..))).count();
     let did = it.did();
@@ -292,7 +293,7 @@ fn a_supplier_that_only_listens_is_told_of_so_many_consumers_until_it_uses_their
     it.report(SUPPLIER, 100, RingReport::Supplies { links: vec![2] });
     assert_eq!(introduced(&it.did()), 2);
     // the events of the other topics come from the broker
-    let head = PublishHead { topic: 199, deadline: NO_DEADLINE, ..PublishHead::default() };
+    let head = PublishHead { topic: 199, ..PublishHead::default() };
     it.hear(SUPPLIER, &Frame::Publish { head, payload: b"x" });
     assert!(it.deliver().contains(&Did::Event(CONSUMER, 1)));
     // a topic that ends makes room, too
@@ -303,11 +304,14 @@ fn a_supplier_that_only_listens_is_told_of_so_many_consumers_until_it_uses_their
 #[test]
 fn programs_have_so_many_links_and_their_other_topics_go_through_the_broker() {
     let mut it = Bench::new();
-    let spec = SubscriptionSpec::of("#");
+    let spec = SubscriptionSpec::new("#");
     it.hear(CONSUMER, &Frame::Subscribe { number: 8, spec: Box::new(spec) });
     let mut links = 0;
     for number in 100..250 {
-        it.hear(SUPPLIER, &Frame::Advertise { number, spec: Advertisement::of(&format!("more/{number}")) });
+        it.hear(
+            SUPPLIER,
+            &Frame::Advertise { number, spec: Advertisement::new(&format!("more/{number}")) },
+        );
         for did in it.did() {
             let Did::Introduce(_, link) = did else { continue };
             links += 1;
@@ -325,10 +329,10 @@ fn programs_have_so_many_links_and_their_other_topics_go_through_the_broker() {
 #[test]
 fn events_that_the_broker_keeps_in_its_log_come_by_the_broker() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let bounds = LogBounds { bytes: 1 << 20, age: Nanos::NEVER };
+    let bounds = LogBounds { bytes: 1 << 20, age: Duration::MAX };
     let log = EventLog::open(&directory.path().join("log"), bounds).expect("the log opens");
     let kept = vec!["t".parse().expect("a pattern")];
-    let mut it = Bench::with(|broker| broker.with_log(log, Nanos::ZERO, kept));
+    let mut it = Bench::with(|broker| broker.with_log(log, Duration::ZERO, kept));
     it.subscribe(CONSUMER);
     assert_eq!(it.did(), [Did::Accepted(CONSUMER)]);
 }

@@ -3,23 +3,26 @@
 
 use crate::common::watchdog::{while_serving, within_a_minute};
 use std::path::Path;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use unisono_broker::log::{EventLog, LogBounds};
-use unisono_broker::{
-    Advertisement, AgainSpec, Broker, BrokerAddress, ChannelWait, Client, ClientId, ClientOptions,
-    Durability, Error, EventDraft, Frame, KeptHistory, Limits, LogStatistics, NO_DEADLINE, NoticeText, OWNER,
-    PublishOutcome, Received, ReceivedEvent, Reception, ResumeSpec, Server, SubscriptionSpec, Task, now,
+use unisono_broker::{Broker, ClientId, Limits, OWNER, Received, Server, Task};
+use unisono_events_client::{
+    Advertisement, AgainSpec, BrokerAddress, ChannelWait, Client, ClientOptions, Durability, Error,
+    EventDraft, KeptHistory, LogStatistics, NoticeText, PublishOutcome, ReceivedEvent, Reception, ResumeSpec,
+    SubscriptionSpec, now,
 };
+use unisono_events_wire::Frame;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
-const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: Nanos::NEVER };
+const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: Duration::MAX };
 
 fn broker(directory: &Path, bounds: LogBounds) -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let log = EventLog::open(&directory.join("log"), bounds).expect("the log opens");
     let kept = vec!["kept/#".parse().expect("a pattern")];
-    let broker = Broker::new(tree.expect("it is sound"), Limits::default()).with_log(log, Nanos::ZERO, kept);
+    let broker =
+        Broker::new(tree.expect("it is sound"), Limits::default()).with_log(log, Duration::ZERO, kept);
     broker.keeping_again(now()).expect("the log is read")
 }
 
@@ -45,24 +48,24 @@ fn client(unix: &Path) -> Client {
 }
 
 fn event(client: &mut Client) -> ReceivedEvent {
-    match client.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+    match client.receive(Some(StdDuration::from_secs(20))).expect("it goes on") {
         Some(Reception::Event(event)) => event,
         other => panic!("{other:?}"),
     }
 }
 
 fn nothing(client: &mut Client) {
-    let got = client.receive(Some(Duration::from_millis(100))).expect("it goes on");
+    let got = client.receive(Some(StdDuration::from_millis(100))).expect("it goes on");
     assert!(got.is_none(), "{got:?}");
 }
 
 fn offer(durability: Durability, writer: Option<&str>) -> Advertisement {
-    Advertisement { durability, writer: writer.map(str::to_owned), ..Advertisement::of("plant/1") }
+    Advertisement { durability, writer: writer.map(str::to_owned), ..Advertisement::new("plant/1") }
 }
 
 fn follower(name: &str) -> SubscriptionSpec {
     let resume = ResumeSpec { name: name.to_owned(), after: None, ..ResumeSpec::default() };
-    SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of("plant/+") }
+    SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::new("plant/+") }
 }
 
 /// Publishes events with these numbers as their payload.
@@ -91,7 +94,9 @@ fn an_acknowledgement_says_synced_once_the_disk_has_it_and_many_share_one_sync()
             let mut supplier = client(unix);
             let topic = supplier.advertise(&offer(Durability::Synced, None)).expect("a topic");
             let handed: Vec<_> = (0..500)
-                .map(|_| supplier.hand_in(topic, &EventDraft::new(b"x"), None).expect("it leaves"))
+                .map(|_| {
+                    supplier.publish_with_receipt(topic, &EventDraft::new(b"x"), None).expect("it leaves")
+                })
                 .collect();
             for (number, handed) in (1..).zip(handed) {
                 let published = supplier.outcome(handed).expect("it is taken");
@@ -196,7 +201,9 @@ fn an_event_that_its_writer_numbers_is_in_the_log_once_however_often_it_comes() 
         let handed: Vec<_> = numbers
             .map(|number| {
                 let payload = number.to_le_bytes();
-                supplier.hand_in(topic, &EventDraft::new(&payload), Some(number)).expect("it leaves")
+                supplier
+                    .publish_with_receipt(topic, &EventDraft::new(&payload), Some(number))
+                    .expect("it leaves")
             })
             .collect();
         handed.into_iter().map(|one| supplier.outcome(one).expect("taken").outcome).collect()
@@ -229,7 +236,7 @@ fn an_event_that_its_writer_numbers_is_in_the_log_once_however_often_it_comes() 
 #[test]
 fn a_consumer_that_was_away_too_long_is_told_what_it_lost() {
     with_brokers(
-        LogBounds { bytes: 33 << 10, age: Nanos::NEVER },
+        LogBounds { bytes: 33 << 10, age: Duration::MAX },
         vec![Box::new(|unix| {
             let mut consumer = client(unix);
             consumer.subscribe(&follower("away")).expect("it fits");
@@ -239,7 +246,7 @@ fn a_consumer_that_was_away_too_long_is_told_what_it_lost() {
             let first = log_of(&mut consumer).first;
             assert!(first > 1);
             consumer.subscribe(&follower("away")).expect("it fits");
-            match consumer.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+            match consumer.receive(Some(StdDuration::from_secs(20))).expect("it goes on") {
                 Some(Reception::Notice { notice: NoticeText::Lost { first: 1, last }, .. }) => {
                     assert_eq!(last + 1, first);
                 }
@@ -257,7 +264,7 @@ fn topics_that_the_broker_keeps_are_in_the_log_though_no_supplier_asks() {
         vec![Box::new(|unix| {
             let mut supplier = client(unix);
             for name in ["kept/a", "other"] {
-                let topic = supplier.advertise(&Advertisement::of(name)).expect("a topic");
+                let topic = supplier.advertise(&Advertisement::new(name)).expect("a topic");
                 let published = supplier.try_publish(topic, &EventDraft::new(b"x")).expect("it is taken");
                 let written = name == "kept/a";
                 assert_eq!(matches!(published.outcome, PublishOutcome::Written(0)), written, "{published:?}");
@@ -298,7 +305,7 @@ impl Program {
     fn say(&mut self, frame: &Frame<'_>) -> Vec<String> {
         let mut bytes = Vec::new();
         frame.write(&mut bytes);
-        let _ = self.0.received(Nanos(1), ClientId(0), &bytes, None);
+        let _ = self.0.received(Instant::from_nanos(1), ClientId(0), &bytes, None);
         self.heard()
     }
 
@@ -315,58 +322,58 @@ impl Program {
 
 #[test]
 fn a_disk_that_fails_to_sync_is_said_to_those_who_waited_and_nothing_more_is_promised() {
-    use unisono_broker::frame::{PublishFlags, PublishHead};
+    use unisono_events_wire::frame::{PublishFlags, PublishHead};
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut program = Program(broker(directory.path(), WIDE));
-    let peer = unisono_broker::transport::TransportPeer::User(0);
-    assert!(program.0.connected(Nanos(1), ClientId(0), peer));
-    program.say(&Frame::Hello(unisono_broker::Greeting::default()));
+    let peer = unisono_events_wire::transport::TransportPeer::User(0);
+    assert!(program.0.connected(Instant::from_nanos(1), ClientId(0), peer));
+    program.say(&Frame::Hello(unisono_events_client::Greeting::default()));
     for (number, durability) in [(1, Durability::Synced), (2, Durability::Received)] {
-        let spec = Advertisement { durability, ..Advertisement::of(&format!("t/{number}")) };
+        let spec = Advertisement { durability, ..Advertisement::new(&format!("t/{number}")) };
         program.say(&Frame::Advertise { number, spec });
     }
     let flags = PublishFlags { answer: true, ..PublishFlags::default() };
     let event = |topic, token| {
-        let head = PublishHead { flags, topic, token, deadline: NO_DEADLINE, ..PublishHead::default() };
+        let head = PublishHead { flags, topic, token, ..PublishHead::default() };
         Frame::Publish { head, payload: b"x" }
     };
     assert_eq!(program.say(&event(1, 1)), Vec::<String>::new(), "nothing is said before the sync");
     let job = program.0.sync().expect("somebody waits");
     assert_eq!(program.say(&event(1, 2)), Vec::<String>::new());
     assert!(program.0.sync().is_none(), "one at a time");
-    program.0.synced(Nanos(1), &job, Ok(()));
+    program.0.synced(Instant::from_nanos(1), &job, Ok(()));
     let [first] = &program.heard()[..] else { panic!("one answer") };
     assert!(first.contains("token: 1") && first.contains("Synced"), "{first}");
     let job = program.0.sync().expect("somebody waits");
-    program.0.synced(Nanos(1), &job, Err("the disk is on fire".to_owned()));
+    program.0.synced(Instant::from_nanos(1), &job, Err("the disk is on fire".to_owned()));
     let [second] = &program.heard()[..] else { panic!("one answer") };
     assert!(second.contains("Rejected") && second.contains("the disk is on fire"), "{second}");
     let [third] = &program.say(&event(1, 3))[..] else { panic!("one answer") };
     assert!(third.contains("Rejected") && third.contains("takes nothing more"), "{third}");
     let [other] = &program.say(&event(2, 1))[..] else { panic!("one answer") };
     assert!(other.contains("Taken"), "others notice nothing: {other}");
-    let statistics = program.0.statistics(Nanos(1)).log.expect("it keeps a log");
+    let statistics = program.0.statistics(Instant::from_nanos(1)).log.expect("it keeps a log");
     assert_eq!((statistics.written, statistics.failed, statistics.syncs), (2, 1, 2));
 }
 
 #[test]
 fn while_a_disk_hangs_those_who_asked_for_it_wait_and_others_notice_nothing() {
-    use unisono_broker::frame::{PublishFlags, PublishHead};
+    use unisono_events_wire::frame::{PublishFlags, PublishHead};
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut program = Program(broker(directory.path(), WIDE));
-    let peer = unisono_broker::transport::TransportPeer::User(0);
-    assert!(program.0.connected(Nanos(1), ClientId(0), peer));
-    program.say(&Frame::Hello(unisono_broker::Greeting::default()));
+    let peer = unisono_events_wire::transport::TransportPeer::User(0);
+    assert!(program.0.connected(Instant::from_nanos(1), ClientId(0), peer));
+    program.say(&Frame::Hello(unisono_events_client::Greeting::default()));
     for (number, durability) in [(1, Durability::Synced), (2, Durability::Written)] {
-        let spec = Advertisement { durability, ..Advertisement::of(&format!("t/{number}")) };
+        let spec = Advertisement { durability, ..Advertisement::new(&format!("t/{number}")) };
         program.say(&Frame::Advertise { number, spec });
     }
     let publish = |program: &mut Program, topic, token, at_once| {
-        let flags = PublishFlags { answer: true, at_once, ..PublishFlags::default() };
-        let head = PublishHead { flags, topic, token, deadline: NO_DEADLINE, ..PublishHead::default() };
+        let flags = PublishFlags { answer: true, at_once };
+        let head = PublishHead { flags, topic, token, ..PublishHead::default() };
         let mut bytes = Vec::new();
         Frame::Publish { head, payload: b"x" }.write(&mut bytes);
-        program.0.received(Nanos(1), ClientId(0), &bytes, None)
+        program.0.received(Instant::from_nanos(1), ClientId(0), &bytes, None)
     };
     let mut token = 0;
     let job = loop {
@@ -383,32 +390,32 @@ fn while_a_disk_hangs_those_who_asked_for_it_wait_and_others_notice_nothing() {
     assert_eq!(publish(&mut program, 2, 1, false), Received::Done);
     let [other] = &program.heard()[..] else { panic!("one answer") };
     assert!(other.contains("Written"), "{other}");
-    program.0.synced(Nanos(1), &job, Ok(()));
+    program.0.synced(Instant::from_nanos(1), &job, Ok(()));
     assert_eq!(program.heard().len(), token as usize - 1);
     assert_eq!(publish(&mut program, 1, token, false), Received::Done, "it goes on");
 }
 
 #[test]
 fn after_a_failed_sync_an_event_that_comes_again_is_refused_and_nothing_is_synced() {
-    use unisono_broker::frame::{PublishFlags, PublishHead};
+    use unisono_events_wire::frame::{PublishFlags, PublishHead};
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut program = Program(broker(directory.path(), WIDE));
-    let peer = unisono_broker::transport::TransportPeer::User(0);
-    assert!(program.0.connected(Nanos(1), ClientId(0), peer));
-    program.say(&Frame::Hello(unisono_broker::Greeting::default()));
+    let peer = unisono_events_wire::transport::TransportPeer::User(0);
+    assert!(program.0.connected(Instant::from_nanos(1), ClientId(0), peer));
+    program.say(&Frame::Hello(unisono_events_client::Greeting::default()));
     let spec = Advertisement { topic: "t".to_owned(), ..offer(Durability::Synced, Some("w")) };
     program.say(&Frame::Advertise { number: 1, spec });
     let flags = PublishFlags { answer: true, ..PublishFlags::default() };
     let event = |sequence: u64| {
-        let (token, deadline, sequence) = (sequence as u32, NO_DEADLINE, Some(sequence));
-        let head = PublishHead { flags, topic: 1, token, sequence, deadline, ..PublishHead::default() };
+        let (token, sequence) = (sequence as u32, Some(sequence));
+        let head = PublishHead { flags, topic: 1, token, sequence, ..PublishHead::default() };
         Frame::Publish { head, payload: b"x" }
     };
     assert_eq!(program.say(&event(1)), Vec::<String>::new());
     let job = program.0.sync().expect("somebody waits");
     // written while the sync is under way: its file has to be synced again
     assert_eq!(program.say(&event(2)), Vec::<String>::new());
-    program.0.synced(Nanos(1), &job, Err("the disk is on fire".to_owned()));
+    program.0.synced(Instant::from_nanos(1), &job, Err("the disk is on fire".to_owned()));
     assert_eq!(program.heard().len(), 2, "both waited");
     let [again] = &program.say(&event(1))[..] else { panic!("one answer") };
     assert!(again.contains("Rejected") && again.contains("takes nothing more"), "{again}");
@@ -420,9 +427,9 @@ fn without_a_log_nothing_is_promised() {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());
     let mut program = Program(broker);
-    let peer = unisono_broker::transport::TransportPeer::User(0);
-    assert!(program.0.connected(Nanos(1), ClientId(0), peer));
-    program.say(&Frame::Hello(unisono_broker::Greeting::default()));
+    let peer = unisono_events_wire::transport::TransportPeer::User(0);
+    assert!(program.0.connected(Instant::from_nanos(1), ClientId(0), peer));
+    program.say(&Frame::Hello(unisono_events_client::Greeting::default()));
     let spec = offer(Durability::Written, None);
     let said = program.say(&Frame::Advertise { number: 1, spec });
     assert!(said[0].contains("Refused") && said[0].contains("--log"), "{said:?}");
@@ -436,11 +443,11 @@ fn who_asks_for_types_is_told_them_by_the_broker_and_out_of_the_log() {
     with_brokers(
         WIDE,
         vec![Box::new(|unix| {
-            let types = ClientOptions::new().told_types();
+            let types = ClientOptions::new().with_types();
             let mut asking = types.connect(&BrokerAddress::Unix(unix.to_owned())).expect("it listens");
-            asking.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+            asking.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
             let mut plain = client(unix);
-            plain.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+            plain.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
             let kinds = [Some("reading"), None, Some("")];
             // a topic may change its type while it has no supplier
             for kind in kinds {
@@ -453,7 +460,7 @@ fn who_asks_for_types_is_told_them_by_the_broker_and_out_of_the_log() {
                 assert_eq!(event(&mut plain).event_type, None);
                 drop(supplier);
                 for client in [&mut asking, &mut plain] {
-                    let came = client.receive(Some(Duration::from_secs(20))).expect("it goes on");
+                    let came = client.receive(Some(StdDuration::from_secs(20))).expect("it goes on");
                     assert!(
                         matches!(came, Some(Reception::Notice { notice: NoticeText::Gone { .. }, .. })),
                         "{came:?}"
@@ -463,7 +470,7 @@ fn who_asks_for_types_is_told_them_by_the_broker_and_out_of_the_log() {
             let mut reading = types.connect(&BrokerAddress::Unix(unix.to_owned())).expect("it listens");
             let resume =
                 Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() });
-            reading.subscribe(&SubscriptionSpec { resume, ..SubscriptionSpec::of("#") }).expect("it fits");
+            reading.subscribe(&SubscriptionSpec { resume, ..SubscriptionSpec::new("#") }).expect("it fits");
             let came = kinds.map(|_| event(&mut reading).event_type);
             assert_eq!(came.each_ref().map(Option::as_deref), kinds);
         })],
@@ -478,12 +485,12 @@ fn topics_of_the_log_keep_across_a_restart_what_they_kept() {
         ("other", KeptHistory::Last(2)),
         ("kept/none", KeptHistory::None),
     ];
-    let declared = move |topic: &str, history| Advertisement { history, ..Advertisement::of(topic) };
+    let declared = move |topic: &str, history| Advertisement { history, ..Advertisement::new(topic) };
     let late = |unix: &Path| {
         let mut late = client(unix);
-        late.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+        late.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
         let mut came = Vec::new();
-        while let Some(got) = late.receive(Some(Duration::from_millis(300))).expect("it goes on") {
+        while let Some(got) = late.receive(Some(StdDuration::from_millis(300))).expect("it goes on") {
             let Reception::Event(event) = got else { panic!("{got:?}") };
             assert!(event.retained);
             let payload = String::from_utf8_lossy(&event.payload.bytes()).into_owned();
@@ -536,5 +543,32 @@ fn topics_of_the_log_keep_across_a_restart_what_they_kept() {
                 assert_eq!(late(unix), expected(&now));
             }),
         ],
+    );
+}
+
+#[test]
+fn a_consumer_that_resumes_has_the_order_of_the_log_whatever_the_deadlines() {
+    with_brokers(
+        WIDE,
+        vec![Box::new(|unix| {
+            let (mut consumer, mut supplier) = (client(unix), client(unix));
+            let again = Some(AgainSpec { after_ns: 60_000_000_000, attempts: 0, window: 1 });
+            consumer.subscribe(&SubscriptionSpec { again, ..follower("billing") }).expect("it fits");
+            let topics = ["plant/1", "plant/2"].map(|topic| {
+                let spec = Advertisement { topic: topic.to_owned(), ..offer(Durability::Written, None) };
+                supplier.advertise(&spec).expect("a topic")
+            });
+            for number in 0..20_u64 {
+                let due = StdDuration::from_secs(1000 - number % 7);
+                let event = EventDraft::new(b"x");
+                let event = if number.is_multiple_of(3) { event } else { event.due_in(due) };
+                supplier.try_publish(topics[number as usize % 2], &event).expect("it is taken");
+            }
+            for position in 1..=20 {
+                let event = event(&mut consumer);
+                assert_eq!(event.delivery, Some(position));
+                consumer.acknowledge(&event).expect("the broker lives");
+            }
+        })],
     );
 }

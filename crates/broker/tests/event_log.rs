@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
-use unisono_broker::log::{EventLog, LogBounds, LogCursor, LogEntry, LogError, LoggedEvent};
-use unisono_linux::clock::Nanos;
+use unisono_broker::log::{EventLog, LogBounds, LogCursor, LogEntry, LogError, LoggedEvent, WallTime};
+use unisono_linux::clock::Duration;
 
-const HOUR: Nanos = Nanos::SECOND.times(3600);
-const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: Nanos::NEVER };
+const HOUR: Duration = Duration::from_secs(3600);
+const WIDE: LogBounds = LogBounds { bytes: 16 << 20, age: Duration::MAX };
 
 fn open(path: &Path, bounds: LogBounds) -> EventLog {
     EventLog::open(path, bounds).expect("the log opens")
@@ -73,7 +73,7 @@ proptest! {
     #[test]
     fn the_log_is_the_end_of_a_list_of_all_events(steps in steps(), bytes in prop::sample::select(vec![20_000_u64, 1 << 20])) {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        let bounds = LogBounds { bytes, age: Nanos::NEVER };
+        let bounds = LogBounds { bytes, age: Duration::MAX };
         let mut log = Some(open(directory.path(), bounds));
         // position 1 is the first event
         let mut model: Vec<Vec<u8>> = Vec::new();
@@ -199,7 +199,7 @@ fn a_changed_byte_in_the_middle_costs_one_event_and_is_named() {
 #[test]
 fn a_segment_without_a_head_is_named_and_the_others_are_read() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let bounds = LogBounds { bytes: 40_000, age: Nanos::NEVER };
+    let bounds = LogBounds { bytes: 40_000, age: Duration::MAX };
     let mut log = open(directory.path(), bounds);
     for _ in 0..20 {
         append(&mut log, &[1; 1000]);
@@ -245,21 +245,50 @@ fn what_is_too_old_goes_and_positions_go_on() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut log = open(directory.path(), LogBounds { bytes: 1 << 20, age: HOUR });
     let event = |published| LoggedEvent { topic: "t", published, ..LoggedEvent::default() };
-    for at in [HOUR, HOUR.times(2)] {
+    for at in [HOUR, HOUR * 2].map(|age| WallTime::default() + age) {
         log.append(&event(at)).expect("there is room");
     }
-    log.expire(HOUR.times(3)).expect("there is room");
+    log.expire(WallTime::default() + HOUR * 3).expect("there is room");
     assert_eq!((log.first(), log.next()), (1, 3), "the newest is an hour old");
-    log.expire(Nanos(1).after(HOUR.times(3))).expect("there is room");
+    log.expire(WallTime::default() + HOUR * 3 + Duration::from_nanos(1)).expect("there is room");
     assert_eq!((log.first(), log.next()), (3, 3));
     drop(log);
     assert_eq!(append(&mut open(directory.path(), WIDE), b"x"), 3);
 }
 
 #[test]
+fn what_was_acknowledged_goes_by_age_only_on_request_and_the_range_that_went_is_told() {
+    let (week, directory) = (HOUR * (7 * 24), tempfile::tempdir().expect("a scratch directory"));
+    let owners = [1, 2].map(unisono_broker::NameOwner::User);
+    let append = |log: &mut EventLog, of: usize, acknowledged| {
+        let event = LoggedEvent { topic: "t", acknowledged, payload: &[of as u8], ..LoggedEvent::default() };
+        log.append_of(&owners[of], &event).expect("there is room");
+    };
+    let mut log = open(directory.path(), WIDE);
+    for (of, acknowledged) in [(0, false), (1, true), (1, false), (0, false), (1, true)] {
+        append(&mut log, of, acknowledged);
+    }
+    drop(log);
+    // the log knows after a restart what it acknowledged
+    let mut log = open(directory.path(), WIDE);
+    log.expire(WallTime::default() + week).expect("there is room");
+    assert_eq!(read(&log, 1).0.len(), 5);
+    log.expire(WallTime::default() + week * 100).expect("there is room");
+    let (events, lost) = read(&log, 1);
+    assert_eq!(events.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [2, 3, 5]);
+    assert_eq!(lost, [(1, 1), (4, 4)]);
+    drop(log);
+    let mut log = open(directory.path(), LogBounds { age: HOUR, ..WIDE });
+    log.expire(WallTime::default() + week).expect("there is room");
+    let last = (6, vec![0]);
+    append(&mut log, 0, true);
+    assert_eq!(read(&log, 1), (vec![last], vec![(1, 5)]));
+}
+
+#[test]
 fn an_event_larger_than_the_log_is_refused_and_others_are_taken() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let mut log = open(directory.path(), LogBounds { bytes: 10_000, age: Nanos::NEVER });
+    let mut log = open(directory.path(), LogBounds { bytes: 10_000, age: Duration::MAX });
     append(&mut log, &[1; 9000]);
     append(&mut log, &[2; 9000]);
     let large = log.append(&LoggedEvent { payload: &[3; 10_000], ..LoggedEvent::default() });
@@ -316,7 +345,7 @@ proptest! {
         writers in prop::collection::vec((0..3_u8, 0..12_u8, 0..900_usize), 1..120),
     ) {
         let directory = tempfile::tempdir().expect("a scratch directory");
-        let bounds = LogBounds { bytes: 20_000, age: Nanos::NEVER };
+        let bounds = LogBounds { bytes: 20_000, age: Duration::MAX };
         let mut log = open(directory.path(), bounds);
         let name = |topic: u8, writer: u8| (format!("t/{topic}"), format!("w{writer}"));
         for (sequence, (topic, writer, length)) in (1..).zip(writers) {

@@ -6,21 +6,21 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
-use unisono_broker::{
-    Advertisement, AgainSpec, ChannelWait, Client, Error, EventDraft, Exposure, InterestSpec, KeptHistory,
-    NoticeText, PartRule, Reception, ReservedTime, ServeError, Server, SubscriptionSpec, TogetherSpec,
-    WhenFull, now,
-};
+use std::time::Duration as StdDuration;
+use unisono_broker::{Exposure, ServeError, Server};
 use unisono_eventchannel::FieldSet;
-use unisono_linux::clock::Nanos;
+use unisono_events_client::{
+    Advertisement, AgainSpec, ChannelWait, Client, Error, EventDraft, InterestSpec, KeptHistory, NoticeText,
+    PartRule, Reception, ReservedTime, SubscriptionSpec, TogetherSpec, WhenFull, now,
+};
+use unisono_linux::clock::Duration;
 
 #[test]
 fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {
     with_broker(|addresses| {
         for mut supplier in addresses.clients() {
             for mut consumer in addresses.clients() {
-                let topic = supplier.advertise(&Advertisement::of("plant/1/heat")).expect("a topic");
+                let topic = supplier.advertise(&Advertisement::new("plant/1/heat")).expect("a topic");
                 let hot = InterestSpec {
                     topics: "plant/+/heat".to_owned(),
                     filter: Some("celsius > 80".to_owned()),
@@ -32,7 +32,7 @@ fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {
                     let fields = FieldSet::new().with("celsius", celsius).with("site", "roof");
                     EventDraft::new(b"payload").keyed("k").with_fields(fields).critical(4)
                 };
-                let due = Nanos::SECOND.times(3).after(now());
+                let due = now() + Duration::from_secs(3);
                 supplier.publish(topic, &draft(79.0).due_at(due)).expect("it leaves");
                 supplier.publish(topic, &draft(81.5).due_at(due)).expect("it leaves");
                 let got = event(&mut consumer);
@@ -42,7 +42,10 @@ fn events_arrive_with_all_that_they_carry_over_each_transport_from_each() {
                 assert_eq!(got.fields, FieldSet::new().with("celsius", 81.5).with("site", "roof"));
                 // over TCP the remaining time is transmitted, so that each hop adds its delay
                 let said = got.deadline.expect("it has one");
-                assert!(said.0.abs_diff(due.0) < 1_000_000_000, "{said:?} instead of {due:?}");
+                assert!(
+                    said.as_nanos().abs_diff(due.as_nanos()) < 1_000_000_000,
+                    "{said:?} instead of {due:?}"
+                );
                 assert!(got.published <= now());
             }
         }
@@ -56,7 +59,7 @@ fn who_connects_to_shared_memory_and_leaves_at_once_harms_nobody() {
             drop(std::os::unix::net::UnixStream::connect(&addresses.unix).expect("it listens"));
         }
         let mut client = Client::connect_shared(&addresses.unix).expect("it serves on");
-        client.subscribe(&SubscriptionSpec::of("heat")).expect("it answers");
+        client.subscribe(&SubscriptionSpec::new("heat")).expect("it answers");
     });
 }
 
@@ -86,14 +89,14 @@ fn large_and_many_events_arrive_in_order() {
             _ => (Client::connect_shared(&addresses.unix).expect("it listens"), shared),
         });
         for (mut supplier, mut consumer) in from_all.chain(to_shared) {
-            let topic = supplier.advertise(&Advertisement::of("bulk")).expect("a topic");
-            let spec = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("bulk") };
+            let topic = supplier.advertise(&Advertisement::new("bulk")).expect("a topic");
+            let spec = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::new("bulk") };
             consumer.subscribe(&spec).expect("it fits");
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     for number in 0..20_000_u32 {
                         let bytes = number.to_le_bytes();
-                        supplier.publish_later(topic, &EventDraft::new(&bytes)).expect("it leaves");
+                        supplier.publish_buffered(topic, &EventDraft::new(&bytes)).expect("it leaves");
                     }
                     supplier.publish(topic, &EventDraft::new(&vec![9; 3_000_000])).expect("it leaves");
                 });
@@ -112,7 +115,7 @@ fn what_is_refused_says_why_to_the_one_who_asked_and_nobody_else_notices() {
     with_broker(|addresses| {
         let mut client = addresses.client();
         let refused = |answer: Result<_, Error>| answer.map(drop).expect_err("it cannot be").to_string();
-        let said = refused(client.advertise(&Advertisement::of("a/#")).map(|_| ()));
+        let said = refused(client.advertise(&Advertisement::new("a/#")).map(|_| ()));
         assert!(said.contains('#'), "{said}");
         let bad = InterestSpec {
             topics: "a".to_owned(),
@@ -124,26 +127,26 @@ fn what_is_refused_says_why_to_the_one_who_asked_and_nobody_else_notices() {
         assert!(said.starts_with("the broker refuses: the filter `level >`: 1:8: expected"), "{said}");
         let reserve = ReservedTime { period_ns: 1000, deadline_ns: 1000, largest: 100 };
         let spec =
-            SubscriptionSpec { reserve: Some(reserve), execution_ns: 2000, ..SubscriptionSpec::of("a") };
+            SubscriptionSpec { reserve: Some(reserve), execution_ns: 2000, ..SubscriptionSpec::new("a") };
         let said = refused(client.subscribe(&spec).map(|_| ()));
         assert!(said.contains("would need 2.0000 of the whole"), "{said}");
 
-        let topic = client.advertise(&Advertisement::of("a")).expect("a topic");
-        let wants = SubscriptionSpec { reliable: true, ..SubscriptionSpec::of("a") };
+        let topic = client.advertise(&Advertisement::new("a")).expect("a topic");
+        let wants = SubscriptionSpec { reliable: true, ..SubscriptionSpec::new("a") };
         let said = refused(client.subscribe(&wants).map(|_| ()));
         assert!(said.contains("offered best effort, requested at least once"), "{said}");
-        let past = EventDraft::new(b"").due_at(now().since(Nanos(1_000_000)));
+        let past = EventDraft::new(b"").due_at(now() - Duration::from_millis(1));
         let said = refused(client.try_publish(topic, &past).map(|_| ()));
         assert!(said.starts_with("the event is refused: the deadline passed"), "{said}");
         client.publish(topic, &past).expect("it leaves");
-        let told = client.receive(Some(Duration::from_secs(20))).expect("it goes on");
+        let told = client.receive(Some(StdDuration::from_secs(20))).expect("it goes on");
         assert!(matches!(told, Some(Reception::Rejected { topic: of, .. }) if of == topic), "{told:?}");
         let large = vec![0; client.largest() + 1];
         assert!(matches!(client.publish(topic, &EventDraft::new(&large)), Err(Error::TooLong { .. })));
 
         let mut consumer = addresses.client();
         let narrow =
-            SubscriptionSpec { queue_events: 1, full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("a") };
+            SubscriptionSpec { queue_events: 1, full: WhenFull::BlockSupplier, ..SubscriptionSpec::new("a") };
         consumer.subscribe(&narrow).expect("it fits");
         assert!(client.try_publish(topic, &EventDraft::new(b"good")).is_ok());
         assert_eq!(*event(&mut consumer).payload.bytes(), *b"good");
@@ -156,20 +159,20 @@ fn a_consumer_that_reads_nothing_loses_its_own_events_alone_and_is_told_of_the_g
     with_broker(|addresses| {
         for mut slow in addresses.local() {
             let [mut supplier, mut fast] = addresses.local();
-            let topic = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
-            slow.subscribe(&SubscriptionSpec { queue_events: 50, ..SubscriptionSpec::of("feed") })
+            let topic = supplier.advertise(&Advertisement::new("feed")).expect("a topic");
+            slow.subscribe(&SubscriptionSpec { queue_events: 50, ..SubscriptionSpec::new("feed") })
                 .expect("it fits");
-            let roomy = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("feed") };
+            let roomy = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::new("feed") };
             fast.subscribe(&roomy).expect("it fits");
             let payload = vec![1; 1000];
             for _ in 0..5000 {
-                supplier.publish_later(topic, &EventDraft::new(&payload)).expect("it leaves");
+                supplier.publish_buffered(topic, &EventDraft::new(&payload)).expect("it leaves");
                 supplier.flush().expect("it leaves");
                 assert_eq!(event(&mut fast).payload.bytes().len(), 1000);
             }
             let (mut got, mut lost, mut last) = (0, 0, 0);
             while last < 5000 {
-                match slow.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+                match slow.receive(Some(StdDuration::from_secs(20))).expect("it goes on") {
                     Some(Reception::Event(event)) => {
                         assert!(event.sequence > last, "in order");
                         (got, last) = (got + 1, event.sequence);
@@ -193,11 +196,11 @@ fn a_supplier_that_is_blocked_goes_on_when_the_consumer_reads_or_dies() {
         for (dies, shares) in [(false, false), (true, false), (false, true), (true, true)] {
             let ([one, other], [third, fourth]) = (addresses.local(), addresses.local());
             let (mut supplier, mut consumer) = if shares { (other, fourth) } else { (one, third) };
-            let topic = supplier.advertise(&Advertisement::of("block")).expect("a topic");
+            let topic = supplier.advertise(&Advertisement::new("block")).expect("a topic");
             let narrow = SubscriptionSpec {
                 queue_events: 4,
                 full: WhenFull::BlockSupplier,
-                ..SubscriptionSpec::of("block")
+                ..SubscriptionSpec::new("block")
             };
             consumer.subscribe(&narrow).expect("it fits");
             std::thread::scope(|scope| {
@@ -209,7 +212,7 @@ fn a_supplier_that_is_blocked_goes_on_when_the_consumer_reads_or_dies() {
                     // the answer comes behind all of them
                     supplier.statistics().expect("it goes on");
                 });
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(StdDuration::from_millis(50));
                 if dies {
                     drop(consumer);
                 } else {
@@ -226,10 +229,10 @@ fn a_supplier_that_is_blocked_goes_on_when_the_consumer_reads_or_dies() {
 fn those_who_listen_hear_whether_a_supplier_left_or_died() {
     with_broker(|addresses| {
         let mut consumer = addresses.client();
-        consumer.subscribe(&SubscriptionSpec::of("life")).expect("it fits");
+        consumer.subscribe(&SubscriptionSpec::new("life")).expect("it fits");
         for dies in [false, true] {
             let mut supplier = addresses.client();
-            let topic = supplier.advertise(&Advertisement::of("life")).expect("a topic");
+            let topic = supplier.advertise(&Advertisement::new("life")).expect("a topic");
             supplier.publish(topic, &EventDraft::new(b"last words")).expect("it leaves");
             assert_eq!(*event(&mut consumer).payload.bytes(), *b"last words");
             if dies {
@@ -247,12 +250,12 @@ fn those_who_listen_hear_whether_a_supplier_left_or_died() {
 fn history_comes_first_and_a_correlation_comes_as_one() {
     with_broker(|addresses| {
         let mut client = addresses.client();
-        let kept = Advertisement { history: KeptHistory::LastValue(8), ..Advertisement::of("state") };
+        let kept = Advertisement { history: KeptHistory::LastValue(8), ..Advertisement::new("state") };
         let state = client.advertise(&kept).expect("a topic");
         for (key, value) in [("a", b"1"), ("b", b"2"), ("a", b"3")] {
             client.publish(state, &EventDraft::new(value).keyed(key)).expect("it leaves");
         }
-        client.subscribe(&SubscriptionSpec::of("state")).expect("it fits");
+        client.subscribe(&SubscriptionSpec::new("state")).expect("it fits");
         let values: BTreeMap<_, _> = (0..2)
             .map(|_| event(&mut client))
             .map(|event| {
@@ -271,7 +274,7 @@ fn history_comes_first_and_a_correlation_comes_as_one() {
         };
         client.subscribe(&spec).expect("it fits");
         for name in ["motion", "door"] {
-            let topic = client.advertise(&Advertisement::of(name)).expect("a topic");
+            let topic = client.advertise(&Advertisement::new(name)).expect("a topic");
             client.publish(topic, &EventDraft::new(name.as_bytes())).expect("it leaves");
         }
         let got = event(&mut client);
@@ -284,7 +287,7 @@ fn a_sequence_comes_as_one_in_its_order_alone_and_the_first_of_any_parts_comes_a
     with_broker(|addresses| {
         let mut clients = addresses.clients();
         for client in &mut clients {
-            let mut topic = |name: &str| client.advertise(&Advertisement::of(name)).expect("a topic");
+            let mut topic = |name: &str| client.advertise(&Advertisement::new(name)).expect("a topic");
             let (open, close) = (topic("open"), topic("close"));
             let publish = |client: &mut Client, topic, number: u8| {
                 client.publish(topic, &EventDraft::new(&[number])).expect("it leaves");
@@ -321,11 +324,11 @@ fn a_correlation_that_is_not_completed_in_time_is_told_and_a_timer_tells_each_pe
         let mut clients = addresses.clients();
         for client in &mut clients {
             client.subscribe(&together(PartRule::Sequence, 1_000_000)).expect("it fits");
-            let open = client.advertise(&Advertisement::of("open")).expect("a topic");
+            let open = client.advertise(&Advertisement::new("open")).expect("a topic");
             client.publish(open, &EventDraft::new(b"")).expect("it leaves");
             assert_eq!(notice(client), NoticeText::Incomplete {});
             let period = 5_000_000;
-            let ticking = SubscriptionSpec { every_ns: Some(period), ..SubscriptionSpec::of("nothing") };
+            let ticking = SubscriptionSpec { every_ns: Some(period), ..SubscriptionSpec::new("nothing") };
             client.subscribe(&ticking).expect("it fits");
             let mut tick = || match notice(client) {
                 NoticeText::Tick { at_ns } => at_ns,
@@ -341,10 +344,10 @@ fn a_correlation_that_is_not_completed_in_time_is_told_and_a_timer_tells_each_pe
 fn what_is_not_acknowledged_comes_again_and_what_is_does_not() {
     with_broker(|addresses| {
         let mut client = addresses.client();
-        let reliable = Advertisement { reliable: true, ..Advertisement::of("order") };
+        let reliable = Advertisement { reliable: true, ..Advertisement::new("order") };
         let topic = client.advertise(&reliable).expect("a topic");
         let again = AgainSpec { after_ns: 20_000_000, attempts: 100, window: 10 };
-        let spec = SubscriptionSpec { again: Some(again), reliable: true, ..SubscriptionSpec::of("order") };
+        let spec = SubscriptionSpec { again: Some(again), reliable: true, ..SubscriptionSpec::new("order") };
         client.subscribe(&spec).expect("it fits");
         client.publish(topic, &EventDraft::new(b"one")).expect("it leaves");
         let first = event(&mut client);
@@ -352,7 +355,7 @@ fn what_is_not_acknowledged_comes_again_and_what_is_does_not() {
         let second = event(&mut client);
         assert_eq!((second.sequence, second.repeated), (1, 1));
         client.acknowledge(&second).expect("it leaves");
-        while let Some(reception) = client.receive(Some(Duration::from_millis(200))).expect("it goes on") {
+        while let Some(reception) = client.receive(Some(StdDuration::from_millis(200))).expect("it goes on") {
             // one more event may have been on its way
             let Reception::Event(event) = reception else { panic!("{reception:?}") };
             client.acknowledge(&event).expect("it leaves");
@@ -365,7 +368,7 @@ fn requests_are_answered_and_a_request_that_nobody_answers_ends() {
     with_broker(|addresses| {
         for mut asker in addresses.clients() {
             let mut server = addresses.client();
-            server.subscribe(&SubscriptionSpec::of("double")).expect("it fits");
+            server.subscribe(&SubscriptionSpec::new("double")).expect("it fits");
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     for _ in 0..50 {
@@ -374,27 +377,27 @@ fn requests_are_answered_and_a_request_that_nobody_answers_ends() {
                         assert!(server.reply(&request, EventDraft::new(&twice)).expect("it leaves"));
                     }
                 });
-                let topic = asker.advertise(&Advertisement::of("double")).expect("a topic");
+                let topic = asker.advertise(&Advertisement::new("double")).expect("a topic");
                 for number in 0..50_u32 {
                     let bytes = number.to_le_bytes();
-                    let reply = asker.request(topic, EventDraft::new(&bytes), Duration::from_secs(20));
+                    let reply = asker.request(topic, EventDraft::new(&bytes), StdDuration::from_secs(20));
                     assert_eq!(*reply.expect("an answer").payload.bytes(), [bytes, bytes].concat());
                 }
             });
             drop(server);
-            let nobody = asker.advertise(&Advertisement::of("nobody")).expect("a topic");
+            let nobody = asker.advertise(&Advertisement::new("nobody")).expect("a topic");
             // a request without a receiver lasts until its timeout; on a loaded machine a short timeout ends
             // before the broker answers
             let mut replies = [20, 1_000, 30_000]
                 .into_iter()
-                .map(|millis| asker.request(nobody, EventDraft::new(b""), Duration::from_millis(millis)));
+                .map(|millis| asker.request(nobody, EventDraft::new(b""), StdDuration::from_millis(millis)));
             let reply = replies.find(|reply| !matches!(reply, Err(Error::NoReply(_))));
             let said = reply.expect("an answer").expect_err("nobody is there").to_string();
             assert!(said.contains("nobody subscribes to nobody; start a program that replies"), "{said}");
             // a silent subscriber sends no reply, and a failing one sends its reason
             let mut server = addresses.client();
-            server.subscribe(&SubscriptionSpec::of("nobody")).expect("it fits");
-            let reply = asker.request(nobody, EventDraft::new(b""), Duration::from_millis(20));
+            server.subscribe(&SubscriptionSpec::new("nobody")).expect("it fits");
+            let reply = asker.request(nobody, EventDraft::new(b""), StdDuration::from_millis(20));
             assert!(matches!(reply, Err(Error::NoReply(_))), "{reply:?}");
             let _ = event(&mut server);
             std::thread::scope(|scope| {
@@ -403,7 +406,7 @@ fn requests_are_answered_and_a_request_that_nobody_answers_ends() {
                     assert!(request.is_request());
                     assert!(server.reply_failure(&request, "out of order").expect("it leaves"));
                 });
-                let reply = asker.request(nobody, EventDraft::new(b""), Duration::from_secs(20));
+                let reply = asker.request(nobody, EventDraft::new(b""), StdDuration::from_secs(20));
                 let said = reply.expect_err("it failed").to_string();
                 assert_eq!(said, "the request failed: out of order");
             });
@@ -415,16 +418,16 @@ fn requests_are_answered_and_a_request_that_nobody_answers_ends() {
 fn a_request_waits_for_who_replies_and_reaches_them_once() {
     with_broker(|addresses| {
         let (mut asker, mut server) = (addresses.client(), addresses.client());
-        let topic = asker.advertise(&Advertisement::of("late")).expect("a topic");
+        let topic = asker.advertise(&Advertisement::new("late")).expect("a topic");
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(100));
-                server.subscribe(&SubscriptionSpec::of("late")).expect("it fits");
+                std::thread::sleep(StdDuration::from_millis(100));
+                server.subscribe(&SubscriptionSpec::new("late")).expect("it fits");
                 let request = event(&mut server);
                 server.reply(&request, EventDraft::new(b"here")).expect("it leaves");
-                assert!(server.receive(Some(Duration::from_millis(50))).expect("it lives").is_none());
+                assert!(server.receive(Some(StdDuration::from_millis(50))).expect("it lives").is_none());
             });
-            let reply = asker.request(topic, EventDraft::new(b""), Duration::from_secs(20));
+            let reply = asker.request(topic, EventDraft::new(b""), StdDuration::from_secs(20));
             assert_eq!(*reply.expect("an answer").payload.bytes(), *b"here");
         });
     });
@@ -437,13 +440,13 @@ fn a_program_answers_a_thousand_askers_on_topics_that_stay_open() {
     for own in [0, 100] {
         with_broker(move |addresses| {
             let mut server = addresses.client();
-            server.subscribe(&SubscriptionSpec::of("work")).expect("it fits");
+            server.subscribe(&SubscriptionSpec::new("work")).expect("it fits");
             for number in 0..own {
-                server.advertise(&Advertisement::of(&format!("own/{number}"))).expect("a topic");
+                server.advertise(&Advertisement::new(&format!("own/{number}"))).expect("a topic");
             }
             let (mut asker, mut witness) = (addresses.client(), addresses.client());
-            witness.subscribe(&SubscriptionSpec::of("reply/#")).expect("it fits");
-            let topic = asker.advertise(&Advertisement::of("work")).expect("a topic");
+            witness.subscribe(&SubscriptionSpec::new("reply/#")).expect("it fits");
+            let topic = asker.advertise(&Advertisement::new("work")).expect("a topic");
             let mut closed = 0;
             for number in (0..ASKERS).chain(0..ASKERS) {
                 let reply_to = format!("reply/{number}");
@@ -452,7 +455,7 @@ fn a_program_answers_a_thousand_askers_on_topics_that_stay_open() {
                 let request = event(&mut server);
                 assert!(server.reply(&request, EventDraft::new(b"")).expect("it leaves"), "{own} {number}");
                 let answer = loop {
-                    match witness.receive(Some(Duration::from_secs(60))).expect("it lives") {
+                    match witness.receive(Some(StdDuration::from_secs(60))).expect("it lives") {
                         Some(Reception::Event(answer)) => break answer,
                         Some(Reception::Notice { notice: NoticeText::Gone { .. }, .. }) => closed += 1,
                         other => panic!("{other:?}"),

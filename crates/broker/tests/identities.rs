@@ -14,14 +14,11 @@ use crate::common::identity_steps::{
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use unisono_broker::{
-    Advertisement, Durability, Frame, Nanos, Permissions, PublishOutcome, ResumeSpec, SubscriptionSpec,
+use unisono_broker::Permissions;
+use unisono_events_client::{
+    Advertisement, Durability, Duration, Instant, PublishOutcome, ResumeSpec, SubscriptionSpec,
 };
-
-/// Cases of a usual run; with `cargo xtask nightly identities` twenty times as many.
-fn cases() -> u32 {
-    if std::env::var_os("UNISONO_LONG_TESTS").is_some() { 4000 } else { 200 }
-}
+use unisono_events_wire::Frame;
 
 /// The model's record of a consumer of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,7 +51,7 @@ struct Group {
     /// Patterns of departed members, since a member last came to a group without waiting events.
     departed: BTreeSet<&'static str>,
     /// Without members: the group's end time, its remaining patterns, and whether events wait.
-    lingers: Option<(Nanos, BTreeSet<&'static str>, bool)>,
+    lingers: Option<(Instant, BTreeSet<&'static str>, bool)>,
 }
 
 #[derive(Debug)]
@@ -161,7 +158,7 @@ impl World {
                 }
             }
             Step::Wait(seconds) => {
-                self.bench.wait(Nanos::SECOND.times(seconds));
+                self.bench.wait(Duration::SECOND * seconds);
                 let now = self.bench.now;
                 self.groups.retain(|_, group| group.lingers.as_ref().is_none_or(|(until, ..)| *until > now));
             }
@@ -219,8 +216,9 @@ impl World {
                     group.departed.insert(pattern);
                 }
                 if group.members.is_empty() {
-                    group.lingers = (linger > 0)
-                        .then(|| (Nanos(linger).after(self.bench.now), BTreeSet::from([pattern]), false));
+                    group.lingers = (linger > 0).then(|| {
+                        (self.bench.now + Duration::from_nanos(linger), BTreeSet::from([pattern]), false)
+                    });
                     if linger == 0 {
                         self.groups.remove(&key);
                     }
@@ -264,7 +262,7 @@ impl World {
         let Connection { client, identity, last, .. } = self.connections[at];
         let number = last + 1;
         self.connections[at].last = number;
-        let spec = SubscriptionSpec::of(pattern);
+        let spec = SubscriptionSpec::new(pattern);
         let (spec, expected, consumer) = match mode {
             Mode::Alone => (spec, may_see(identity, pattern), Consumer::Alone),
             Mode::Group(group) => {
@@ -337,7 +335,7 @@ impl World {
         let spec = Advertisement {
             durability: Durability::Written,
             writer: writer.map(str::to_owned),
-            ..Advertisement::of(topic)
+            ..Advertisement::new(topic)
         };
         let outcome = self.bench.advertise(client, outlet, spec);
         assert_eq!(outcome.is_ok(), may_write && may_see(identity, topic), "{topic} {writer:?}: {outcome:?}");
@@ -516,8 +514,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
-
     #[test]
     fn identities_see_use_and_end_what_the_rules_and_owners_say_and_nothing_else(steps in steps()) {
         let mut world = World::new();

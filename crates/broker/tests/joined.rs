@@ -3,19 +3,20 @@
 use crate::common::{event, notice, with_broker};
 use std::time::Duration;
 use unisono_broker::join::JoinSettings;
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, Client, Error, EventDraft, KeptHistory, NoticeText, PublishOutcome, Reception,
     RemoteSupplier, SubscriptionSpec, TopicHandle, WhenFull,
 };
 
 fn brought(topic: &str) -> Advertisement {
     let from_elsewhere = Some(RemoteSupplier { run: 4711, supplier: 3 });
-    Advertisement { from_elsewhere, reliable: true, ..Advertisement::of(topic) }
+    Advertisement { from_elsewhere, reliable: true, ..Advertisement::new(topic) }
 }
 
 /// Publishes a remote event under a given number.
 fn bring(join: &mut Client, topic: TopicHandle, number: u64) -> PublishOutcome {
-    let handed = join.hand_in_at_once(topic, &EventDraft::new(b"far"), Some(number)).expect("it goes on");
+    let handed =
+        join.try_publish_with_receipt(topic, &EventDraft::new(b"far"), Some(number)).expect("it goes on");
     join.outcome(handed).expect("taken").outcome
 }
 
@@ -34,10 +35,13 @@ fn what_a_join_brings_it_is_not_given_back_and_programs_are_told_what_is_missing
         let [mut join, mut reader, mut writer] = addresses.clients();
         assert_ne!(join.broker_run(), 0);
         assert_eq!(join.broker_run(), reader.broker_run());
-        let local =
-            SubscriptionSpec { local_only: true, full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("#") };
+        let local = SubscriptionSpec {
+            local_only: true,
+            full: WhenFull::BlockSupplier,
+            ..SubscriptionSpec::new("#")
+        };
         join.subscribe(&local).expect("it fits");
-        reader.subscribe(&SubscriptionSpec::of("plant/#")).expect("it fits");
+        reader.subscribe(&SubscriptionSpec::new("plant/#")).expect("it fits");
         let topic = join.advertise(&brought("plant/heat")).expect("a topic");
         let outcomes = [41, 42, 42, 45].map(|number| bring(&mut join, topic, number));
         let taken = PublishOutcome::Taken(1);
@@ -48,7 +52,7 @@ fn what_a_join_brings_it_is_not_given_back_and_programs_are_told_what_is_missing
         };
         assert_eq!((cause.as_str(), event(&mut reader).sequence), ("not-received", 45));
 
-        let here = writer.advertise(&Advertisement::of("plant/heat")).expect("the topic is like that");
+        let here = writer.advertise(&Advertisement::new("plant/heat")).expect("the topic is like that");
         writer.publish(here, &EventDraft::new(b"near")).expect("it goes on");
         assert_eq!(waiting(&mut join), Some(b"near".to_vec()));
         assert_eq!(waiting(&mut join), None);
@@ -61,7 +65,7 @@ fn a_program_says_what_a_topic_is_like_that_a_join_brought() {
         let [mut join, mut writer, mut reader] = addresses.clients();
         join.advertise(&brought("plant/heat")).expect("a topic");
         let kept =
-            |events| Advertisement { history: KeptHistory::Last(events), ..Advertisement::of("plant/heat") };
+            |events| Advertisement { history: KeptHistory::Last(events), ..Advertisement::new("plant/heat") };
         let topic = writer.advertise(&kept(2)).expect("nobody declared it before");
         join.advertise(&brought("plant/heat")).expect("as it is");
         let differs = reader.advertise(&kept(3));
@@ -69,7 +73,7 @@ fn a_program_says_what_a_topic_is_like_that_a_join_brought() {
         writer.publish(topic, &EventDraft::new(b"kept")).expect("it goes on");
         writer.statistics().expect("it goes on");
         let request =
-            SubscriptionSpec { history: KeptHistory::Last(2), reliable: false, ..SubscriptionSpec::of("#") };
+            SubscriptionSpec { history: KeptHistory::Last(2), reliable: false, ..SubscriptionSpec::new("#") };
         reader.subscribe(&request).expect("it fits");
         assert_eq!(waiting(&mut reader), Some(b"kept".to_vec()));
     });
@@ -80,13 +84,14 @@ fn an_event_that_would_have_to_wait_for_a_consumer_is_refused_to_a_join() {
     with_broker(|addresses| {
         let [mut join, mut reader, _] = addresses.clients();
         let full =
-            SubscriptionSpec { full: WhenFull::BlockSupplier, queue_events: 1, ..SubscriptionSpec::of("#") };
+            SubscriptionSpec { full: WhenFull::BlockSupplier, queue_events: 1, ..SubscriptionSpec::new("#") };
         reader.subscribe(&full).expect("it fits");
         let topic = join.advertise(&brought("plant/heat")).expect("a topic");
         let payload = vec![0; 1 << 20]; // the reader reads nothing: soon its connection is full
         let refused = (1..100).find_map(|number| {
-            let handed =
-                join.hand_in_at_once(topic, &EventDraft::new(&payload), Some(number)).expect("it goes on");
+            let handed = join
+                .try_publish_with_receipt(topic, &EventDraft::new(&payload), Some(number))
+                .expect("it goes on");
             join.outcome(handed).err()
         });
         assert!(
@@ -104,7 +109,7 @@ fn events_of_another_class_take_no_room_in_the_queue_of_a_class() {
         let [mut join, mut writer, _] = addresses.clients();
         let settings = JoinSettings::parse(CLASSES).expect("it is sound");
         join.subscribe(&settings.subscription(1).expect("it is there")).expect("it fits");
-        let mut outlet = |topic| writer.advertise(&Advertisement::of(topic)).expect("a topic");
+        let mut outlet = |topic| writer.advertise(&Advertisement::new(topic)).expect("a topic");
         let [control, private, test, rest] =
             ["control/1", "private", "control/test", "rest"].map(&mut outlet);
         writer.publish(rest, &EventDraft::new(b"first")).expect("it goes on");
@@ -147,7 +152,7 @@ fn what_two_joins_bring_is_delivered_once_and_one_is_enough() {
     with_broker(|addresses| {
         let [mut one, mut reader, _] = addresses.clients();
         let mut other = addresses.client();
-        reader.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+        reader.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
         let [of_one, of_other] =
             [&mut one, &mut other].map(|it| it.advertise(&brought("t")).expect("a topic"));
         let taken = PublishOutcome::Taken(1);
@@ -169,7 +174,7 @@ fn what_two_joins_bring_is_delivered_once_and_one_is_enough() {
 fn what_a_join_missed_while_it_was_away_is_told_as_a_gap_and_nothing_comes_twice() {
     with_broker(|addresses| {
         let mut reader = addresses.client();
-        reader.subscribe(&SubscriptionSpec::of("#")).expect("it fits");
+        reader.subscribe(&SubscriptionSpec::new("#")).expect("it fits");
         // new events and repeated ones, each time by a join without memory of the previous one
         for numbers in [[5, 6], [6, 9], [30, 31]] {
             let mut join = addresses.client();

@@ -10,8 +10,11 @@ mod requests;
 use requests::{Asker, KINDS};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 use unisono_broker::log::{EventLog, LogBounds};
-use unisono_broker::{Broker, Limits, Nanos, Permissions};
+use unisono_broker::{Broker, Limits, Permissions};
+use unisono_events_client::Instant;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 /// Bytes that a client may use beyond its charge: one frame of the largest size (4.25 MiB) during parsing,
@@ -38,7 +41,10 @@ fn broker(log: &Path) -> Broker {
     let limits = Limits { memory: 2 * OF_USER, memory_of_user: OF_USER, ..Limits::default() };
     let log = EventLog::open(log, LogBounds::default()).expect("it is empty");
     let broker = Broker::new(tree.expect("it is sound"), limits).with_permissions(rules);
-    broker.with_log(log, Nanos(0), Vec::new()).keeping_again(Nanos(1)).expect("it is read")
+    broker
+        .with_log(log, unisono_events_client::Duration::ZERO, Vec::new())
+        .keeping_again(Instant::from_nanos(1))
+        .expect("it is read")
 }
 
 fn measure(kind: &str) {
@@ -62,8 +68,17 @@ fn the_broker_grows_by_what_its_ledger_says_whatever_a_client_asks_for() {
         return measure(&kind);
     }
     let tests = std::env::current_exe().expect("it runs");
-    for (kind, _) in KINDS {
-        let measured = Command::new(&tests).args([TEST, "--exact", "--nocapture"]).env(KIND, kind).status();
-        assert!(measured.expect("it starts").success(), "{kind}");
-    }
+    let kinds = Mutex::new(KINDS.into_iter());
+    let measure_kinds = || {
+        while let Some((kind, _)) = { kinds.lock().expect("no panic inside").next() } {
+            let mut measured = Command::new(&tests);
+            measured.args([TEST, "--exact", "--nocapture"]).env(KIND, kind);
+            assert!(measured.status().expect("it starts").success(), "{kind}");
+        }
+    };
+    thread::scope(|threads| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            threads.spawn(measure_kinds);
+        }
+    });
 }

@@ -6,12 +6,12 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
-use unisono_broker::transport::{
+use std::time::Duration as StdDuration;
+use unisono_broker::{Broker, ClientId, Limits, ServeError, Server, Task};
+use unisono_events_client::{ChannelWait, Client, Duration, Greeting, Instant};
+use unisono_events_wire::Frame;
+use unisono_events_wire::transport::{
     AcceptedTransport, StreamListener, TransportError, TransportListener, TransportPeer,
-};
-use unisono_broker::{
-    Broker, ChannelWait, Client, ClientId, Frame, Greeting, Limits, Nanos, ServeError, Server, Task,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::poll::readable;
@@ -92,10 +92,10 @@ fn one_that_resets_its_connection_before_it_is_accepted_is_no_program_of_this_ho
     let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let mut program = TcpStream::connect(socket.local_addr().expect("bound")).expect("it listens");
     program.write_all(b"what it says without a token").expect("there is room");
-    sockopt::set_socket_linger(&program, Some(Duration::ZERO)).expect("an option of sockets");
+    sockopt::set_socket_linger(&program, Some(StdDuration::ZERO)).expect("an option of sockets");
     drop(program); // by a reset
     let mut listener = StreamListener::new(socket.into(), 1 << 20).expect("a listener");
-    assert!(readable([listener.as_fd()], Some(Duration::from_secs(20))).expect("poll")[0]);
+    assert!(readable([listener.as_fd()], Some(StdDuration::from_secs(20))).expect("poll")[0]);
     assert!(listener.accept().expect("it goes on").is_none());
 }
 
@@ -115,15 +115,19 @@ fn those_who_say_nothing_keep_nobody_out_for_long() {
     let mut hello = Vec::new();
     Frame::Hello(Greeting::default()).write(&mut hello);
     let (one, other) = (at("192.0.2.1"), at("192.0.2.2"));
-    assert!((0..3).all(|client| broker.connected(Nanos(u64::from(client)), ClientId(client), one)));
-    let _ = broker.received(Nanos(5), ClientId(0), &hello, None);
-    assert!(!broker.connected(Nanos(6), ClientId(3), one), "its peer has three places");
-    assert!(broker.connected(Nanos(6), ClientId(4), other));
-    assert!(!broker.connected(Nanos(7), ClientId(5), other), "all places are taken");
-    let later = Nanos::SECOND.times(3);
-    assert!(broker.connected(Nanos(1).after(later), ClientId(6), one), "1 has not greeted");
-    assert!(broker.connected(Nanos(2).after(later), ClientId(7), other), "neither has 2");
-    assert!(broker.connected(Nanos(6).after(later), ClientId(8), one), "nor 4");
+    assert!((0..3).all(|client| broker.connected(
+        Instant::from_nanos(u64::from(client)),
+        ClientId(client),
+        one
+    )));
+    let _ = broker.received(Instant::from_nanos(5), ClientId(0), &hello, None);
+    assert!(!broker.connected(Instant::from_nanos(6), ClientId(3), one), "its peer has three places");
+    assert!(broker.connected(Instant::from_nanos(6), ClientId(4), other));
+    assert!(!broker.connected(Instant::from_nanos(7), ClientId(5), other), "all places are taken");
+    let later = Instant::from_secs(3);
+    assert!(broker.connected(later + Duration::from_nanos(1), ClientId(6), one), "1 has not greeted");
+    assert!(broker.connected(later + Duration::from_nanos(2), ClientId(7), other), "neither has 2");
+    assert!(broker.connected(later + Duration::from_nanos(6), ClientId(8), one), "nor 4");
     let gone = |broker: &mut Broker| {
         std::iter::from_fn(|| broker.task())
             .filter_map(|task| match task {
@@ -134,7 +138,7 @@ fn those_who_say_nothing_keep_nobody_out_for_long() {
     };
     assert_eq!(gone(&mut broker), [1, 2, 4]);
     assert!(
-        !broker.connected(Nanos(6).after(later), ClientId(9), other),
+        !broker.connected(later + Duration::from_nanos(6), ClientId(9), other),
         "0 has greeted, the others are new"
     );
 }
@@ -146,9 +150,14 @@ fn addresses_that_one_party_has_count_together() {
         ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:0:ffff::1"],
     ] {
         let mut broker = small();
-        let may: Vec<bool> =
-            (0..).zip(addresses).map(|(id, it)| broker.connected(Nanos(1), ClientId(id), at(it))).collect();
+        let may: Vec<bool> = (0..)
+            .zip(addresses)
+            .map(|(id, it)| broker.connected(Instant::from_nanos(1), ClientId(id), at(it)))
+            .collect();
         assert_eq!(may, [true, true, true, false], "{addresses:?}");
-        assert!(broker.connected(Nanos(1), ClientId(9), at("2001:db8:0:1::1")), "another network");
+        assert!(
+            broker.connected(Instant::from_nanos(1), ClientId(9), at("2001:db8:0:1::1")),
+            "another network"
+        );
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::common::bench::{BenchClient, BrokerBench, Comes};
 use std::path::Path;
-use unisono_broker::{
-    Advertisement, AgainSpec, Durability, KeptHistory, Nanos, ResumeSpec, SubscriptionSpec,
+use unisono_events_client::{
+    Advertisement, AgainSpec, Durability, Duration, KeptHistory, ResumeSpec, SubscriptionSpec,
 };
 
 const NAMES: [&str; 2] = ["good", "bad"];
@@ -18,7 +18,7 @@ fn bench(directory: &Path) -> BrokerBench {
 
 fn kept(topic: &str, events: usize) -> Advertisement {
     let (durability, history) = (Durability::Written, KeptHistory::Last(events));
-    Advertisement { durability, history, ..Advertisement::of(topic) }
+    Advertisement { durability, history, ..Advertisement::new(topic) }
 }
 
 fn long(number: usize) -> String {
@@ -62,7 +62,7 @@ fn writers_names_that_come_and_go_leave_a_small_file() {
     let mut most = 0;
     for number in 0..6000_u32 {
         let writer = Some(format!("{number}/{}", "w".repeat(1000)));
-        let spec = Advertisement { writer, durability: Durability::Written, ..Advertisement::of("t") };
+        let spec = Advertisement { writer, durability: Durability::Written, ..Advertisement::new("t") };
         bench.advertise(bad, 1, spec).expect("names without events are freed");
         bench.close(bad, 1);
         most = most.max(size_of(directory.path(), "owners"));
@@ -81,10 +81,10 @@ fn closed_topics_give_their_memory_back_when_it_is_asked_for() {
         bench.close(bad, 1);
     }
     assert!(named(&bench) > 20 * 3 * 60_000, "the name, and two copies for the log");
-    let queue = SubscriptionSpec { queue_bytes: 4 << 20, ..SubscriptionSpec::of("a") };
+    let queue = SubscriptionSpec { queue_bytes: 4 << 20, ..SubscriptionSpec::new("a") };
     bench.subscribe(bad, 1, queue).expect("all its memory is free");
     assert!(named(&bench) < 1000, "{}", named(&bench));
-    bench.wait(Nanos::SECOND);
+    bench.wait(Duration::SECOND);
     // a restart finds no topic
     drop(bench);
     assert_eq!(named(&self::bench(directory.path())), 0);
@@ -107,7 +107,7 @@ fn topics_without_events_are_forgotten_at_a_restart_and_others_keep_theirs() {
     assert!((1..4000).contains(&named(&second)), "{}", named(&second));
     assert!(size_of(directory.path(), "topics") < 10 * 61_000 + (1 << 20));
     let reader = second.program(GOOD, "r");
-    second.subscribe(reader, 1, SubscriptionSpec::of("#")).expect("it may");
+    second.subscribe(reader, 1, SubscriptionSpec::new("#")).expect("it may");
     assert_eq!(second.events(reader).iter().map(|event| &*event.payload).collect::<Vec<_>>(), [b"kept"]);
 }
 
@@ -132,7 +132,7 @@ fn what_topics_keep_is_charged_to_its_owner_also_after_a_restart() {
         let (bad, good) = (again.program(BAD, "b"), again.program(GOOD, "g"));
         again.advertise(bad, 1, kept("kept", 100)).expect("it is there");
         publish(&mut again, bad, 1, &payload).expect_err("its owner has used its memory");
-        let queue = SubscriptionSpec { queue_bytes: 2 << 20, ..SubscriptionSpec::of("a") };
+        let queue = SubscriptionSpec { queue_bytes: 2 << 20, ..SubscriptionSpec::new("a") };
         again.subscribe(bad, 1, queue).expect_err("its owner has used its memory");
         again.advertise(good, 1, kept("good", 100)).expect("it has room");
         publish(&mut again, good, 1, b"x").expect("it is kept");
@@ -152,11 +152,11 @@ fn names_of_events_that_a_follower_has_not_acknowledged_count_in_its_queue() {
         again,
         queue_events: 1000,
         queue_bytes: 1 << 20,
-        ..SubscriptionSpec::of("#")
+        ..SubscriptionSpec::new("#")
     };
     bench.subscribe(bad, 1, spec).expect("it has room");
     for number in 0..100 {
-        let spec = Advertisement { durability: Durability::Written, ..Advertisement::of(&long(number)) };
+        let spec = Advertisement { durability: Durability::Written, ..Advertisement::new(&long(number)) };
         bench.advertise(good, 1, spec).expect("topics that nobody uses make room");
         publish(&mut bench, good, 1, b"x").expect("it is written");
         bench.close(good, 1);

@@ -8,9 +8,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use unisono_broker::{
-    Advertisement, AgainSpec, Client, Error, EventDraft, Exposure, NoticeText, Reception, SubscriptionSpec,
-    TlsAddress, TlsService,
+use unisono_broker::{Exposure, TlsService};
+use unisono_events_client::{
+    Advertisement, AgainSpec, Client, Error, EventDraft, NoticeText, Reception, SubscriptionSpec, TlsAddress,
 };
 
 /// A generator that gives the same numbers in every run.
@@ -162,11 +162,11 @@ fn reliable_events_all_come_in_order_and_of_best_effort_each_loss_is_told() {
         let spread = Duration::from_millis(3);
         let relays = [Relay::to(broker, 30, spread, 7), Relay::to(broker, 30, spread, 8)];
         let [mut reliable, mut loose] = [0, 1].map(|at: usize| client(Some(relays[at].address)));
-        let queue = SubscriptionSpec { queue_events: 10_000, ..SubscriptionSpec::of("feed") };
+        let queue = SubscriptionSpec { queue_events: 10_000, ..SubscriptionSpec::new("feed") };
         reliable.subscribe(&queue).expect("it fits");
         loose.subscribe(&SubscriptionSpec { best_effort: true, ..queue }).expect("it fits");
         let mut supplier = client(None);
-        let topic = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
+        let topic = supplier.advertise(&Advertisement::new("feed")).expect("a topic");
         std::thread::scope(|scope| {
             let reliable = scope.spawn(|| account(&mut reliable, EVENTS));
             let loose = scope.spawn(|| account(&mut loose, EVENTS));
@@ -191,7 +191,7 @@ fn reliable_events_all_come_in_order_and_of_best_effort_each_loss_is_told() {
 fn events_too_large_for_a_datagram_come_whole_and_best_effort_excludes_what_needs_more() {
     with_udp(|client, _| {
         let mut reader = client(None);
-        let loose = SubscriptionSpec { best_effort: true, ..SubscriptionSpec::of("t") };
+        let loose = SubscriptionSpec { best_effort: true, ..SubscriptionSpec::new("t") };
         for odd in [
             SubscriptionSpec { reliable: true, ..loose.clone() },
             SubscriptionSpec {
@@ -204,7 +204,7 @@ fn events_too_large_for_a_datagram_come_whole_and_best_effort_excludes_what_need
         }
         reader.subscribe(&loose).expect("it fits");
         let mut supplier = client(None);
-        let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+        let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
         let mut lengths = Vec::new();
         for length in [10, 100_000, 10, 100_000] {
             supplier.try_publish(topic, &EventDraft::new(&vec![1; length])).expect("the broker is there");

@@ -1,9 +1,6 @@
 //! The tests of the broker, its client library and its log, as one program. A test that measures or limits
 //! its whole process has a program of its own.
 
-#[macro_use]
-mod conformance;
-
 mod audit;
 mod bad_input;
 mod classes;
@@ -16,6 +13,7 @@ mod direct_orders;
 mod durable;
 mod event_log;
 mod events;
+mod flood;
 mod identities;
 mod joined;
 mod listener;
@@ -23,7 +21,6 @@ mod log_chains;
 mod log_memory;
 mod loss;
 mod memory_limits;
-mod memory_ring;
 mod mosquitto;
 mod mqtt;
 mod mqtt_log;
@@ -31,13 +28,15 @@ mod names;
 mod order;
 mod path_sockets;
 mod paths;
+mod peers;
 mod permissions;
 mod places;
 mod programs;
+mod reload;
 mod revocations;
+mod ring_deadlines;
 mod squatters;
 mod starvation;
 mod tls;
-mod transports;
 mod trial;
 mod turns;

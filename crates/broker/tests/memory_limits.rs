@@ -5,9 +5,10 @@ use crate::common::bench::{BrokerBench, Comes};
 use crate::common::mqtt::{Raw, V5};
 use crate::common::{event, with_this_broker};
 use std::time::Duration;
-use unisono_broker::{
-    Advertisement, AgainSpec, Broker, Client, Error, EventDraft, KeptHistory, Limits, Permissions, Reception,
-    SubscriptionSpec, SupplierOrder,
+use unisono_broker::{Broker, Limits, Permissions};
+use unisono_events_client::{
+    Advertisement, AgainSpec, Client, Error, EventDraft, KeptHistory, Reception, SubscriptionSpec,
+    SupplierOrder,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
@@ -29,7 +30,7 @@ fn memory_refusals(client: &mut Client) -> u64 {
 }
 
 fn keeping(topic: &str, events: usize) -> Advertisement {
-    Advertisement { history: KeptHistory::Last(events), ..Advertisement::of(topic) }
+    Advertisement { history: KeptHistory::Last(events), ..Advertisement::new(topic) }
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn history_counts_as_memory_of_its_user_also_when_the_program_has_gone() {
         };
         assert!((6..8).contains(&fitted), "{fitted} MiB; the buffer of its connection counts, too");
         assert!(said.contains("the programs of one user may have"), "{said}");
-        let said = refused(first.subscribe(&SubscriptionSpec::of("a")));
+        let said = refused(first.subscribe(&SubscriptionSpec::new("a")));
         assert!(
             said.contains("one user may have 8388608 bytes of queues, credit and kept events"),
             "{said}"
@@ -57,7 +58,7 @@ fn history_counts_as_memory_of_its_user_also_when_the_program_has_gone() {
         // the same user through another program, and another user
         let mut second = at.client();
         assert!(second.statistics().expect("it answers").kept_bytes > 6 * MIB as u64);
-        refused(second.subscribe(&SubscriptionSpec::of("a")));
+        refused(second.subscribe(&SubscriptionSpec::new("a")));
         let mut other = Client::connect_tcp(at.tcp).expect("it listens");
         let topic = other.advertise(&keeping("other", 100)).expect("a topic");
         for _ in 0..6 {
@@ -68,7 +69,7 @@ fn history_counts_as_memory_of_its_user_also_when_the_program_has_gone() {
         for _ in 0..3 {
             second.try_publish(topic, &EventDraft::new(&[1; 1000])).expect("it is kept");
         }
-        let small = SubscriptionSpec { queue_bytes: 1000, queue_events: 1, ..SubscriptionSpec::of("kept") };
+        let small = SubscriptionSpec { queue_bytes: 1000, queue_events: 1, ..SubscriptionSpec::new("kept") };
         second.subscribe(&small).expect("there is so much");
     });
 }
@@ -96,7 +97,7 @@ fn a_rule_bounds_queues_and_kept_events_of_a_client_together() {
     let broker = small().with_permissions(Permissions::parse(rules, &|_| None).expect("it is sound"));
     with_this_broker(broker, |at| {
         let mut client = at.client();
-        let queue = SubscriptionSpec { queue_bytes: MIB, ..SubscriptionSpec::of("else") };
+        let queue = SubscriptionSpec { queue_bytes: MIB, ..SubscriptionSpec::new("else") };
         client.subscribe(&queue).expect("it fits");
         let topic = client.advertise(&keeping("kept", 100)).expect("a topic");
         client.try_publish(topic, &EventDraft::new(&vec![1; MIB])).expect("it is kept");
@@ -107,7 +108,7 @@ fn a_rule_bounds_queues_and_kept_events_of_a_client_together() {
         let said = refused(client.subscribe(&larger));
         assert!(said.contains("3145728 bytes of queues and kept events"), "{said}");
         assert_eq!(memory_refusals(&mut client), 2);
-        let share = Advertisement { share: Some(2), ..Advertisement::of("u") };
+        let share = Advertisement { share: Some(2), ..Advertisement::new("u") };
         assert!(refused(client.advertise(&share)).contains("add `share = 2` to its rule"));
     });
 }
@@ -137,10 +138,10 @@ fn a_session_pays_for_each_message_that_it_does_not_release_also_after_a_refusal
 fn what_a_consumer_does_not_acknowledge_is_bounded_by_its_queue() {
     with_this_broker(small(), |at| {
         let mut supplier = at.client();
-        let topic = supplier.advertise(&Advertisement::of("work")).expect("a topic");
+        let topic = supplier.advertise(&Advertisement::new("work")).expect("a topic");
         let mut reader = at.client();
         let again = Some(AgainSpec { after_ns: 60_000_000_000, attempts: 2, window: 1000 });
-        let spec = SubscriptionSpec { again, queue_bytes: MIB, ..SubscriptionSpec::of("work") };
+        let spec = SubscriptionSpec { again, queue_bytes: MIB, ..SubscriptionSpec::new("work") };
         reader.subscribe(&spec).expect("it fits");
         let granted = supplier.statistics().expect("it answers").granted_bytes;
         assert_eq!(granted, 2 * MIB as u64, "for what waits, and for what is not acknowledged");
@@ -172,7 +173,7 @@ fn the_queue_of_a_group_that_outlives_its_consumers_stays_granted() {
             group: Some("workers".to_owned()),
             linger_ns: 2_000_000_000,
             queue_bytes: 6 * MIB,
-            ..SubscriptionSpec::of("work")
+            ..SubscriptionSpec::new("work")
         };
         let mut one = at.client();
         one.subscribe(&spec).expect("it fits");
@@ -193,16 +194,16 @@ fn the_queue_of_a_group_that_outlives_its_consumers_stays_granted() {
 fn a_consumer_shares_its_queue_out_among_suppliers() {
     with_this_broker(small(), |at| {
         let [mut flood, mut quiet] = [at.client(), at.client()];
-        let heavy = Advertisement { share: Some(3), ..Advertisement::of("flood") };
+        let heavy = Advertisement { share: Some(3), ..Advertisement::new("flood") };
         let (flooded, its) =
-            (flood.advertise(&heavy).expect("a topic"), quiet.advertise(&Advertisement::of("quiet")));
+            (flood.advertise(&heavy).expect("a topic"), quiet.advertise(&Advertisement::new("quiet")));
         let its = its.expect("a topic");
         let mut reader = at.client();
         let spec = SubscriptionSpec {
             between: SupplierOrder::Shares,
             queue_events: 40,
             queue_bytes: 8 * MIB / 2,
-            ..SubscriptionSpec::of("#")
+            ..SubscriptionSpec::new("#")
         };
         reader.subscribe(&spec).expect("it fits");
         // it reads nothing meanwhile: the kernel holds some events, and the queue 40

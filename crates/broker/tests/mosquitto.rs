@@ -6,11 +6,9 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use unisono_broker::{
-    Advertisement, Broker, Client, EventDraft, Limits, Permissions, ReceivedEvent, Reception,
-    SubscriptionSpec,
-};
+use unisono_broker::{Broker, Limits, Permissions};
 use unisono_eventchannel::FieldSet;
+use unisono_events_client::{Advertisement, Client, EventDraft, ReceivedEvent, Reception, SubscriptionSpec};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 fn are_there() -> bool {
@@ -104,7 +102,7 @@ fn mosquitto_s_clients_exchange_messages_of_every_quality_with_each_other_and_wi
     }
     with_broker(|at| {
         let mut program = at.client();
-        program.subscribe(&SubscriptionSpec::of("plant/#")).expect("it fits");
+        program.subscribe(&SubscriptionSpec::new("plant/#")).expect("it fits");
         for version in ["mqttv311", "mqttv5"] {
             for qos in ["0", "1", "2"] {
                 let mut reader =
@@ -115,7 +113,7 @@ fn mosquitto_s_clients_exchange_messages_of_every_quality_with_each_other_and_wi
             }
         }
         let mut reader = Reader::new(at, &["-V", "mqttv5", "-t", "plant/#", "-F", "%P %p"]);
-        let topic = program.advertise(&Advertisement::of("plant/2/heat")).expect("a topic");
+        let topic = program.advertise(&Advertisement::new("plant/2/heat")).expect("a topic");
         let draft = EventDraft::new(b"warm").with_fields(FieldSet::new().with("celsius", 40.5));
         program.publish(topic, &draft).expect("it leaves");
         assert_eq!(reader.line(), "celsius:40.5 warm");
@@ -170,12 +168,12 @@ fn mosquitto_sub_is_of_the_class_that_its_rule_says() {
     with_this_broker(broker, |at| {
         let mut reader = Reader::new(at, &["-V", "5", "-t", "plant/#", "-q", "1", "-i", "mosquitto"]);
         let mut supplier = at.client();
-        supplier.subscribe(&SubscriptionSpec::of("plant/#")).expect("it may");
+        supplier.subscribe(&SubscriptionSpec::new("plant/#")).expect("it may");
         let consumers = supplier.statistics().expect("it goes on").consumers;
         let mut classes: Vec<_> = consumers.iter().map(|of| (&*of.class, &*of.name == "mosquitto")).collect();
         classes.sort_unstable();
         assert_eq!(classes, [("control", true), ("rest", false)]);
-        let heat = supplier.advertise(&Advertisement::of("plant/heat")).expect("it may");
+        let heat = supplier.advertise(&Advertisement::new("plant/heat")).expect("it may");
         supplier.publish(heat, &EventDraft::new(b"hot")).expect("it leaves");
         assert_eq!(reader.line(), "hot");
     });

@@ -5,28 +5,28 @@ use crate::common::mqtt::{Raw, V5, V311};
 use crate::common::{Addresses, event, with_broker};
 use std::collections::HashSet;
 use std::time::Duration;
-use unisono_broker::{Advertisement, EventDraft, SubscriptionSpec};
 use unisono_eventchannel::FieldSet;
+use unisono_events_client::{Advertisement, EventDraft, SubscriptionSpec};
 
 #[test]
 fn a_message_crosses_between_mqtt_and_programs_with_its_fields_and_its_deadline() {
     with_broker(|at| {
         let mut program = at.client();
-        program.subscribe(&SubscriptionSpec::of("plant/#")).expect("it fits");
+        program.subscribe(&SubscriptionSpec::new("plant/#")).expect("it fits");
         let mut client = Raw::connect(at.mqtt, V5, "c1");
         client.subscribe(1, "plant/#", 1);
         client.publish_with("plant/1", b"hot", 0, &[("celsius", "81.5"), ("deadline_us", "5000000")]);
         let got = event(&mut program);
         assert_eq!((&*got.topic, &*got.payload.bytes()), ("plant/1", &b"hot"[..]));
         assert_eq!(got.fields, FieldSet::new().with("celsius", 81.5));
-        let left = got.deadline.expect("it has one").since(unisono_broker::now()).0;
+        let left = (got.deadline.expect("it has one") - unisono_events_client::now()).as_nanos();
         assert!((1..=5_000_000_000).contains(&left), "{left} ns");
         let echo = client.message();
         assert_eq!((echo.qos, echo.user("celsius").as_deref()), (0, Some("81.5")), "a QoS of 0 stays one");
         let micros: u64 = echo.user("deadline_us").and_then(|text| text.parse().ok()).expect("a number");
         assert!((1..5_000_000).contains(&micros) && echo.expiry.is_some_and(|seconds| seconds <= 5));
 
-        let topic = program.advertise(&Advertisement::of("plant/2")).expect("a topic");
+        let topic = program.advertise(&Advertisement::new("plant/2")).expect("a topic");
         let fields = FieldSet::new().with("site", "roof").with("level", 3);
         let draft = EventDraft::new(b"cold").with_fields(fields).due_in(Duration::from_secs(60));
         program.publish(topic, &draft).expect("it leaves");
@@ -78,7 +78,7 @@ fn a_retained_message_is_kept_and_its_expiry_is_counted_down() {
         assert_eq!((&*got.payload, got.retain, got.expiry), (&b"off"[..], false, None));
         // and a late program gets it, too
         let mut program = at.client();
-        program.subscribe(&SubscriptionSpec::of("lamp")).expect("it fits");
+        program.subscribe(&SubscriptionSpec::new("lamp")).expect("it fits");
         let got = event(&mut program);
         assert_eq!((&*got.payload.bytes(), got.retained), (&b"off"[..], true));
     });
@@ -154,7 +154,10 @@ fn one_message_that_a_client_cannot_take_does_not_hold_up_those_behind_it() {
         assert_eq!(&*got.payload, b"small");
         // a packet that is too large for the broker ends its sender's connection, and no other
         let mut other = Raw::connect(at.mqtt, V5, "other");
-        other.send(&[0x30, 0xFF, 0xFF, 0xFF, 0x7F]);
+        let large = [&[0x30, 0xC0, 0x96, 0xB1, 0x02][..], &vec![b'x'; 5_000_000]].concat();
+        other.send(&large);
+        let (kind, body) = other.packet();
+        assert_eq!((kind, body[0]), (0xE0, 0x95), "DISCONNECT: packet too large");
         assert!(other.ends());
         writer.publish("q", b"still", 0, false);
         reader.confirm(&got);
@@ -364,15 +367,18 @@ fn a_retained_message_has_the_identifier_of_the_subscription_that_it_is_sent_for
 fn a_subscription_is_sent_thousands_of_retained_messages() {
     with_broker(|at| {
         let mut writer = Raw::connect(at.mqtt, V5, "writer");
-        for number in 0..3000 {
-            writer.publish(&format!("kept/{number}"), b"x", 0, true);
-        }
-        writer.is_quiet();
-        for qos in [0, 1] {
-            let mut reader = Raw::connect(at.mqtt, V5, "reader");
-            reader.subscribe(1, "kept/+", qos);
-            let topics: HashSet<String> = (0..3000).map(|_| reader.message().topic).collect();
-            assert_eq!(topics.len(), 3000);
+        // more than the queue's 8,192 messages, and than its 1 MiB
+        for (kind, messages, bytes) in [("many", 9000, 1), ("large", 1104, 1200)] {
+            for number in 0..messages {
+                writer.publish(&format!("{kind}/{number}"), &vec![b'x'; bytes], 0, true);
+            }
+            writer.is_quiet();
+            for qos in [0, 1] {
+                let mut reader = Raw::connect(at.mqtt, V5, "reader");
+                reader.subscribe(1, &format!("{kind}/+"), qos);
+                let topics: HashSet<String> = (0..messages).map(|_| reader.message().topic).collect();
+                assert_eq!(topics.len(), messages);
+            }
         }
     });
 }

@@ -4,24 +4,22 @@
 use crate::common::mqtt::{Raw, V5, V311};
 use crate::common::watchdog::{while_serving, within_a_minute};
 use std::path::Path;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use unisono_broker::log::{EventLog, LogBounds};
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{
-    Broker, ChannelWait, Client, ClientId, Durability, Exposure, Limits, OWNER, Reception, ResumeSpec,
-    Server, SubscriptionSpec, Task,
-};
+use unisono_broker::{Broker, ClientId, Exposure, Limits, OWNER, Server, Task};
+use unisono_events_client::{ChannelWait, Client, Durability, Reception, ResumeSpec, SubscriptionSpec};
+use unisono_events_wire::transport::TransportPeer;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 const CLIENT: ClientId = ClientId(7);
 
 fn broker(directory: &Path, bytes: u64) -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
-    let log = EventLog::open(&directory.join("log"), LogBounds { bytes, age: Nanos::NEVER });
+    let log = EventLog::open(&directory.join("log"), LogBounds { bytes, age: Duration::MAX });
     let kept = vec!["kept/#".parse().expect("a pattern")];
     let broker = Broker::new(tree.expect("it is sound"), Limits::default());
-    broker.with_log(log.expect("the log opens"), Nanos::ZERO, kept)
+    broker.with_log(log.expect("the log opens"), Duration::ZERO, kept)
 }
 
 /// A broker that serves programs and MQTT clients with the log in a directory.
@@ -54,10 +52,10 @@ fn messages_that_were_confirmed_are_in_the_log_after_a_restart() {
         serving(directory.path(), 16 << 20, |_, unix| {
             let mut program = Client::connect_unix(unix).expect("it listens");
             let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() };
-            let spec = SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of("kept/a") };
+            let spec = SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::new("kept/a") };
             program.subscribe(&spec).expect("it fits");
             for expected in [[4, 1], [4, 2], [4, 0], [5, 1], [5, 2], [5, 0]] {
-                match program.receive(Some(Duration::from_secs(20))).expect("it goes on") {
+                match program.receive(Some(StdDuration::from_secs(20))).expect("it goes on") {
                     Some(Reception::Event(event)) => assert_eq!(*event.payload.bytes(), expected),
                     other => panic!("{other:?}"),
                 }
@@ -99,7 +97,7 @@ struct Packets(Broker);
 impl Packets {
     fn new(directory: &Path) -> Self {
         let mut broker = broker(directory, 16 << 20).confirming_messages(Durability::Synced);
-        assert!(broker.connected_by_mqtt(Nanos(1), CLIENT, TransportPeer::User(0)));
+        assert!(broker.connected_by_mqtt(Instant::from_nanos(1), CLIENT, TransportPeer::User(0)));
         let mut packets = Self(broker);
         // a session that outlives its connection by 60 s
         let connect = [16, 19, 0, 4, b'M', b'Q', b'T', b'T', 5, 0, 0, 0, 5, 0x11, 0, 0, 0, 60, 0, 1, b'c'];
@@ -109,7 +107,7 @@ impl Packets {
 
     /// The packets that the broker answers with; an empty one: it ends the connection.
     fn say(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let _ = self.0.received(Nanos(1), CLIENT, bytes, None);
+        let _ = self.0.received(Instant::from_nanos(1), CLIENT, bytes, None);
         self.heard()
     }
 
@@ -126,7 +124,7 @@ impl Packets {
     fn synced(&mut self, result: Result<(), String>) -> Vec<Vec<u8>> {
         let job = self.0.sync().expect("somebody waits");
         job.run().expect("the disk works");
-        self.0.synced(Nanos(1), &job, result);
+        self.0.synced(Instant::from_nanos(1), &job, result);
         self.heard()
     }
 }
@@ -156,7 +154,7 @@ fn messages_are_confirmed_in_their_order_once_the_disk_has_them() {
     assert_eq!(client.say(&publish("kept/b", 2, 6)), Vec::<Vec<u8>>::new());
     assert_eq!(client.say(&publish("kept/b", 2, 6)), Vec::<Vec<u8>>::new());
     assert_eq!(confirmed(&client.synced(Ok(()))), [(0x50, 6), (0x50, 6)]);
-    let log = client.0.statistics(Nanos(1)).log.expect("it keeps a log");
+    let log = client.0.statistics(Instant::from_nanos(1)).log.expect("it keeps a log");
     assert_eq!((log.written, log.syncs), (3, 2));
 }
 
@@ -169,7 +167,7 @@ fn after_a_sync_that_failed_a_client_is_sent_away_and_its_message_is_a_new_one()
     let [last_word, end] = &said[..] else { panic!("{said:?}") };
     assert!(last_word[0] == 0xE0 && end.is_empty(), "DISCONNECT: {said:?}");
     assert!(String::from_utf8_lossy(last_word).contains("the disk is on fire"));
-    assert!(client.0.connected_by_mqtt(Nanos(1), CLIENT, TransportPeer::User(0)));
+    assert!(client.0.connected_by_mqtt(Instant::from_nanos(1), CLIENT, TransportPeer::User(0)));
     let connect = [16, 19, 0, 4, b'M', b'Q', b'T', b'T', 5, 0, 0, 0, 5, 0x11, 0, 0, 0, 60, 0, 1, b'c'];
     assert_eq!(client.say(&connect)[0][2], 1, "the session is there");
     let said = client.say(&publish("kept/a", 2, 1));
@@ -183,7 +181,7 @@ fn a_sync_that_failed_makes_no_message_new_that_is_not_in_the_log() {
     assert_eq!(client.say(&publish("kept/a", 1, 1)), Vec::<Vec<u8>>::new());
     assert_eq!(client.say(&publish("other", 2, 2)), Vec::<Vec<u8>>::new(), "it waits for the one before");
     client.synced(Err("the disk is on fire".to_owned()));
-    assert!(client.0.connected_by_mqtt(Nanos(1), CLIENT, TransportPeer::User(0)));
+    assert!(client.0.connected_by_mqtt(Instant::from_nanos(1), CLIENT, TransportPeer::User(0)));
     let connect = [16, 19, 0, 4, b'M', b'Q', b'T', b'T', 5, 0, 0, 0, 5, 0x11, 0, 0, 0, 60, 0, 1, b'c'];
     assert_eq!(client.say(&connect)[0][2], 1, "the session is there");
     let said = client.say(&publish("other", 2, 2));

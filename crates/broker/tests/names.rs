@@ -2,9 +2,9 @@
 //! machine, without sockets.
 
 use crate::common::bench::{BenchEvent, BrokerBench, Comes};
-use unisono_broker::{
-    Advertisement, AgainSpec, Durability, KeptHistory, Nanos, PublishOutcome, ResumeSpec, SubscriptionSpec,
-    WhenFull,
+use unisono_events_client::{
+    Advertisement, AgainSpec, Durability, Duration, KeptHistory, PublishOutcome, ResumeSpec,
+    SubscriptionSpec, WhenFull,
 };
 
 const BOSS: Comes = Comes::Token("boss");
@@ -27,22 +27,22 @@ fn bench(of_all: &str) -> BrokerBench {
 }
 
 fn in_group(topics: &str, group: &str, linger_ns: u64) -> SubscriptionSpec {
-    SubscriptionSpec { group: Some(group.to_owned()), linger_ns, ..SubscriptionSpec::of(topics) }
+    SubscriptionSpec { group: Some(group.to_owned()), linger_ns, ..SubscriptionSpec::new(topics) }
 }
 
 fn resuming(topics: &str, name: &str) -> SubscriptionSpec {
     let resume = ResumeSpec { name: name.to_owned(), ..ResumeSpec::default() };
-    SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of(topics) }
+    SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::new(topics) }
 }
 
 fn forgetting(topics: &str, name: &str) -> SubscriptionSpec {
     let resume = ResumeSpec { name: name.to_owned(), forget: true, ..ResumeSpec::default() };
-    SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of(topics) }
+    SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::new(topics) }
 }
 
 fn logged(topic: &str, writer: Option<&str>) -> Advertisement {
     let writer = writer.map(str::to_owned);
-    Advertisement { durability: Durability::Written, writer, ..Advertisement::of(topic) }
+    Advertisement { durability: Durability::Written, writer, ..Advertisement::new(topic) }
 }
 
 fn refused(outcome: Result<(), String>, says: &str) {
@@ -59,7 +59,7 @@ fn each_identity_has_groups_of_its_own() {
     let mut bench = bench("");
     let (boss, worker, mallory) =
         (bench.program(BOSS, "b"), bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
-    bench.advertise(boss, 1, Advertisement::of("public/x")).expect("it may");
+    bench.advertise(boss, 1, Advertisement::new("public/x")).expect("it may");
     // mallory is the first, with another queue, and keeps nobody out
     let squatting = SubscriptionSpec { queue_events: 7, ..in_group("public/x", "jobs", 1_000_000_000) };
     bench.subscribe(mallory, 1, squatting).expect("it is its own");
@@ -131,7 +131,7 @@ fn a_member_of_a_shared_group_may_see_all_that_the_group_asks_for() {
     let spec = SubscriptionSpec {
         queue_events: 8192,
         queue_bytes: 1 << 20,
-        late: unisono_broker::WhenLate::Drop,
+        late: unisono_events_client::WhenLate::Drop,
         again,
         ..in_group("public/x", "$share/jobs/secret/#", 0)
     };
@@ -143,7 +143,7 @@ fn a_backlog_goes_to_members_alone_that_may_see_all_of_it() {
     let mut bench = bench("names = [\"jobs\"]");
     let (boss, worker, mallory) =
         (bench.program(BOSS, "b"), bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
-    bench.advertise(boss, 1, Advertisement::of("secret/plan")).expect("it may");
+    bench.advertise(boss, 1, Advertisement::new("secret/plan")).expect("it may");
     let again = Some(AgainSpec { after_ns: 1_000_000_000, attempts: 9, window: 1 });
     let lingering = |topics| SubscriptionSpec { again, ..in_group(topics, "jobs", 60_000_000_000) };
     bench.subscribe(worker, 1, lingering("secret/#")).expect("it is shared");
@@ -167,7 +167,7 @@ fn a_backlog_goes_to_members_alone_that_may_see_all_of_it() {
     }
     bench.publish(boss, 1, b"secret", None);
     bench.subscribe(mallory, 1, lingering("public/x")).expect("nothing waits any more");
-    bench.wait(Nanos(5_000_000_000));
+    bench.wait(Duration::from_secs(5));
     assert_eq!(bench.events(mallory), []);
 }
 
@@ -182,7 +182,7 @@ fn a_member_that_could_not_join_leaves_the_group_as_it_was() {
     // the channel refuses the subscription after the check of names
     let other = SubscriptionSpec { queue_events: 7, ..lingering("public/x") };
     refused(bench.subscribe(mallory, 1, other), "has another inbox");
-    bench.advertise(boss, 1, Advertisement::of("secret/plan")).expect("it may");
+    bench.advertise(boss, 1, Advertisement::new("secret/plan")).expect("it may");
     bench.publish(boss, 1, b"secret", None);
     refused(bench.subscribe(mallory, 1, lingering("public/x")), "may not subscribe to; name another");
 }
@@ -377,7 +377,7 @@ fn writers_of_one_owner_are_bounded_and_a_name_without_events_is_free_again() {
         if outcome.is_ok() && publishes {
             bench.publish(worker, 1, b"x", Some(1));
         }
-        bench.say(worker, &unisono_broker::Frame::Close { number: 1 });
+        bench.say(worker, &unisono_events_wire::Frame::Close { number: 1 });
         outcome
     };
     for number in 0..1024 {
@@ -429,7 +429,7 @@ fn each_identity_has_client_identifiers_of_its_own() {
     // each client gets its own messages, and neither ended the other
     let boss = bench.program(BOSS, "b");
     for (number, topic) in [(1, "secret/a"), (2, "public/a")] {
-        bench.advertise(boss, number, Advertisement::of(topic)).expect("it may");
+        bench.advertise(boss, number, Advertisement::new(topic)).expect("it may");
         bench.publish(boss, number, topic.as_bytes(), None);
     }
     assert_eq!(bench.messages(worker), [b"secret/a"]);
@@ -472,7 +472,7 @@ fn a_client_that_asks_is_told_of_its_own_consumers_and_of_topics_that_it_may_see
     let mut bench = BrokerBench::with_rules(&rules, &NAMES).with_log(directory.path(), 1 << 20);
     let (boss, worker) = (bench.program(BOSS, "b"), bench.program(WORKER, "worker-on-host-7"));
     bench.subscribe(worker, 1, resuming("orders/#", "billing")).expect("it may");
-    let late = unisono_broker::WhenLate::Drop;
+    let late = unisono_events_client::WhenLate::Drop;
     bench.subscribe(worker, 2, SubscriptionSpec { late, ..in_group("orders/#", "crew", 0) }).expect("it may");
     let spec = Advertisement { deadline_ns: Some(1), ..logged("orders/customer", None) };
     bench.advertise(boss, 1, spec).expect("it may");
@@ -484,7 +484,7 @@ fn a_client_that_asks_is_told_of_its_own_consumers_and_of_topics_that_it_may_see
     );
     bench.broker.paused(bench.id(worker));
     bench.publish(boss, 1, b"x", None);
-    bench.wait(Nanos(1_000_000_000));
+    bench.wait(Duration::SECOND);
     bench.broker.resumed(bench.id(worker));
     bench.work();
     let secrets = ["worker-on-host-7", "billing", "crew", "orders/customer"];
@@ -502,7 +502,7 @@ fn a_consumer_blocks_suppliers_with_a_permission_alone() {
         full: WhenFull::BlockSupplier,
         queue_events: 1,
         again: Some(AgainSpec { after_ns: 1 << 40, attempts: 5, window: 1 }),
-        ..SubscriptionSpec::of("public/#")
+        ..SubscriptionSpec::new("public/#")
     };
     let mut bench = bench("");
     let mallory = bench.program(MALLORY, "m");
@@ -510,7 +510,7 @@ fn a_consumer_blocks_suppliers_with_a_permission_alone() {
     let mut bench = BrokerBench::with_rules(&rules("block = true", ""), &NAMES);
     let (boss, mallory) = (bench.program(BOSS, "b"), bench.program(MALLORY, "m"));
     bench.subscribe(mallory, 1, blocking()).expect("it may");
-    bench.advertise(boss, 1, Advertisement::of("public/a")).expect("it may");
+    bench.advertise(boss, 1, Advertisement::new("public/a")).expect("it may");
     assert!(bench.publish(boss, 1, b"1", None).is_some(), "it is delivered");
     assert!(bench.publish(boss, 1, b"2", None).is_some(), "it waits");
     assert!(bench.publish(boss, 1, b"3", None).is_none(), "its supplier waits");
@@ -522,13 +522,13 @@ fn without_permissions_a_consumer_blocks_suppliers_of_its_own_identity_alone() {
         full: WhenFull::BlockSupplier,
         queue_events: 1,
         again: Some(AgainSpec { after_ns: 1 << 40, attempts: 5, window: 1 }),
-        ..SubscriptionSpec::of("#")
+        ..SubscriptionSpec::new("#")
     };
     let mut bench = BrokerBench::open();
     let (plant, mallory) = (bench.program(Comes::User(7), "p"), bench.program(Comes::User(8), "m"));
     bench.subscribe(mallory, 1, blocking.clone()).expect("it may");
     let published = |bench: &mut BrokerBench, client, topic: &str| -> Vec<bool> {
-        bench.advertise(client, 1, Advertisement::of(topic)).expect("it may");
+        bench.advertise(client, 1, Advertisement::new(topic)).expect("it may");
         (0..4).map(|_| bench.publish(client, 1, b"x", None).is_some()).collect()
     };
     assert_eq!(published(&mut bench, plant, "a"), [true; 4], "another one's");
@@ -587,12 +587,12 @@ fn a_program_that_learns_a_reply_topic_cannot_keep_out_the_program_that_replies(
     let (server, mallory) = (bench.program(WORKER, "server"), bench.program(MALLORY, "m"));
     let topic = bench.reply_topic(server);
     for spec in [
-        Advertisement { event_type: Some("t".to_owned()), ..Advertisement::of(&topic) },
-        Advertisement { exclusive: true, ..Advertisement::of(&topic) },
-        Advertisement { history: KeptHistory::LastValue(1), ..Advertisement::of(&topic) },
+        Advertisement { event_type: Some("t".to_owned()), ..Advertisement::new(&topic) },
+        Advertisement { exclusive: true, ..Advertisement::new(&topic) },
+        Advertisement { history: KeptHistory::LastValue(1), ..Advertisement::new(&topic) },
     ] {
         refused(bench.advertise(mallory, 1, spec), "the reply topic");
     }
-    bench.advertise(mallory, 2, Advertisement::of(&topic)).expect("a reply is for any program to send");
-    bench.advertise(server, 1, Advertisement::of(&topic)).expect("nothing keeps it out");
+    bench.advertise(mallory, 2, Advertisement::new(&topic)).expect("a reply is for any program to send");
+    bench.advertise(server, 1, Advertisement::new(&topic)).expect("nothing keeps it out");
 }

@@ -7,17 +7,16 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use unisono_broker::{
-    Broker, ClientId, Destination, Frame, Greeting, Limits, NO_DEADLINE, Next, PathSpec, Sent, Task,
-    frame::PublishHead, transport::TransportPeer,
-};
+use unisono_broker::{Broker, ClientId, Limits, Next, Sent, Task};
+use unisono_events_client::{Destination, Greeting, NO_DEADLINE, PathSpec};
+use unisono_events_wire::{Frame, frame::PublishHead, transport::TransportPeer};
 use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, LinkPace, Order, Packet, Rate, Scheduler};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// The class of each path: two paths share the class with deadlines.
 const PATHS: [&str; 5] = ["live", "live", "stored", "web", "rest"];
 const PROGRAM: ClientId = ClientId(7);
-const BYTE: Nanos = Nanos(64);
+const BYTE: Duration = Duration::from_nanos(64);
 
 /// Three levels, one leaf ordered by deadline, weights that are not round numbers.
 fn hierarchy() -> Hierarchy {
@@ -41,14 +40,15 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 
 /// A broker with one program, and a path for each of [`PATHS`].
 fn connected() -> Broker {
-    let link = LinkPace::new(Rate::new(8_000_000_000 / BYTE.0).expect("a positive rate"), Nanos::ZERO);
+    let link =
+        LinkPace::new(Rate::new(8_000_000_000 / BYTE.as_nanos()).expect("a positive rate"), Duration::ZERO);
     let roomy = Limits { credit: 1 << 24, memory_of_user: 128 << 20, ..Limits::default() };
     let mut broker = Broker::new(hierarchy(), roomy).with_paths(link);
-    assert!(broker.connected(Nanos::ZERO, PROGRAM, TransportPeer::User(0)));
-    let _ = broker.received(Nanos::ZERO, PROGRAM, &bytes(&Frame::Hello(Greeting::default())), None);
+    assert!(broker.connected(Instant::ZERO, PROGRAM, TransportPeer::User(0)));
+    let _ = broker.received(Instant::ZERO, PROGRAM, &bytes(&Frame::Hello(Greeting::default())), None);
     for (number, class) in (0..).zip(PATHS) {
         let path = PathSpec { class: class.to_owned(), destination: destination() };
-        let _ = broker.received(Nanos::ZERO, PROGRAM, &bytes(&Frame::Open { number, path }), None);
+        let _ = broker.received(Instant::ZERO, PROGRAM, &bytes(&Frame::Open { number, path }), None);
     }
     while let Some(task) = broker.task() {
         if let Task::Open { path, .. } = task {
@@ -59,17 +59,18 @@ fn connected() -> Broker {
 }
 
 /// Messages by arrival time: path, length, deadline.
-type Arrivals = BTreeMap<Nanos, Vec<(usize, usize, Nanos)>>;
+type Arrivals = BTreeMap<Instant, Vec<(usize, usize, Instant)>>;
 
 fn arrivals() -> impl Strategy<Value = Arrivals> {
     // some arrive exactly when a message ends, and many at once
     let after = prop_oneof![Just(0_u64), 0_u64..600, Just(1400)];
-    let deadline = prop_oneof![Just(NO_DEADLINE), (0_u64..40_000).prop_map(|bytes| BYTE.times(bytes))];
+    let deadline =
+        prop_oneof![Just(NO_DEADLINE), (0_u64..40_000).prop_map(|bytes| Instant::ZERO + BYTE * bytes)];
     let arrival = (after, 0..PATHS.len(), 4_usize..1400, deadline);
     proptest::collection::vec(arrival, 1..120).prop_map(|all| {
-        let (mut now, mut arrivals) = (Nanos::ZERO, Arrivals::new());
+        let (mut now, mut arrivals) = (Instant::ZERO, Arrivals::new());
         for (after, path, length, deadline) in all {
-            now = BYTE.times(after).after(now);
+            now += BYTE * after;
             arrivals.entry(now).or_default().push((path, length, deadline));
         }
         arrivals
@@ -77,11 +78,11 @@ fn arrivals() -> impl Strategy<Value = Arrivals> {
 }
 
 /// The reference: for each message, its time of departure and its number in order of arrival.
-fn of_the_scheduler(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
+fn of_the_scheduler(arrivals: &Arrivals) -> Vec<(Instant, u32)> {
     let hierarchy = hierarchy();
     let mut scheduler = Scheduler::new(hierarchy.clone());
-    let (mut order, mut number, mut now) = (Vec::new(), 0, Nanos::ZERO);
-    let mut end: Option<Nanos> = None;
+    let (mut order, mut number, mut now) = (Vec::new(), 0, Instant::ZERO);
+    let mut end: Option<Instant> = None;
     let mut arrivals = arrivals.iter().peekable();
     loop {
         if end.is_some_and(|end| end <= now) {
@@ -103,7 +104,7 @@ fn of_the_scheduler(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
             && let Some((_, packet)) = scheduler.dequeue(now)
         {
             order.push((now, packet.item));
-            end = Some(BYTE.times(packet.length.into()).after(now));
+            end = Some(now + BYTE * u64::from(packet.length));
         }
         now = match (end, arrivals.peek()) {
             (Some(end), Some((at, _))) => end.min(**at),
@@ -114,12 +115,12 @@ fn of_the_scheduler(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
     }
 }
 
-fn of_the_broker(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
+fn of_the_broker(arrivals: &Arrivals) -> Vec<(Instant, u32)> {
     let (mut broker, mut order, mut number) = (connected(), Vec::new(), 0_u32);
-    let mut send = |broker: &mut Broker, now: Nanos| loop {
+    let mut send = |broker: &mut Broker, now: Instant| loop {
         match broker.next(now) {
             Next::Transmit { body, .. } => {
-                let number = body.bytes()[..4].try_into().expect("four bytes");
+                let number = body.payload.bytes()[..4].try_into().expect("four bytes");
                 order.push((now, u32::from_le_bytes(number)));
                 broker.transmitted(now, Sent::Whole);
             }
@@ -137,7 +138,8 @@ fn of_the_broker(arrivals: &Arrivals) -> Vec<(Nanos, u32)> {
             let mut payload = vec![0; *length];
             payload[..4].copy_from_slice(&number.to_le_bytes());
             number += 1;
-            let head = PublishHead { topic: *path as u32, deadline: *deadline, ..PublishHead::default() };
+            let head =
+                PublishHead { topic: *path as u32, deadline: (*deadline).into(), ..PublishHead::default() };
             let _ = broker.received(*at, PROGRAM, &bytes(&Frame::Publish { head, payload: &payload }), None);
         }
         until = send(&mut broker, *at);

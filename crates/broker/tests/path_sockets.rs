@@ -10,15 +10,14 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use unisono_broker::{
-    Broker, ChannelWait, Client, Destination, Error, Frame, Greeting, Limits, NO_DEADLINE, OWNER, ServeError,
-    Server,
-};
+use unisono_broker::{Broker, Limits, OWNER, ServeError, Server};
+use unisono_events_client::{ChannelWait, Client, Destination, Error, Greeting, NO_DEADLINE};
+use unisono_events_wire::Frame;
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Rate};
 
 /// The link of the paths.
 fn link(bits_per_second: u64) -> LinkPace {
-    LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), Limits::LATE)
+    LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), Limits::MAX_LATENESS)
 }
 
 fn listening(path: &Path, mode: u32, broker: Broker) -> Result<Server, ServeError> {

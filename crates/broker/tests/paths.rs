@@ -3,12 +3,11 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use unisono_broker::{
-    Broker, ClientId, Destination, Frame, Greeting, Limits, NO_DEADLINE, Next, PathId, PathSpec, Sent, Task,
-    frame::PublishHead, transport::TransportPeer,
-};
+use unisono_broker::{Broker, ClientId, Limits, Next, PathId, Sent, Task};
+use unisono_events_client::{Destination, Greeting, NO_DEADLINE, PathSpec};
+use unisono_events_wire::{Frame, frame::PublishHead, transport::TransportPeer};
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Order, Rate};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 const CLASSES: [&str; 4] = ["live", "stored", "web", "rest"];
 
@@ -24,7 +23,7 @@ fn hierarchy() -> Hierarchy {
 
 /// A byte a nanosecond.
 fn link() -> LinkPace {
-    LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Nanos::ZERO)
+    LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Duration::ZERO)
 }
 
 fn destination() -> Destination {
@@ -39,8 +38,8 @@ fn open(number: u32, class: &str) -> Vec<u8> {
     bytes(&Frame::Open { number, path: PathSpec { class: class.to_owned(), destination: destination() } })
 }
 
-fn message(topic: u32, deadline: Nanos, length: usize) -> Vec<u8> {
-    let head = PublishHead { topic, deadline, ..PublishHead::default() };
+fn message(topic: u32, deadline: Instant, length: usize) -> Vec<u8> {
+    let head = PublishHead { topic, deadline: deadline.into(), ..PublishHead::default() };
     bytes(&Frame::Publish { head, payload: &vec![0; length] })
 }
 
@@ -54,10 +53,10 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 fn connected(limits: Limits) -> Broker {
     let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
     let client = ClientId(7);
-    assert!(broker.connected(Nanos::ZERO, client, TransportPeer::User(0)));
-    let _ = broker.received(Nanos::ZERO, client, &hello(), None);
+    assert!(broker.connected(Instant::ZERO, client, TransportPeer::User(0)));
+    let _ = broker.received(Instant::ZERO, client, &hello(), None);
     for (channel, class) in (0..).zip(CLASSES) {
-        let _ = broker.received(Nanos::ZERO, client, &open(channel, class), None);
+        let _ = broker.received(Instant::ZERO, client, &open(channel, class), None);
     }
     while let Some(task) = broker.task() {
         if let Task::Open { path: channel, .. } = task {
@@ -90,7 +89,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             open(channel, class)
         }),
         12 => (channel.clone(), 0_usize..3000, any::<u64>()).prop_map(|(channel, length, deadline)| {
-            message(channel, Nanos(deadline), length)
+            message(channel, Instant::from_nanos(deadline), length)
         }),
         1 => channel.clone().prop_map(|channel| bytes(&Frame::Close { number: channel })),
         1 => channel.clone().prop_map(|channel| bytes(&Frame::Flush { number: channel })),
@@ -120,10 +119,10 @@ proptest! {
     #[test]
     fn whatever_happens_channels_end_credit_comes_back_and_memory_has_a_bound(events in events()) {
         let limits = Limits {
-            clients: 3, topics: 3, credit: 6000, memory: 40_000, path_largest: 2000, patience: Nanos(20_000), ..Limits::default()
+            clients: 3, topics: 3, credit: 6000, memory: 40_000, path_largest: 2000, patience: Duration::from_micros(20), ..Limits::default()
         };
         let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
-        let (mut now, mut next_client) = (Nanos::ZERO, BTreeMap::new());
+        let (mut now, mut next_client) = (Instant::ZERO, BTreeMap::new());
         let (mut asked, mut open) = (Vec::new(), BTreeSet::new());
         let mut numbers = 0;
         for event in events {
@@ -147,14 +146,14 @@ proptest! {
                 Event::RefusedToOpen => if let Some(channel) = asked.pop() { broker.broken(now, channel, "no") },
                 Event::Next(how) => if let Next::Transmit { path: channel, body } = broker.next(now) {
                     prop_assert!(open.contains(&channel), "sent on a channel that is not open");
-                    prop_assert!(body.bytes().len() <= 2000);
+                    prop_assert!(body.payload.bytes().len() <= 2000);
                     broker.transmitted(now, [Sent::Whole, Sent::Kept, Sent::Lost][usize::from(how) % 3]);
                 },
                 Event::Drained(channel) => broker.drained(now, PathId(channel)),
                 Event::Broken(channel) => if open.contains(&PathId(channel)) {
                     broker.broken(now, PathId(channel), "gone");
                 },
-                Event::Later(by) => now = Nanos(by).after(now),
+                Event::Later(by) => now += Duration::from_nanos(by),
             }
             while let Some(task) = broker.task() {
                 match task {
@@ -163,7 +162,7 @@ proptest! {
                         open.remove(&channel);
                         asked.retain(|other| *other != channel);
                     }
-                    Task::Loosely { .. } | Task::Note { .. } => {}
+                    Task::Unreliable { .. } | Task::Note { .. } | Task::Reload { .. } => {}
                     Task::Answer { head, .. } => { Frame::read(&head).expect("a broker writes frames"); }
                     Task::SendAway { .. } => {}
                     Task::Order { .. } | Task::Introduce { .. } | Task::Pass { .. } | Task::Forget { .. } => {
@@ -203,13 +202,13 @@ fn who_hands_over_more_than_its_credit_is_sent_away_and_what_it_handed_over_is_s
     let mut broker = connected(limits);
     let message = message(2, NO_DEADLINE, 1000);
     for _ in 0..4 {
-        let _ = broker.received(Nanos::ZERO, ClientId(7), &message, None);
+        let _ = broker.received(Instant::ZERO, ClientId(7), &message, None);
     }
     let said: Vec<Task> = std::iter::from_fn(|| broker.task()).collect();
     let Some(Task::Answer { head, .. }) = said.first() else { panic!("{said:?}") };
     let reason = "more on path 2 than its credit of 4000 bytes";
     assert_eq!(Frame::read(head), Ok(Frame::Bye { reason }));
-    let (mut now, mut sent) = (Nanos::ZERO, 0);
+    let (mut now, mut sent) = (Instant::ZERO, 0);
     loop {
         match broker.next(now) {
             Next::Transmit { .. } => {
@@ -230,11 +229,11 @@ fn a_destination_that_takes_nothing_holds_up_nobody_else() {
     let mut broker = connected(Limits::default());
     let message = |path| message(path, NO_DEADLINE, 1000);
     for _ in 0..20 {
-        let _ = broker.received(Nanos::ZERO, ClientId(7), &message(1), None);
-        let _ = broker.received(Nanos::ZERO, ClientId(7), &message(2), None);
+        let _ = broker.received(Instant::ZERO, ClientId(7), &message(1), None);
+        let _ = broker.received(Instant::ZERO, ClientId(7), &message(2), None);
     }
-    let (mut now, mut sent) = (Nanos::ZERO, [0; 4]);
-    let mut run = |broker: &mut Broker, now: &mut Nanos, stuck: Option<u32>| loop {
+    let (mut now, mut sent) = (Instant::ZERO, [0; 4]);
+    let mut run = |broker: &mut Broker, now: &mut Instant, stuck: Option<u32>| loop {
         match broker.next(*now) {
             Next::Transmit { path: channel, .. } => {
                 sent[channel.0 as usize - 1] += 1;
@@ -259,14 +258,14 @@ fn a_destination_that_takes_nothing_holds_up_nobody_else() {
 
 /// A broker with a channel whose destination takes nothing, a message on it, and its program gone at this
 /// time.
-fn abandoned(at: Nanos) -> Broker {
+fn abandoned(at: Instant) -> Broker {
     let mut broker = connected(Limits::default());
     let message = message(1, NO_DEADLINE, 1000);
-    let _ = broker.received(Nanos::ZERO, ClientId(7), &message, None);
-    let Next::Transmit { path: PathId(2), .. } = broker.next(Nanos::ZERO) else {
+    let _ = broker.received(Instant::ZERO, ClientId(7), &message, None);
+    let Next::Transmit { path: PathId(2), .. } = broker.next(Instant::ZERO) else {
         panic!("it waits for nothing")
     };
-    broker.transmitted(Nanos::ZERO, Sent::Kept);
+    broker.transmitted(Instant::ZERO, Sent::Kept);
     broker.gone(at, ClientId(7));
     while broker.task().is_some() {}
     assert_eq!(broker.statistics(at).paths, 1, "those with nothing on them are gone");
@@ -276,27 +275,27 @@ fn abandoned(at: Nanos) -> Broker {
 #[test]
 fn a_channel_without_a_program_ends_when_its_destination_takes_nothing_for_a_while() {
     let patience = Limits::default().patience;
-    let mut broker = abandoned(Nanos(5));
-    assert!(matches!(broker.next(Nanos(4).after(patience)), Next::Idle));
-    assert_eq!(broker.statistics(Nanos::ZERO).paths, 1);
+    let mut broker = abandoned(Instant::from_nanos(5));
+    assert!(matches!(broker.next(Instant::from_nanos(4) + patience), Next::Idle));
+    assert_eq!(broker.statistics(Instant::ZERO).paths, 1);
     // the look is due once a second
-    assert!(matches!(broker.next(Nanos::SECOND.after(patience).after(Nanos(5))), Next::Idle));
+    assert!(matches!(broker.next(Instant::from_nanos(5) + patience + Duration::SECOND), Next::Idle));
     assert!(matches!(broker.task(), Some(Task::Release { path: PathId(2) })));
-    assert!(broker.statistics(Nanos::ZERO).paths == 0 && broker.is_empty());
+    assert!(broker.statistics(Instant::ZERO).paths == 0 && broker.is_empty());
 }
 
 #[test]
 fn a_destination_that_reads_slowly_is_waited_for() {
     let patience = Limits::default().patience;
-    let mut broker = abandoned(Nanos::ZERO);
+    let mut broker = abandoned(Instant::ZERO);
     for round in 1..10 {
-        let now = patience.since(Nanos::SECOND).times(round);
+        let now = Instant::ZERO + (patience - Duration::SECOND) * round;
         assert!(matches!(broker.next(now), Next::Idle));
         broker.progressed(now, PathId(2));
     }
-    assert_eq!(broker.statistics(Nanos::ZERO).paths, 1);
-    broker.drained(patience.times(10), PathId(2));
-    assert_eq!(broker.statistics(Nanos::ZERO).paths, 0);
+    assert_eq!(broker.statistics(Instant::ZERO).paths, 1);
+    broker.drained(Instant::ZERO + patience * 10, PathId(2));
+    assert_eq!(broker.statistics(Instant::ZERO).paths, 0);
 }
 
 #[test]
@@ -313,18 +312,18 @@ fn one_user_cannot_take_all_places_nor_all_credit() {
     };
     let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
     let may: Vec<bool> = (0..6)
-        .map(|client| broker.connected(Nanos::ZERO, ClientId(client), TransportPeer::User(1000)))
+        .map(|client| broker.connected(Instant::ZERO, ClientId(client), TransportPeer::User(1000)))
         .collect();
     assert_eq!(may, [true, true, true, true, false, false]);
     assert!(
-        broker.connected(Nanos::ZERO, ClientId(9), TransportPeer::User(1001)),
+        broker.connected(Instant::ZERO, ClientId(9), TransportPeer::User(1001)),
         "there is room for others"
     );
     let mut opened = |client: u32| {
         let client = ClientId(client);
-        let _ = broker.received(Nanos::ZERO, client, &hello(), None);
+        let _ = broker.received(Instant::ZERO, client, &hello(), None);
         for channel in 0..8 {
-            let _ = broker.received(Nanos::ZERO, client, &open(channel, CLASSES[0]), None);
+            let _ = broker.received(Instant::ZERO, client, &open(channel, CLASSES[0]), None);
         }
         let mut count = 0;
         while let Some(task) = broker.task() {
@@ -341,14 +340,14 @@ fn one_user_cannot_take_all_places_nor_all_credit() {
 #[test]
 fn who_connects_and_does_not_greet_has_to_go() {
     let mut broker = Broker::new(hierarchy(), Limits::default()).with_paths(link());
-    assert!(broker.connected(Nanos(5), ClientId(1), TransportPeer::User(0)));
+    assert!(broker.connected(Instant::from_nanos(5), ClientId(1), TransportPeer::User(0)));
     assert!(matches!(
-        broker.next(Nanos::SECOND.after(Limits::default().patience).after(Nanos(5))),
+        broker.next(Instant::from_nanos(5) + (Limits::default().patience + Duration::SECOND)),
         Next::Idle
     ));
     let last = std::iter::from_fn(|| broker.task()).last();
     assert!(
         matches!(last, Some(Task::SendAway { client: ClientId(1) }))
-            && broker.statistics(Nanos::ZERO).clients == 0
+            && broker.statistics(Instant::ZERO).clients == 0
     );
 }

@@ -1,7 +1,9 @@
 //! Who finds a place in a broker that others have filled.
 
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{Broker, ClientId, Frame, Greeting, Limits, Nanos, Permissions, Task};
+use unisono_broker::{Broker, ClientId, Limits, Permissions, Task};
+use unisono_events_client::{Greeting, Instant};
+use unisono_events_wire::Frame;
+use unisono_events_wire::transport::TransportPeer;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const ROOT: TransportPeer = TransportPeer::User(0);
@@ -16,7 +18,9 @@ fn broker(limits: Limits) -> Broker {
 
 /// Connects as often as it may.
 fn fill(broker: &mut Broker, from: u32, peer: TransportPeer) -> usize {
-    (0..1000).take_while(|number| broker.connected(Nanos(1), ClientId(from + number), peer)).count()
+    (0..1000)
+        .take_while(|number| broker.connected(Instant::from_nanos(1), ClientId(from + number), peer))
+        .count()
 }
 
 #[test]
@@ -71,10 +75,10 @@ fn two_identities_with_many_addresses_leave_places_to_others() {
 fn greets(broker: &mut Broker, number: u32, peer: TransportPeer) -> bool {
     let mut hello = Vec::new();
     Frame::Hello(Greeting::default()).write(&mut hello);
-    if !broker.connected(Nanos(1), ClientId(number), peer) {
+    if !broker.connected(Instant::from_nanos(1), ClientId(number), peer) {
         return false;
     }
-    let _ = broker.received(Nanos(1), ClientId(number), &hello, None);
+    let _ = broker.received(Instant::from_nanos(1), ClientId(number), &hello, None);
     let mut tasks = std::iter::from_fn(|| broker.task());
     !tasks.any(|task| matches!(task, Task::SendAway { .. }))
 }

@@ -3,12 +3,12 @@
 use crate::common::{Addresses, event, notice, with_broker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use unisono_broker::frame::Frame;
-use unisono_broker::transport::StreamTransport;
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, BrokerAddress, ChannelWait, Client, ClientOptions, Error, EventDraft, Greeting,
     NoticeText, SubscriptionSpec, WhenFull,
 };
+use unisono_events_wire::frame::Frame;
+use unisono_events_wire::transport::StreamTransport;
 
 /// Long enough that a busy host does not end it by chance.
 const LEASE: Duration = Duration::from_secs(1);
@@ -32,11 +32,11 @@ fn a_program_has_the_name_that_it_chose_or_that_of_its_process() {
     with_broker(|addresses| {
         for address in each(addresses) {
             let mut own = Client::at(&address).expect("it listens");
-            own.subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+            own.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
             let process = own.name().to_owned();
             assert!(process.ends_with(&format!("[{}]", std::process::id())), "{process}");
             let mut named = ClientOptions::new().named("camera 1").connect(&address).expect("it listens");
-            named.subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+            named.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
             assert_eq!(names(&mut named), [process, "camera 1".to_owned()]);
         }
     });
@@ -48,10 +48,10 @@ fn the_one_that_is_full_is_named_to_the_supplier() {
         let [address, ..] = each(addresses);
         let mut slow = ClientOptions::new().named("slow reader").connect(&address).expect("it listens");
         let (full, queue_events) = (WhenFull::BlockSupplier, 1);
-        let spec = SubscriptionSpec { full, queue_events, ..SubscriptionSpec::of("t") };
+        let spec = SubscriptionSpec { full, queue_events, ..SubscriptionSpec::new("t") };
         slow.subscribe(&spec).expect("it fits");
         let mut supplier = Client::at(&address).expect("it listens");
-        let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+        let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
         let large = vec![0; 1 << 20]; // the connection takes some before the queue is full
         let refused = (0..1000).find_map(|_| supplier.try_publish(topic, &EventDraft::new(&large)).err());
         let said = refused.expect("it reads nothing").to_string();
@@ -97,7 +97,7 @@ fn a_program_that_says_no_name_as_those_of_before_is_served() {
         let transport = StreamTransport::new(socket.into(), 1 << 20).expect("descriptors are left");
         let mut old =
             Client::over(Box::new(transport), Greeting::default(), ChannelWait::Sleep).expect("served");
-        old.subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+        old.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
         assert_eq!(names(&mut old), [""]);
     });
 }
@@ -107,10 +107,10 @@ fn who_waits_keeps_its_lease_and_who_is_silent_is_told_that_it_ran_out() {
     with_broker(|addresses| {
         for address in each(addresses) {
             let mut listener = Client::at(&address).expect("it listens");
-            listener.subscribe(&SubscriptionSpec::of("leased")).expect("it fits");
+            listener.subscribe(&SubscriptionSpec::new("leased")).expect("it fits");
             let mut client = leased(&address);
-            let topic = client.advertise(&Advertisement::of("leased")).expect("a topic");
-            client.subscribe(&SubscriptionSpec::of("quiet")).expect("it fits");
+            let topic = client.advertise(&Advertisement::new("leased")).expect("a topic");
+            client.subscribe(&SubscriptionSpec::new("quiet")).expect("it fits");
             assert!(client.receive(Some(2 * LEASE)).expect("it lives").is_none());
             client.publish(topic, &EventDraft::new(b"it lives")).expect("the broker is there");
             assert_eq!(&*event(&mut listener).payload.bytes(), b"it lives");
@@ -132,9 +132,9 @@ fn a_program_that_receives_all_the_time_and_says_nothing_keeps_its_lease() {
     with_broker(|addresses| {
         let [address, ..] = each(addresses);
         let mut consumer = leased(&address);
-        consumer.subscribe(&SubscriptionSpec::of("feed")).expect("it fits");
+        consumer.subscribe(&SubscriptionSpec::new("feed")).expect("it fits");
         let mut supplier = Client::at(&address).expect("it listens");
-        let topic = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
+        let topic = supplier.advertise(&Advertisement::new("feed")).expect("a topic");
         let start = std::time::Instant::now();
         while start.elapsed() < 2 * LEASE {
             supplier.publish(topic, &EventDraft::new(b"tick")).expect("the broker is there");
@@ -149,13 +149,13 @@ fn a_leased_supplier_that_a_consumer_blocks_is_not_taken_for_dead() {
         let [address, ..] = each(addresses);
         let mut slow = Client::at(&address).expect("it listens");
         let (full, queue_events) = (WhenFull::BlockSupplier, 4);
-        slow.subscribe(&SubscriptionSpec { full, queue_events, ..SubscriptionSpec::of("t") })
+        slow.subscribe(&SubscriptionSpec { full, queue_events, ..SubscriptionSpec::new("t") })
             .expect("it fits");
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let supplying = scope.spawn(|| {
                 let mut supplier = leased(&address);
-                let topic = supplier.advertise(&Advertisement::of("t")).expect("a topic");
+                let topic = supplier.advertise(&Advertisement::new("t")).expect("a topic");
                 let large = vec![0; 1 << 20];
                 for _ in 0..30 {
                     supplier.publish(topic, &EventDraft::new(&large)).expect("it lives");

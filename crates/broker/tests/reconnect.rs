@@ -9,9 +9,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
-use unisono_broker::{
-    Advertisement, AgainSpec, BrokerAddress, ChannelWait, Client, ClientOptions, Error, EventDraft, OWNER,
-    ReceivedEvent, Reception, Server, SubscriptionSpec, WhenFull,
+use unisono_broker::{OWNER, Server};
+use unisono_events_client::{
+    Advertisement, AgainSpec, BrokerAddress, ChannelWait, Client, ClientOptions, Error, EventDraft,
+    ReceivedEvent, Reception, SubscriptionSpec, WhenFull,
 };
 use unisono_linux::poll;
 
@@ -53,22 +54,23 @@ fn topics_and_subscriptions_are_there_again_and_what_was_not_answered_is_unknown
             parties = Some(both(directory).map(|at| {
                 let (mut supplier, mut consumer) = (lasting(&at), lasting(&at));
                 let name = format!("{at:?}").replace(['/', '#', '+'], "-");
-                let topic = supplier.advertise(&Advertisement::of(&name)).expect("a topic");
-                let closed = supplier.advertise(&Advertisement::of("closed")).expect("a topic");
+                let topic = supplier.advertise(&Advertisement::new(&name)).expect("a topic");
+                let closed = supplier.advertise(&Advertisement::new("closed")).expect("a topic");
                 supplier.withdraw(closed).expect("it goes on");
-                let ended = consumer.subscribe(&SubscriptionSpec::of(&name)).expect("it fits");
+                let ended = consumer.subscribe(&SubscriptionSpec::new(&name)).expect("it fits");
                 consumer.unsubscribe(ended).expect("it goes on");
                 let again = Some(AgainSpec { after_ns: 60_000_000_000, attempts: 9, window: 1 });
                 let (queue_events, full) = (1, WhenFull::BlockSupplier);
-                let spec = SubscriptionSpec { again, queue_events, full, ..SubscriptionSpec::of(&name) };
+                let spec = SubscriptionSpec { again, queue_events, full, ..SubscriptionSpec::new(&name) };
                 consumer.subscribe(&spec).expect("it fits");
                 // one event is held, one waits, and the supplier waits with the third
                 for _ in 0..2 {
                     supplier.publish(topic, &EventDraft::new(b"first")).expect("it leaves");
                 }
                 let held = event(&mut consumer);
-                let handed =
-                    supplier.hand_in(topic, &EventDraft::new(b"unanswered"), None).expect("it leaves");
+                let handed = supplier
+                    .publish_with_receipt(topic, &EventDraft::new(b"unanswered"), None)
+                    .expect("it leaves");
                 (supplier, consumer, topic, held, handed)
             }));
         });
@@ -148,8 +150,8 @@ fn a_program_without_a_descriptor_left_is_told_the_same_and_comes_back() {
         let mut client = client.expect("the broker served");
         let mut question = None;
         while_serving(&mut first, || {
-            client.subscribe(&SubscriptionSpec::of("question")).expect("it fits");
-            let topic = client.advertise(&Advertisement::of("question")).expect("a topic");
+            client.subscribe(&SubscriptionSpec::new("question")).expect("it fits");
+            let topic = client.advertise(&Advertisement::new("question")).expect("a topic");
             let patience = Duration::from_millis(10);
             let silent = client.request(topic, EventDraft::new(b"?"), patience).expect_err("nobody replies");
             assert!(matches!(silent, Error::NoReply(_) | Error::NobodyReplies { .. }), "{silent}");

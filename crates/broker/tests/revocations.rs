@@ -3,22 +3,25 @@
 use crate::common::authority::Authority;
 use crate::common::{broker, with_server};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use unisono_broker::{
-    CertifiedFiles, Client, ClientCertificateCheck, Error, Exposure, SubscriptionSpec, TlsAddress, TlsError,
-    TlsService, Uncertified,
-};
+use unisono_broker::{Exposure, OWNER, TlsService, Uncertified};
+use unisono_events_client::{CertifiedFiles, Client, Error, SubscriptionSpec, TlsAddress};
 
 /// A broker that serves by TLS and by UDP, and asks for certificates.
 struct Site {
     brokers: Authority,
     programs: Authority,
     at: Vec<std::net::SocketAddr>,
-    check: Arc<ClientCertificateCheck>,
+    socket: PathBuf,
 }
 
 impl Site {
+    /// Has the broker read its files again; the error is the broker's reason.
+    fn reload(&self) -> Result<(), String> {
+        let mut operator = Client::connect_unix(&self.socket).expect("it listens");
+        operator.reload().expect("an answer").refused.map_or(Ok(()), Err)
+    }
+
     /// Connects by TLS, and by UDP.
     fn connect(&self, own: &CertifiedFiles) -> [Result<Client, Error>; 2] {
         let place = |at: usize| TlsAddress {
@@ -43,19 +46,18 @@ fn with_list(test: impl FnOnce(&Site) + Send + 'static) {
     let brokers = Authority::new(directory.path(), "brokers");
     let programs = Authority::new(directory.path(), "programs");
     let service = service(&brokers, &programs, Some(programs.revoke_until(&[], 2100)));
-    let check = Arc::new(Mutex::new(None));
-    let to = Arc::clone(&check);
+    let socket = directory.path().join("events");
+    let at = socket.clone();
     let listen = move |server: &mut unisono_broker::Server| {
         let any = "127.0.0.1:0".parse().expect("an address");
+        server.listen_unix(&at, OWNER).expect("it listens");
         server.use_tls(&service).expect("the files are sound");
-        *to.lock().expect("no panic") = server.certificate_check();
         let tls = server.listen_tls(any, Exposure::Loopback).expect("it listens");
         vec![tls, server.listen_udp(any, Exposure::Loopback).expect("it listens")]
     };
     with_server(broker(), listen, move |at| {
         let _directory = directory;
-        let check = check.lock().expect("no panic").clone().expect("it asks for certificates");
-        test(&Site { brokers, programs, at: at.to_vec(), check });
+        test(&Site { brokers, programs, at: at.to_vec(), socket });
     });
 }
 
@@ -66,9 +68,9 @@ fn a_revoked_certificate_is_refused_and_its_connections_end_once_the_list_is_rea
         let stolen = site.connect(&lost).map(|client| client.expect("it is not revoked yet"));
         let others = site.connect(&kept).map(|client| client.expect("it is not revoked"));
         site.programs.revoke_until(&[&lost], 2100);
-        assert!(site.check.read_again().expect("a sound list"));
+        site.reload().expect("a sound list");
         for mut client in stolen {
-            client.subscribe(&SubscriptionSpec::of("#")).err().map_or_else(
+            client.subscribe(&SubscriptionSpec::new("#")).err().map_or_else(
                 || {
                     let end = client.receive(Some(Duration::from_secs(30))).expect_err("it is sent away");
                     assert!(end.to_string().contains("revoked"), "{end}");
@@ -94,14 +96,14 @@ fn a_list_that_cannot_be_used_leaves_the_one_before_in_force() {
     with_list(|site| {
         let lost = site.programs.certify("lost", &[]);
         let file = site.programs.revoke_until(&[&lost], 2100);
-        assert!(site.check.read_again().expect("a sound list"));
+        site.reload().expect("a sound list");
         site.programs.revoke_until(&[], 2024);
-        let old = site.check.read_again().expect_err("out of date");
-        assert!(matches!(old, TlsError::RevocationsExpired { .. }), "{old}");
+        let old = site.reload().expect_err("out of date");
+        assert!(old.contains("was to be replaced at"), "{old}");
         std::fs::write(&file, "nothing").expect("a scratch directory");
-        assert!(matches!(site.check.read_again(), Err(TlsError::Read { .. })));
+        assert!(site.reload().expect_err("no list").contains("cannot read"));
         std::fs::remove_file(&file).expect("a scratch directory");
-        assert!(matches!(site.check.read_again(), Err(TlsError::Read { .. })));
+        assert!(site.reload().expect_err("no list").contains("cannot read"));
         for again in site.connect(&lost) {
             again.expect_err("it is revoked");
         }
@@ -114,10 +116,47 @@ fn an_authority_without_a_list_gets_nobody_in() {
         // a list of another authority does not apply to these certificates
         let file = site.programs.revoke_until(&[], 2100);
         std::fs::copy(site.brokers.revoke_until(&[], 2100), &file).expect("a scratch directory");
-        assert!(site.check.read_again().expect("a sound list"));
+        site.reload().expect("a sound list");
         let own = site.programs.certify("program", &[]);
         for again in site.connect(&own) {
             again.expect_err("no list speaks for it");
+        }
+    });
+}
+
+#[test]
+fn renewed_certificates_and_another_authority_hold_for_new_connections_and_existing_ones_are_checked() {
+    with_list(|site| {
+        let own = site.programs.certify("program", &[]);
+        let before = site.connect(&own).map(|client| client.expect("it is of the authority"));
+        // the same names, another key
+        site.brokers.certify("broker", &["localhost"]);
+        site.reload().expect("a sound pair");
+        for mut client in before {
+            client.statistics().expect("its certificate is as good as before");
+        }
+        let mut after = site.connect(&own).map(|client| client.expect("the new pair is the broker's"));
+        // a key that is not that of the certificate
+        let directory = site.programs.file.parent().expect("a directory").to_owned();
+        std::fs::copy(&own.key, directory.join("broker.key")).expect("a scratch directory");
+        let refused = site.reload().expect_err("half a pair");
+        assert!(refused.contains("the key is not that of the certificate"), "{refused}");
+        site.brokers.certify("broker", &["localhost"]);
+        // another authority of programs, with its list
+        let others = Authority::new(&directory, "others");
+        std::fs::copy(&others.file, &site.programs.file).expect("a scratch directory");
+        let list = site.programs.revoke_until(&[], 2100);
+        std::fs::copy(others.revoke_until(&[], 2100), list).expect("a scratch directory");
+        site.reload().expect("a sound authority");
+        for client in &mut after {
+            let end = client.statistics().expect_err("it is of the former authority").to_string();
+            assert!(end.contains("the certificate is not valid any more"), "{end}");
+        }
+        for again in site.connect(&others.certify("newcomer", &[])) {
+            again.expect("it is of the new authority");
+        }
+        for again in site.connect(&own) {
+            again.expect_err("it is of the former authority");
         }
     });
 }

@@ -2,8 +2,9 @@
 //! shares. On the broker's state machine, without sockets.
 
 use crate::common::bench::{BrokerBench, Comes};
-use unisono_broker::{
-    Advertisement, AuditAction, Durability, KeptHistory, Nanos, PublishOutcome, RemoteSupplier, ReservedTime,
+use unisono_broker::AuditAction;
+use unisono_events_client::{
+    Advertisement, Durability, Duration, KeptHistory, PublishOutcome, RemoteSupplier, ReservedTime,
     ResumeSpec, Statistics, SubscriptionSpec, WhenLate,
 };
 
@@ -59,7 +60,7 @@ fn one_subscriber_reserves_no_more_than_half_of_a_class() {
     let mut bench = bench("");
     let reserving = |period_ns| {
         let reserve = Some(ReservedTime { period_ns, deadline_ns: 1_000_000_000, largest: 0 });
-        SubscriptionSpec { reserve, execution_ns: 1000, ..SubscriptionSpec::of("#") }
+        SubscriptionSpec { reserve, execution_ns: 1000, ..SubscriptionSpec::new("#") }
     };
     let (plant, mallory, moll) =
         (bench.program(PLANT, "p"), bench.program(MALLORY, "m"), bench.program(MOLL, "o"));
@@ -68,7 +69,7 @@ fn one_subscriber_reserves_no_more_than_half_of_a_class() {
     refused(bench.subscribe(mallory, 3, reserving(3500)), "one client may have half of the class");
     bench.subscribe(moll, 1, reserving(4500)).expect("less than half");
     bench.subscribe(plant, 1, reserving(4500)).expect("there is room left");
-    bench.wait(Nanos(1));
+    bench.wait(Duration::from_nanos(1));
     // the operator may reserve all of it
     let mut bench = BrokerBench::open();
     let root = bench.program(Comes::User(0), "r");
@@ -79,7 +80,7 @@ fn one_subscriber_reserves_no_more_than_half_of_a_class() {
 fn only_a_join_publishes_for_suppliers_of_other_brokers() {
     let far = || {
         let from_elsewhere = Some(RemoteSupplier { run: 7, supplier: 3 });
-        Advertisement { from_elsewhere, exclusive: true, strength: u32::MAX, ..Advertisement::of("t") }
+        Advertisement { from_elsewhere, exclusive: true, strength: u32::MAX, ..Advertisement::new("t") }
     };
     let mut bench = BrokerBench::open();
     for comes in [Comes::Anonymous, Comes::User(7)] {
@@ -103,7 +104,7 @@ fn wills_keep_to_the_rate_of_a_rule_and_what_mqtt_clients_publish_on_is_audited(
     let mut bench = bench("rate = 2");
     bench.broker = bench.broker.with_audit();
     let reader = bench.program(PLANT, "p");
-    bench.subscribe(reader, 1, SubscriptionSpec::of("will/#")).expect("it may");
+    bench.subscribe(reader, 1, SubscriptionSpec::new("will/#")).expect("it may");
     let _ = bench.broker.audit_entries();
     for name in ["a", "b", "c", "d", "e"] {
         let client = bench.mqtt_with_will("mallory", name, "will/x");
@@ -125,7 +126,7 @@ fn wills_keep_to_the_rate_of_a_rule_and_what_mqtt_clients_publish_on_is_audited(
             .iter()
             .all(|entry| entry.subject.who.as_deref() != Some("") && !entry.subject.address.is_empty())
     );
-    bench.wait(Nanos(1_000_000_000));
+    bench.wait(Duration::SECOND);
     let client = bench.mqtt_with_will("mallory", "f", "will/x");
     bench.gone(client);
     assert_eq!(bench.events(reader).len(), 1, "in the next second");
@@ -142,7 +143,7 @@ fn wills_keep_to_the_rate_of_a_rule_and_what_mqtt_clients_publish_on_is_audited(
 }
 
 fn kept(topic: &str, history: KeptHistory) -> Advertisement {
-    Advertisement { history, durability: Durability::Written, ..Advertisement::of(topic) }
+    Advertisement { history, durability: Durability::Written, ..Advertisement::new(topic) }
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn a_declaration_yields_to_another_identity_when_its_programs_have_gone_also_aft
         for payload in [b"1", b"2"] {
             bench.publish(plant, 2, payload, None);
         }
-        bench.subscribe(plant, 3, SubscriptionSpec::of("plant/#")).expect("it may");
+        bench.subscribe(plant, 3, SubscriptionSpec::new("plant/#")).expect("it may");
         let events: Vec<_> = bench.events(plant).into_iter().map(|event| event.payload).collect();
         assert_eq!(events, [b"1", b"2"]);
         bench.gone(plant);
@@ -190,7 +191,7 @@ fn a_declaration_yields_to_another_identity_when_its_programs_have_gone_also_aft
         let mallory = bench.program(MALLORY, "m");
         let longer = kept("plant/heat", KeptHistory::Last(9));
         bench.advertise(mallory, 1, longer).expect("nobody declares otherwise");
-        bench.subscribe(mallory, 2, SubscriptionSpec::of("plant/#")).expect("it may");
+        bench.subscribe(mallory, 2, SubscriptionSpec::new("plant/#")).expect("it may");
         assert_eq!(bench.events(mallory).len(), 2, "what fits is kept");
     }
 }
@@ -201,10 +202,10 @@ fn messages_of_mqtt_clients_keep_no_declaration_out() {
     let (client, ..) = bench.mqtt(MALLORY, "m", true, 0);
     bench.packet(client, 0x31, b"\0\x01t\0x");
     let plant = bench.program(PLANT, "p");
-    let typed = Advertisement { event_type: Some("heat".to_owned()), ..Advertisement::of("t") };
+    let typed = Advertisement { event_type: Some("heat".to_owned()), ..Advertisement::new("t") };
     bench.advertise(plant, 1, typed).expect("an MQTT client declares nothing");
     let reader = bench.program(MOLL, "r");
-    bench.subscribe(reader, 1, SubscriptionSpec::of("t")).expect("it may");
+    bench.subscribe(reader, 1, SubscriptionSpec::new("t")).expect("it may");
     assert_eq!(bench.events(reader).len(), 1, "the retained message stays");
     bench.packet(client, 0x30, b"\0\x01t\0y");
     assert_eq!(bench.events(reader).len(), 1, "and the client goes on");
@@ -224,13 +225,13 @@ fn identities_that_the_log_cannot_keep_apart_are_refused_and_push_no_event_out()
     for user in 1256..1300 {
         let client = bench.program(Comes::User(user), "m");
         refused(bench.advertise(client, 1, logged()), "keeps events of 256 identities");
-        bench.advertise(client, 2, Advertisement::of("t")).expect("without the log it may");
+        bench.advertise(client, 2, Advertisement::new("t")).expect("without the log it may");
         bench.gone(client);
     }
     let first = bench.program(Comes::User(1000), "p");
     bench.advertise(first, 1, logged()).expect("it has a chain");
     let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() });
-    bench.subscribe(first, 2, SubscriptionSpec { resume, ..SubscriptionSpec::of("t") }).expect("it may");
+    bench.subscribe(first, 2, SubscriptionSpec { resume, ..SubscriptionSpec::new("t") }).expect("it may");
     let mut came = 0;
     loop {
         let events = bench.events(first);
@@ -249,18 +250,18 @@ fn statistics_without_names_have_the_same_sums_and_name_nobody() {
     let mut bench = bench("").with_log(directory.path(), 1 << 20);
     let (plant, reader) = (bench.program(PLANT, "plant-7"), bench.program(MOLL, "reader-7"));
     let resume = Some(ResumeSpec { name: "billing".to_owned(), ..ResumeSpec::default() });
-    bench.subscribe(reader, 1, SubscriptionSpec { resume, ..SubscriptionSpec::of("#") }).expect("it may");
+    bench.subscribe(reader, 1, SubscriptionSpec { resume, ..SubscriptionSpec::new("#") }).expect("it may");
     let late = WhenLate::Report;
     let group = Some("crew".to_owned());
     bench
-        .subscribe(reader, 2, SubscriptionSpec { late, group, ..SubscriptionSpec::of("#") })
+        .subscribe(reader, 2, SubscriptionSpec { late, group, ..SubscriptionSpec::new("#") })
         .expect("it may");
     bench
-        .advertise(plant, 1, Advertisement { deadline_ns: Some(1), ..Advertisement::of("customer/7") })
+        .advertise(plant, 1, Advertisement { deadline_ns: Some(1), ..Advertisement::new("customer/7") })
         .expect("it may");
     bench.broker.paused(bench.id(reader));
     bench.publish(plant, 1, b"x", None);
-    bench.wait(Nanos(1_000_000_000));
+    bench.wait(Duration::SECOND);
     bench.broker.resumed(bench.id(reader));
     bench.work();
     let named = bench.broker.statistics(bench.now);

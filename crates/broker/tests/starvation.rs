@@ -2,19 +2,20 @@
 //! bounded.
 
 use std::path::Path;
-use unisono_broker::frame::PublishHead;
 use unisono_broker::log::{EventLog, LogBounds};
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{
-    Advertisement, Broker, ClientId, Durability, Frame, Greeting, InterestSpec, Limits, NO_DEADLINE, Nanos,
-    Next, Permissions, Received, ResumeSpec, SubscriptionSpec, Task,
+use unisono_broker::{Broker, ClientId, Limits, Next, Permissions, Received, Task};
+use unisono_events_client::{
+    Advertisement, Durability, Duration, Greeting, Instant, InterestSpec, ResumeSpec, SubscriptionSpec,
 };
+use unisono_events_wire::Frame;
+use unisono_events_wire::frame::PublishHead;
+use unisono_events_wire::transport::TransportPeer;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const OTHER: ClientId = ClientId(1);
 /// The first client of the tenant that tries to starve the others.
 const EVIL: u32 = 100;
-const NOW: Nanos = Nanos(1);
+const NOW: Instant = Instant::from_nanos(1);
 /// Steps that one call may take.
 const MAX_WORK: usize = 8192;
 
@@ -54,13 +55,13 @@ impl Bench {
     }
 
     fn advertise(&mut self, client: ClientId, number: u32, topic: &str) -> usize {
-        let (work, said) = self.say(client, &Frame::Advertise { number, spec: Advertisement::of(topic) });
+        let (work, said) = self.say(client, &Frame::Advertise { number, spec: Advertisement::new(topic) });
         assert!(said.starts_with("Accepted"), "{said}");
         work
     }
 
     fn publish(&mut self, client: ClientId, topic: u32) -> usize {
-        let head = PublishHead { topic, deadline: NO_DEADLINE, ..PublishHead::default() };
+        let head = PublishHead { topic, ..PublishHead::default() };
         self.say(client, &Frame::Publish { head, payload: b"x" }).0
     }
 
@@ -83,7 +84,7 @@ impl Bench {
 
 /// A consumer with a small queue.
 fn small(topics: &str) -> SubscriptionSpec {
-    SubscriptionSpec { queue_events: 4, queue_bytes: 4096, ..SubscriptionSpec::of(topics) }
+    SubscriptionSpec { queue_events: 4, queue_bytes: 4096, ..SubscriptionSpec::new(topics) }
 }
 
 /// A thousand equal patterns.
@@ -191,17 +192,17 @@ fn a_subscription_is_compared_with_the_ring_topics_alone_that_it_asks_for() {
     }
     bench.connect(OTHER, 8);
     for (number, topics) in (2..).zip(["mine", "mine/+", "mine/#"]) {
-        let (work, said) = bench.subscribe(OTHER, number, SubscriptionSpec::of(topics));
+        let (work, said) = bench.subscribe(OTHER, number, SubscriptionSpec::new(topics));
         assert!(said.starts_with("Accepted") && work < 50, "`{topics}`: {work} steps, {said}");
     }
-    let (work, _) = bench.subscribe(OTHER, 1, SubscriptionSpec::of("r/#"));
+    let (work, _) = bench.subscribe(OTHER, 1, SubscriptionSpec::new("r/#"));
     assert!((500..MAX_WORK).contains(&work), "{work} steps: each topic that it asks for");
 }
 
 fn with_log(directory: &Path) -> impl FnOnce(Broker) -> Broker {
-    let bounds = LogBounds { bytes: 16 << 20, age: Nanos::NEVER };
+    let bounds = LogBounds { bytes: 16 << 20, age: Duration::MAX };
     let log = EventLog::open(&directory.join("log"), bounds).expect("the log opens");
-    |broker| broker.with_log(log, Nanos::ZERO, Vec::new())
+    |broker| broker.with_log(log, Duration::ZERO, Vec::new())
 }
 
 fn resuming(name: &str, interests: Vec<InterestSpec>) -> SubscriptionSpec {
@@ -241,7 +242,7 @@ fn a_long_log_without_an_event_for_its_reader_is_read_in_pieces() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let mut bench = Bench::new(with_log(directory.path()));
     bench.connect(OTHER, 8);
-    let spec = Advertisement { durability: Durability::Written, ..Advertisement::of("m") };
+    let spec = Advertisement { durability: Durability::Written, ..Advertisement::new("m") };
     bench.say(OTHER, &Frame::Advertise { number: 1, spec });
     for _ in 0..10_000 {
         bench.publish(OTHER, 1);

@@ -9,9 +9,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_broker::{
-    Advertisement, Broker, BrokerAddress, CertifiedFiles, Client, Error, EventDraft, Exposure, Permissions,
-    SubscriptionSpec, TlsAddress, TlsService, Tokens, now,
+use unisono_broker::{Broker, Exposure, Permissions, TlsService, Tokens};
+use unisono_events_client::{
+    Advertisement, BrokerAddress, CertifiedFiles, Client, Error, EventDraft, SubscriptionSpec, TlsAddress,
+    now,
 };
 
 /// The hash of `test`.
@@ -88,9 +89,9 @@ fn failures(client: &mut Client) -> u64 {
 fn programs_exchange_events_of_all_sizes_through_tls() {
     with_tls(broker(), false, |site| {
         let mut consumer = site.connect(None, None).expect("it listens");
-        consumer.subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+        consumer.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
         let mut supplier = site.connect(None, None).expect("it listens");
-        let topic = supplier.advertise(&Advertisement::of("t")).expect("it fits");
+        let topic = supplier.advertise(&Advertisement::new("t")).expect("it fits");
         for size in [0, 1, 16 << 10, 1 << 20] {
             let payload: Vec<u8> = (0..size).map(|at: usize| (at * 31) as u8).collect();
             supplier.publish(topic, &EventDraft::new(&payload)).expect("it leaves");
@@ -108,12 +109,12 @@ fn a_certificate_says_who_a_program_is_by_its_alternative_names_or_its_subject()
     with_tls(with_rules(rules, None), true, |site| {
         let line1 = site.programs.certify("first line", &["other.example", "line1.example"]);
         let mut line1 = site.connect(Some(line1), None).expect("it is named");
-        line1.advertise(&Advertisement::of("line1/a")).expect("it may");
-        let more = refused(line1.advertise(&Advertisement::of("a")));
+        line1.advertise(&Advertisement::new("line1/a")).expect("it may");
+        let more = refused(line1.advertise(&Advertisement::new("a")));
         assert!(more.contains("certificate:line1.example may not publish `a`"), "{more}");
         let mut watcher =
             site.connect(Some(site.programs.certify("watcher", &[])), None).expect("it is named");
-        watcher.subscribe(&SubscriptionSpec::of("#")).expect("it may");
+        watcher.subscribe(&SubscriptionSpec::new("#")).expect("it may");
         let stranger = refused(site.connect(Some(site.programs.certify("stranger", &[])), None));
         assert!(stranger.contains("no rule of the permissions names certificate:stranger"), "{stranger}");
         let none = refused(site.connect(None, None));
@@ -136,7 +137,7 @@ fn a_subject_counts_only_in_a_certificate_without_alternative_names() {
         // an authority that checks hosts may let the applicant choose the subject
         let own = site.programs.certify("admin", &["line1.example"]);
         let mut line1 = site.connect(Some(own), None).expect("its alternative name is named");
-        let more = refused(line1.advertise(&Advertisement::of("a")));
+        let more = refused(line1.advertise(&Advertisement::new("a")));
         assert!(more.contains("certificate:line1.example may not publish `a`"), "{more}");
         // an address is an alternative name, too, though no rule can name it
         let nameless = refused(site.connect(Some(site.programs.certify("admin", &["192.0.2.1"])), None));
@@ -152,12 +153,14 @@ fn a_broker_with_tokens_takes_a_certificate_or_a_token() {
         let own = Some(site.programs.certify("a", &[]));
         site.connect(own.clone(), None)
             .expect("a certificate")
-            .advertise(&Advertisement::of("a"))
+            .advertise(&Advertisement::new("a"))
             .expect("it may");
         let mut known = site.connect(None, Some("test")).expect("a token");
-        known.advertise(&Advertisement::of("line1")).expect("it may");
-        let both =
-            site.connect(own, Some("test")).expect("the token goes first").advertise(&Advertisement::of("a"));
+        known.advertise(&Advertisement::new("line1")).expect("it may");
+        let both = site
+            .connect(own, Some("test"))
+            .expect("the token goes first")
+            .advertise(&Advertisement::new("a"));
         assert!(refused(both).contains("token:line1 may not"));
         assert!(refused(site.connect(None, None)).contains("no token came"));
     });
@@ -244,7 +247,7 @@ fn a_program_waits_only_so_long_for_the_handshake() {
         own: None,
         token: None,
     };
-    let said = refused(place.open());
+    let said = refused(Client::connect_tls(&place));
     assert!(said.contains("no answer to its handshake within 10s"), "{said}");
 }
 
@@ -346,7 +349,7 @@ fn an_address_that_others_reach_needs_a_check_of_those_who_come() {
     let any = "0.0.0.0:0".parse().expect("an address");
     let server = |broker, client_authority| {
         let mut server =
-            unisono_broker::Server::new(broker, unisono_broker::ChannelWait::Sleep).expect("a server");
+            unisono_broker::Server::new(broker, unisono_events_client::ChannelWait::Sleep).expect("a server");
         server
             .use_tls(&TlsService { own: own.clone(), client_authority, revocations: None })
             .expect("the files are sound");
@@ -362,7 +365,7 @@ fn an_address_that_others_reach_needs_a_check_of_those_who_come() {
     let tokens = Tokens::parse(TOKENS, now(), 0).expect("it is sound");
     server(broker().with_tokens(tokens), None).listen_mqtt_tls(any, Exposure::Loopback).expect("tokens");
     let mut without =
-        unisono_broker::Server::new(broker(), unisono_broker::ChannelWait::Sleep).expect("a server");
+        unisono_broker::Server::new(broker(), unisono_events_client::ChannelWait::Sleep).expect("a server");
     let said = without.listen_tls(any, Exposure::Anybody).expect_err("no certificate");
     assert!(said.to_string().contains("give --certificate FILE --key FILE"), "{said}");
 }
@@ -371,11 +374,13 @@ fn an_address_that_others_reach_needs_a_check_of_those_who_come() {
 fn a_program_that_reads_nothing_is_paused_and_gets_all_that_its_queue_kept() {
     with_tls(broker(), false, |site| {
         let mut consumer = site.connect(None, None).expect("it listens");
-        let spec =
-            SubscriptionSpec { full: unisono_broker::WhenFull::BlockSupplier, ..SubscriptionSpec::of("t") };
+        let spec = SubscriptionSpec {
+            full: unisono_events_client::WhenFull::BlockSupplier,
+            ..SubscriptionSpec::new("t")
+        };
         consumer.subscribe(&spec).expect("it fits");
         let mut supplier = site.connect(None, None).expect("it listens");
-        let topic = supplier.advertise(&Advertisement::of("t")).expect("it fits");
+        let topic = supplier.advertise(&Advertisement::new("t")).expect("it fits");
         let (told, reads) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let supplier = scope.spawn(move || {
@@ -411,7 +416,7 @@ fn mosquitto_s_clients_speak_tls_with_the_broker() {
     with_tls(with_rules(rules, None), true, |site| {
         let mut watcher =
             site.connect(Some(site.programs.certify("watcher", &[])), None).expect("it is named");
-        watcher.subscribe(&SubscriptionSpec::of("#")).expect("it may");
+        watcher.subscribe(&SubscriptionSpec::new("#")).expect("it may");
         let line1 = site.programs.certify("line1", &[]);
         let publish = |authority: &Authority, own: Option<&CertifiedFiles>, topic: &str| {
             let mut command = Command::new("mosquitto_pub");

@@ -3,7 +3,8 @@
 
 use crate::common::watchdog::within_a_minute;
 use std::time::Duration;
-use unisono_broker::{BrokerAddress, ChannelWait, TrialSpec, trial};
+use unisono_broker::{TrialSpec, trial};
+use unisono_events_client::{BrokerAddress, ChannelWait};
 
 #[test]
 fn a_trial_ends_within_a_batch_that_takes_longer() {

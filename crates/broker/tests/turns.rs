@@ -8,14 +8,15 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use unisono_broker::transport::{
+use unisono_broker::{Broker, ClientId, Limits, Next, Received, Server, Task};
+use unisono_events_client::{
+    Advertisement, ChannelWait, Duration, Greeting, Instant, InterestSpec, KeptHistory, SubscriptionSpec,
+};
+use unisono_events_wire::transport::{
     AcceptedTransport, Drained, FrameTransport, IncomingFrame, PayloadRef, PollFor, Taken, TransportError,
     TransportListener, TransportPeer,
 };
-use unisono_broker::{
-    Advertisement, Broker, ChannelWait, ClientId, Frame, Greeting, InterestSpec, KeptHistory, Limits,
-    NO_DEADLINE, Nanos, Next, Received, Server, SubscriptionSpec, Task, frame::PublishHead,
-};
+use unisono_events_wire::{Frame, frame::PublishHead};
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Rate};
 
 const EVIL: ClientId = ClientId(1);
@@ -53,12 +54,12 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
 /// A broker without sockets, whose every call is measured.
 struct Measured {
     broker: Broker,
-    now: Nanos,
+    now: Instant,
 }
 
 impl Measured {
     fn new(broker: Broker) -> Self {
-        Self { broker, now: Nanos(1) }
+        Self { broker, now: Instant::from_nanos(1) }
     }
 
     fn work(&mut self) {
@@ -196,10 +197,10 @@ fn one_user_leaves_half_of_the_topics_to_others() {
 
 #[test]
 fn paths_that_cannot_be_opened_leave_nothing_behind() {
-    let pace = LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Nanos::ZERO);
+    let pace = LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Duration::ZERO);
     let broker = Broker::new(hierarchy(), Limits::default()).with_paths(pace);
     let mut measured = Measured::new(broker);
-    let small = SubscriptionSpec { queue_events: 1, queue_bytes: 1, ..SubscriptionSpec::of("x") };
+    let small = SubscriptionSpec { queue_events: 1, queue_bytes: 1, ..SubscriptionSpec::new("x") };
     for client in [10, 11] {
         measured.connect(ClientId(client), 1);
         for number in 0..1024 {
@@ -210,7 +211,7 @@ fn paths_that_cannot_be_opened_leave_nothing_behind() {
     measured.connect(EVIL, 1);
     let path =
         serde_json::from_str(r#"{"class":"","destination":{"transport":"udp","address":"127.0.0.1:9"}}"#);
-    let path: unisono_broker::PathSpec = path.expect("a path");
+    let path: unisono_events_client::PathSpec = path.expect("a path");
     // more than there are suppliers for one user, and for all
     for number in 0..4200 {
         let answer = measured.say(EVIL, &bytes(&Frame::Open { number, path: path.clone() }));
@@ -221,7 +222,7 @@ fn paths_that_cannot_be_opened_leave_nothing_behind() {
         if client == OTHER {
             measured.connect(OTHER, user);
         }
-        let spec = Advertisement::of("plant/heat");
+        let spec = Advertisement::new("plant/heat");
         let answer = measured.say(client, &bytes(&Frame::Advertise { number: 1, spec }));
         assert!(matches!(Frame::read(&answer[0]), Ok(Frame::Accepted { .. })), "{client:?}");
     }
@@ -254,7 +255,7 @@ impl FrameTransport for GreedyProgram {
     fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
         let Some(next) = self.says.pop_front() else { return Ok(None) };
         self.saying = next;
-        Ok(Some(IncomingFrame { bytes: &self.saying, apart: None }))
+        Ok(Some(IncomingFrame { bytes: &self.saying, shared_payload: None }))
     }
 
     fn poll_for(&self) -> PollFor {
@@ -292,15 +293,15 @@ fn a_server_with_a_million_events_to_deliver_asks_in_each_turn_whether_to_stop()
     within_a_minute(|| {
         let ready = || eventfd(1, EventfdFlags::CLOEXEC).expect("descriptors are left");
         let delivered = Arc::new(AtomicUsize::new(0));
-        let spec = Advertisement { history: KeptHistory::Last(KEPT as usize), ..Advertisement::of("t") };
-        let head = PublishHead { deadline: NO_DEADLINE, ..PublishHead::default() };
+        let spec = Advertisement { history: KeptHistory::Last(KEPT as usize), ..Advertisement::new("t") };
+        let head = PublishHead { ..PublishHead::default() };
         let event = bytes(&Frame::Publish { head, payload: b"x" });
         let hello = bytes(&Frame::Hello(Greeting::default()));
         let mut says = VecDeque::from([hello, bytes(&Frame::Advertise { number: 0, spec })]);
         says.extend((0..KEPT).map(|_| event.clone()));
         // five hundred consumers, each of which gets all events
         for number in 0..500 {
-            let spec = Box::new(SubscriptionSpec { queue_events: 512, ..SubscriptionSpec::of("t") });
+            let spec = Box::new(SubscriptionSpec { queue_events: 512, ..SubscriptionSpec::new("t") });
             says.push_back(bytes(&Frame::Subscribe { number, spec }));
         }
         let program =

@@ -1,8 +1,8 @@
 //! Measures the cost of an interposed queue on this host: latency, goodput, shares. Uses two network
 //! namespaces and a cable; needs root.
 //!
-//! `cargo bench -p unisono-enforce --bench interposed -- [latency|goodput|unshaped|shares]... [--repeats N]
-//! [--seconds S]`
+//! `cargo bench -p unisono-enforce --bench interposed -- [latency|goodput|unshaped|shares|change]...
+//! [--repeats N] [--seconds S]`
 //!
 //! Variants are alternated within a repetition and run in the opposite order in the next. The queue runs on
 //! the last processor, the rest of the work where the kernel puts it (latency: on the first). Each figure is
@@ -19,7 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use unisono_enforce::interposed::{EngineDiscipline, FramePathName, Options, READY, WaitStrategy, serve};
+use unisono_enforce::interposed::{
+    Engine, EngineChange, EngineDiscipline, FlowNumber, FramePathName, NextFrame, Options, READY,
+    WaitStrategy, serve,
+};
+use unisono_fairqueue::Policy;
 use unisono_linux::affinity::{CpuSet, Tid, allowed, restrict_own};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_congestion_control;
@@ -57,10 +61,18 @@ fn main() {
     };
     let (repeats, seconds) = (number("--repeats", 5.0) as usize, number("--seconds", 2.0));
     let wanted = |name: &str| {
-        let all = ["latency", "goodput", "unshaped", "shares"];
+        let all = ["latency", "goodput", "unshaped", "shares", "change"];
         !arguments.iter().any(|argument| all.contains(&argument.as_str()))
             || arguments.iter().any(|one| one == name)
     };
+    if wanted("change") {
+        for classes in [100, 1000, 4000] {
+            change(classes, repeats);
+        }
+    }
+    if arguments.iter().any(|one| one == "change") {
+        return;
+    }
     let cable = Cable::new();
     if wanted("latency") {
         let variants = [Between::Nothing, XDP, TUN_SPIN, TUN];
@@ -98,6 +110,56 @@ fn main() {
                 table(&title, &[between], repeats, "100mbit", &cable, measure);
             }
         }
+    }
+}
+
+/// Another policy of so many classes while a frame of each waits: the time that a thread beside the link
+/// needs, and the time for which the link stops.
+fn change(classes: usize, repeats: usize) {
+    let policy = |turn: usize| {
+        let class = |number: usize| {
+            let (weight, port) = (1 + (number + turn) % 7, 20_000 + number);
+            format!("[class.c{number}]\nweight = {weight}\nmatch = [{{ port = {port} }}]\n")
+        };
+        let classes: String = (0..classes - turn % 3).map(class).collect();
+        format!("rate = \"200mbit\"\ndefault = \"rest\"\n{classes}")
+    };
+    let parse = |turn| Policy::parse(&policy(turn)).expect("it is sound");
+    let mut engine: Engine<u32> = Engine::new(parse(0), EngineDiscipline::Fair).expect("it has a tree");
+    let leaves: Vec<_> = engine.policy().hierarchy.classes().skip(1).map(|(id, _)| id).collect();
+    let mut now = unisono_linux::clock::Instant::ZERO;
+    for _ in 0..100 {
+        for class in &leaves {
+            now += unisono_linux::clock::Duration::from_micros(61);
+            engine.accept(now, *class, FlowNumber::default(), 1500, 0);
+            while matches!(engine.next(now), NextFrame::Send(_)) {}
+        }
+    }
+    for class in &leaves {
+        engine.accept(now, *class, FlowNumber::default(), 1500, 0);
+    }
+    let mut figures = [const { Vec::new() }; 3];
+    for turn in 1..=repeats {
+        let begin = Instant::now();
+        let prepared = EngineChange::new(parse(turn)).expect("it has a tree");
+        let (ready, changed) =
+            (Instant::now(), engine.change(prepared).expect("packets have a default class"));
+        let stopped = ready.elapsed();
+        drop(changed);
+        let shown = Instant::now();
+        assert!(engine.live().len() + 2 >= classes, "all are shown");
+        let times = [ready - begin, stopped, shown.elapsed()];
+        figures.iter_mut().zip(times).for_each(|(all, time)| all.push(time.as_secs_f64() * 1e3));
+    }
+    for (all, what) in
+        figures.iter_mut().zip(["prepared", "link stops for a change", "link stops for `show`"])
+    {
+        all.sort_by(f64::total_cmp);
+        println!(
+            "{classes} classes, {what}: median {:.2} ms, max {:.2} ms",
+            all[all.len() / 2],
+            all[all.len() - 1]
+        );
     }
 }
 

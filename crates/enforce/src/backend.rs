@@ -99,7 +99,7 @@ impl BackendName {
         (
             Self::Interposed,
             "interposed",
-            "A queue of Unisono's, between programs and the device; divides what is left by weight",
+            "A queue of Unisono's, between programs and the device; divides unused bandwidth by weight",
         ),
     ];
 }
@@ -118,7 +118,7 @@ impl KernelQueueName {
         (
             Self::Bpf,
             "bpf",
-            "Unisono's scheduler as a BPF program (Linux 6.16 and later); divides what is left by weight, has no ceilings",
+            "Unisono's scheduler as a BPF program (Linux 6.16 and later); divides unused bandwidth by weight, has no ceilings",
         ),
     ];
 }
@@ -163,4 +163,7 @@ pub struct Counters {
     /// Longer than the queue's maximum, so they passed unscheduled.
     #[serde(default)]
     pub too_long: u64,
+    /// Passed by the queue, unscheduled, while its worker did not report that it is alive.
+    #[serde(default)]
+    pub unattended: u64,
 }

@@ -18,9 +18,12 @@
 mod backend;
 pub mod backends;
 mod background;
+pub mod class_group;
+mod containers;
 pub mod cpu;
-pub mod disk;
+mod device_kind;
 mod error;
+mod foreign_programs;
 pub mod interposed;
 pub mod journal;
 pub mod kernel;

@@ -14,7 +14,7 @@ use unisono_enforce::kernel::discipline::layout::{self, Counted, NONE};
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Hierarchy, Limit, Overflow, Packet, Scheduler, Weight,
 };
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 
 const START: u32 = 0;
 const ARRIVE: u32 = 1;
@@ -219,7 +219,7 @@ fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(
         match step {
             Step::Arrive { leaf, length } => {
                 let leaf = *leaf.get(&leaves(scheduler.hierarchy()));
-                scheduler.enqueue(Nanos::ZERO, leaf, Packet::new(*length, at)).expect("a leaf");
+                scheduler.enqueue(Instant::ZERO, leaf, Packet::new(*length, at)).expect("a leaf");
                 let number = word();
                 if number == NONE {
                     prop_assert_eq!(scheduler.dropped().map(|(_, packet)| packet.item), Some(at), "refused");
@@ -234,12 +234,12 @@ fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(
                     }
                 }
             }
-            Step::Finish => scheduler.finish(Nanos::ZERO),
+            Step::Finish => scheduler.finish(Instant::ZERO),
             Step::Choose => {
                 let (number, leaf) = (word(), word());
                 let chosen = packets.get(number as usize).map(|packet| (leaf as usize, *packet));
                 let expected =
-                    scheduler.dequeue(Nanos::ZERO).map(|(leaf, packet)| (leaf.index(), packet.item));
+                    scheduler.dequeue(Instant::ZERO).map(|(leaf, packet)| (leaf.index(), packet.item));
                 prop_assert_eq!(chosen, expected, "step {}", at);
             }
             Step::Change { to } => {
@@ -262,9 +262,11 @@ fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(
     Ok(())
 }
 
+/// Runs a test with a number of cases that is relative to 64 cases of other tests.
 fn with_native(cases: u32, test: impl Fn(&RefCell<Native>, &mut TestRunner)) {
     match Native::new() {
         Ok(native) => {
+            let cases = (cases * Config::default().cases).div_ceil(64);
             test(&RefCell::new(native), &mut TestRunner::new(Config::with_cases(cases)));
         }
         Err(why) => eprintln!("skipped: {why}"),
@@ -273,7 +275,7 @@ fn with_native(cases: u32, test: impl Fn(&RefCell<Native>, &mut TestRunner)) {
 
 #[test]
 fn the_kernel_s_copy_of_the_scheduler_decides_as_the_scheduler_does() {
-    with_native(3000, |native, runner| {
+    with_native(750, |native, runner| {
         let traces = (hierarchy(16), steps(200, 0));
         let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &[tree], &steps));
         result.expect("the same order");
@@ -282,7 +284,7 @@ fn the_kernel_s_copy_of_the_scheduler_decides_as_the_scheduler_does() {
 
 #[test]
 fn so_it_does_with_hundreds_of_classes() {
-    with_native(100, |native, runner| {
+    with_native(25, |native, runner| {
         let traces = (hierarchy(400), steps(1500, 0));
         let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &[tree], &steps));
         result.expect("the same order");
@@ -301,7 +303,7 @@ fn flat() -> impl Strategy<Value = Hierarchy> {
 
 #[test]
 fn so_it_does_when_waiting_classes_lose_their_last_packet() {
-    with_native(300, |native, runner| {
+    with_native(75, |native, runner| {
         let traces = (flat(), steps(400, 0));
         let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &[tree], &steps));
         result.expect("the same order");
@@ -316,7 +318,7 @@ fn trees(most: usize) -> impl Strategy<Value = Vec<Hierarchy>> {
 
 #[test]
 fn other_classes_are_put_in_the_place_of_those_that_are_there_as_the_scheduler_does_it() {
-    with_native(600, |native, runner| {
+    with_native(100, |native, runner| {
         let traces = (trees(14), steps(200, 6));
         let result = runner.run(&traces, |(trees, steps)| compare(&mut native.borrow_mut(), &trees, &steps));
         result.expect("the same order");
@@ -325,7 +327,7 @@ fn other_classes_are_put_in_the_place_of_those_that_are_there_as_the_scheduler_d
 
 #[test]
 fn so_they_are_with_hundreds_of_classes() {
-    with_native(40, |native, runner| {
+    with_native(10, |native, runner| {
         let traces = (trees(300), steps(1200, 2));
         let result = runner.run(&traces, |(trees, steps)| compare(&mut native.borrow_mut(), &trees, &steps));
         result.expect("the same order");

@@ -14,13 +14,13 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Instant as StdInstant;
 use unisono_eventchannel::{
     ChannelLimits, ConsumerSpec, EventChannel, FieldSet, Interest, Offer, Publication, SupplierId, TopicId,
     TopicSpec,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 const VARIANTS: [&str; 4] = ["alone", "backlog", "crowd", "stopped"];
 
@@ -38,15 +38,15 @@ impl Setting {
             Hierarchy::new(ClassSpec::new("all").with([ClassSpec::new("other")])).expect("unique names");
         let tree = tree.with_default("rest").expect("a new leaf");
         let mut channel = EventChannel::new(tree, ChannelLimits::default());
-        let supplier = channel.supplier(Nanos(0), None).expect("room");
+        let supplier = channel.supplier(Instant::ZERO, None).expect("room");
         let topic = channel.declare(TopicSpec::new("plant/7/hot").expect("a name")).expect("room");
-        channel.offer(supplier, Offer::of(topic)).expect("no type");
+        channel.offer(supplier, Offer::new(topic)).expect("no type");
         let mut subscribe = |name: &str, filters: &[String]| {
-            let consumer = channel.connect(Nanos(0), ConsumerSpec::new(name)).expect("admitted");
+            let consumer = channel.connect(Instant::ZERO, ConsumerSpec::new(name)).expect("admitted");
             for filter in filters {
                 let interest = Interest::in_topics("plant/+/hot".parse().expect("a pattern"));
                 let interest = interest.filtered(filter.parse().expect("a filter"));
-                channel.subscribe(Nanos(0), consumer, interest).expect("it fits");
+                channel.subscribe(Instant::ZERO, consumer, interest).expect("it fits");
             }
             consumer
         };
@@ -71,18 +71,19 @@ impl Setting {
     fn publish(&mut self) {
         self.now += 100;
         let fields = FieldSet::new().with("level", 5).with("sensor", 17);
-        let event =
-            Publication::new(Arc::clone(&self.payload)).with_fields(fields).due(Nanos(self.now + 1_000_000));
-        let done = self.channel.try_publish(Nanos(self.now), self.supplier, self.topic, event);
+        let event = Publication::new(Arc::clone(&self.payload))
+            .with_fields(fields)
+            .due(Instant::from_nanos(self.now + 1_000_000));
+        let done = self.channel.try_publish(Instant::from_nanos(self.now), self.supplier, self.topic, event);
         black_box(done.expect("nobody blocks"));
     }
 
     fn run(&mut self, events: u32) -> f64 {
-        let start = Instant::now();
+        let start = StdInstant::now();
         for _ in 0..events {
             self.publish();
-            black_box(self.channel.next(Nanos(self.now)).expect("an event waits"));
-            self.channel.finish(Nanos(self.now), None);
+            black_box(self.channel.next(Instant::from_nanos(self.now)).expect("an event waits"));
+            self.channel.finish(Instant::from_nanos(self.now), None);
         }
         start.elapsed().as_secs_f64() * 1e9 / f64::from(events)
     }

@@ -28,7 +28,7 @@
 use crate::ids::{InboxId, TenantId};
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
 /// Events per consumer for which the demand is exact. For later events it is at most `1 / STEPS`, 6 %, too
 /// high, and the cost of an admission does not grow with the periods.
@@ -37,24 +37,24 @@ const STEPS: u64 = 16;
 /// Worst-case execution time of one event at a consumer; the consumer's class is charged this time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExecutionTime {
-    pub event: Nanos,
+    pub event: Duration,
     /// Additional time per KiB of payload; for example 81,920 ns on a link of 100 Mbit/s.
-    pub kibibyte: Nanos,
+    pub kibibyte: Duration,
 }
 
 impl ExecutionTime {
     /// An execution time that does not depend on the size of the payload.
     #[must_use]
-    pub fn constant(event: Nanos) -> Self {
-        Self { event, kibibyte: Nanos::ZERO }
+    pub fn constant(event: Duration) -> Self {
+        Self { event, kibibyte: Duration::ZERO }
     }
 
     /// The execution time of an event with a payload of `bytes` bytes.
     #[must_use]
-    pub fn of(self, bytes: usize) -> Nanos {
+    pub fn for_bytes(self, bytes: usize) -> Duration {
         let bytes = u128::try_from(bytes).unwrap_or(u128::MAX);
-        let more = (u128::from(self.kibibyte.0).saturating_mul(bytes)).div_ceil(1024);
-        Nanos(u64::try_from(more).unwrap_or(u64::MAX)).after(self.event)
+        let more = (u128::from(self.kibibyte.as_nanos()).saturating_mul(bytes)).div_ceil(1024);
+        self.event + Duration::from_nanos(u64::try_from(more).unwrap_or(u64::MAX))
     }
 }
 
@@ -62,21 +62,21 @@ impl ExecutionTime {
 ///
 /// ```
 /// use unisono_eventchannel::{
-///     ChannelError, ChannelLimits, ClassSpec, ConsumerSpec, EventChannel, ExecutionTime, Hierarchy,
-///     InboxSpec, Nanos, Reservation,
+///     ChannelError, ChannelLimits, ClassSpec, ConsumerSpec, Duration, EventChannel, ExecutionTime,
+///     Hierarchy, InboxSpec, Instant, Reservation,
 /// };
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let classes = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
 /// let mut channel: EventChannel<Vec<u8>> = EventChannel::new(classes, ChannelLimits::default());
 /// let consumer = |name, execution| {
-///     let period = Nanos(10_000_000);
+///     let period = Duration::from_millis(10);
 ///     let reservation = Some(Reservation { period, deadline: period, largest: 1024 });
 ///     let execution = ExecutionTime::constant(execution);
 ///     ConsumerSpec::new(name).with(InboxSpec { execution, reservation, ..InboxSpec::default() })
 /// };
-/// channel.connect(Nanos(0), consumer("camera", Nanos(2_000_000)))?;
-/// let refused = channel.connect(Nanos(0), consumer("radar", Nanos(9_000_000)));
+/// channel.connect(Instant::ZERO, consumer("camera", Duration::from_millis(2)))?;
+/// let refused = channel.connect(Instant::ZERO, consumer("radar", Duration::from_millis(9)));
 /// assert!(matches!(refused, Err(ChannelError::Admission(_))), "11 ms of each 10 ms: {refused:?}");
 /// # Ok(())
 /// # }
@@ -85,10 +85,10 @@ impl ExecutionTime {
 pub struct Reservation {
     /// Minimum distance between two events. An event that comes earlier is treated as if it came at this
     /// distance, so that a consumer with more events than it stated delays only itself.
-    pub period: Nanos,
+    pub period: Duration,
     /// An event is finished at most this long after its arrival. An event's own deadline counts only if it is
     /// later.
-    pub deadline: Nanos,
+    pub deadline: Duration,
     /// The largest payload that the reservation holds for, in bytes.
     pub largest: usize,
 }
@@ -144,22 +144,40 @@ impl AdmissionControl {
         &mut self,
         hierarchy: &Hierarchy,
         (inbox, class, reserver): (InboxId, ClassId, TenantId),
-        (execution, longest): (ExecutionTime, Nanos),
+        (execution, longest): (ExecutionTime, Duration),
         reservation: Option<Reservation>,
     ) -> Result<(), AdmissionError> {
         let reserved = reservation.map(|asked| {
-            let worst = execution.of(asked.largest);
-            (worst.0 as f64, asked.period.0 as f64, asked.deadline.0 as f64)
+            let worst = execution.for_bytes(asked.largest);
+            (worst.as_nanos() as f64, asked.period.as_nanos() as f64, asked.deadline.as_nanos() as f64)
         });
         if reserved.is_some_and(|(execution, period, deadline)| execution * period * deadline == 0.0) {
             return Err(AdmissionError::Zero);
         }
-        self.tasks.insert(inbox, AdmittedTask { class, longest: longest.0 as f64, reserved, reserver });
+        self.tasks
+            .insert(inbox, AdmittedTask { class, longest: longest.as_nanos() as f64, reserved, reserver });
         let checked = self.check(hierarchy).and_then(|()| self.check_tenant(hierarchy, inbox));
         if checked.is_err() {
             self.tasks.remove(&inbox);
         }
         checked
+    }
+
+    /// The admitted consumers after a change of classes; `homes` has the new leaf of each old one.
+    ///
+    /// # Errors
+    /// A guarantee would not hold.
+    pub(crate) fn in_classes(
+        &self,
+        hierarchy: &Hierarchy,
+        homes: &[Option<ClassId>],
+    ) -> Result<Self, AdmissionError> {
+        let home = |task: AdmittedTask| homes[task.class.index()].map(|class| AdmittedTask { class, ..task });
+        let tasks = self.tasks.iter().filter_map(|(inbox, task)| Some((*inbox, home(*task)?))).collect();
+        let moved = Self { tasks };
+        moved.check(hierarchy)?;
+        moved.tasks.keys().try_for_each(|inbox| moved.check_tenant(hierarchy, *inbox))?;
+        Ok(moved)
     }
 
     pub(crate) fn leave(&mut self, inbox: InboxId) {
@@ -307,11 +325,11 @@ mod tests {
         let tree = tree();
         let class = tree.find(class).expect("it is there");
         let reservation = times.map(|(period, deadline)| Reservation {
-            period: Nanos(period),
-            deadline: Nanos(deadline),
+            period: Duration::from_nanos(period),
+            deadline: Duration::from_nanos(deadline),
             largest: 0,
         });
-        let execution = ExecutionTime::constant(Nanos(execution));
+        let execution = ExecutionTime::constant(Duration::from_nanos(execution));
         let of = (InboxId(inbox), class, TenantId::NONE);
         control.admit(&tree, of, (execution, execution.event), reservation)
     }
@@ -341,8 +359,12 @@ mod tests {
         let class = tree.find("video").expect("it is there");
         let mut control = AdmissionControl::default();
         let mut admit = |inbox, tenant, execution, (period, deadline)| {
-            let reservation = Reservation { period: Nanos(period), deadline: Nanos(deadline), largest: 0 };
-            let execution = ExecutionTime::constant(Nanos(execution));
+            let reservation = Reservation {
+                period: Duration::from_nanos(period),
+                deadline: Duration::from_nanos(deadline),
+                largest: 0,
+            };
+            let execution = ExecutionTime::constant(Duration::from_nanos(execution));
             let of = (InboxId(inbox), class, TenantId(tenant));
             control.admit(&tree, of, (execution, execution.event), Some(reservation))
         };
@@ -371,14 +393,15 @@ mod tests {
 
     #[test]
     fn an_execution_time_grows_with_the_payload() {
-        let execution = ExecutionTime { event: Nanos(100), kibibyte: Nanos(81_920) };
+        let execution =
+            ExecutionTime { event: Duration::from_nanos(100), kibibyte: Duration::from_nanos(81_920) };
         assert_eq!(
-            [execution.of(0), execution.of(1), execution.of(1024)],
-            [Nanos(100), Nanos(180), Nanos(82_020)]
+            [execution.for_bytes(0), execution.for_bytes(1), execution.for_bytes(1024)],
+            [Duration::from_nanos(100), Duration::from_nanos(180), Duration::from_nanos(82_020)]
         );
         assert_eq!(
-            ExecutionTime { event: Nanos(1), kibibyte: Nanos(u64::MAX) }.of(usize::MAX),
-            Nanos(u64::MAX)
+            ExecutionTime { event: Duration::from_nanos(1), kibibyte: Duration::MAX }.for_bytes(usize::MAX),
+            Duration::MAX
         );
     }
 }

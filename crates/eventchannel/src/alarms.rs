@@ -6,7 +6,7 @@
 use crate::ids::TimerId;
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId};
 use std::collections::BTreeSet;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum ChannelAlarm {
@@ -22,24 +22,24 @@ pub(crate) enum ChannelAlarm {
 
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
-    set: BTreeSet<(Nanos, ChannelAlarm)>,
+    set: BTreeSet<(Instant, ChannelAlarm)>,
 }
 
 impl Alarms {
-    pub(crate) fn set(&mut self, at: Nanos, alarm: ChannelAlarm) {
+    pub(crate) fn set(&mut self, at: Instant, alarm: ChannelAlarm) {
         self.set.insert((at, alarm));
     }
 
-    pub(crate) fn clear(&mut self, at: Nanos, alarm: ChannelAlarm) {
+    pub(crate) fn clear(&mut self, at: Instant, alarm: ChannelAlarm) {
         self.set.remove(&(at, alarm));
     }
 
-    pub(crate) fn first(&self) -> Option<Nanos> {
+    pub(crate) fn first(&self) -> Option<Instant> {
         self.set.first().map(|(at, _)| *at)
     }
 
     /// Removes and returns the earliest alarm that is due.
-    pub(crate) fn due(&mut self, now: Nanos) -> Option<(Nanos, ChannelAlarm)> {
+    pub(crate) fn due(&mut self, now: Instant) -> Option<(Instant, ChannelAlarm)> {
         let first = *self.set.first()?;
         (first.0 <= now).then(|| {
             self.set.remove(&first);

@@ -17,7 +17,7 @@
 use crate::event::{ChannelEvent, EventPayload};
 use crate::index::Interest;
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// Maximum number of parts. Each costs a subscription, and a matching event is compared with all of them.
 /// Chosen, not measured.
@@ -41,8 +41,8 @@ pub enum Incomplete {
 ///
 /// ```
 /// use unisono_eventchannel::{
-///     ChannelLimits, ClassSpec, ConsumerSpec, Correlation, CorrelationRule, EventChannel, Hierarchy,
-///     Incomplete, Interest, Nanos, Offer, Publication, TopicSpec,
+///     ChannelLimits, ClassSpec, ConsumerSpec, Correlation, CorrelationRule, Duration, EventChannel,
+///     Hierarchy, Incomplete, Instant, Interest, Offer, Publication, TopicSpec,
 /// };
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,23 +50,24 @@ pub enum Incomplete {
 /// let mut channel: EventChannel<Vec<u8>> = EventChannel::new(classes, ChannelLimits::default());
 /// let heat = channel.declare(TopicSpec::new("heat")?)?;
 /// let smoke = channel.declare(TopicSpec::new("smoke")?)?;
-/// let supplier = channel.supplier(Nanos(0), None)?;
-/// channel.offer(supplier, Offer::of(heat))?;
-/// channel.offer(supplier, Offer::of(smoke))?;
-/// let reader = channel.connect(Nanos(0), ConsumerSpec::new("fire"))?;
+/// let supplier = channel.supplier(Instant::ZERO, None)?;
+/// channel.offer(supplier, Offer::new(heat))?;
+/// channel.offer(supplier, Offer::new(smoke))?;
+/// let reader = channel.connect(Instant::ZERO, ConsumerSpec::new("fire"))?;
 /// channel.correlate(
 ///     reader,
 ///     Correlation {
 ///         parts: vec![Interest::in_topics("heat".parse()?), Interest::in_topics("smoke".parse()?)],
 ///         rule: CorrelationRule::All,
-///         within: Nanos::SECOND,
+///         within: Duration::SECOND,
 ///         incomplete: Incomplete::Forget,
 ///     },
 /// )?;
-/// channel.try_publish(Nanos(1), supplier, heat, Publication::new(b"hot".to_vec()))?;
-/// assert!(channel.next(Nanos(2)).is_none());
-/// channel.try_publish(Nanos(3), supplier, smoke, Publication::new(b"grey".to_vec()))?;
-/// let fire = channel.next(Nanos(4)).and_then(|delivery| delivery.event).ok_or("both have come")?;
+/// channel.try_publish(Instant::from_nanos(1), supplier, heat, Publication::new(b"hot".to_vec()))?;
+/// assert!(channel.next(Instant::from_nanos(2)).is_none());
+/// channel.try_publish(Instant::from_nanos(3), supplier, smoke, Publication::new(b"grey".to_vec()))?;
+/// let delivery = channel.next(Instant::from_nanos(4)).ok_or("both have come")?;
+/// let fire = delivery.event.ok_or("an event")?;
 /// assert_eq!(fire.with.len(), 1, "the other event comes with it");
 /// # Ok(())
 /// # }
@@ -77,7 +78,7 @@ pub struct Correlation {
     pub parts: Vec<Interest>,
     pub rule: CorrelationRule,
     /// Maximum time from the first event to the last.
-    pub within: Nanos,
+    pub within: Duration,
     pub incomplete: Incomplete,
 }
 
@@ -87,7 +88,7 @@ type Chain<P> = Vec<Arc<ChannelEvent<P>>>;
 #[derive(Debug)]
 pub(crate) struct Correlator<P> {
     rule: CorrelationRule,
-    within: Nanos,
+    within: Duration,
     /// For `all`: the last event of each part, a chain of length one. For a sequence: for each part the chain
     /// that ends with it.
     chains: Vec<Option<Chain<P>>>,
@@ -177,12 +178,12 @@ impl<P> Correlator<P> {
     }
 
     /// The last time at which a chain that began at `began` can be completed.
-    pub(crate) fn end(&self, began: Nanos) -> Nanos {
-        self.within.after(began)
+    pub(crate) fn end(&self, began: Instant) -> Instant {
+        began + self.within
     }
 
     /// Drops timed-out chains; returns the start time of the oldest remaining chain.
-    pub(crate) fn expire(&mut self, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<Instant> {
         let mut oldest = None;
         let within = self.within;
         for chain in &mut self.chains {
@@ -190,10 +191,10 @@ impl<P> Correlator<P> {
             else {
                 continue;
             };
-            if within.after(began) < now {
+            if began + within < now {
                 *chain = None;
             } else {
-                oldest = Some(oldest.map_or(began, |oldest: Nanos| oldest.min(began)));
+                oldest = Some(oldest.map_or(began, |oldest: Instant| oldest.min(began)));
             }
         }
         oldest
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
     use crate::event::{Criticality, NO_DEADLINE};
     use crate::ids::{SupplierId, TopicId};
-    use crate::quality::EventOrigin;
+    use crate::quality::{DispatchOrder, EventOrigin};
     use crate::value::FieldSet;
     use proptest::prelude::*;
 
@@ -216,10 +217,11 @@ mod tests {
             fields: FieldSet::new(),
             payload: Vec::new(),
             supplier: SupplierId(0),
-            origin: EventOrigin::Here,
+            origin: EventOrigin::Local,
             share: 1,
+            order: DispatchOrder::Deadlines,
             sequence,
-            published: Nanos(published),
+            published: Instant::from_nanos(published),
             deadline: NO_DEADLINE,
             criticality: Criticality::default(),
         })
@@ -244,7 +246,7 @@ mod tests {
         ) {
             let rule = if sequence { CorrelationRule::Sequence } else { CorrelationRule::All };
             let interest = Interest::in_topics("t".parse().expect("a pattern"));
-            let correlation = Correlation { parts: vec![interest; parts], rule, within: Nanos(within), incomplete: Incomplete::Forget };
+            let correlation = Correlation { parts: vec![interest; parts], rule, within: Duration::from_nanos(within), incomplete: Incomplete::Forget };
             let mut correlator = Correlator::new(&correlation);
             let (mut now, mut past) = (100, Vec::new());
             for (at, (later, matched)) in (0..).zip(events) {
@@ -262,7 +264,7 @@ mod tests {
                 let got = correlator.feed(&event(at, now), &matched);
                 prop_assert_eq!(got.is_some(), expected);
                 if let Some(got) = got {
-                    prop_assert!(got.iter().all(|event| event.published.0 >= from));
+                    prop_assert!(got.iter().all(|event| event.published.as_nanos() >= from));
                     prop_assert_eq!(got.last().map(|event| event.sequence), Some(at));
                     past.clear();
                 }

@@ -6,7 +6,7 @@ use crate::ids::{CorrelationId, SubscriptionId, SupplierId, TimerId, TopicId};
 use crate::inbox::Gap;
 use crate::quality::{Departed, Mismatch};
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// One push to one consumer: its pending notices, then an event, if one is due.
 #[derive(Clone, Debug)]
@@ -61,9 +61,9 @@ pub enum ChannelNotice {
     /// On a topic with exclusive ownership another supplier is now the owner.
     Owner { topic: TopicId, supplier: SupplierId },
     /// A periodic timer has expired.
-    Tick { timer: TimerId, at: Nanos },
+    Tick { timer: TimerId, at: Instant },
     /// No event has come within the period of a silence timer.
-    Silence { timer: TimerId, since: Nanos },
+    Silence { timer: TimerId, since: Instant },
     /// A correlation began and was not completed in time.
     Incomplete { correlation: CorrelationId },
 }

@@ -20,10 +20,11 @@ use crate::ids::InboxId;
 use crate::inbox::DueTurn;
 use std::collections::BTreeSet;
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Served, Wants};
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
-/// The position of an inbox in its class: inboxes with `behind` come after all reservations, then the turn
-/// decides.
+/// The position of an inbox in its class. The derived order of the fields is the order of dispatch within a
+/// class: inboxes with `behind` come after all reservations, then the turn decides. `Receiver::standing_now`
+/// (`channel/mod.rs`) fills in the fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ClassStanding {
     pub(crate) behind: bool,
@@ -31,9 +32,9 @@ pub(crate) struct ClassStanding {
 }
 
 /// The maximum charge for one delivery: longer charges exceed the bits of a start tag.
-pub(crate) const MAX_CHARGE: Nanos = Nanos(UNIT * ((1 << 24) - 1));
-/// Nanoseconds per unit of service: with 24 bits for a length ([`MAX_CHARGE`]), one delivery is charged up
-/// to 1.07 s. A delivery takes longer than 64 ns, so that no charge is rounded to zero.
+pub(crate) const MAX_CHARGE: Duration = Duration::from_nanos(UNIT * ((1 << 24) - 1));
+/// The nanoseconds of a unit of service: with 24 bits for a length ([`MAX_CHARGE`]), one delivery is charged
+/// up to 1.07 s. A delivery takes longer than 64 ns, so that no charge is rounded to zero.
 const UNIT: u64 = 64;
 
 #[derive(Debug)]
@@ -127,10 +128,30 @@ impl Dispatcher {
         }
     }
 
+    /// Changes the classes. `homes` has the new leaf of each old leaf, by class number; inboxes of one class
+    /// stay together. The service of the last delivery has ended.
+    pub(crate) fn change_classes(&mut self, hierarchy: Hierarchy, homes: &[Option<ClassId>]) {
+        self.finish(Duration::ZERO);
+        let mut ready = vec![ReadyInboxes::default(); hierarchy.classes().count()];
+        for (class, before) in std::mem::take(&mut self.ready).into_iter().enumerate() {
+            let Some(home) = homes[class] else { continue };
+            let inboxes = before.first.into_iter().chain(before.others);
+            inboxes.for_each(|inbox| ready[home.index()].place(None, Some(inbox)));
+        }
+        self.ready = ready;
+        self.shares.apply(hierarchy).expect("nothing waits because the processor takes all quanta back");
+        self.wanting = 0;
+        let classes: Vec<ClassId> = self.hierarchy().classes().map(|(id, _)| id).collect();
+        for class in classes.into_iter().filter(|class| self.ready[class.index()].first.is_some()) {
+            self.wanting += 1;
+            self.shares.wake(class).expect("a leaf because inboxes are in leaves alone");
+        }
+    }
+
     /// The inbox to serve next; its class is in service until [`finish`](Self::finish).
     pub(crate) fn next(&mut self) -> Option<InboxId> {
         loop {
-            self.finish(Nanos::ZERO);
+            self.finish(Duration::ZERO);
             let (class, _) = self.shares.dispatch()?;
             self.running = Some(class);
             if let Some((_, inbox)) = self.ready[class.index()].first {
@@ -144,27 +165,28 @@ impl Dispatcher {
     /// next: no other class has a ready inbox, and no inbox of its own class precedes it. Returns false if
     /// nothing has changed.
     #[inline]
-    pub(crate) fn go_on(&mut self, inbox: InboxId, took: Nanos) -> bool {
+    pub(crate) fn continue_service(&mut self, inbox: InboxId, took: Duration) -> bool {
         let first = self.running.and_then(|class| self.ready[class.index()].first);
         first.is_some_and(|(_, first)| first == inbox) && self.shares.go_on(units(took))
     }
 
     /// Ends the service that [`next`](Self::next) began and charges the class for it.
-    pub(crate) fn finish(&mut self, took: Nanos) {
+    pub(crate) fn finish(&mut self, took: Duration) {
         let Some(class) = self.running.take() else { return };
         let wants = if self.ready[class.index()].first.is_none() { Wants::Sleep } else { Wants::More };
         self.shares.ran(units(took), wants);
     }
 }
 
-fn units(took: Nanos) -> u32 {
-    u32::try_from(took.0.min(MAX_CHARGE.0).div_ceil(UNIT)).unwrap_or(u32::MAX)
+fn units(took: Duration) -> u32 {
+    u32::try_from(took.as_nanos().min(MAX_CHARGE.as_nanos()).div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use unisono_time::Instant;
 
     proptest! {
         #[test]
@@ -175,7 +197,7 @@ mod tests {
             let mut stands = std::collections::BTreeMap::new();
             for (inbox, due) in steps {
                 let inbox = InboxId(inbox);
-                let standing = due.map(|due| ClassStanding { behind: due % 2 == 1, turn: (Nanos(due), 7) });
+                let standing = due.map(|due| ClassStanding { behind: due % 2 == 1, turn: (Instant::from_nanos(due), 7) });
                 let before = stands.remove(&inbox).map(|before| (before, inbox));
                 let after = standing.map(|standing| (standing, inbox));
                 ready.place(before, after);

@@ -6,7 +6,7 @@ use crate::quality::Mismatch;
 use crate::topic::TopicSpec;
 use std::fmt;
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
 /// Why a topic, a supplier, a consumer or a subscription is refused. Nothing has changed then.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -101,10 +101,10 @@ pub enum PublishError {
         "the supplier has published number 2^64 - 1, the last one; withdraw the topic and offer it again"
     )]
     NumbersUsedUp,
-    #[error("the deadline passed {} ns ago", by.0)]
-    PastDeadline { by: Nanos },
-    #[error("more than the rate offered; try again in {} ns", after.0)]
-    TooFast { after: Nanos },
+    #[error("the deadline passed {} ns ago", by.as_nanos())]
+    PastDeadline { by: Duration },
+    #[error("more than the rate offered; try again in {} ns", after.as_nanos())]
+    TooFast { after: Duration },
     #[error(
         "the topic keeps events for those who come late, and {whose} may have {most} bytes kept beside the \
          queues; remove retained events, or publish on a topic that keeps fewer"

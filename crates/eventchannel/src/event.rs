@@ -9,11 +9,11 @@
 use crate::ids::SupplierId;
 use crate::ids::TopicId;
 use crate::kept::{KeepingTerms, cost};
-use crate::quality::EventOrigin;
+use crate::quality::{DispatchOrder, EventOrigin};
 use crate::value::FieldSet;
 use std::sync::Arc;
 pub use unisono_fairqueue::NO_DEADLINE;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// The payload of an event.
 pub trait EventPayload {
@@ -69,7 +69,7 @@ pub struct Publication<P> {
     pub payload: P,
     /// The time by which consumers should have the event. None: the deadline of the supplier's offer, counted
     /// from the publication.
-    pub deadline: Option<Nanos>,
+    pub deadline: Option<Instant>,
     pub criticality: Criticality,
     /// The supplier's own number of the event on this topic. None: the channel numbers. If a number exceeds
     /// the last one by more than one, consumers get a gap. A number that does not exceed the last one is a
@@ -102,7 +102,7 @@ impl<P> Publication<P> {
     }
 
     #[must_use]
-    pub fn due(mut self, deadline: Nanos) -> Self {
+    pub fn due(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
     }
@@ -137,11 +137,13 @@ pub struct ChannelEvent<P> {
     pub origin: EventOrigin,
     /// The share of the supplier; see [`BetweenSuppliers::Shares`](crate::BetweenSuppliers).
     pub share: u32,
+    /// The order that the supplier asks for.
+    pub order: DispatchOrder,
     /// Ascending for each supplier on each topic, from 1 if the channel numbers.
     pub sequence: u64,
-    pub published: Nanos,
+    pub published: Instant,
     /// [`NO_DEADLINE`] if the event has none.
-    pub deadline: Nanos,
+    pub deadline: Instant,
     pub criticality: Criticality,
 }
 

@@ -1,6 +1,6 @@
 //! The past of a topic, for consumers that subscribe late: the last event of each key, or the last events.
 //!
-//! Bounded by [`HistoryDepth::most`]. Cost: a logarithm an event; nothing for topics without history.
+//! Bounded by [`HistoryDepth::max_events`]. Cost: a logarithm an event; nothing for topics without history.
 
 use crate::event::ChannelEvent;
 use crate::kept::KeptCharge;
@@ -29,14 +29,14 @@ impl<P> TopicHistory<P> {
 
     /// Whether it would keep the next event.
     pub(crate) fn keeps(&self) -> bool {
-        self.depth.most() > 0
+        self.depth.max_events() > 0
     }
 
     /// The place of the event that an event with this key displaces.
     fn displaced_place(&self, key: Option<&Arc<str>>) -> Option<u64> {
         let former = self.is_by_key().then(|| self.keys.get(&key.cloned()).copied()).flatten();
         let oldest = || self.events.first_key_value().map(|(place, _)| *place);
-        former.or_else(|| if self.events.len() >= self.depth.most() { oldest() } else { None })
+        former.or_else(|| if self.events.len() >= self.depth.max_events() { oldest() } else { None })
     }
 
     /// The charge that is released when an event with this key comes.
@@ -97,10 +97,10 @@ mod tests {
     use crate::event::{Criticality, NO_DEADLINE};
     use crate::ids::{SupplierId, TopicId};
     use crate::kept::KeepingTerms;
-    use crate::quality::EventOrigin;
+    use crate::quality::{DispatchOrder, EventOrigin};
     use crate::value::FieldSet;
     use proptest::prelude::*;
-    use unisono_time::Nanos;
+    use unisono_time::Instant;
 
     fn event(key: u8, sequence: u64) -> Arc<ChannelEvent<Vec<u8>>> {
         Arc::new(ChannelEvent {
@@ -109,10 +109,11 @@ mod tests {
             fields: FieldSet::new(),
             payload: Vec::new(),
             supplier: SupplierId(0),
-            origin: EventOrigin::Here,
+            origin: EventOrigin::Local,
             share: 1,
+            order: DispatchOrder::Deadlines,
             sequence,
-            published: Nanos::ZERO,
+            published: Instant::ZERO,
             deadline: NO_DEADLINE,
             criticality: Criticality::default(),
         })
@@ -131,7 +132,7 @@ mod tests {
             let mut all: Vec<(u8, u64)> = Vec::new();
             for (sequence, key) in (0..).zip(keys) {
                 let (event, terms) = (event(key, sequence), KeepingTerms::default());
-                history.push(&event, KeptCharge::of(&terms, 0, sequence));
+                history.push(&event, KeptCharge::new(&terms, 0, sequence));
                 if by_key {
                     all.retain(|(other, _)| *other != key);
                 }
@@ -157,7 +158,7 @@ mod tests {
             let (mut former, mut taking, mut direct) =
                 (TopicHistory::new(before), TopicHistory::new(after), TopicHistory::new(after));
             for (sequence, key) in (0..).zip(keys) {
-                let charge = KeptCharge::of(&KeepingTerms::default(), 0, sequence);
+                let charge = KeptCharge::new(&KeepingTerms::default(), 0, sequence);
                 former.push(&event(key, sequence), charge);
             }
             let all: Vec<_> = former.charged().cloned().collect();

@@ -63,7 +63,7 @@ pub(crate) struct KeptCharge {
 
 impl KeptCharge {
     /// The charge for the `count`th kept event.
-    pub(crate) fn of(terms: &KeepingTerms, bytes: usize, count: u64) -> Self {
+    pub(crate) fn new(terms: &KeepingTerms, bytes: usize, count: u64) -> Self {
         Self { bytes, client: terms.client.0, user: terms.user.0, place: (count, KeptRole::History) }
     }
 
@@ -72,8 +72,8 @@ impl KeptCharge {
     }
 }
 
-/// Bytes of a topic's name beside the name and the type, for any tenant: the structures of a topic without
-/// history, and its route.
+/// Bytes charged for a topic in addition to the texts of its name and its type: the structures of a topic
+/// without history, and its route.
 const TOPIC_ENTRY: usize = 768 + TopicRoute::MAX_BYTES;
 
 /// The cost of a topic's name, and the accounts that pay; topics without a tenant are free.
@@ -84,7 +84,7 @@ pub(crate) struct NameCharge {
 }
 
 impl NameCharge {
-    pub(crate) fn of(terms: Option<&KeepingTerms>, name: &str, event_type: Option<&str>) -> Self {
+    pub(crate) fn new(terms: Option<&KeepingTerms>, name: &str, event_type: Option<&str>) -> Self {
         let bytes = TOPIC_ENTRY + name.len() + event_type.map_or(0, str::len);
         Self { bytes, accounts: terms.map(|terms| (terms.client.0, terms.user.0)) }
     }

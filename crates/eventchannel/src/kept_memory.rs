@@ -66,7 +66,7 @@ impl<P> KeptMemory<P> {
         self.order.contains_key(&place)
     }
 
-    pub(crate) fn of(&self, whose: KeptBy, account: KeepingAccount) -> usize {
+    pub(crate) fn used_by(&self, whose: KeptBy, account: KeepingAccount) -> usize {
         match whose {
             KeptBy::All => self.all,
             whose => self.accounts.get(&(whose, account)).copied().unwrap_or(0),
@@ -95,7 +95,7 @@ impl<P> KeptMemory<P> {
                 KeptBy::All => true,
             };
             let less: usize = freed.iter().filter(theirs).map(|charge| charge.bytes).sum();
-            let after = (self.of(whose, account) - less).saturating_add(bytes);
+            let after = (self.used_by(whose, account) - less).saturating_add(bytes);
             // the accounts of clients and users have the names of topics in them
             let beside_names = whose == KeptBy::All && after.saturating_add(self.names) > all;
             if bytes > less && (after > most || beside_names) {
@@ -115,7 +115,7 @@ impl<P> KeptMemory<P> {
         }
         let KeepingTerms { client, user, all } = *terms;
         for (whose, account, most) in [(KeptBy::Client, client.0, client.1), (KeptBy::User, user.0, user.1)] {
-            if self.of(whose, account).saturating_add(charge.bytes) > most {
+            if self.used_by(whose, account).saturating_add(charge.bytes) > most {
                 return Err((whose, most));
             }
         }

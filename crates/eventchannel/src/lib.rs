@@ -62,8 +62,8 @@ mod value;
 
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
 pub use channel::{
-    Acknowledged, ChangedAudiences, ChannelLimits, ConsumerSpec, DepartedInboxes, EventChannel, InboxAccount,
-    PastEvents, Published, TimerSpec, shown_group,
+    Acknowledged, ChangedAudiences, ChannelLimits, ClassChange, ClassChangeError, ConsumerSpec,
+    DepartedInboxes, EventChannel, InboxAccount, PastEvents, Published, TimerSpec, shown_group,
 };
 pub use correlation::{Correlation, CorrelationRule, Incomplete, MAX_PARTS};
 pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
@@ -82,12 +82,12 @@ pub use kept::{KEPT_ENTRY, KeepingAccount, KeepingTerms};
 pub use number_map::{NumberHasher, NumberHashing, NumberMap, NumberSet};
 pub use pattern::{MAX_LEVELS, MAX_NAME, NameError, TopicPattern, check_name};
 pub use quality::{
-    BlockedSuppliers, Departed, EventOrigin, HeardOrigins, Mismatch, Offer, OfferStanding, QualityRequest,
-    Reliability, SupplierOwner, SupplyRate,
+    AcceptedOrigins, BlockedSuppliers, Departed, DispatchOrder, EventOrigin, Mismatch, Offer, OfferStanding,
+    QualityRequest, Reliability, SupplierOwner, SupplyRate,
 };
 pub use tenant::{TenantId, TenantLimits};
 pub use topic::{HistoryDepth, Ownership, TopicSpec};
 pub use unisono_fairqueue::{ClassId, ClassSpec, Hierarchy, HierarchyError, Served, Weight};
 pub use unisono_text::Position;
-pub use unisono_time::Nanos;
+pub use unisono_time::{Duration, Instant};
 pub use value::{FieldSet, FieldValue, Numeric};

@@ -53,7 +53,7 @@ impl OversizeShare {
 
     /// Holds an event in place of the former one; false: all of the tenant's together would be too large.
     pub(crate) fn hold(&mut self, (event, weight): WeighedEvent) -> bool {
-        self.let_go();
+        self.release();
         let mut events = self.account.lock();
         let is_new = !events.queues.contains_key(&event);
         if is_new && events.bytes.saturating_add(weight) > events.most {
@@ -71,7 +71,7 @@ impl OversizeShare {
         self.held.is_some_and(|(held, _)| event.is_none_or(|event| event == held))
     }
 
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn release(&mut self) {
         let Some((event, weight)) = self.held.take() else { return };
         let mut events = self.account.lock();
         if let Some(queues) = events.queues.get_mut(&event) {
@@ -86,7 +86,7 @@ impl OversizeShare {
 
 impl Drop for OversizeShare {
     fn drop(&mut self) {
-        self.let_go();
+        self.release();
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         assert!(!queues[2].hold((2, 60)) && queues[2].hold((3, 40)));
         queues.remove(0);
         assert!(!queues[1].hold((2, 60)), "one of them holds it still");
-        queues[0].let_go();
+        queues[0].release();
         assert!(queues[1].hold((2, 60)));
         drop(queues);
         assert_eq!(account.lock().bytes, 0);

@@ -18,7 +18,7 @@
 use crate::ids::TopicId;
 use crate::topic::HistoryDepth;
 use std::fmt;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// Whether an event that was delivered may be lost with its consumer. `BestEffort` is the smaller value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -33,7 +33,7 @@ pub enum Reliability {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SupplyRate {
     /// The mean time between events, averaged over a burst.
-    pub period: Nanos,
+    pub period: Duration,
     /// The maximum number of events in one burst; at least one.
     pub burst: u32,
 }
@@ -43,16 +43,30 @@ pub struct SupplyRate {
 pub enum EventOrigin {
     /// From a program of this channel.
     #[default]
-    Here,
-    /// From another channel, forwarded by this supplier. Consumers with [`HeardOrigins::Here`] do not get
+    Local,
+    /// From another channel, forwarded by this supplier. Consumers with [`AcceptedOrigins::Local`] do not get
     /// these events, so that two channels that forward each other's events make no loop.
-    Elsewhere,
+    Remote,
 }
 
 /// The owner of a supplier, as a number that the caller chooses; 0 where the caller does not tell owners
 /// apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SupplierOwner(pub u64);
+
+/// The order in which an inbox dispatches events. A supplier asks for an order with its offer, a consumer
+/// with its inbox; the later one in this list is in force.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum DispatchOrder {
+    /// The event with the earliest deadline first.
+    #[default]
+    Deadlines,
+    /// Events of one supplier on one topic in the order of publication. An event with a deadline waits for
+    /// the earlier ones, however late these are due.
+    Publication,
+    /// All events of the inbox in order of arrival.
+    Arrival,
+}
 
 /// Whether an offer stands for the declaration of its topic.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -92,16 +106,16 @@ pub enum Departed {
 
 /// The suppliers whose events a consumer gets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum HeardOrigins {
+pub enum AcceptedOrigins {
     #[default]
     All,
-    /// Suppliers of [`EventOrigin::Here`] alone.
-    Here,
+    /// Suppliers of [`EventOrigin::Local`] alone.
+    Local,
 }
 
-impl HeardOrigins {
-    pub(crate) fn hears(self, origin: EventOrigin) -> bool {
-        self == Self::All || origin == EventOrigin::Here
+impl AcceptedOrigins {
+    pub(crate) fn accept(self, origin: EventOrigin) -> bool {
+        self == Self::All || origin == EventOrigin::Local
     }
 }
 
@@ -113,7 +127,7 @@ pub struct Offer {
     pub event_type: Option<std::sync::Arc<str>>,
     pub reliability: Reliability,
     /// The deadline after publication for an event without a deadline of its own. None: no deadline.
-    pub deadline: Option<Nanos>,
+    pub deadline: Option<Duration>,
     /// The maximum rate of the supplier. None: no limit.
     pub rate: Option<SupplyRate>,
     /// Decides the owner of a topic with exclusive ownership: the strongest supplier; of equally strong
@@ -121,6 +135,7 @@ pub struct Offer {
     pub strength: u32,
     /// The supplier's weight where a consumer divides its time among suppliers; 0 counts as 1.
     pub share: u32,
+    pub order: DispatchOrder,
     pub origin: EventOrigin,
     pub owner: SupplierOwner,
     pub standing: OfferStanding,
@@ -129,7 +144,7 @@ pub struct Offer {
 impl Offer {
     /// Best effort, of any type, without a deadline and a rate, of strength 0.
     #[must_use]
-    pub fn of(topic: TopicId) -> Self {
+    pub fn new(topic: TopicId) -> Self {
         Self {
             topic,
             event_type: None,
@@ -138,7 +153,8 @@ impl Offer {
             rate: None,
             strength: 0,
             share: 1,
-            origin: EventOrigin::Here,
+            order: DispatchOrder::Deadlines,
+            origin: EventOrigin::Local,
             owner: SupplierOwner::default(),
             standing: OfferStanding::Declares,
         }
@@ -151,7 +167,7 @@ pub struct QualityRequest {
     pub history: HistoryDepth,
     pub reliability: Reliability,
     /// The maximum time from publication to an event's deadline. None: any.
-    pub deadline: Option<Nanos>,
+    pub deadline: Option<Duration>,
     /// The fraction of the whole that its class must be guaranteed, from 0 to 1.
     pub share: Option<f64>,
 }
@@ -164,19 +180,24 @@ pub enum Mismatch {
     History { offered: HistoryDepth, requested: HistoryDepth },
     #[error("reliability: offered {offered}, requested {requested}")]
     Reliability { offered: Reliability, requested: Reliability },
-    #[error("deadline: offered {}, requested {} ns after publication", Due(*offered), requested.0)]
-    Deadline { offered: Option<Nanos>, requested: Nanos },
+    #[error("deadline: offered {}, requested {} ns after publication", Due(*offered), requested.as_nanos())]
+    Deadline { offered: Option<Duration>, requested: Duration },
     #[error("share: offered {offered:.4}, requested {requested:.4}")]
     Share { offered: f64, requested: f64 },
+    /// The consumer gets the kept events in pieces, and may lose some if new ones come meanwhile.
+    #[error(
+        "queue: the topic keeps {kept}, and the queue holds {events} events; ask for a longer queue, or let suppliers wait"
+    )]
+    Queue { kept: HistoryDepth, events: usize },
 }
 
-struct Due(Option<Nanos>);
+struct Due(Option<Duration>);
 
 impl fmt::Display for Due {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str("none"),
-            Some(deadline) => write!(f, "{} ns", deadline.0),
+            Some(deadline) => write!(f, "{} ns", deadline.as_nanos()),
         }
     }
 }
@@ -240,18 +261,17 @@ impl QualityRequest {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RateMeter {
     /// The theoretical arrival time of the next event, if all events came evenly.
-    expected: Nanos,
+    expected: Instant,
 }
 
 impl RateMeter {
     /// Accepts an event. The error is the earliest time for a new attempt; the meter is then unchanged.
-    pub(crate) fn admit(&mut self, now: Nanos, rate: SupplyRate) -> Result<(), Nanos> {
-        let early = rate.period.0.saturating_mul(u64::from(rate.burst.max(1) - 1));
-        let allowed = Nanos(self.expected.0.saturating_sub(early));
+    pub(crate) fn admit(&mut self, now: Instant, rate: SupplyRate) -> Result<(), Instant> {
+        let allowed = self.expected - rate.period * u64::from(rate.burst.max(1) - 1);
         if now < allowed {
             return Err(allowed);
         }
-        self.expected = rate.period.after(self.expected.max(now));
+        self.expected = self.expected.max(now) + rate.period;
         Ok(())
     }
 }
@@ -262,11 +282,12 @@ mod tests {
 
     #[test]
     fn a_burst_may_come_at_once_and_then_the_period_holds() {
-        let (mut meter, rate) = (RateMeter::default(), SupplyRate { period: Nanos(100), burst: 3 });
-        let mut admit = |now: u64| meter.admit(Nanos(now), rate);
+        let (mut meter, rate) =
+            (RateMeter::default(), SupplyRate { period: Duration::from_nanos(100), burst: 3 });
+        let mut admit = |now: u64| meter.admit(Instant::from_nanos(now), rate);
         assert_eq!([admit(1000), admit(1000), admit(1000)], [Ok(()); 3]);
-        assert_eq!(admit(1000), Err(Nanos(1100)));
-        assert_eq!((admit(1100), admit(1150)), (Ok(()), Err(Nanos(1200))));
+        assert_eq!(admit(1000), Err(Instant::from_nanos(1100)));
+        assert_eq!((admit(1100), admit(1150)), (Ok(()), Err(Instant::from_nanos(1200))));
     }
 
     #[test]
@@ -274,10 +295,10 @@ mod tests {
         let request = QualityRequest {
             history: HistoryDepth::Last { events: 10 },
             reliability: Reliability::AtLeastOnce,
-            deadline: Some(Nanos(500)),
+            deadline: Some(Duration::from_nanos(500)),
             share: Some(0.5),
         };
-        let mut offer = Offer::of(TopicId(0));
+        let mut offer = Offer::new(TopicId(0));
         let said = |of: Result<(), Mismatch>| of.expect_err("they do not fit").to_string();
         assert_eq!(
             said(request.meets_topic(HistoryDepth::Last { events: 9 })),
@@ -292,12 +313,12 @@ mod tests {
             said(request.meets_offer(&offer)),
             "deadline: offered none, requested 500 ns after publication"
         );
-        offer.deadline = Some(Nanos(501));
+        offer.deadline = Some(Duration::from_nanos(501));
         assert_eq!(
             said(request.meets_offer(&offer)),
             "deadline: offered 501 ns, requested 500 ns after publication"
         );
-        offer.deadline = Some(Nanos(500));
+        offer.deadline = Some(Duration::from_nanos(500));
         assert_eq!(request.meets_offer(&offer), Ok(()));
         assert_eq!(said(request.meets_share(0.25)), "share: offered 0.2500, requested 0.5000");
         assert_eq!(request.meets_share(0.5), Ok(()));

@@ -10,7 +10,7 @@
 use crate::error::ChannelError;
 use crate::number_map::NumberMap;
 use crate::oversize::{OversizeAccount, OversizeShare};
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
 pub use crate::ids::TenantId;
 
@@ -150,7 +150,7 @@ impl Tenants {
         }
     }
 
-    pub(crate) fn give_back(&mut self, tenant: TenantId, what: TenantResource, count: usize) {
+    pub(crate) fn release(&mut self, tenant: TenantId, what: TenantResource, count: usize) {
         if let Some(used) = self.used.get_mut(&tenant) {
             used[what as usize] = used[what as usize].saturating_sub(count);
             if *used == [0; TenantResource::COUNT] {
@@ -161,6 +161,6 @@ impl Tenants {
 }
 
 /// Rings of a timer in a second, rounded up.
-pub(crate) fn rings(period: Nanos) -> usize {
-    usize::try_from(Nanos::SECOND.0.div_ceil(period.0.max(1))).unwrap_or(usize::MAX)
+pub(crate) fn rings(period: Duration) -> usize {
+    usize::try_from(Duration::SECOND.as_nanos().div_ceil(period.as_nanos().max(1))).unwrap_or(usize::MAX)
 }

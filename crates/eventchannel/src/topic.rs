@@ -20,7 +20,7 @@ pub enum HistoryDepth {
 impl HistoryDepth {
     /// Maximum number of events kept.
     #[must_use]
-    pub fn most(self) -> usize {
+    pub fn max_events(self) -> usize {
         match self {
             Self::None => 0,
             Self::LastValue { keys } => keys,

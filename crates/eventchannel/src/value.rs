@@ -183,7 +183,7 @@ pub struct FieldSet {
 
 impl FromIterator<(Arc<str>, FieldValue)> for FieldSet {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, FieldValue)>>(fields: I) -> Self {
-        Self::of(fields.into_iter().collect())
+        Self::from_unsorted(fields.into_iter().collect())
     }
 }
 
@@ -211,7 +211,7 @@ impl FieldSet {
 
     /// Makes a set of fields in any order; of several fields with one name the last one counts. Cost: a sort
     /// of the fields.
-    fn of(mut fields: Vec<(Arc<str>, FieldValue)>) -> Self {
+    fn from_unsorted(mut fields: Vec<(Arc<str>, FieldValue)>) -> Self {
         fields.reverse();
         fields.sort_by(|(one, _), (other, _)| one.cmp(other));
         fields.dedup_by(|(later, _), (first, _)| later == first);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use unisono_eventchannel::*;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// Steps that one call may take: some pieces of what topics kept, and the alarms that ring at once.
 const MAX_WORK: usize = 1024;
@@ -21,34 +21,36 @@ fn interest(pattern: &str) -> Interest {
 
 fn retain(channel: &mut EventChannel<Vec<u8>>, supplier: SupplierId, name: &str, payload: &[u8]) -> TopicId {
     let topic = channel.declare(TopicSpec::new(name).expect("a name")).expect("room");
-    channel.offer(supplier, Offer::of(topic)).expect("no type");
+    channel.offer(supplier, Offer::new(topic)).expect("no type");
     let publication = Publication { retention: Retention::Retain, ..Publication::new(payload.to_vec()) };
-    channel.try_publish(Nanos(1), supplier, topic, publication).expect("it is kept");
+    channel.try_publish(Instant::from_nanos(1), supplier, topic, publication).expect("it is kept");
     topic
 }
 
 fn consumer(channel: &mut EventChannel<Vec<u8>>, events: usize) -> ConsumerId {
     let capacity = InboxCapacity { events, bytes: 1 << 20 };
     let inbox = InboxSpec { capacity, ..InboxSpec::default() };
-    channel.connect(Nanos(1), ConsumerSpec::new("reader").with(inbox)).expect("room")
+    channel.connect(Instant::from_nanos(1), ConsumerSpec::new("reader").with(inbox)).expect("room")
 }
 
 #[test]
 fn a_subscription_to_all_that_is_kept_is_given_it_in_pieces_and_loses_nothing() {
     let mut channel = channel(ChannelLimits::default());
-    let supplier = channel.supplier(Nanos(1), None).expect("room");
+    let supplier = channel.supplier(Instant::from_nanos(1), None).expect("room");
     for number in 0..20_000 {
         retain(&mut channel, supplier, &format!("t/{number}"), &[7]);
     }
     let reader = consumer(&mut channel, 64);
     channel.take_work();
     for _ in 0..100 {
-        channel.subscribe_with(Nanos(2), reader, interest("t/#"), PastEvents::New).expect("room");
+        channel
+            .subscribe_with(Instant::from_nanos(2), reader, interest("t/#"), PastEvents::New)
+            .expect("room");
         assert!(channel.take_work() < MAX_WORK);
     }
     assert!(channel.waiting(reader) <= 64, "as many as the queue is half of");
     let mut came = 0;
-    while let Some(delivery) = channel.next(Nanos(3)) {
+    while let Some(delivery) = channel.next(Instant::from_nanos(3)) {
         assert!(channel.take_work() < MAX_WORK && channel.waiting(reader) <= 64);
         assert!(delivery.notices.is_empty(), "nothing is lost: {:?}", delivery.notices);
         came += usize::from(delivery.event.is_some_and(|event| event.retained));
@@ -59,34 +61,89 @@ fn a_subscription_to_all_that_is_kept_is_given_it_in_pieces_and_loses_nothing() 
 #[test]
 fn a_consumer_that_takes_nothing_holds_half_a_queue_of_the_past_and_costs_no_more_steps() {
     let mut channel = channel(ChannelLimits::default());
-    let supplier = channel.supplier(Nanos(1), None).expect("room");
+    let supplier = channel.supplier(Instant::from_nanos(1), None).expect("room");
     for number in 0..1000 {
         retain(&mut channel, supplier, &format!("t/{number}"), &[7]);
     }
     let reader = consumer(&mut channel, 64);
     channel.pause(reader);
-    channel.subscribe(Nanos(2), reader, interest("#")).expect("room");
+    channel.subscribe(Instant::from_nanos(2), reader, interest("#")).expect("room");
     assert_eq!(channel.waiting(reader), 32);
     channel.take_work();
-    assert!(channel.next(Nanos(3)).is_none());
+    assert!(channel.next(Instant::from_nanos(3)).is_none());
     assert_eq!((channel.take_work(), channel.next_wake()), (0, None), "nobody waits for it in a loop");
     channel.resume(reader);
-    let came = std::iter::from_fn(|| channel.next(Nanos(4))).count();
+    let came = std::iter::from_fn(|| channel.next(Instant::from_nanos(4))).count();
     assert_eq!(came, 1000);
+}
+
+/// A topic that keeps 100 events, with all of them.
+fn with_history(channel: &mut EventChannel<Vec<u8>>) -> (SupplierId, TopicId) {
+    let spec = TopicSpec::new("h").expect("a name").keeping(HistoryDepth::Last { events: 100 });
+    let topic = channel.declare(spec).expect("room");
+    let supplier = channel.supplier(Instant::from_nanos(1), None).expect("room");
+    channel.offer(supplier, Offer::new(topic)).expect("no type");
+    for _ in 0..100 {
+        channel.try_publish(Instant::from_nanos(1), supplier, topic, Publication::new(vec![])).expect("room");
+    }
+    (supplier, topic)
+}
+
+#[test]
+fn a_consumer_whose_queue_cannot_hold_what_a_topic_keeps_is_told_when_it_subscribes() {
+    for (events, told) in [(64, true), (100, false)] {
+        let mut channel = channel(ChannelLimits::default());
+        with_history(&mut channel);
+        let reader = consumer(&mut channel, events);
+        channel.subscribe(Instant::from_nanos(2), reader, interest("#")).expect("room");
+        let first = channel.next(Instant::from_nanos(3)).expect("it is kept");
+        let mismatches = first.notices.iter().filter_map(|notice| match notice {
+            ChannelNotice::Mismatch { mismatch, .. } => Some(mismatch.to_string()),
+            _ => None,
+        });
+        let text = "queue: the topic keeps the last 100 events, and the queue holds 64 events; \
+                    ask for a longer queue, or let suppliers wait";
+        assert_eq!(mismatches.collect::<Vec<_>>(), if told { vec![text] } else { vec![] });
+    }
+}
+
+#[test]
+fn a_supplier_waits_for_a_blocking_consumer_that_has_not_taken_what_was_kept_before() {
+    let mut channel = channel(ChannelLimits::default());
+    let (supplier, topic) = with_history(&mut channel);
+    let capacity = InboxCapacity { events: 64, bytes: 1 << 20 };
+    let inbox = InboxSpec { capacity, full: FullInbox::BlockSupplier, ..InboxSpec::default() };
+    let reader =
+        channel.connect(Instant::from_nanos(1), ConsumerSpec::new("reader").with(inbox)).expect("room");
+    channel.subscribe(Instant::from_nanos(2), reader, interest("#")).expect("room");
+    let (mut numbers, mut published) = (Vec::new(), 0);
+    while published < 50 || channel.waiting(reader) > 0 {
+        let event = Publication::new(vec![]);
+        if published < 50 && channel.try_publish(Instant::from_nanos(2), supplier, topic, event).is_ok() {
+            published += 1;
+            continue;
+        }
+        let delivery = channel.next(Instant::from_nanos(3)).expect("it waits");
+        assert!(delivery.notices.is_empty(), "nothing is lost: {:?}", delivery.notices);
+        numbers.extend(delivery.event.map(|it| it.event.sequence));
+    }
+    // the history of 100 moves on while the consumer reads it, and new events come as such
+    assert!(numbers.is_sorted() && numbers.len() >= 100 && numbers.last() == Some(&150), "{numbers:?}");
 }
 
 /// A paused consumer of everything with a queue of one event, and suppliers of `topics` topics.
 fn overflowing(topics: u32) -> (EventChannel<Vec<u8>>, ConsumerId) {
     let mut channel = channel(ChannelLimits::default());
     let reader = consumer(&mut channel, 1);
-    channel.subscribe(Nanos(1), reader, interest("#")).expect("room");
+    channel.subscribe(Instant::from_nanos(1), reader, interest("#")).expect("room");
     channel.pause(reader);
     for number in 0..topics {
         let topic = channel.declare(TopicSpec::new(&format!("t/{number}")).expect("a name")).expect("room");
-        let supplier = channel.supplier(Nanos(1), None).expect("room");
-        channel.offer(supplier, Offer::of(topic)).expect("no type");
-        let publication = Publication { deadline: Some(Nanos(1)), ..Publication::new(Vec::new()) };
-        channel.try_publish(Nanos(1), supplier, topic, publication).expect("taken");
+        let supplier = channel.supplier(Instant::from_nanos(1), None).expect("room");
+        channel.offer(supplier, Offer::new(topic)).expect("no type");
+        let publication =
+            Publication { deadline: Some(Instant::from_nanos(1)), ..Publication::new(Vec::new()) };
+        channel.try_publish(Instant::from_nanos(1), supplier, topic, publication).expect("taken");
         channel.withdraw(supplier);
         channel.take_work(); // as a broker does after each request: departures are told in pieces
     }
@@ -97,8 +154,9 @@ fn overflowing(topics: u32) -> (EventChannel<Vec<u8>>, ConsumerId) {
 fn gaps_of_many_topics_and_suppliers_are_few_notices_that_hide_no_loss() {
     let (mut channel, reader) = overflowing(1000);
     channel.resume(reader);
-    let notices: Vec<ChannelNotice> =
-        std::iter::from_fn(|| channel.next(Nanos(2))).flat_map(|delivery| delivery.notices).collect();
+    let notices: Vec<ChannelNotice> = std::iter::from_fn(|| channel.next(Instant::from_nanos(2)))
+        .flat_map(|delivery| delivery.notices)
+        .collect();
     let lost = notices.iter().map(|notice| match notice {
         ChannelNotice::Gap(gap) => gap.lost,
         ChannelNotice::FurtherGaps { lost } => *lost,
@@ -115,13 +173,14 @@ fn gaps_of_many_topics_and_suppliers_are_few_notices_that_hide_no_loss() {
 fn missed_deadlines_of_many_topics_have_few_counters_and_count_in_full() {
     let (mut channel, reader) = overflowing(0);
     channel.resume(reader);
-    let supplier = channel.supplier(Nanos(1), None).expect("room");
+    let supplier = channel.supplier(Instant::from_nanos(1), None).expect("room");
     for number in 0..1000 {
         let topic = channel.declare(TopicSpec::new(&format!("t/{number}")).expect("a name")).expect("room");
-        channel.offer(supplier, Offer::of(topic)).expect("no type");
-        let publication = Publication { deadline: Some(Nanos(1)), ..Publication::new(Vec::new()) };
-        channel.try_publish(Nanos(1), supplier, topic, publication).expect("taken");
-        assert!(channel.next(Nanos(2)).is_some_and(|delivery| delivery.event.is_some()));
+        channel.offer(supplier, Offer::new(topic)).expect("no type");
+        let publication =
+            Publication { deadline: Some(Instant::from_nanos(1)), ..Publication::new(Vec::new()) };
+        channel.try_publish(Instant::from_nanos(1), supplier, topic, publication).expect("taken");
+        assert!(channel.next(Instant::from_nanos(2)).is_some_and(|delivery| delivery.event.is_some()));
     }
     assert_eq!(channel.misses(reader).map(|(_, missed)| missed).sum::<u64>(), 1000);
     assert!(channel.misses(reader).count() <= 257);
@@ -136,25 +195,25 @@ proptest! {
         queue in 1..8_usize, takes in 0..5_usize,
     ) {
         let mut channel = channel(ChannelLimits::default());
-        let supplier = channel.supplier(Nanos(1), None).expect("room");
+        let supplier = channel.supplier(Instant::from_nanos(1), None).expect("room");
         let topics: Vec<_> = (0..4).map(|number| {
             let spec = TopicSpec::new(&number.to_string()).expect("a name");
-            let topic = channel.declare(spec.keeping(HistoryDepth::Last { events: 1000 })).expect("room");
-            channel.offer(supplier, Offer::of(topic)).expect("no type");
+            let topic = channel.declare(spec.keeping(HistoryDepth::Last { events: 80 })).expect("room");
+            channel.offer(supplier, Offer::new(topic)).expect("no type");
             topic
         }).collect();
         let publish = |channel: &mut EventChannel<Vec<u8>>, topic: usize| {
-            let published = channel.try_publish(Nanos(2), supplier, topics[topic], Publication::new(vec![]));
+            let published = channel.try_publish(Instant::from_nanos(2), supplier, topics[topic], Publication::new(vec![]));
             assert!(matches!(published, Ok(Published::Taken { .. })));
         };
         kept.iter().for_each(|topic| publish(&mut channel, *topic));
         // half of the queue is the past's, so that new events always find room
         let reader = consumer(&mut channel, 2 * queue + 100);
-        channel.subscribe(Nanos(3), reader, interest("+")).expect("room");
+        channel.subscribe(Instant::from_nanos(3), reader, interest("+")).expect("room");
         let mut came: BTreeMap<TopicId, Vec<u64>> = BTreeMap::new();
         let mut take = |channel: &mut EventChannel<Vec<u8>>, most: usize| {
             for _ in 0..most {
-                let Some(delivery) = channel.next(Nanos(4)) else { break };
+                let Some(delivery) = channel.next(Instant::from_nanos(4)) else { break };
                 assert!(delivery.notices.is_empty(), "{:?}", delivery.notices);
                 let event = delivery.event.expect("an event").event;
                 came.entry(event.topic).or_default().push(event.sequence);
@@ -180,7 +239,7 @@ proptest! {
         let mut channel = channel(ChannelLimits { tenant, ..ChannelLimits::default() });
         let (mut suppliers, mut consumers) = (Vec::new(), Vec::new());
         for (tenant, step, which) in steps {
-            let (tenant, now) = (TenantId(tenant), Nanos(1));
+            let (tenant, now) = (TenantId(tenant), Instant::from_nanos(1));
             match step {
                 0 => {
                     let spec = TopicSpec::new(&format!("{}/{}", tenant.0, which % 8)).expect("a name");
@@ -197,7 +256,7 @@ proptest! {
                     let at = usize::from(which) % consumers.len();
                     let filter: ContentFilter = "a in (1, 2)".parse().expect("a filter");
                     let asked = channel.subscribe(now, consumers[at].1, interest("#").filtered(filter));
-                    let timer = channel.set_timer(now, consumers[at].1, TimerSpec::Every(Nanos(100_000_000)));
+                    let timer = channel.set_timer(now, consumers[at].1, TimerSpec::Every(Duration::from_millis(100)));
                     consumers[at].2[0] += usize::from(asked.is_ok());
                     consumers[at].2[1] += usize::from(timer.is_ok());
                 }
@@ -221,12 +280,12 @@ proptest! {
             }
         }
         suppliers.drain(..).for_each(|(_, supplier)| channel.withdraw(supplier));
-        consumers.drain(..).for_each(|(_, consumer, _)| channel.disconnect(Nanos(1), consumer));
+        consumers.drain(..).for_each(|(_, consumer, _)| channel.disconnect(Instant::from_nanos(1), consumer));
         channel.retire_unused();
         prop_assert_eq!(channel.named(), 0);
         for tenant in [TenantId(1), TenantId(2)] {
             for number in 0..2 {
-                prop_assert!(channel.supplier_of(tenant, Nanos(1), None).is_ok(), "{} came back", number);
+                prop_assert!(channel.supplier_of(tenant, Instant::from_nanos(1), None).is_ok(), "{} came back", number);
             }
         }
     }
@@ -266,24 +325,27 @@ proptest! {
 fn timers_of_one_tenant_share_a_rate_and_few_ring_in_one_call() {
     let mut channel = channel(ChannelLimits::default());
     let spec = ConsumerSpec { tenant: TenantId(1), ..ConsumerSpec::new("clock") };
-    let shortest = TimerSpec::Every(Nanos(100_000));
-    let clocks: Vec<_> = (0..50).map(|_| channel.connect(Nanos(0), spec.clone()).expect("room")).collect();
-    let set = clocks.iter().filter(|clock| channel.set_timer(Nanos(0), **clock, shortest).is_ok()).count();
+    let shortest = TimerSpec::Every(Duration::from_micros(100));
+    let clocks: Vec<_> =
+        (0..50).map(|_| channel.connect(Instant::ZERO, spec.clone()).expect("room")).collect();
+    let set =
+        clocks.iter().filter(|clock| channel.set_timer(Instant::ZERO, **clock, shortest).is_ok()).count();
     assert_eq!(set, 2, "20,000 rings in a second");
-    let refused = channel.set_timer(Nanos(0), clocks[9], shortest).expect_err("too often").to_string();
+    let refused = channel.set_timer(Instant::ZERO, clocks[9], shortest).expect_err("too often").to_string();
     assert!(refused.contains("20000 rings of timers in a second"), "{refused}");
     let other = ConsumerSpec { tenant: TenantId(2), ..spec };
-    let other = channel.connect(Nanos(0), other).expect("room");
-    channel.set_timer(Nanos(0), other, shortest).expect("another tenant has its own rate");
-    clocks.iter().for_each(|clock| channel.disconnect(Nanos(0), *clock));
-    let again = channel.connect(Nanos(0), ConsumerSpec { tenant: TenantId(1), ..ConsumerSpec::new("c") });
-    channel.set_timer(Nanos(0), again.expect("room"), shortest).expect("the rate came back");
+    let other = channel.connect(Instant::ZERO, other).expect("room");
+    channel.set_timer(Instant::ZERO, other, shortest).expect("another tenant has its own rate");
+    clocks.iter().for_each(|clock| channel.disconnect(Instant::ZERO, *clock));
+    let again =
+        channel.connect(Instant::ZERO, ConsumerSpec { tenant: TenantId(1), ..ConsumerSpec::new("c") });
+    channel.set_timer(Instant::ZERO, again.expect("room"), shortest).expect("the rate came back");
     channel.take_work();
     // a second late
-    channel.advance(Nanos::SECOND);
+    channel.advance(Instant::from_secs(1));
     assert!(channel.take_work() <= MAX_WORK);
     assert!(
-        channel.next_wake().is_some_and(|wake| wake <= Nanos::SECOND),
+        channel.next_wake().is_some_and(|wake| wake <= Instant::from_secs(1)),
         "the rest rings in later calls"
     );
 }
@@ -295,15 +357,16 @@ fn events_that_wait_for_others_have_the_bound_of_the_queue() {
         let topics: Vec<_> = (0..31).map(|at| bench.topic(&at.to_string())).collect();
         let inbox =
             InboxSpec { capacity: InboxCapacity { events: 8, bytes: 10_000 }, ..InboxSpec::default() };
-        let consumer = bench.channel.connect(Nanos(0), ConsumerSpec::new("waits").with(inbox)).expect("room");
+        let consumer =
+            bench.channel.connect(Instant::ZERO, ConsumerSpec::new("waits").with(inbox)).expect("room");
         let parts = (0..31).map(|at| interest(&at.to_string())).chain([interest("never")]).collect();
         let incomplete = Incomplete::Report;
-        let correlation = Correlation { parts, rule, within: Nanos(1 << 62), incomplete };
+        let correlation = Correlation { parts, rule, within: Duration::from_nanos(1 << 62), incomplete };
         bench.channel.correlate(consumer, correlation).expect("room");
         let mut reported = 0;
         for topic in topics {
             bench.publish(1, topic, sized(4000));
-            while let Some(delivery) = bench.channel.next(Nanos(9)) {
+            while let Some(delivery) = bench.channel.next(Instant::from_nanos(9)) {
                 reported += delivery.notices.len();
             }
         }
@@ -315,18 +378,24 @@ fn events_that_wait_for_others_have_the_bound_of_the_queue() {
 #[test]
 fn fields_count_against_the_bytes_of_a_queue() {
     let mut channel = channel(ChannelLimits::default());
-    let supplier = channel.supplier(Nanos(1), None).expect("room");
+    let supplier = channel.supplier(Instant::from_nanos(1), None).expect("room");
     let topic = channel.declare(TopicSpec::new("t").expect("a name")).expect("room");
-    channel.offer(supplier, Offer::of(topic)).expect("no type");
+    channel.offer(supplier, Offer::new(topic)).expect("no type");
     let capacity = InboxCapacity { events: 1000, bytes: 100_000 };
     let inbox = InboxSpec { capacity, ..InboxSpec::default() };
-    let reader = channel.connect(Nanos(1), ConsumerSpec::new("reader").with(inbox)).expect("room");
-    channel.subscribe(Nanos(1), reader, interest("t")).expect("room");
+    let reader =
+        channel.connect(Instant::from_nanos(1), ConsumerSpec::new("reader").with(inbox)).expect("room");
+    channel.subscribe(Instant::from_nanos(1), reader, interest("t")).expect("room");
     let text = "x".repeat(20_000);
     for _ in 0..100 {
         let fields = FieldSet::new().with("long", text.as_str());
         channel
-            .try_publish(Nanos(2), supplier, topic, Publication::new(vec![]).with_fields(fields))
+            .try_publish(
+                Instant::from_nanos(2),
+                supplier,
+                topic,
+                Publication::new(vec![]).with_fields(fields),
+            )
             .expect("room");
     }
     assert_eq!(

@@ -3,7 +3,7 @@
 use crate::common::{Bench, Dice, event};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// An event to be published in the simulation.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ fn missed(
     loop {
         while let Some(arrived) = coming.get(next).filter(|arrived| arrived.at <= now) {
             let mut publication = event().with_fields(FieldSet::new().with("due", arrived.due as i64));
-            publication.deadline = knows.then_some(Nanos(arrived.due));
+            publication.deadline = knows.then_some(Instant::from_nanos(arrived.due));
             bench.publish(arrived.at, topics[arrived.topic], publication);
             next += 1;
         }
@@ -37,7 +37,7 @@ fn missed(
                 let got = delivery.event.expect("nothing is dropped").event;
                 let topic = topics.iter().position(|topic| *topic == got.topic).expect("one of them");
                 now += took[topic];
-                bench.channel.finish(Nanos(now), Some(Nanos(took[topic])));
+                bench.channel.finish(Instant::from_nanos(now), Some(Duration::from_nanos(took[topic])));
                 let due = coming_due(&got.fields);
                 missed[topic] += u64::from(now > due);
             }
@@ -88,7 +88,7 @@ fn at_95_percent_load_deadlines_in_classes_miss_at_most_a_twentieth_of_what_arri
             let mut bench = Bench::new(&shares);
             let topics: Vec<_> = (0..9).map(|at| bench.topic(&at.to_string())).collect();
             for number in 0..9 {
-                let execution = ExecutionTime::constant(Nanos(EXECUTION));
+                let execution = ExecutionTime::constant(Duration::from_nanos(EXECUTION));
                 bench.reader(&number.to_string(), InboxSpec { execution, ..roomy(shares[number / 3].0) });
             }
             *total += missed(&mut bench, &topics, coming.clone(), &[EXECUTION; 9], knows).iter().sum::<u64>();
@@ -101,6 +101,40 @@ fn at_95_percent_load_deadlines_in_classes_miss_at_most_a_twentieth_of_what_arri
     );
 }
 
+proptest! {
+    /// Some events come as kept ones first: the list has them before all others of their supplier and topic.
+    #[test]
+    fn one_suppliers_events_on_one_topic_leave_as_from_a_list_sorted_by_deadline(
+        full in prop::sample::select(vec![FullInbox::DropOldest, FullInbox::DropByDeadline]),
+        between in prop::sample::select(vec![BetweenSuppliers::Deadlines, BetweenSuppliers::Shares]),
+        kept in 0..6_usize,
+        steps in prop::collection::vec(prop::option::weighted(0.7, prop::option::of(1..30_u64)), 0..150),
+    ) {
+        let mut bench = Bench::new(&[("rest", 1)]);
+        let topic = TopicSpec::new("t").expect("a name").keeping(HistoryDepth::Last { events: 6 });
+        let topic = bench.channel.declare(topic).expect("room");
+        bench.channel.offer(bench.supplier, Offer::new(topic)).expect("no type");
+        (0..kept).for_each(|_| bench.publish(0, topic, event()));
+        let inbox = InboxSpec { full, between, ..roomy("rest") };
+        bench.reader("t", inbox);
+        let mut list: Vec<_> = (1..=kept as u64).map(|number| (0, number)).collect();
+        let mut last = kept as u64;
+        for step in steps {
+            if let Some(due) = step {
+                last += 1;
+                list.push((due.unwrap_or(u64::MAX), last));
+                list.sort_unstable();
+                bench.publish(0, topic, due.map_or(event(), |due| event().due(Instant::from_nanos(due))));
+            } else {
+                let first = (!list.is_empty()).then(|| list.remove(0).1);
+                prop_assert_eq!(bench.next_number(0), first);
+            }
+        }
+        let rest: Vec<_> = std::iter::from_fn(|| bench.next_number(0)).collect();
+        prop_assert_eq!(rest, list.into_iter().map(|(_, number)| number).collect::<Vec<_>>());
+    }
+}
+
 /// A consumer with a reservation: class, execution time, period, deadline.
 fn asked() -> impl Strategy<Value = (usize, u64, u64, u64)> {
     (0..3_usize, 1_000..60_000_u64, 100_000..2_000_000_u64, 1..4_u64)
@@ -108,8 +142,6 @@ fn asked() -> impl Strategy<Value = (usize, u64, u64, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
     #[test]
     fn what_was_admitted_never_misses_a_deadline_whatever_the_others_do(
         reservations in prop::collection::vec(asked(), 1..12), flood in 1_000..100_000_u64, seed: u64,
@@ -120,7 +152,7 @@ proptest! {
         // consumers without a reservation have more work than they will ever get time for, all of it urgent
         for (class, _) in shares {
             let topic = bench.topic(&format!("flood/{class}"));
-            let execution = ExecutionTime::constant(Nanos(flood));
+            let execution = ExecutionTime::constant(Duration::from_nanos(flood));
             bench.reader(&format!("flood/{class}"), InboxSpec { execution, ..roomy(class) });
             for _ in 0..600 {
                 let at = dice.below(20_000_000);
@@ -130,14 +162,14 @@ proptest! {
             took.push(flood);
         }
         for (number, (class, execution, period, deadline)) in reservations.into_iter().enumerate() {
-            let reservation = Reservation { period: Nanos(period), deadline: Nanos(deadline), largest: 1 << 20 };
+            let reservation = Reservation { period: Duration::from_nanos(period), deadline: Duration::from_nanos(deadline), largest: 1 << 20 };
             let spec = InboxSpec {
-                execution: ExecutionTime::constant(Nanos(execution)),
+                execution: ExecutionTime::constant(Duration::from_nanos(execution)),
                 reservation: Some(reservation),
                 ..roomy(shares[class].0)
             };
             let name = format!("reserved/{number}");
-            let Ok(consumer) = bench.channel.connect(Nanos(0), ConsumerSpec::new(&name).with(spec)) else { continue };
+            let Ok(consumer) = bench.channel.connect(Instant::ZERO, ConsumerSpec::new(&name).with(spec)) else { continue };
             let topic = bench.topic(&name);
             bench.subscribe(consumer, &name);
             admitted += 1;
@@ -157,12 +189,16 @@ proptest! {
 #[test]
 fn a_class_that_is_full_refuses_the_next_consumer_and_takes_it_when_another_has_left() {
     let mut bench = Bench::new(&[("video", 1), ("rest", 1)]);
-    let reservation =
-        Some(Reservation { period: Nanos(1_000_000), deadline: Nanos(1_000_000), largest: 1024 });
-    let execution = ExecutionTime { event: Nanos(20_000), kibibyte: Nanos(80_000) };
+    let reservation = Some(Reservation {
+        period: Duration::from_millis(1),
+        deadline: Duration::from_millis(1),
+        largest: 1024,
+    });
+    let execution = ExecutionTime { event: Duration::from_micros(20), kibibyte: Duration::from_micros(80) };
     let spec = InboxSpec { reservation, execution, ..roomy("video") };
-    let connect =
-        |bench: &mut Bench| bench.channel.connect(Nanos(0), ConsumerSpec::new("viewer").with(spec.clone()));
+    let connect = |bench: &mut Bench| {
+        bench.channel.connect(Instant::ZERO, ConsumerSpec::new("viewer").with(spec.clone()))
+    };
     let admitted: Vec<_> = std::iter::from_fn(|| connect(&mut bench).ok()).collect();
     // half of the time in each ms, less twice the longest event of the class and once its share of that
     // event: 2.5 events
@@ -174,6 +210,6 @@ fn a_class_that_is_full_refuses_the_next_consumer_and_takes_it_when_another_has_
     );
     let video = bench.channel.hierarchy().find("video").expect("it is there");
     assert!((bench.channel.utilization(video) - 0.2).abs() < 1e-9);
-    bench.channel.disconnect(Nanos(0), admitted[0]);
+    bench.channel.disconnect(Instant::ZERO, admitted[0]);
     connect(&mut bench).expect("one has left");
 }

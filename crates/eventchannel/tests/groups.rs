@@ -2,15 +2,16 @@
 
 use crate::common::{Bench, Bytes, all, classes, event};
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 fn worker(inbox: InboxSpec) -> ConsumerSpec {
     ConsumerSpec::new("worker").grouped("workers").with(inbox)
 }
 
 fn come(bench: &mut Bench, now: u64, pattern: &str) -> ConsumerId {
-    let come = bench.channel.connect(Nanos(now), worker(InboxSpec::default())).expect("admitted");
-    bench.channel.subscribe(Nanos(now), come, all(pattern)).expect("it fits");
+    let come =
+        bench.channel.connect(Instant::from_nanos(now), worker(InboxSpec::default())).expect("admitted");
+    bench.channel.subscribe(Instant::from_nanos(now), come, all(pattern)).expect("it fits");
     bench.channel.replace_departed(come);
     come
 }
@@ -25,7 +26,7 @@ fn taken(bench: &mut Bench, now: u64) -> Vec<(u64, bool)> {
 fn keeping(bench: &mut Bench, name: &str) -> TopicId {
     let spec = TopicSpec::new(name).expect("a name").keeping(HistoryDepth::Last { events: 4 });
     let topic = bench.channel.declare(spec).expect("room");
-    bench.channel.offer(bench.supplier, Offer::of(topic)).expect("it is there");
+    bench.channel.offer(bench.supplier, Offer::new(topic)).expect("it is there");
     topic
 }
 
@@ -34,17 +35,21 @@ fn a_group_asks_for_what_the_consumers_ask_for_that_are_there() {
     let limits = ChannelLimits { subscriptions: 3, ..ChannelLimits::default() };
     let mut channel: EventChannel<Bytes> = EventChannel::new(classes(&[("rest", 1)]), limits);
     let spec = worker(InboxSpec::default());
-    let stays = channel.connect(Nanos(0), spec.clone()).expect("admitted");
-    channel.subscribe(Nanos(0), stays, all("job")).expect("it fits");
+    let stays = channel.connect(Instant::ZERO, spec.clone()).expect("admitted");
+    channel.subscribe(Instant::ZERO, stays, all("job")).expect("it fits");
     for at in 1..10 {
-        let goes = channel.connect(Nanos(at), spec.clone()).expect("admitted");
-        channel.subscribe(Nanos(at), goes, all("job")).expect("what the former one asked for is gone");
-        channel.set_timer(Nanos(at), goes, TimerSpec::Every(Nanos(1))).expect("its timer is gone, too");
-        let within = Nanos(100);
+        let goes = channel.connect(Instant::from_nanos(at), spec.clone()).expect("admitted");
+        channel
+            .subscribe(Instant::from_nanos(at), goes, all("job"))
+            .expect("what the former one asked for is gone");
+        channel
+            .set_timer(Instant::from_nanos(at), goes, TimerSpec::Every(Duration::from_nanos(1)))
+            .expect("its timer is gone, too");
+        let within = Duration::from_nanos(100);
         let (rule, incomplete) = (CorrelationRule::All, Incomplete::Forget);
         let parts = vec![all("job")];
         channel.correlate(goes, Correlation { parts, rule, within, incomplete }).expect("and this");
-        channel.disconnect(Nanos(at), goes);
+        channel.disconnect(Instant::from_nanos(at), goes);
     }
     let mut bench = Bench::new(&[("rest", 1)]);
     let (a, b) = (bench.topic("a"), bench.topic("b"));
@@ -52,7 +57,7 @@ fn a_group_asks_for_what_the_consumers_ask_for_that_are_there() {
     let other = come(&mut bench, 0, "b");
     bench.publish(1, b, event());
     assert_eq!(taken(&mut bench, 1).len(), 1);
-    bench.channel.disconnect(Nanos(2), other);
+    bench.channel.disconnect(Instant::from_nanos(2), other);
     bench.publish(3, b, event());
     assert!(taken(&mut bench, 3).is_empty(), "who asked for it is gone");
     bench.publish(4, a, event());
@@ -72,7 +77,7 @@ fn what_a_topic_keeps_comes_once_to_a_group_and_to_patterns_that_overlap() {
         bench.subscribe(reader, pattern);
     }
     assert_eq!(taken(&mut bench, 3), past);
-    bench.channel.disconnect(Nanos(4), reader);
+    bench.channel.disconnect(Instant::from_nanos(4), reader);
     come(&mut bench, 5, "plant/#");
     assert_eq!(taken(&mut bench, 5), past);
     come(&mut bench, 6, "plant/#");
@@ -91,11 +96,11 @@ fn a_group_in_which_two_ask_for_the_same_events_together_gets_them_once() {
     let both = || Correlation {
         parts: vec![all("door"), all("motion")],
         rule: CorrelationRule::All,
-        within: Nanos(100),
+        within: Duration::from_nanos(100),
         incomplete: Incomplete::Forget,
     };
     let members = [0, 1].map(|_| {
-        let member = bench.channel.connect(Nanos(0), worker(InboxSpec::default())).expect("admitted");
+        let member = bench.channel.connect(Instant::ZERO, worker(InboxSpec::default())).expect("admitted");
         bench.channel.correlate(member, both()).expect("it fits");
         member
     });
@@ -105,7 +110,7 @@ fn a_group_in_which_two_ask_for_the_same_events_together_gets_them_once() {
         taken(bench, at).len()
     };
     assert_eq!(both_come(&mut bench, 1), 1);
-    bench.channel.disconnect(Nanos(2), members[0]);
+    bench.channel.disconnect(Instant::from_nanos(2), members[0]);
     assert_eq!(both_come(&mut bench, 3), 1, "the other one asks for it still");
     let differs = Correlation { rule: CorrelationRule::Sequence, ..both() };
     bench.channel.correlate(members[1], differs).expect("it fits");
@@ -114,28 +119,28 @@ fn a_group_in_which_two_ask_for_the_same_events_together_gets_them_once() {
 
 #[test]
 fn a_group_lingers_from_when_its_last_consumer_went() {
-    let inbox = InboxSpec { linger: Nanos(1000), ..InboxSpec::default() };
+    let inbox = InboxSpec { linger: Duration::from_nanos(1000), ..InboxSpec::default() };
     let mut bench = Bench::new(&[("rest", 1)]);
     let topic = bench.topic("job");
     let connect = |bench: &mut Bench, now: u64| {
-        let come = bench.channel.connect(Nanos(now), worker(inbox.clone())).expect("admitted");
-        bench.channel.subscribe(Nanos(now), come, all("job")).expect("it fits");
+        let come = bench.channel.connect(Instant::from_nanos(now), worker(inbox.clone())).expect("admitted");
+        bench.channel.subscribe(Instant::from_nanos(now), come, all("job")).expect("it fits");
         bench.channel.replace_departed(come);
         come
     };
     let first = connect(&mut bench, 0);
-    bench.channel.disconnect(Nanos(10), first);
+    bench.channel.disconnect(Instant::from_nanos(10), first);
     let second = connect(&mut bench, 500);
-    bench.channel.disconnect(Nanos(900), second);
+    bench.channel.disconnect(Instant::from_nanos(900), second);
     bench.publish(950, topic, event());
-    bench.channel.advance(Nanos(1500)); // 1000 after the first consumer left, 600 after the second one
+    bench.channel.advance(Instant::from_nanos(1500)); // 1000 after the first consumer left, 600 after the second one
     let third = connect(&mut bench, 1501);
     assert_eq!(taken(&mut bench, 1501), [(1, false)]);
     bench.publish(1502, topic, event());
     assert_eq!(taken(&mut bench, 1502), [(2, false)], "once, although two generations asked for it");
-    bench.channel.disconnect(Nanos(2000), third);
+    bench.channel.disconnect(Instant::from_nanos(2000), third);
     bench.publish(2500, topic, event());
-    bench.channel.advance(Nanos(3000));
+    bench.channel.advance(Instant::from_nanos(3000));
     connect(&mut bench, 3001);
     assert_eq!(taken(&mut bench, 3001), [], "it lingered long enough");
 }

@@ -4,14 +4,14 @@ use crate::common::{Bench, Bytes, all, classes, event};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 fn notices(bench: &mut Bench, now: u64) -> Vec<ChannelNotice> {
     std::iter::from_fn(|| bench.next(now)).flat_map(|delivery| delivery.notices).collect()
 }
 
 fn reliable(after: u64, attempts: u32, window: usize) -> InboxSpec {
-    let redelivery = Some(Redelivery { after: Nanos(after), attempts, window });
+    let redelivery = Some(Redelivery { after: Duration::from_nanos(after), attempts, window });
     InboxSpec { redelivery, ..InboxSpec::default() }
 }
 
@@ -24,18 +24,21 @@ fn got(bench: &mut Bench, now: u64) -> Option<(u64, u64, u32)> {
 #[test]
 fn a_supplier_that_is_silent_for_its_lease_has_died_and_its_listeners_are_told() {
     let mut bench = Bench::new(&[("rest", 1)]);
-    bench.supplier = bench.channel.supplier(Nanos(0), Some(Nanos(100))).expect("room");
+    bench.supplier = bench.channel.supplier(Instant::ZERO, Some(Duration::from_nanos(100))).expect("room");
     let (supplier, topic) = (bench.supplier, bench.topic("t"));
     bench.reader("t", InboxSpec::default());
-    assert_eq!(bench.channel.next_wake(), Some(Nanos(100)));
+    assert_eq!(bench.channel.next_wake(), Some(Instant::from_nanos(100)));
     bench.publish(60, topic, event());
     bench.next(60);
-    bench.channel.advance(Nanos(100)); // publishing was a sign of life
-    assert_eq!(bench.channel.next_wake(), Some(Nanos(160)));
-    bench.channel.renew_supplier(Nanos(150), supplier);
-    assert_eq!((notices(&mut bench, 160), bench.channel.next_wake()), (vec![], Some(Nanos(250))));
+    bench.channel.advance(Instant::from_nanos(100)); // publishing was a sign of life
+    assert_eq!(bench.channel.next_wake(), Some(Instant::from_nanos(160)));
+    bench.channel.renew_supplier(Instant::from_nanos(150), supplier);
+    assert_eq!(
+        (notices(&mut bench, 160), bench.channel.next_wake()),
+        (vec![], Some(Instant::from_nanos(250)))
+    );
     assert_eq!(notices(&mut bench, 250), [ChannelNotice::Gone { topic, supplier, why: Departed::Died }]);
-    let refused = bench.channel.try_publish(Nanos(251), supplier, topic, event());
+    let refused = bench.channel.try_publish(Instant::from_nanos(251), supplier, topic, event());
     assert_eq!((refused, bench.channel.next_wake()), (Err(PublishError::NotOffered), None));
 }
 
@@ -49,12 +52,12 @@ fn that_a_supplier_has_gone_is_told_after_its_last_event() {
     bench.reader("t", InboxSpec { late, ..InboxSpec::default() });
     let capacity = InboxCapacity { events: 1, bytes: 100 };
     bench.reader("#", InboxSpec { capacity, ..InboxSpec::default() });
-    bench.publish(1, topic, event().due(Nanos(5)));
-    bench.publish(1, topic, event().due(Nanos(5)));
+    bench.publish(1, topic, event().due(Instant::from_nanos(5)));
+    bench.publish(1, topic, event().due(Instant::from_nanos(5)));
     bench.channel.withdraw(supplier);
-    let again = bench.channel.supplier(Nanos(1), None).expect("room");
-    bench.channel.offer(again, Offer::of(other)).expect("no type");
-    bench.channel.try_publish(Nanos(1), again, other, event()).expect("taken"); // the third one has no room
+    let again = bench.channel.supplier(Instant::from_nanos(1), None).expect("room");
+    bench.channel.offer(again, Offer::new(other)).expect("no type");
+    bench.channel.try_publish(Instant::from_nanos(1), again, other, event()).expect("taken"); // the third one has no room
     let mut heard: BTreeMap<ConsumerId, Vec<Option<u64>>> = BTreeMap::new();
     while let Some(delivery) = bench.next(9) {
         let gone = ChannelNotice::Gone { topic, supplier, why: Departed::Left };
@@ -73,33 +76,33 @@ fn of_an_exclusive_topic_the_strongest_supplier_is_heard_and_the_next_one_when_i
         EventChannel::new(classes(&[("rest", 1)]), ChannelLimits::default());
     let spec = TopicSpec::new("t").expect("a name").owned(Ownership::Exclusive);
     let topic = channel.declare(spec).expect("room");
-    let first = channel.supplier(Nanos(0), None).expect("room");
-    let strong = channel.supplier(Nanos(0), Some(Nanos(100))).expect("room");
-    let late = channel.supplier(Nanos(0), None).expect("room");
-    let reader = channel.connect(Nanos(0), ConsumerSpec::new("reader")).expect("admitted");
-    channel.subscribe(Nanos(0), reader, all("t")).expect("it fits");
+    let first = channel.supplier(Instant::ZERO, None).expect("room");
+    let strong = channel.supplier(Instant::ZERO, Some(Duration::from_nanos(100))).expect("room");
+    let late = channel.supplier(Instant::ZERO, None).expect("room");
+    let reader = channel.connect(Instant::ZERO, ConsumerSpec::new("reader")).expect("admitted");
+    channel.subscribe(Instant::ZERO, reader, all("t")).expect("it fits");
     for (supplier, strength) in [(first, 1), (strong, 2), (late, 1)] {
-        channel.offer(supplier, Offer { strength, ..Offer::of(topic) }).expect("no type");
+        channel.offer(supplier, Offer { strength, ..Offer::new(topic) }).expect("no type");
     }
     assert_eq!(channel.owner(topic), Some(strong));
     let push = |channel: &mut EventChannel<Bytes>, now: u64, supplier| {
-        channel.try_publish(Nanos(now), supplier, topic, event()).expect("offered")
+        channel.try_publish(Instant::from_nanos(now), supplier, topic, event()).expect("offered")
     };
     assert_eq!(push(&mut channel, 1, first), Published::Standby { sequence: 1 });
     assert_eq!(push(&mut channel, 1, strong), Published::Taken { sequence: 1, inboxes: 1 });
-    let delivery = channel.next(Nanos(2)).expect("an event");
+    let delivery = channel.next(Instant::from_nanos(2)).expect("an event");
     let told = [ChannelNotice::Owner { topic, supplier: strong }]; // it took over from the first
     assert_eq!(
         (delivery.notices, delivery.event.expect("an event").event.supplier),
         (told.to_vec(), strong)
     );
     // it dies: of the two that are equally strong the first to offer is heard, without a gap
-    let told = channel.next(Nanos(500)).expect("notices").notices;
+    let told = channel.next(Instant::from_nanos(500)).expect("notices").notices;
     let gone = ChannelNotice::Gone { topic, supplier: strong, why: Departed::Died };
     assert_eq!(told, [gone, ChannelNotice::Owner { topic, supplier: first }]);
     assert_eq!(push(&mut channel, 501, first), Published::Taken { sequence: 2, inboxes: 1 });
     assert_eq!(push(&mut channel, 501, late), Published::Standby { sequence: 1 });
-    assert_eq!(channel.next(Nanos(502)).expect("an event").notices, []);
+    assert_eq!(channel.next(Instant::from_nanos(502)).expect("an event").notices, []);
 }
 
 #[test]
@@ -115,7 +118,7 @@ fn what_is_not_acknowledged_in_time_is_delivered_again_and_given_up_in_the_end()
     );
     assert_eq!(bench.channel.acknowledge(reader, 2), Acknowledged::Done);
     assert_eq!(bench.channel.acknowledge(reader, 2), Acknowledged::Unknown);
-    assert_eq!((bench.channel.next_wake(), got(&mut bench, 109)), (Some(Nanos(110)), None));
+    assert_eq!((bench.channel.next_wake(), got(&mut bench, 109)), (Some(Instant::from_nanos(110)), None));
     assert_eq!(got(&mut bench, 110), Some((1, 3, 1)));
     // too late: a newer delivery of the event has replaced the first
     assert_eq!(bench.channel.acknowledge(reader, 1), Acknowledged::Unknown);
@@ -148,12 +151,12 @@ fn what_a_dead_consumer_had_not_acknowledged_goes_to_another_of_its_group() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let topic = bench.topic("t");
     let spec = ConsumerSpec::new("worker").grouped("workers").with(reliable(1_000_000, 9, 8));
-    let leased = ConsumerSpec { lease: Some(Nanos(100)), ..spec.clone() };
-    let one = bench.channel.connect(Nanos(0), leased).expect("admitted");
+    let leased = ConsumerSpec { lease: Some(Duration::from_nanos(100)), ..spec.clone() };
+    let one = bench.channel.connect(Instant::ZERO, leased).expect("admitted");
     bench.subscribe(one, "t");
     bench.publish(0, topic, event());
     assert_eq!(got(&mut bench, 1), Some((1, 1, 0)));
-    let other = bench.channel.connect(Nanos(2), spec).expect("the same inbox");
+    let other = bench.channel.connect(Instant::from_nanos(2), spec).expect("the same inbox");
     assert_eq!(got(&mut bench, 99), None);
     let again = bench.next(100).expect("the first has died");
     assert_eq!((again.consumer, again.event.expect("an event").repeated), (other, 1));
@@ -163,21 +166,22 @@ fn what_a_dead_consumer_had_not_acknowledged_goes_to_another_of_its_group() {
 fn who_comes_back_in_time_goes_on_with_what_waits() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let topic = bench.topic("t");
-    let inbox = InboxSpec { linger: Nanos(1000), ..reliable(1_000_000, 9, 8) };
+    let inbox = InboxSpec { linger: Duration::from_nanos(1000), ..reliable(1_000_000, 9, 8) };
     let spec = ConsumerSpec::new("reader").grouped("session").with(inbox);
-    let connect =
-        |bench: &mut Bench, now: u64| bench.channel.connect(Nanos(now), spec.clone()).expect("admitted");
+    let connect = |bench: &mut Bench, now: u64| {
+        bench.channel.connect(Instant::from_nanos(now), spec.clone()).expect("admitted")
+    };
     let first = connect(&mut bench, 0);
     bench.subscribe(first, "t");
     bench.publish(0, topic, event());
     assert_eq!(got(&mut bench, 1), Some((1, 1, 0)));
-    bench.channel.disconnect(Nanos(10), first);
+    bench.channel.disconnect(Instant::from_nanos(10), first);
     bench.publish(20, topic, event());
     assert_eq!(got(&mut bench, 30), None);
     let second = connect(&mut bench, 1009);
     assert_eq!((got(&mut bench, 1009), got(&mut bench, 1009)), (Some((1, 1, 1)), Some((2, 2, 0))));
-    bench.channel.disconnect(Nanos(2000), second);
-    bench.channel.advance(Nanos(3000));
+    bench.channel.disconnect(Instant::from_nanos(2000), second);
+    bench.channel.advance(Instant::from_nanos(3000));
     connect(&mut bench, 3001);
     bench.publish(3002, topic, event());
     assert_eq!(got(&mut bench, 3002), None); // a new inbox, without subscriptions
@@ -189,22 +193,33 @@ fn timers_tick_and_tell_of_silence() {
     let topic = bench.topic("t");
     let reader = bench.reader("t", InboxSpec::default());
     let clock = bench.reader("none", InboxSpec::default());
-    let tick = bench.channel.set_timer(Nanos(0), clock, TimerSpec::Every(Nanos(30))).expect("a period");
-    assert_eq!((bench.channel.next_wake(), notices(&mut bench, 29)), (Some(Nanos(30)), vec![]));
-    let at = |at: u64| ChannelNotice::Tick { timer: tick, at: Nanos(at) };
+    let tick = bench
+        .channel
+        .set_timer(Instant::ZERO, clock, TimerSpec::Every(Duration::from_nanos(30)))
+        .expect("a period");
+    assert_eq!(
+        (bench.channel.next_wake(), notices(&mut bench, 29)),
+        (Some(Instant::from_nanos(30)), vec![])
+    );
+    let at = |at: u64| ChannelNotice::Tick { timer: tick, at: Instant::from_nanos(at) };
     assert_eq!(notices(&mut bench, 30), [at(30)]);
     assert_eq!(notices(&mut bench, 95), [at(60), at(90)]);
-    bench.channel.disconnect(Nanos(96), clock);
-    let silence =
-        bench.channel.set_timer(Nanos(100), reader, TimerSpec::Silence(Nanos(50))).expect("a period");
+    bench.channel.disconnect(Instant::from_nanos(96), clock);
+    let silence = bench
+        .channel
+        .set_timer(Instant::from_nanos(100), reader, TimerSpec::Silence(Duration::from_nanos(50)))
+        .expect("a period");
     bench.publish(120, topic, event());
     assert_eq!(notices(&mut bench, 169), []);
-    assert_eq!(notices(&mut bench, 170), [ChannelNotice::Silence { timer: silence, since: Nanos(120) }]);
-    assert_eq!(bench.channel.next_wake(), Some(Nanos(220)));
-    let zero = bench.channel.set_timer(Nanos(0), reader, TimerSpec::Every(Nanos(0)));
+    assert_eq!(
+        notices(&mut bench, 170),
+        [ChannelNotice::Silence { timer: silence, since: Instant::from_nanos(120) }]
+    );
+    assert_eq!(bench.channel.next_wake(), Some(Instant::from_nanos(220)));
+    let zero = bench.channel.set_timer(Instant::ZERO, reader, TimerSpec::Every(Duration::ZERO));
     assert_eq!(zero, Err(ChannelError::ZeroPeriod));
-    bench.channel.disconnect(Nanos(200), reader);
-    bench.channel.advance(Nanos(1000));
+    bench.channel.disconnect(Instant::from_nanos(200), reader);
+    bench.channel.advance(Instant::from_nanos(1000));
     assert_eq!(bench.channel.next_wake(), None);
 }
 
@@ -212,26 +227,32 @@ fn timers_tick_and_tell_of_silence() {
 fn a_timer_that_is_far_behind_leaves_periods_out_and_goes_on_in_step() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let clock = bench.reader("none", InboxSpec::default());
-    for timer in [TimerSpec::Every(Nanos(1)), TimerSpec::Silence(Nanos(1))] {
-        bench.channel.set_timer(Nanos(0), clock, timer).expect("a period");
+    for timer in [TimerSpec::Every(Duration::from_nanos(1)), TimerSpec::Silence(Duration::from_nanos(1))] {
+        bench.channel.set_timer(Instant::ZERO, clock, timer).expect("a period");
     }
     // ten seconds are 10^10 periods: the channel would be busy for minutes
     let calls = (1..).find(|_| {
-        bench.channel.advance(Nanos(10_000_000_000));
-        bench.channel.next_wake() == Some(Nanos(10_000_000_001))
+        bench.channel.advance(Instant::from_secs(10));
+        bench.channel.next_wake() == Some(Instant::from_nanos(10_000_000_001))
     });
     assert!(calls.is_some_and(|calls| calls < 4), "{calls:?} calls, each of which rings a few times");
-    bench.channel.disconnect(Nanos(10_000_000_001), clock);
+    bench.channel.disconnect(Instant::from_nanos(10_000_000_001), clock);
     let clock = bench.reader("none", InboxSpec::default());
     let start = 10_000_000_002;
-    let tick = bench.channel.set_timer(Nanos(start), clock, TimerSpec::Every(Nanos(30))).expect("a period");
+    let tick = bench
+        .channel
+        .set_timer(Instant::from_nanos(start), clock, TimerSpec::Every(Duration::from_nanos(30)))
+        .expect("a period");
     let told = notices(&mut bench, start + 30 * 5000 + 7);
     assert!(
         (256..258).contains(&told.len()),
         "as many as wait, and one that rang later: {}",
         told.len()
     );
-    assert_eq!(told.last(), Some(&ChannelNotice::Tick { timer: tick, at: Nanos(start + 30 * 5000) }));
+    assert_eq!(
+        told.last(),
+        Some(&ChannelNotice::Tick { timer: tick, at: Instant::from_nanos(start + 30 * 5000) })
+    );
 }
 
 #[test]
@@ -240,9 +261,12 @@ fn a_tick_is_due_before_the_next_one_among_the_events_of_its_class() {
     let topic = bench.topic("t");
     let reader = bench.reader("none", InboxSpec::default());
     bench.reader("t", InboxSpec::default());
-    bench.channel.set_timer(Nanos(0), reader, TimerSpec::Every(Nanos(100))).expect("a period");
-    bench.publish(0, topic, event().due(Nanos(150)));
-    bench.publish(0, topic, event().due(Nanos(250)));
+    bench
+        .channel
+        .set_timer(Instant::ZERO, reader, TimerSpec::Every(Duration::from_nanos(100)))
+        .expect("a period");
+    bench.publish(0, topic, event().due(Instant::from_nanos(150)));
+    bench.publish(0, topic, event().due(Instant::from_nanos(250)));
     let order: Vec<_> = std::iter::from_fn(|| bench.next(100)).map(|it| it.consumer == reader).collect();
     assert_eq!(order, [false, true, false]);
 }
@@ -256,7 +280,7 @@ fn events_that_belong_together_are_delivered_together() {
     let correlation = |rule| Correlation {
         parts: vec![all("door").filtered(filter), all("motion")],
         rule,
-        within: Nanos(100),
+        within: Duration::from_nanos(100),
         incomplete: Incomplete::Report,
     };
     let sequence = bench.channel.correlate(reader, correlation(CorrelationRule::Sequence)).expect("it fits");
@@ -265,11 +289,11 @@ fn events_that_belong_together_are_delivered_together() {
     bench.publish(10, door, event());
     bench.publish(20, door, open());
     bench.publish(110, door, event());
-    bench.publish(120, motion, event().due(Nanos(500)));
+    bench.publish(120, motion, event().due(Instant::from_nanos(500)));
     let delivery = bench.next(121).expect("door, then motion").event.expect("an event");
     assert_eq!(
         (delivery.event.topic, delivery.event.sequence, delivery.event.deadline),
-        (motion, 2, Nanos(500))
+        (motion, 2, Instant::from_nanos(500))
     );
     assert_eq!(
         delivery.with.iter().map(|event| (event.topic, event.sequence)).collect::<Vec<_>>(),
@@ -278,7 +302,7 @@ fn events_that_belong_together_are_delivered_together() {
     assert!(bench.next(122).is_none());
     // a door, and no motion in time
     bench.publish(200, door, open());
-    assert_eq!(bench.channel.next_wake(), Some(Nanos(301)));
+    assert_eq!(bench.channel.next_wake(), Some(Instant::from_nanos(301)));
     assert_eq!(notices(&mut bench, 300), []);
     assert_eq!(notices(&mut bench, 301), [ChannelNotice::Incomplete { correlation: sequence }]);
     bench.publish(302, motion, event());
@@ -286,14 +310,14 @@ fn events_that_belong_together_are_delivered_together() {
     let none = Correlation {
         parts: Vec::new(),
         rule: CorrelationRule::Any,
-        within: Nanos(1),
+        within: Duration::from_nanos(1),
         incomplete: Incomplete::Forget,
     };
     assert_eq!(
         bench.channel.correlate(reader, none),
         Err(ChannelError::Parts { parts: 0, most: MAX_PARTS })
     );
-    bench.channel.disconnect(Nanos(303), reader);
+    bench.channel.disconnect(Instant::from_nanos(303), reader);
     bench.publish(304, door, open());
     assert_eq!(bench.channel.next_wake(), None);
 }
@@ -321,17 +345,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn no_event_is_lost_and_none_comes_again_once_it_was_acknowledged(
         steps in prop::collection::vec(step(), 1..150), window in 1..4_usize,
     ) {
         let mut bench = Bench::new(&[("rest", 1)]);
         let topic = bench.topic("t");
-        let inbox = InboxSpec { linger: Nanos(u64::MAX), ..reliable(100, u32::MAX, window) };
+        let inbox = InboxSpec { linger: Duration::from_nanos(u64::MAX), ..reliable(100, u32::MAX, window) };
         let spec = ConsumerSpec::new("worker").grouped("workers").with(inbox);
-        let mut members = vec![bench.channel.connect(Nanos(0), spec.clone()).expect("admitted")];
+        let mut members = vec![bench.channel.connect(Instant::ZERO, spec.clone()).expect("admitted")];
         bench.subscribe(members[0], "t");
         let (mut now, mut published, mut done) = (0, 0, BTreeSet::new());
         // consumer, number of the delivery, sequence, when
@@ -357,7 +379,7 @@ proptest! {
                     deliver(&mut bench, &mut open, &done, now)?;
                 }
                 Step::Acknowledge(which) => {
-                    bench.channel.advance(Nanos(now));
+                    bench.channel.advance(Instant::from_nanos(now));
                     let Some((consumer, number, sequence, at)) = open.get(which).copied() else { continue };
                     let alive = members.contains(&consumer) && now < at + 100;
                     let expected = if alive { Acknowledged::Done } else { Acknowledged::Unknown };
@@ -368,11 +390,11 @@ proptest! {
                     }
                 }
                 Step::Leave(which) if which < members.len() => {
-                    bench.channel.disconnect(Nanos(now), members.remove(which));
+                    bench.channel.disconnect(Instant::from_nanos(now), members.remove(which));
                 }
                 Step::Leave(_) => {}
                 Step::Come => {
-                    let come = bench.channel.connect(Nanos(now), spec.clone()).expect("the same");
+                    let come = bench.channel.connect(Instant::from_nanos(now), spec.clone()).expect("the same");
                     bench.subscribe(come, "t");
                     members.push(come);
                 }
@@ -380,9 +402,9 @@ proptest! {
         }
         // at the end a new consumer acknowledges everything
         for member in members {
-            bench.channel.disconnect(Nanos(now), member);
+            bench.channel.disconnect(Instant::from_nanos(now), member);
         }
-        let last = bench.channel.connect(Nanos(now), spec).expect("the same");
+        let last = bench.channel.connect(Instant::from_nanos(now), spec).expect("the same");
         open.clear();
         while deliver(&mut bench, &mut open, &done, now)? {
             for (_, number, sequence, _) in open.drain(..) {

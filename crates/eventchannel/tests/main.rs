@@ -1,6 +1,7 @@
 //! The tests of the event channel, as one program.
 
 mod bounded;
+mod classes;
 mod common;
 mod crowds;
 mod deadlines;

@@ -3,7 +3,7 @@
 use crate::common::{Bench, Bytes, Dice, classes, event, sized};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 const CLIENTS: usize = 3;
 const MAX_PER_CLIENT: usize = 3000;
@@ -53,7 +53,7 @@ impl Naive {
             history.retain(|(key, ..)| *key != kept.0);
         }
         history.push(kept);
-        while history.len() > TOPICS[topic].most() {
+        while history.len() > TOPICS[topic].max_events() {
             history.remove(0);
         }
         match retention {
@@ -84,11 +84,11 @@ proptest! {
         ),
     ) {
         let mut channel: EventChannel<Bytes> = EventChannel::new(classes(&[("rest", 1)]), ChannelLimits::default());
-        let supplier = channel.supplier(Nanos(0), None).expect("room");
+        let supplier = channel.supplier(Instant::ZERO, None).expect("room");
         let declare = |channel: &mut EventChannel<Bytes>, at: usize| {
             let spec = TopicSpec::new(&format!("t/{at}")).expect("a name").keeping(TOPICS[at]);
             let topic = channel.declare(spec).expect("room");
-            channel.offer(supplier, Offer::of(topic)).expect("no type");
+            channel.offer(supplier, Offer::new(topic)).expect("no type");
             topic
         };
         let topics: Vec<_> = (0..TOPICS.len()).map(|at| declare(&mut channel, at)).collect();
@@ -109,7 +109,7 @@ proptest! {
             let keeping = KeepingTerms { all: MAX_ALL + channel.named(), ..terms(client) };
             let publication = Publication { retention, keeping, ..sized(bytes) };
             let publication = publication.keyed(key_text).with_fields(fields);
-            match (channel.try_publish(Nanos(0), supplier, topics[at], publication), expected) {
+            match (channel.try_publish(Instant::ZERO, supplier, topics[at], publication), expected) {
                 (Ok(_), None) => naive = after,
                 (Err(PublishError::KeptFull { whose, .. }), Some(expected)) => prop_assert_eq!(whose, expected),
                 (got, expected) => prop_assert!(false, "{got:?} where {expected:?} refuses"),
@@ -137,7 +137,7 @@ proptest! {
         let mut dice = Dice(seed);
         let mut bench = Bench::new(&[("rest", 1)]);
         let topic = bench.topic("t");
-        let redelivery = Redelivery { after: Nanos(50), attempts: 3, window };
+        let redelivery = Redelivery { after: Duration::from_nanos(50), attempts: 3, window };
         let inbox = InboxSpec {
             capacity: InboxCapacity { events: 100, bytes: capacity },
             redelivery: Some(redelivery),
@@ -157,7 +157,7 @@ proptest! {
                 }
                 3 => {
                     now += dice.below(20);
-                    bench.channel.advance(Nanos(now));
+                    bench.channel.advance(Instant::from_nanos(now));
                     outstanding.retain(|(.., again)| *again > now);
                 }
                 _ => {
@@ -183,13 +183,13 @@ proptest! {
 fn who_keeps_too_much_is_refused_with_the_bound_and_others_go_on() {
     let mut channel: EventChannel<Bytes> =
         EventChannel::new(classes(&[("rest", 1)]), ChannelLimits::default());
-    let supplier = channel.supplier(Nanos(0), None).expect("room");
+    let supplier = channel.supplier(Instant::ZERO, None).expect("room");
     let spec = TopicSpec::new("t").expect("a name").keeping(HistoryDepth::Last { events: 100 });
     let topic = channel.declare(spec).expect("room");
-    channel.offer(supplier, Offer::of(topic)).expect("no type");
+    channel.offer(supplier, Offer::new(topic)).expect("no type");
     let mut publish = |client, bytes| {
         let publication = Publication { keeping: terms(client), ..sized(bytes) };
-        channel.try_publish(Nanos(0), supplier, topic, publication).map(drop)
+        channel.try_publish(Instant::ZERO, supplier, topic, publication).map(drop)
     };
     publish(0, 2000).expect("it fits");
     let refused = publish(0, 2000).expect_err("more than a client's");
@@ -200,7 +200,7 @@ fn who_keeps_too_much_is_refused_with_the_bound_and_others_go_on() {
     publish(2, 1000).expect("another user");
     let refused = publish(2, 1000).expect_err("more than all have");
     assert!(refused.to_string().contains("all together may have 6000 bytes"), "{refused}");
-    let unbounded = channel.try_publish(Nanos(0), supplier, topic, event()).map(drop);
+    let unbounded = channel.try_publish(Instant::ZERO, supplier, topic, event()).map(drop);
     unbounded.expect("terms of its own");
 }
 
@@ -212,8 +212,8 @@ fn a_topic_that_is_declared_anew_pays_for_its_new_type_on_the_account_of_the_new
     let spec = |bytes: usize| TopicSpec::new("t").expect("a name").typed(&"x".repeat(bytes));
     // for now, so that a later declaration decides although a supplier uses it
     let topic = channel.declare_for_now((one, &terms(0)), "t").expect("room");
-    let supplier = channel.supplier(Nanos(0), None).expect("room");
-    channel.offer(supplier, Offer::of(topic)).expect("no type");
+    let supplier = channel.supplier(Instant::ZERO, None).expect("room");
+    channel.offer(supplier, Offer::new(topic)).expect("no type");
     let short = channel.named();
     let refused = channel.declare_by((one, &terms(0)), spec(MAX_PER_CLIENT)).expect_err("too long");
     assert!(matches!(refused, ChannelError::NamesFull { whose: KeptBy::Client, .. }), "{refused}");

@@ -4,7 +4,7 @@ use crate::common::{Bench, event};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 const CONSUMERS: usize = 3;
 
@@ -42,6 +42,7 @@ struct Item {
 struct Naive {
     full: FullInbox,
     late: LateEvents,
+    order: DispatchOrder,
     capacity: usize,
     paused: bool,
     queue: Vec<Item>,
@@ -59,7 +60,12 @@ impl Naive {
     }
 
     fn push(&mut self, now: u64, mut item: Item) {
-        let before = self.queue.iter().filter(|other| other.topic == item.topic).map(|other| other.due).max();
+        let precedes = |other: &&Item| match self.order {
+            DispatchOrder::Deadlines => false,
+            DispatchOrder::Publication => other.topic == item.topic,
+            DispatchOrder::Arrival => true,
+        };
+        let before = self.queue.iter().filter(precedes).map(|other| other.due).max();
         item.due = item.deadline.max(before.unwrap_or(0));
         self.queue.push(item);
         if self.queue.len() > self.capacity {
@@ -119,26 +125,30 @@ fn full() -> impl Strategy<Value = FullInbox> {
     prop::sample::select(vec![FullInbox::DropOldest, FullInbox::DropByDeadline, FullInbox::BlockSupplier])
 }
 
+fn order() -> impl Strategy<Value = DispatchOrder> {
+    use DispatchOrder::{Arrival, Deadlines, Publication};
+    prop::sample::select(vec![Deadlines, Deadlines, Publication, Arrival])
+}
+
 fn late() -> impl Strategy<Value = LateEvents> {
     prop::sample::select(vec![LateEvents::Deliver, LateEvents::Drop, LateEvents::Report])
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn one_class_delivers_what_a_search_through_lists_would(
-        specs in prop::collection::vec((full(), late(), 1..5_usize, any::<bool>()), CONSUMERS),
+        specs in prop::collection::vec((full(), late(), 1..5_usize, any::<bool>(), order()), CONSUMERS),
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let mut bench = Bench::new(&[("rest", 1)]);
         let topics = ["x/a", "x/b"].map(|name| bench.topic(name));
         let (mut consumers, mut naive) = (Vec::new(), Vec::new());
-        for (number, (full, late, events, one_topic)) in specs.iter().enumerate() {
+        for (number, (full, late, events, one_topic, order)) in specs.iter().enumerate() {
             let spec = InboxSpec {
                 capacity: InboxCapacity { events: *events, bytes: usize::MAX },
                 full: *full,
                 late: *late,
+                order: *order,
                 ..InboxSpec::default()
             };
             let consumer = bench.consumer(&number.to_string(), spec);
@@ -147,6 +157,7 @@ proptest! {
             naive.push(Naive {
                 full: *full,
                 late: *late,
+                order: *order,
                 capacity: *events,
                 paused: false,
                 queue: Vec::new(),
@@ -169,13 +180,13 @@ proptest! {
                 }
                 Step::Publish(topic, due, critical) => {
                     let mut publication = event().critical(Criticality(critical));
-                    publication.deadline = due.map(|due| Nanos(now + due));
-                    let deadline = publication.deadline.map_or(u64::MAX, |deadline| deadline.0);
+                    publication.deadline = due.map(|due| Instant::from_nanos(now + due));
+                    let deadline = publication.deadline.map_or(u64::MAX, |deadline| deadline.as_nanos());
                     let asks = |number: &usize| topic == 0 || !specs[*number].3;
                     let blocking = (0..CONSUMERS).filter(asks).find(|number| {
                         naive[*number].full == FullInbox::BlockSupplier && naive[*number].queue.len() >= naive[*number].capacity
                     });
-                    let done = bench.channel.try_publish(Nanos(now), bench.supplier, topics[topic], publication);
+                    let done = bench.channel.try_publish(Instant::from_nanos(now), bench.supplier, topics[topic], publication);
                     if let Some(number) = blocking {
                         prop_assert_eq!(done, Err(PublishError::Full { consumer: number.to_string().into() }));
                         continue;
@@ -216,7 +227,7 @@ proptest! {
                     });
                     prop_assert_eq!(got, expected);
                     // the delivery ends at once
-                    bench.channel.finish(Nanos(now), None);
+                    bench.channel.finish(Instant::from_nanos(now), None);
                 }
             }
         }

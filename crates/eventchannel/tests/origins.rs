@@ -2,15 +2,15 @@
 
 use crate::common::{Bench, all, event};
 use unisono_eventchannel::{
-    ChannelError, ChannelNotice, EventOrigin, GapCause, HeardOrigins, HistoryDepth, InboxSpec, KeepingTerms,
-    Offer, Ownership, Publication, Retention, SupplierId, TenantId, TopicId, TopicSpec,
+    AcceptedOrigins, ChannelError, ChannelNotice, EventOrigin, GapCause, HistoryDepth, InboxSpec,
+    KeepingTerms, Offer, Ownership, Publication, Retention, SupplierId, TenantId, TopicId, TopicSpec,
 };
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// A supplier that passes events of a topic on.
 fn passing_on(bench: &mut Bench, topic: TopicId) -> SupplierId {
-    let supplier = bench.channel.supplier(Nanos(0), None).expect("room");
-    let offer = Offer { origin: EventOrigin::Elsewhere, ..Offer::of(topic) };
+    let supplier = bench.channel.supplier(Instant::ZERO, None).expect("room");
+    let offer = Offer { origin: EventOrigin::Remote, ..Offer::new(topic) };
     bench.channel.offer(supplier, offer).expect("no type");
     supplier
 }
@@ -26,12 +26,15 @@ fn a_consumer_of_events_from_here_is_given_none_from_elsewhere_and_blocks_none()
     let passed = passing_on(&mut bench, topic);
     let full = unisono_eventchannel::FullInbox::BlockSupplier;
     let capacity = unisono_eventchannel::InboxCapacity { events: 1, bytes: 100 };
-    let here = InboxSpec { hears: HeardOrigins::Here, full, capacity, ..InboxSpec::default() };
+    let here = InboxSpec { origins: AcceptedOrigins::Local, full, capacity, ..InboxSpec::default() };
     let here = bench.reader("t", here);
     let all = bench.reader("#", InboxSpec::default());
     bench.publish(1, topic, event());
     for number in [7, 8] {
-        bench.channel.try_publish(Nanos(2), passed, topic, numbered(number)).expect("nobody blocks");
+        bench
+            .channel
+            .try_publish(Instant::from_nanos(2), passed, topic, numbered(number))
+            .expect("nobody blocks");
     }
     let mut got = Vec::new();
     while let Some(delivery) = bench.next(3) {
@@ -48,14 +51,14 @@ fn a_consumer_of_events_from_here_is_given_none_from_elsewhere_of_the_past_eithe
     let mut bench = Bench::new(&[("rest", 1)]);
     let spec = TopicSpec::new("t").expect("a name").keeping(HistoryDepth::Last { events: 9 });
     let topic = bench.channel.declare(spec).expect("room");
-    bench.channel.offer(bench.supplier, Offer::of(topic)).expect("no type");
+    bench.channel.offer(bench.supplier, Offer::new(topic)).expect("no type");
     let (passed, plain) = (passing_on(&mut bench, topic), bench.topic("plain"));
     let passed_plain = passing_on(&mut bench, plain);
     bench.publish(1, topic, event());
-    bench.channel.try_publish(Nanos(2), passed, topic, numbered(7)).expect("taken");
+    bench.channel.try_publish(Instant::from_nanos(2), passed, topic, numbered(7)).expect("taken");
     let retained = Publication { retention: Retention::Retain, ..numbered(8) };
-    bench.channel.try_publish(Nanos(3), passed_plain, plain, retained).expect("taken");
-    bench.reader("#", InboxSpec { hears: HeardOrigins::Here, ..InboxSpec::default() });
+    bench.channel.try_publish(Instant::from_nanos(3), passed_plain, plain, retained).expect("taken");
+    bench.reader("#", InboxSpec { origins: AcceptedOrigins::Local, ..InboxSpec::default() });
     assert_eq!([bench.next_number(3), bench.next_number(3)], [Some(1), None]);
     bench.reader("#", InboxSpec::default());
     assert_eq!([(); 4].map(|()| bench.next_number(3)), [Some(1), Some(7), Some(8), None]);
@@ -67,9 +70,9 @@ fn numbers_that_did_not_come_from_elsewhere_are_a_gap() {
     let topic = bench.channel.declare_for_now((TenantId::NONE, &KeepingTerms::default()), "t").expect("room");
     let passed = passing_on(&mut bench, topic);
     bench.reader("t", InboxSpec::default());
-    bench.reader("t", InboxSpec { hears: HeardOrigins::Here, ..InboxSpec::default() });
+    bench.reader("t", InboxSpec { origins: AcceptedOrigins::Local, ..InboxSpec::default() });
     for number in [5, 9] {
-        bench.channel.try_publish(Nanos(2), passed, topic, numbered(number)).expect("taken");
+        bench.channel.try_publish(Instant::from_nanos(2), passed, topic, numbered(number)).expect("taken");
     }
     let mut gaps = Vec::new();
     while let Some(delivery) = bench.next(3) {
@@ -84,7 +87,7 @@ fn a_topic_made_for_events_from_elsewhere_becomes_what_the_first_program_declare
     let mut bench = Bench::new(&[("rest", 1)]);
     let topic = bench.channel.declare_for_now((TenantId::NONE, &KeepingTerms::default()), "t").expect("room");
     let passed = passing_on(&mut bench, topic);
-    bench.channel.try_publish(Nanos(1), passed, topic, numbered(1)).expect("taken");
+    bench.channel.try_publish(Instant::from_nanos(1), passed, topic, numbered(1)).expect("taken");
     let spec = TopicSpec::new("t").expect("a name").typed("heat").keeping(HistoryDepth::Last { events: 2 });
     assert_eq!(bench.channel.declare(spec.clone()), Ok(topic));
     assert_eq!(
@@ -93,10 +96,10 @@ fn a_topic_made_for_events_from_elsewhere_becomes_what_the_first_program_declare
         "as it is"
     );
     for number in [2, 3, 4] {
-        bench.channel.try_publish(Nanos(1), passed, topic, numbered(number)).expect("taken");
+        bench.channel.try_publish(Instant::from_nanos(1), passed, topic, numbered(number)).expect("taken");
     }
     let late = bench.consumer("late", InboxSpec::default());
-    bench.channel.subscribe(Nanos(2), late, all("t").typed("heat")).expect("it fits");
+    bench.channel.subscribe(Instant::from_nanos(2), late, all("t").typed("heat")).expect("it fits");
     assert_eq!(
         [bench.next_number(2), bench.next_number(2), bench.next_number(2)],
         [Some(3), Some(4), None]

@@ -3,7 +3,7 @@
 use crate::common::{Bench, classes, event};
 use proptest::prelude::*;
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -63,8 +63,8 @@ fn twin(wishes: &[Wish]) -> Twin {
     let mut bench = Bench::new(&[("few", 1), ("rest", 3)]);
     let topics = ["x/a", "x/b"].map(|name| bench.topic(name));
     let Bench { mut channel, supplier } = bench;
-    let other = channel.supplier(Nanos(0), None).expect("room");
-    topics.iter().for_each(|topic| channel.offer(other, Offer::of(*topic)).expect("no type"));
+    let other = channel.supplier(Instant::ZERO, None).expect("room");
+    topics.iter().for_each(|topic| channel.offer(other, Offer::new(*topic)).expect("no type"));
     let mut consumers = Vec::new();
     for (number, ((few, grouped), (full, late, between), events, one_topic, redelivered)) in
         wishes.iter().enumerate()
@@ -75,15 +75,19 @@ fn twin(wishes: &[Wish]) -> Twin {
             full: *full,
             late: *late,
             between: *between,
-            redelivery: redelivered.then_some(Redelivery { after: Nanos(20), attempts: 2, window: 4 }),
+            redelivery: redelivered.then_some(Redelivery {
+                after: Duration::from_nanos(20),
+                attempts: 2,
+                window: 4,
+            }),
             ..InboxSpec::default()
         };
         let mut spec = ConsumerSpec::new(&number.to_string()).with(inbox);
         spec.group = grouped.then(|| "group".into());
         // the channel refuses a second consumer of a group with other settings
-        let Ok(consumer) = channel.connect(Nanos(0), spec) else { continue };
+        let Ok(consumer) = channel.connect(Instant::ZERO, spec) else { continue };
         let pattern = if *one_topic { "x/a" } else { "x/+" };
-        channel.subscribe(Nanos(0), consumer, crate::common::all(pattern)).expect("it fits");
+        channel.subscribe(Instant::ZERO, consumer, crate::common::all(pattern)).expect("it fits");
         consumers.push(consumer);
     }
     Twin { channel, topics, suppliers: [supplier, other], consumers }
@@ -99,8 +103,6 @@ fn told(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn deliveries_in_a_row_are_those_one_by_one(
         wishes in prop::collection::vec(wish(), 1..=CONSUMERS), steps in prop::collection::vec(step(), 1..150),
@@ -113,24 +115,24 @@ proptest! {
                 Step::Publish(supplier, topic, due, critical) => {
                     let done = [&mut slow, &mut fast].map(|twin| {
                         let mut publication = event().critical(Criticality(critical));
-                        publication.deadline = due.map(|due| Nanos(now + due));
+                        publication.deadline = due.map(|due| Instant::from_nanos(now + due));
                         let (supplier, topic) = (twin.suppliers[supplier], twin.topics[topic]);
-                        format!("{:?}", twin.channel.try_publish(Nanos(now), supplier, topic, publication))
+                        format!("{:?}", twin.channel.try_publish(Instant::from_nanos(now), supplier, topic, publication))
                     });
                     prop_assert_eq!(&done[0], &done[1]);
                 }
                 Step::Next(count) => {
                     for _ in 0..count {
-                        let one = slow.channel.next(Nanos(now));
+                        let one = slow.channel.next(Instant::from_nanos(now));
                         let one = one.map(|it| told(it.consumer, &it.notices, it.event.as_ref()));
                         let again: Option<ConsumerId> = last.take();
-                        let again = again.and_then(|to| Some((to, fast.channel.next_to_same(Nanos(now), to)?)));
+                        let again = again.and_then(|to| Some((to, fast.channel.next_to_same(Instant::from_nanos(now), to)?)));
                         let other = match again {
                             Some((to, event)) => {
                                 last = Some(to);
                                 Some(told(to, &[], Some(&event)))
                             }
-                            None => fast.channel.next(Nanos(now)).map(|it| {
+                            None => fast.channel.next(Instant::from_nanos(now)).map(|it| {
                                 last = Some(it.consumer);
                                 told(it.consumer, &it.notices, it.event.as_ref())
                             }),
@@ -144,7 +146,7 @@ proptest! {
                         match step {
                             Step::Pause(_) => twin.channel.pause(consumer),
                             Step::Resume(_) => twin.channel.resume(consumer),
-                            _ => twin.channel.disconnect(Nanos(now), consumer),
+                            _ => twin.channel.disconnect(Instant::from_nanos(now), consumer),
                         }
                     }
                 }

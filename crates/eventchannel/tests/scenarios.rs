@@ -3,7 +3,7 @@
 use crate::common::{Bench, Bytes, all, classes, event, sized};
 use std::sync::Arc;
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 fn gaps(delivery: &Delivery<Bytes>) -> Vec<(u64, u64, u64, GapCause)> {
     let gap = |notice: &ChannelNotice| match notice {
@@ -26,12 +26,15 @@ fn an_event_reaches_those_who_asked_for_it_once() {
     bench.subscribe(twice, "plant/+/hot");
     let other = bench.consumer("other", InboxSpec::default());
     let filter = "level > 3".parse().expect("a filter");
-    bench.channel.subscribe(Nanos(0), other, all("plant/#").filtered(filter)).expect("it fits");
+    bench.channel.subscribe(Instant::ZERO, other, all("plant/#").filtered(filter)).expect("it fits");
     bench.publish(5, topic, event().with_fields(FieldSet::new().with("level", 3)));
     let delivery = bench.next(6).expect("an event waits");
     let got = delivery.event.expect("an event");
     assert_eq!((delivery.consumer, got.subscription, got.event.sequence), (twice, first, 1));
-    assert_eq!((got.event.published, got.lateness, got.retained), (Nanos(5), Lateness::InTime, false));
+    assert_eq!(
+        (got.event.published, got.lateness, got.retained),
+        (Instant::from_nanos(5), Lateness::InTime, false)
+    );
     assert!(bench.next(7).is_none());
     bench.publish(8, topic, event().with_fields(FieldSet::new().with("level", 4)));
     assert_eq!(
@@ -39,23 +42,56 @@ fn an_event_reaches_those_who_asked_for_it_once() {
         [Some(twice), Some(other)]
     );
     bench.channel.unsubscribe(first);
-    bench.channel.disconnect(Nanos(0), other);
+    bench.channel.disconnect(Instant::ZERO, other);
     bench.publish(10, topic, event().with_fields(FieldSet::new().with("level", 4)));
     assert_eq!(bench.next(11).map(|it| it.consumer), Some(twice));
     assert!(bench.next(12).is_none());
 }
 
 #[test]
-fn inside_a_class_the_earliest_deadline_comes_first_and_a_supplier_is_never_overtaken_by_itself() {
+fn inside_a_class_the_earliest_deadline_comes_first_unless_a_supplier_or_a_consumer_wants_another_order() {
+    let order_of = |asked: DispatchOrder, offered: DispatchOrder| {
+        let mut bench = Bench::new(&[("rest", 1)]);
+        let (calm, urgent) = (bench.topic("calm"), bench.topic("urgent"));
+        bench.channel.offer(bench.supplier, Offer { order: offered, ..Offer::new(calm) }).expect("no type");
+        bench.reader("#", InboxSpec { order: asked, ..InboxSpec::default() });
+        bench.publish(0, calm, event().due(Instant::from_nanos(900)));
+        bench.publish(0, calm, event().due(Instant::from_nanos(100)));
+        bench.publish(0, urgent, event().due(Instant::from_nanos(500)));
+        let delivered = std::iter::from_fn(|| bench.next(1)?.event);
+        delivered.map(|it| (it.event.topic == calm, it.event.sequence)).collect::<Vec<_>>()
+    };
+    use DispatchOrder::{Arrival, Deadlines, Publication};
+    assert_eq!(order_of(Deadlines, Deadlines), [(true, 2), (false, 1), (true, 1)]);
+    for (asked, offered) in [(Publication, Deadlines), (Deadlines, Publication)] {
+        assert_eq!(order_of(asked, offered), [(false, 1), (true, 1), (true, 2)]);
+    }
+    for offered in [Deadlines, Publication] {
+        assert_eq!(order_of(Arrival, offered), [(true, 1), (true, 2), (false, 1)]);
+    }
+}
+
+#[test]
+fn a_new_event_takes_the_kept_events_before_it_along() {
     let mut bench = Bench::new(&[("rest", 1)]);
-    let (calm, urgent) = (bench.topic("calm"), bench.topic("urgent"));
-    bench.reader("#", InboxSpec::default());
-    bench.publish(0, calm, event().due(Nanos(900)));
-    bench.publish(0, calm, event().due(Nanos(100))); // behind the previous event, whose turn is at 900
-    bench.publish(0, urgent, event().due(Nanos(500)));
+    let (other, supplier) = (bench.topic("other"), bench.supplier);
+    let kept = TopicSpec::new("kept").expect("a name").keeping(HistoryDepth::Last { events: 3 });
+    let kept = bench.channel.declare(kept).expect("room");
+    bench.channel.offer(supplier, Offer::new(kept)).expect("no type");
+    for _ in 0..3 {
+        bench.publish(0, kept, event());
+    }
+    bench.reader("#", InboxSpec { full: FullInbox::DropByDeadline, ..InboxSpec::default() });
+    bench.publish(1, other, event().due(Instant::from_nanos(500)));
+    bench.publish(1, kept, event().due(Instant::from_nanos(900)));
+    bench.publish(1, kept, event().due(Instant::from_nanos(400)));
+    bench.publish(1, other, event());
+    let delivered = std::iter::from_fn(|| bench.next(2)?.event);
     let order: Vec<_> =
-        std::iter::from_fn(|| bench.next(1)?.event).map(|it| (it.event.topic, it.event.sequence)).collect();
-    assert_eq!(order, [(urgent, 1), (calm, 1), (calm, 2)]);
+        delivered.map(|it| (it.event.topic == kept, it.event.sequence, it.retained)).collect();
+    let kept_first = [(true, 1, true), (true, 2, true), (true, 3, true), (true, 5, false)];
+    let then = [(false, 1, false), (true, 4, false), (false, 2, false)];
+    assert_eq!(order, [&kept_first[..], &then[..]].concat());
 }
 
 #[test]
@@ -96,7 +132,7 @@ fn a_class_is_charged_what_a_delivery_took() {
         let consumer = bench.next(at).expect("events wait").consumer;
         got[usize::from(consumer == slow)] += 1;
         let took = if consumer == slow { 6400 } else { 1280 };
-        bench.channel.finish(Nanos(at), Some(Nanos(took)));
+        bench.channel.finish(Instant::from_nanos(at), Some(Duration::from_nanos(took)));
     }
     // web's events take five times as long, so it gets a fifth of the deliveries; the bound is one delivery
     // of each
@@ -134,11 +170,15 @@ fn a_full_inbox_drops_as_the_consumer_chose() {
         for (topic, (deadline, criticality)) in topics.iter().zip(more) {
             // all but the last are published before their deadlines
             let at = if topic == topics.last().expect("some") { now } else { 0 };
-            bench.publish(at, *topic, event().due(Nanos(*deadline)).critical(Criticality(*criticality)));
+            bench.publish(
+                at,
+                *topic,
+                event().due(Instant::from_nanos(*deadline)).critical(Criticality(*criticality)),
+            );
         }
         bench.channel.resume(reader);
         let deliveries = std::iter::from_fn(|| bench.next(0)?.event);
-        let mut left: Vec<u64> = deliveries.map(|it| it.event.deadline.0).collect();
+        let mut left: Vec<u64> = deliveries.map(|it| it.event.deadline.as_nanos()).collect();
         left.sort_unstable();
         left
     };
@@ -160,8 +200,10 @@ fn an_inbox_that_blocks_refuses_the_event_for_everybody_and_says_who_it_was() {
     bench.subscribe(strict, "t");
     bench.channel.pause(strict);
     bench.publish(0, topic, event());
-    let refused =
-        bench.channel.try_publish(Nanos(1), bench.supplier, topic, event()).expect_err("it is full");
+    let refused = bench
+        .channel
+        .try_publish(Instant::from_nanos(1), bench.supplier, topic, event())
+        .expect_err("it is full");
     assert_eq!(refused, PublishError::Full { consumer: "archive".into() });
     assert_eq!(
         refused.to_string(),
@@ -186,8 +228,8 @@ fn late_events_are_delivered_dropped_or_reported_and_counted_each() {
         let mut bench = Bench::new(&[("rest", 1)]);
         let topic = bench.topic("t");
         let reader = bench.reader("t", InboxSpec { late, ..InboxSpec::default() });
-        bench.publish(0, topic, event().due(Nanos(10)));
-        bench.publish(0, topic, event().due(Nanos(30)));
+        bench.publish(0, topic, event().due(Instant::from_nanos(10)));
+        bench.publish(0, topic, event().due(Instant::from_nanos(30)));
         let delivery = bench.next(20).expect("something is due");
         let got = delivery.event.as_ref().map(|it| (it.event.sequence, it.lateness));
         assert_eq!((got, gaps(&delivery)), expected, "{late:?}");
@@ -201,13 +243,13 @@ fn a_deadline_that_passes_during_the_delivery_is_missed_too() {
     let topic = bench.topic("t");
     let reader = bench.reader("t", InboxSpec::default());
     for deadline in [10, 30] {
-        bench.publish(0, topic, event().due(Nanos(deadline)));
+        bench.publish(0, topic, event().due(Instant::from_nanos(deadline)));
     }
     bench.next(5);
-    bench.channel.finish(Nanos(11), None);
+    bench.channel.finish(Instant::from_nanos(11), None);
     assert_eq!(bench.channel.counters(reader).expect("it is there").missed, 1);
     bench.next(11);
-    bench.channel.finish(Nanos(30), None);
+    bench.channel.finish(Instant::from_nanos(30), None);
     assert_eq!(bench.channel.counters(reader).expect("it is there").missed, 1);
 }
 
@@ -216,14 +258,14 @@ fn who_subscribes_late_gets_what_the_topic_keeps() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let spec = TopicSpec::new("t").expect("a name").keeping(HistoryDepth::LastValue { keys: 8 });
     let topic = bench.channel.declare(spec).expect("room");
-    bench.channel.offer(bench.supplier, Offer::of(topic)).expect("no type");
+    bench.channel.offer(bench.supplier, Offer::new(topic)).expect("no type");
     for (key, level) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {
         let fields = FieldSet::new().with("level", level);
-        bench.publish(0, topic, event().keyed(key).with_fields(fields).due(Nanos(10)));
+        bench.publish(0, topic, event().keyed(key).with_fields(fields).due(Instant::from_nanos(10)));
     }
     let reader = bench.consumer("reader", InboxSpec::default());
     let filter = "level != 4".parse().expect("a filter");
-    bench.channel.subscribe(Nanos(100), reader, all("t").filtered(filter)).expect("it fits");
+    bench.channel.subscribe(Instant::from_nanos(100), reader, all("t").filtered(filter)).expect("it fits");
     let got: Vec<_> = std::iter::from_fn(|| bench.next(100)?.event).collect();
     let told: Vec<_> = got.iter().map(|it| (it.event.sequence, it.retained, it.lateness)).collect();
     // the deadlines held for consumers that were subscribed at publication
@@ -236,9 +278,9 @@ fn a_request_that_is_not_offered_is_refused_with_both_values() {
     let topic = bench.topic("t");
     let refused = |bench: &mut Bench, request: QualityRequest| {
         let reader = bench.consumer("reader", InboxSpec { request, ..InboxSpec::default() });
-        bench.channel.subscribe(Nanos(0), reader, all("t")).expect_err("it is not offered").to_string()
+        bench.channel.subscribe(Instant::ZERO, reader, all("t")).expect_err("it is not offered").to_string()
     };
-    let request = QualityRequest { deadline: Some(Nanos(1000)), ..QualityRequest::default() };
+    let request = QualityRequest { deadline: Some(Duration::from_nanos(1000)), ..QualityRequest::default() };
     assert_eq!(
         refused(&mut bench, request),
         "topic `t`: deadline: offered none, requested 1000 ns after publication"
@@ -251,7 +293,7 @@ fn a_request_that_is_not_offered_is_refused_with_both_values() {
     let request = QualityRequest { share: Some(0.3), ..QualityRequest::default() };
     let spec = ConsumerSpec::new("reader").with(InboxSpec { request, ..InboxSpec::default() });
     let said =
-        bench.channel.connect(Nanos(0), spec).expect_err("the default class has a quarter").to_string();
+        bench.channel.connect(Instant::ZERO, spec).expect_err("the default class has a quarter").to_string();
     assert_eq!(said, "class `web`: share: offered 0.2500, requested 0.3000");
     // a later mismatch leads to a notice, not to a refusal
     let request = QualityRequest { reliability: Reliability::AtLeastOnce, ..QualityRequest::default() };
@@ -277,11 +319,11 @@ fn one_offer_keeps_no_consumer_with_a_request_out_of_a_pattern_nor_of_a_topic_th
     assert_eq!(told, [ChannelNotice::Mismatch { topic: weak, mismatch }]);
     // alone, the weak offer is what a consumer that names the topic would get
     let reader = bench.consumer("reader", inbox());
-    bench.channel.subscribe(Nanos(0), reader, all("plant/odd")).expect_err("it is not offered");
-    let strong = bench.channel.supplier(Nanos(0), None).expect("room");
+    bench.channel.subscribe(Instant::ZERO, reader, all("plant/odd")).expect_err("it is not offered");
+    let strong = bench.channel.supplier(Instant::ZERO, None).expect("room");
     let reliability = Reliability::AtLeastOnce;
-    bench.channel.offer(strong, Offer { reliability, ..Offer::of(weak) }).expect("no type");
-    bench.channel.subscribe(Nanos(0), reader, all("plant/odd")).expect("another supplier offers it");
+    bench.channel.offer(strong, Offer { reliability, ..Offer::new(weak) }).expect("no type");
+    bench.channel.subscribe(Instant::ZERO, reader, all("plant/odd")).expect("another supplier offers it");
     let told = bench.next(0).expect("a notice waits").notices;
     assert_eq!(told, [ChannelNotice::Mismatch { topic: weak, mismatch }]);
     // a pattern over many topics leads to few notices
@@ -300,7 +342,7 @@ fn an_event_that_may_not_be_published_is_refused_with_the_reason() {
     let mut said = |now: u64, topic: TopicId, publication: Publication<Bytes>| {
         bench
             .channel
-            .try_publish(Nanos(now), bench.supplier, topic, publication)
+            .try_publish(Instant::from_nanos(now), bench.supplier, topic, publication)
             .expect_err("refused")
             .to_string()
     };
@@ -312,17 +354,19 @@ fn an_event_that_may_not_be_published_is_refused_with_the_reason() {
         said(0, topic, sized((16 << 20) + 1)),
         "a payload of 16777217 bytes; the largest has 16777216"
     );
-    assert_eq!(said(50, topic, event().due(Nanos(20))), "the deadline passed 30 ns ago");
+    assert_eq!(said(50, topic, event().due(Instant::from_nanos(20))), "the deadline passed 30 ns ago");
     let many = (0..257).fold(FieldSet::new(), |fields, at| fields.with(at.to_string(), at));
     assert_eq!(said(0, topic, event().with_fields(many)), "an event with 257 fields; at most 256");
-    let rate = Some(SupplyRate { period: Nanos(100), burst: 1 });
-    bench.channel.offer(bench.supplier, Offer { rate, ..Offer::of(topic) }).expect("no type");
+    let rate = Some(SupplyRate { period: Duration::from_nanos(100), burst: 1 });
+    bench.channel.offer(bench.supplier, Offer { rate, ..Offer::new(topic) }).expect("no type");
     bench.publish(1000, topic, event());
-    let refused =
-        bench.channel.try_publish(Nanos(1001), bench.supplier, topic, event()).expect_err("too fast");
+    let refused = bench
+        .channel
+        .try_publish(Instant::from_nanos(1001), bench.supplier, topic, event())
+        .expect_err("too fast");
     assert_eq!(refused.to_string(), "more than the rate offered; try again in 99 ns");
     bench.channel.withdraw(bench.supplier);
-    let refused = bench.channel.try_publish(Nanos(2000), bench.supplier, topic, event());
+    let refused = bench.channel.try_publish(Instant::from_nanos(2000), bench.supplier, topic, event());
     assert_eq!(refused, Err(PublishError::NotOffered));
 }
 
@@ -332,7 +376,10 @@ fn the_numbers_of_a_supplier_show_duplicates_and_gaps() {
     let topic = bench.topic("t");
     bench.reader("t", InboxSpec::default());
     let push = |bench: &mut Bench, number: u64| {
-        bench.channel.try_publish(Nanos(0), bench.supplier, topic, event().numbered(number)).expect("taken")
+        bench
+            .channel
+            .try_publish(Instant::ZERO, bench.supplier, topic, event().numbered(number))
+            .expect("taken")
     };
     assert_eq!(push(&mut bench, 7), Published::Taken { sequence: 7, inboxes: 1 });
     assert_eq!(push(&mut bench, 7), Published::Duplicate { last: 7 });
@@ -347,12 +394,12 @@ fn each_event_of_a_group_goes_to_one_of_its_consumers_in_turns() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let topic = bench.topic("t");
     let spec = ConsumerSpec::new("worker").grouped("workers");
-    let [one, other] = [0, 1].map(|_| bench.channel.connect(Nanos(0), spec.clone()).expect("room"));
+    let [one, other] = [0, 1].map(|_| bench.channel.connect(Instant::ZERO, spec.clone()).expect("room"));
     let differs = spec.clone().with(small(1, FullInbox::DropOldest));
     assert!(
         bench
             .channel
-            .connect(Nanos(0), differs)
+            .connect(Instant::ZERO, differs)
             .expect_err("another inbox")
             .to_string()
             .contains("`workers` has another inbox")
@@ -366,7 +413,7 @@ fn each_event_of_a_group_goes_to_one_of_its_consumers_in_turns() {
     bench.channel.pause(one);
     assert_eq!([who(&mut bench), who(&mut bench)], [Some(other), Some(other)]);
     // the subscription belongs to the group
-    bench.channel.disconnect(Nanos(0), one);
+    bench.channel.disconnect(Instant::ZERO, one);
     assert_eq!([who(&mut bench), who(&mut bench), who(&mut bench)], [Some(other), Some(other), None]);
 }
 
@@ -374,14 +421,15 @@ fn each_event_of_a_group_goes_to_one_of_its_consumers_in_turns() {
 fn a_reservation_holds_beside_others_of_its_class_and_beside_itself() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let (own, others) = (bench.topic("own"), bench.topic("others"));
-    let reservation = Reservation { period: Nanos(10_000), deadline: Nanos(9000), largest: 100 };
+    let reservation =
+        Reservation { period: Duration::from_micros(10), deadline: Duration::from_nanos(9000), largest: 100 };
     let steady = bench.reader("own", InboxSpec { reservation: Some(reservation), ..InboxSpec::default() });
     bench.reader("others", InboxSpec::default());
     let other =
         bench.consumer("too many", InboxSpec { reservation: Some(reservation), ..InboxSpec::default() });
     bench.subscribe(other, "others");
-    bench.publish(0, others, event().due(Nanos(1)));
-    bench.publish(0, own, event().due(Nanos(50_000)));
+    bench.publish(0, others, event().due(Instant::from_nanos(1)));
+    bench.publish(0, own, event().due(Instant::from_micros(50)));
     // 101 bytes exceed the reservation's largest payload
     bench.publish(0, own, sized(101));
     let first = bench.next(0).expect("three wait");
@@ -410,18 +458,18 @@ fn types_meet_or_are_refused() {
     let spec = TopicSpec::new("t").expect("a name").typed("temperature");
     let topic = bench.channel.declare(spec.clone()).expect("room");
     assert_eq!(bench.channel.declare(spec), Ok(topic));
-    let said = bench.channel.offer(bench.supplier, Offer::of(topic)).expect_err("no type").to_string();
+    let said = bench.channel.offer(bench.supplier, Offer::new(topic)).expect_err("no type").to_string();
     assert_eq!(said, "the topic `t` is of type `temperature`, and the offer is of no type");
     let event_type: Option<Arc<str>> = Some("temperature".into());
-    bench.channel.offer(bench.supplier, Offer { event_type, ..Offer::of(topic) }).expect("the same type");
+    bench.channel.offer(bench.supplier, Offer { event_type, ..Offer::new(topic) }).expect("the same type");
     let untyped = TopicSpec::new("t").expect("a name");
     let said = bench.channel.declare(untyped).expect_err("another type").to_string();
     assert!(said.contains("of type `temperature`; asked: keeps none, shared, of any type"), "{said}");
     let reader = bench.consumer("reader", InboxSpec::default());
-    bench.channel.subscribe(Nanos(0), reader, all("#").typed("pressure")).expect("it may come");
+    bench.channel.subscribe(Instant::ZERO, reader, all("#").typed("pressure")).expect("it may come");
     bench.publish(0, topic, event());
     assert!(bench.next(0).is_none());
-    bench.channel.subscribe(Nanos(0), reader, all("#").typed("temperature")).expect("it is there");
+    bench.channel.subscribe(Instant::ZERO, reader, all("#").typed("temperature")).expect("it is there");
     bench.publish(0, topic, event());
     assert_eq!(bench.next_number(0), Some(2));
 }
@@ -432,9 +480,9 @@ fn a_retained_event_reaches_late_consumers_until_it_is_replaced_removed_or_past_
     let topic = bench.topic("lamp");
     let past = |bench: &mut Bench, now: u64| {
         let late = bench.consumer("late", InboxSpec::default());
-        bench.channel.subscribe(Nanos(now), late, all("lamp")).expect("it fits");
+        bench.channel.subscribe(Instant::from_nanos(now), late, all("lamp")).expect("it fits");
         let got = bench.next(now).and_then(|it| it.event);
-        bench.channel.disconnect(Nanos(now), late);
+        bench.channel.disconnect(Instant::from_nanos(now), late);
         got.map(|it| (it.event.sequence, it.retained))
     };
     let retained = |retention| Publication { retention, ..event() };
@@ -443,12 +491,15 @@ fn a_retained_event_reaches_late_consumers_until_it_is_replaced_removed_or_past_
     bench.publish(2, topic, retained(Retention::Retain));
     bench.publish(3, topic, event());
     assert_eq!(past(&mut bench, 4), Some((2, true)), "an ordinary event replaces nothing");
-    bench.publish(5, topic, retained(Retention::Retain).due(Nanos(20)));
+    bench.publish(5, topic, retained(Retention::Retain).due(Instant::from_nanos(20)));
     assert_eq!(past(&mut bench, 20), Some((4, true)));
     assert_eq!(past(&mut bench, 21), None, "its deadline has passed");
     bench.publish(22, topic, retained(Retention::Retain));
     let afresh = bench.consumer("afresh", InboxSpec::default());
-    bench.channel.subscribe_with(Nanos(23), afresh, all("lamp"), PastEvents::None).expect("it fits");
+    bench
+        .channel
+        .subscribe_with(Instant::from_nanos(23), afresh, all("lamp"), PastEvents::None)
+        .expect("it fits");
     assert!(bench.next(23).is_none(), "it asked for nothing of the past");
     bench.publish(24, topic, retained(Retention::Remove));
     assert!(bench.next(24).is_some(), "the event that removes is delivered as any other");
@@ -460,15 +511,15 @@ fn retained_events_have_a_bound_and_what_replaces_one_is_not_counted_twice() {
     let classes = classes(&[("rest", 1)]);
     let limits = ChannelLimits { kept: 2 * KEPT_ENTRY + 10, ..ChannelLimits::default() };
     let mut channel: EventChannel<Bytes> = EventChannel::new(classes, limits);
-    let supplier = channel.supplier(Nanos(0), None).expect("there is room");
+    let supplier = channel.supplier(Instant::ZERO, None).expect("there is room");
     let topics = ["a", "b"].map(|name| {
         let topic = channel.declare(TopicSpec::new(name).expect("a name")).expect("there is room");
-        channel.offer(supplier, Offer::of(topic)).expect("it is there");
+        channel.offer(supplier, Offer::new(topic)).expect("it is there");
         topic
     });
     let mut retain = |topic, bytes, retention| {
         let publication = Publication { retention, ..sized(bytes) };
-        channel.try_publish(Nanos(0), supplier, topic, publication).map(drop)
+        channel.try_publish(Instant::ZERO, supplier, topic, publication).map(drop)
     };
     for _ in 0..3 {
         retain(topics[0], 10, Retention::Retain).expect("it replaces the one before");
@@ -486,8 +537,8 @@ fn a_supplier_that_has_used_the_last_number_is_refused_and_nobody_is_told_of_a_g
     bench.reader("t", InboxSpec::default());
     bench.publish(1, topic, event());
     let last = Publication { sequence: Some(u64::MAX), ..event() };
-    let taken = bench.channel.try_publish(Nanos(2), supplier, topic, last);
+    let taken = bench.channel.try_publish(Instant::from_nanos(2), supplier, topic, last);
     assert_eq!(taken, Ok(Published::Taken { sequence: u64::MAX, inboxes: 1 }));
-    let next = bench.channel.try_publish(Nanos(3), supplier, topic, event());
+    let next = bench.channel.try_publish(Instant::from_nanos(3), supplier, topic, event());
     assert_eq!(next, Err(PublishError::NumbersUsedUp));
 }

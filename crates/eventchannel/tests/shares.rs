@@ -2,15 +2,15 @@
 
 use crate::common::{Bench, Dice, all, event, sized};
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// A consumer of all topics, and a supplier with its own topic for each share.
 fn suppliers(bench: &mut Bench, shares: &[u32], inbox: InboxSpec) -> Vec<(SupplierId, TopicId)> {
     bench.reader("#", inbox);
     let offered = shares.iter().enumerate().map(|(at, share)| {
         let topic = bench.channel.declare(TopicSpec::new(&format!("t/{at}")).expect("a name")).expect("room");
-        let supplier = bench.channel.supplier(Nanos(0), None).expect("room");
-        bench.channel.offer(supplier, Offer { share: *share, ..Offer::of(topic) }).expect("no type");
+        let supplier = bench.channel.supplier(Instant::ZERO, None).expect("room");
+        bench.channel.offer(supplier, Offer { share: *share, ..Offer::new(topic) }).expect("no type");
         (supplier, topic)
     });
     offered.collect()
@@ -27,10 +27,10 @@ fn suppliers_of_whom_events_wait_are_served_by_their_shares_and_each_by_its_dead
     // the second supplier gives its events the shorter deadlines, without any advantage
     for (at, (supplier, topic)) in parties.iter().enumerate() {
         for number in 0..400_u64 {
-            let due = Nanos(if at == 0 { 2_000_000 } else { 1_000_000 } - number);
+            let due = Instant::from_nanos(if at == 0 { 2_000_000 } else { 1_000_000 } - number);
             let key = format!("{number}");
             let late_first = Publication { key: Some(key.into()), ..event() }.due(due);
-            bench.channel.try_publish(Nanos(0), *supplier, *topic, late_first).expect("room");
+            bench.channel.try_publish(Instant::ZERO, *supplier, *topic, late_first).expect("room");
         }
     }
     let served: Vec<SupplierId> =
@@ -51,7 +51,10 @@ fn arrived_beside_a_flood(inbox: InboxSpec) -> usize {
         let turn = dice.below(11);
         for at in 0..11 {
             let (supplier, topic) = if at == turn { (quiet, its) } else { (flood, flooded) };
-            bench.channel.try_publish(Nanos(round), supplier, topic, sized(10)).expect("it drops the oldest");
+            bench
+                .channel
+                .try_publish(Instant::from_nanos(round), supplier, topic, sized(10))
+                .expect("it drops the oldest");
         }
         for _ in 0..2 {
             let event = bench.next(round).and_then(|it| it.event);
@@ -70,16 +73,17 @@ fn who_publishes_the_most_takes_neither_time_nor_queue_from_who_keeps_to_its_sha
 }
 
 #[test]
-fn the_numbers_of_each_supplier_ascend_whatever_the_shares() {
+fn in_the_order_of_publication_the_numbers_of_each_supplier_ascend_whatever_the_shares() {
     let mut bench = Bench::new(&[("rest", 1)]);
-    let parties = suppliers(&mut bench, &[5, 2, 1], sharing());
+    let parties =
+        suppliers(&mut bench, &[5, 2, 1], InboxSpec { order: DispatchOrder::Publication, ..sharing() });
     let mut dice = Dice(7);
     let mut last = [0; 3];
     for now in 0..3000 {
         let at = dice.below(3) as usize;
         let (supplier, topic) = parties[at];
-        let due = Nanos(now + 1 + dice.below(50));
-        bench.channel.try_publish(Nanos(now), supplier, topic, event().due(due)).expect("room");
+        let due = Instant::from_nanos(now + 1 + dice.below(50));
+        bench.channel.try_publish(Instant::from_nanos(now), supplier, topic, event().due(due)).expect("room");
         if now % 3 > 0 {
             let got = bench.next(now).and_then(|it| it.event).expect("it waits").event;
             let at = parties.iter().position(|(supplier, _)| *supplier == got.supplier).expect("known");
@@ -92,9 +96,13 @@ fn the_numbers_of_each_supplier_ascend_whatever_the_shares() {
 #[test]
 fn a_consumer_cannot_reserve_time_and_share_it_out() {
     let mut bench = Bench::new(&[("rest", 1)]);
-    let reservation = Some(Reservation { period: Nanos(1_000_000), deadline: Nanos(1_000_000), largest: 10 });
+    let reservation = Some(Reservation {
+        period: Duration::from_millis(1),
+        deadline: Duration::from_millis(1),
+        largest: 10,
+    });
     let spec = ConsumerSpec::new("both").with(InboxSpec { reservation, ..sharing() });
-    let refused = bench.channel.connect(Nanos(0), spec).expect_err("one of the two");
+    let refused = bench.channel.connect(Instant::ZERO, spec).expect_err("one of the two");
     assert!(refused.to_string().contains("leave out one of the two"), "{refused}");
-    bench.channel.subscribe(Nanos(0), ConsumerId(1), all("t")).expect_err("nobody was let in");
+    bench.channel.subscribe(Instant::ZERO, ConsumerId(1), all("t")).expect_err("nobody was let in");
 }

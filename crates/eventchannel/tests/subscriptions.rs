@@ -165,8 +165,6 @@ fn fields() -> impl Strategy<Value = FieldSet> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn a_filter_means_what_its_tree_means(wish in wish(), fields in fields()) {
         let filter: ContentFilter = wish.written().parse().expect("written by the grammar");

@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Bytes, all, classes, event};
 use unisono_eventchannel::*;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 fn spec(name: &str) -> TopicSpec {
     TopicSpec::new(name).expect("a name")
@@ -24,18 +24,22 @@ fn topics_that_nobody_offers_and_that_keep_nothing_are_retired_together() {
 #[test]
 fn a_topic_is_not_retired_while_an_event_of_it_waits_or_may_be_delivered_again() {
     let mut bench = Bench::new(&[("rest", 1)]);
-    let redelivery = Some(Redelivery { after: Nanos(1000), attempts: 2, window: 1 });
+    let redelivery = Some(Redelivery { after: Duration::from_nanos(1000), attempts: 2, window: 1 });
     let reader = bench.reader("t", InboxSpec { redelivery, ..InboxSpec::default() });
     let together = bench.consumer("together", InboxSpec::default());
     let parts = vec![all("part"), all("other")];
-    let correlation =
-        Correlation { parts, rule: CorrelationRule::All, within: Nanos(5), incomplete: Incomplete::Forget };
+    let correlation = Correlation {
+        parts,
+        rule: CorrelationRule::All,
+        within: Duration::from_nanos(5),
+        incomplete: Incomplete::Forget,
+    };
     bench.channel.correlate(together, correlation).expect("it fits");
     let topics = [bench.topic("t"), bench.topic("part")];
     topics.iter().for_each(|topic| bench.publish(0, *topic, event()));
     bench.channel.withdraw(bench.supplier);
     assert_eq!(bench.channel.retire_unused(), 0, "one waits in an inbox, one for its correlation");
-    bench.channel.advance(Nanos(10));
+    bench.channel.advance(Instant::from_nanos(10));
     let told: Vec<Delivery<Bytes>> = std::iter::from_fn(|| bench.next(10)).collect();
     let delivered = told.into_iter().find_map(|delivery| delivery.event).expect("it waits");
     assert_eq!(bench.channel.retire_unused(), 1, "the correlation has run out; the other may be repeated");
@@ -50,7 +54,7 @@ fn a_topic_is_not_retired_while_an_event_of_it_waits_or_may_be_delivered_again()
 fn bounded(topics: usize) -> (EventChannel<Bytes>, SupplierId) {
     let limits = ChannelLimits { topics, ..ChannelLimits::default() };
     let mut channel = EventChannel::new(classes(&[("rest", 1)]), limits);
-    let supplier = channel.supplier(Nanos(0), None).expect("room");
+    let supplier = channel.supplier(Instant::ZERO, None).expect("room");
     (channel, supplier)
 }
 
@@ -58,16 +62,16 @@ fn bounded(topics: usize) -> (EventChannel<Bytes>, SupplierId) {
 fn programs_that_come_and_go_never_use_up_the_topics() {
     let (mut channel, lasting) = bounded(4);
     let kept = channel.declare(spec("kept")).expect("room");
-    channel.offer(lasting, Offer::of(kept)).expect("no type");
-    let asker = channel.connect(Nanos(0), ConsumerSpec::new("asker")).expect("room");
-    channel.subscribe(Nanos(0), asker, all("reply/#")).expect("room");
+    channel.offer(lasting, Offer::new(kept)).expect("no type");
+    let asker = channel.connect(Instant::ZERO, ConsumerSpec::new("asker")).expect("room");
+    channel.subscribe(Instant::ZERO, asker, all("reply/#")).expect("room");
     for number in 0..50 {
         let topic = channel.declare(spec(&format!("reply/{number}"))).expect("topics that were left go");
-        let supplier = channel.supplier(Nanos(0), None).expect("room");
-        channel.offer(supplier, Offer::of(topic)).expect("no type");
-        channel.try_publish(Nanos(0), supplier, topic, event()).expect("taken");
+        let supplier = channel.supplier(Instant::ZERO, None).expect("room");
+        channel.offer(supplier, Offer::new(topic)).expect("no type");
+        channel.try_publish(Instant::ZERO, supplier, topic, event()).expect("taken");
         channel.withdraw(supplier);
-        let of: Vec<TopicId> = std::iter::from_fn(|| channel.next(Nanos(0)))
+        let of: Vec<TopicId> = std::iter::from_fn(|| channel.next(Instant::ZERO))
             .flat_map(|delivery| delivery.event.map(|event| event.event.topic))
             .collect();
         assert_eq!(of, [topic]);
@@ -79,20 +83,22 @@ fn programs_that_come_and_go_never_use_up_the_topics() {
 fn what_was_missed_of_topics_that_have_gone_is_counted_together() {
     let (mut channel, lasting) = bounded(4);
     let kept = channel.declare(spec("kept")).expect("room");
-    channel.offer(lasting, Offer::of(kept)).expect("no type");
-    let asker = channel.connect(Nanos(0), ConsumerSpec::new("asker")).expect("room");
-    channel.subscribe(Nanos(0), asker, all("#")).expect("room");
+    channel.offer(lasting, Offer::new(kept)).expect("no type");
+    let asker = channel.connect(Instant::ZERO, ConsumerSpec::new("asker")).expect("room");
+    channel.subscribe(Instant::ZERO, asker, all("#")).expect("room");
     let miss = |channel: &mut EventChannel<Bytes>, at: u64, supplier, topic| {
-        channel.try_publish(Nanos(at), supplier, topic, event().due(Nanos(at))).expect("taken");
-        while channel.next(Nanos(at + 1)).is_some() {}
+        channel
+            .try_publish(Instant::from_nanos(at), supplier, topic, event().due(Instant::from_nanos(at)))
+            .expect("taken");
+        while channel.next(Instant::from_nanos(at + 1)).is_some() {}
     };
     for number in 0..50 {
         let topic = channel.declare(spec(&format!("reply/{number}"))).expect("topics that were left go");
-        let supplier = channel.supplier(Nanos(number * 2), None).expect("room");
-        channel.offer(supplier, Offer::of(topic)).expect("no type");
+        let supplier = channel.supplier(Instant::from_nanos(number * 2), None).expect("room");
+        channel.offer(supplier, Offer::new(topic)).expect("no type");
         miss(&mut channel, number * 2, supplier, topic);
         channel.withdraw(supplier);
-        while channel.next(Nanos(number * 2 + 1)).is_some() {}
+        while channel.next(Instant::from_nanos(number * 2 + 1)).is_some() {}
     }
     miss(&mut channel, 200, lasting, kept);
     let misses: Vec<(TopicId, u64)> = channel.misses(asker).collect();
@@ -107,7 +113,7 @@ fn too_many_topics_in_use_are_refused() {
     let (mut channel, supplier) = bounded(2);
     for name in ["a", "b"] {
         let topic = channel.declare(spec(name)).expect("room");
-        channel.offer(supplier, Offer::of(topic)).expect("no type");
+        channel.offer(supplier, Offer::new(topic)).expect("no type");
     }
     let refused = channel.declare(spec("c")).expect_err("both are offered").to_string();
     assert_eq!(refused, "there are 2 topics already, as many as may be");
@@ -117,19 +123,19 @@ fn too_many_topics_in_use_are_refused() {
 fn a_look_that_found_no_unused_topic_is_repeated_after_a_second_or_when_offers_were_withdrawn() {
     let (mut channel, supplier) = bounded(2);
     let [a, b] = ["a", "b"].map(|name| channel.declare(spec(name)).expect("room"));
-    channel.offer(supplier, Offer::of(a)).expect("no type");
-    let other = channel.supplier(Nanos(0), None).expect("room");
-    channel.offer(other, Offer::of(b)).expect("no type");
-    let reader = channel.connect(Nanos(0), ConsumerSpec::new("reader")).expect("room");
-    channel.subscribe(Nanos(0), reader, all("b")).expect("room");
-    channel.try_publish(Nanos(0), other, b, event()).expect("taken");
+    channel.offer(supplier, Offer::new(a)).expect("no type");
+    let other = channel.supplier(Instant::ZERO, None).expect("room");
+    channel.offer(other, Offer::new(b)).expect("no type");
+    let reader = channel.connect(Instant::ZERO, ConsumerSpec::new("reader")).expect("room");
+    channel.subscribe(Instant::ZERO, reader, all("b")).expect("room");
+    channel.try_publish(Instant::ZERO, other, b, event()).expect("taken");
     channel.withdraw(other);
     channel.declare(spec("c")).expect_err("an event of b waits");
-    while channel.next(Nanos(10)).is_some() {}
+    while channel.next(Instant::from_nanos(10)).is_some() {}
     channel.declare(spec("c")).expect_err("nobody looks again so soon");
-    channel.advance(Nanos::SECOND);
+    channel.advance(Instant::from_secs(1));
     let c = channel.declare(spec("c")).expect("b is not used");
-    channel.offer(supplier, Offer::of(c)).expect("no type");
+    channel.offer(supplier, Offer::new(c)).expect("no type");
     channel.declare(spec("d")).expect_err("both are offered");
     channel.withdraw(supplier);
     channel.declare(spec("d")).expect("they were withdrawn");
@@ -160,8 +166,8 @@ fn a_topic_that_differs_is_refused_with_both_values_until_it_is_unused() {
     );
     bench.channel.withdraw(bench.supplier);
     assert_eq!(bench.channel.declare(keeping.clone()), Ok(topic));
-    bench.supplier = bench.channel.supplier(Nanos(0), None).expect("room");
-    bench.channel.offer(bench.supplier, Offer::of(topic)).expect("no type");
+    bench.supplier = bench.channel.supplier(Instant::ZERO, None).expect("room");
+    bench.channel.offer(bench.supplier, Offer::new(topic)).expect("no type");
     bench.publish(0, topic, event());
     bench.channel.withdraw(bench.supplier);
     let typed = spec("t").typed("heat").owned(Ownership::Exclusive);
@@ -186,10 +192,10 @@ fn a_consumer_that_differs_from_its_group_is_told_each_difference() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let inbox = InboxSpec::default();
     let member = |inbox| ConsumerSpec::new("member").grouped("workers").with(inbox);
-    bench.channel.connect(Nanos(0), member(inbox.clone())).expect("room");
+    bench.channel.connect(Instant::ZERO, member(inbox.clone())).expect("room");
     let capacity = InboxCapacity { events: 5, ..inbox.capacity };
     let other = InboxSpec { capacity, full: FullInbox::BlockSupplier, class: Some("rest".into()), ..inbox };
-    let refused = bench.channel.connect(Nanos(0), member(other)).expect_err("it differs").to_string();
+    let refused = bench.channel.connect(Instant::ZERO, member(other)).expect_err("it differs").to_string();
     assert_eq!(
         refused,
         "the group `workers` has another inbox: class: declared the default, asked rest; queue: declared 1024 events, \

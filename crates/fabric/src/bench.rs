@@ -177,7 +177,7 @@ fn run_once(
         BenchVariant::Switches(job, _) => deployment.barriers(&[job], run)?,
         BenchVariant::Software(algorithm) => deployment.software(algorithm, 0, run)?,
     };
-    Ok((ran.took.0 as f64 / 1e3 / f64::from(count), ran.repeated))
+    Ok((ran.took.as_nanos() as f64 / 1e3 / f64::from(count), ran.repeated))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::software::SoftwareAlgorithm;
 use serde::{Deserialize, Serialize};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeOrder {
@@ -51,10 +51,10 @@ pub enum NodeReport {
     },
     Done {
         /// From the end of the warm-up to the end of the run.
-        took: Nanos,
+        took: Duration,
         repeated: u64,
         /// When each barrier was entered and left, if a trace was requested.
-        moments: Vec<(Nanos, Nanos)>,
+        moments: Vec<(Instant, Instant)>,
     },
     /// The node has been in one barrier for long, and goes on waiting.
     Stuck {

@@ -15,9 +15,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::Instant as StdInstant;
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler, Weight};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// The textbook version: one heap of (start tag, arrival), and a queue of packets for each flow.
 struct HeapSfq {
@@ -121,12 +121,12 @@ struct Ours {
 impl Queue for Ours {
     fn put(&mut self, flow: u32, packet: Packet<u32>) {
         self.scheduler
-            .enqueue(Nanos::ZERO, self.leaves[flow as usize], packet)
+            .enqueue(Instant::ZERO, self.leaves[flow as usize], packet)
             .expect("a leaf takes packets");
     }
 
     fn take(&mut self) -> Packet<u32> {
-        self.scheduler.dequeue(Nanos::ZERO).expect("packets wait").1
+        self.scheduler.dequeue(Instant::ZERO).expect("packets wait").1
     }
 }
 
@@ -167,7 +167,7 @@ fn run(queue: &mut dyn Queue, pattern: Pattern, flows: u32, packets: u32, hash: 
     let mut random = Random(u64::from(flows));
     let lengths: Vec<(u32, u32)> =
         (0..packets).map(|_| (random.below(flows), 64 + random.below(1437))).collect();
-    let start = Instant::now();
+    let start = StdInstant::now();
     for (flow, length) in lengths {
         let packet = queue.take();
         *hash = hash.wrapping_mul(31).wrapping_add(u64::from(packet.item));

@@ -188,8 +188,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(500))]
-
         #[test]
         fn what_is_taken_is_what_a_sorted_set_would_give(
             steps in steps(), span in prop::sample::select(vec![1, 1000, 20_000, 1 << 30]),

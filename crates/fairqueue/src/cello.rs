@@ -29,7 +29,7 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
 use std::collections::{BTreeMap, VecDeque};
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskRequest<T> {
@@ -37,7 +37,7 @@ pub struct DiskRequest<T> {
     /// Bytes; at most [`Packet::MAX_LENGTH`].
     pub length: u32,
     /// The deadline, on the caller's clock; used in real-time classes only.
-    pub deadline: Nanos,
+    pub deadline: Instant,
     pub item: T,
 }
 
@@ -54,7 +54,7 @@ pub enum Purpose {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disk {
     /// The least time of a request, whatever its length.
-    pub request: Nanos,
+    pub request: Duration,
     pub bytes_per_second: u64,
     /// The bytes by which an interactive or real-time class may be ahead of its share.
     pub ahead: u32,
@@ -62,9 +62,9 @@ pub struct Disk {
 
 impl Disk {
     /// The time for a request of `length` bytes.
-    pub fn takes(&self, length: u32) -> Nanos {
-        let transfer = u64::from(length) * Nanos::SECOND.0 / self.bytes_per_second.max(1);
-        Nanos(transfer).after(self.request)
+    pub fn takes(&self, length: u32) -> Duration {
+        let transfer = u64::from(length) * Duration::SECOND.as_nanos() / self.bytes_per_second.max(1);
+        self.request + Duration::from_nanos(transfer)
     }
 }
 
@@ -78,7 +78,7 @@ enum CelloQueue<T> {
         next: BTreeMap<(u64, u64), DiskRequest<T>>,
     },
     /// By deadline, then by position, then by arrival.
-    RealTime(BTreeMap<(Nanos, u64, u64), DiskRequest<T>>),
+    RealTime(BTreeMap<(Instant, u64, u64), DiskRequest<T>>),
 }
 
 impl<T> CelloQueue<T> {
@@ -125,12 +125,12 @@ impl<T> CelloQueue<T> {
 
     /// The time that the disk can spend on other work without making any request late that could still be in
     /// time.
-    fn slack(&self, now: Nanos, disk: &Disk) -> Nanos {
-        let Self::RealTime(waiting) = self else { return Nanos::NEVER };
-        let (mut ends, mut slack) = (now, Nanos::NEVER);
+    fn slack(&self, now: Instant, disk: &Disk) -> Duration {
+        let Self::RealTime(waiting) = self else { return Duration::MAX };
+        let (mut ends, mut slack) = (now, Duration::MAX);
         for request in waiting.values() {
-            ends = disk.takes(request.length).after(ends);
-            slack = slack.min(request.deadline.since(ends));
+            ends += disk.takes(request.length);
+            slack = slack.min(request.deadline - ends);
         }
         slack
     }
@@ -139,7 +139,8 @@ impl<T> CelloQueue<T> {
 /// The disk scheduler: shares by weight, real-time classes by deadline.
 ///
 /// ```
-/// use unisono_fairqueue::{Cello, ClassSpec, Disk, DiskRequest, Hierarchy, NO_DEADLINE, Nanos, Purpose};
+/// use unisono_fairqueue::{Cello, ClassSpec, Disk, DiskRequest, Hierarchy, NO_DEADLINE, Purpose};
+/// use unisono_fairqueue::{Duration, Instant};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let classes = Hierarchy::new(
@@ -147,13 +148,13 @@ impl<T> CelloQueue<T> {
 /// )?;
 /// let (video, backup) = (classes.find("video").ok_or("?")?, classes.find("backup").ok_or("?")?);
 /// let purpose = |class| if class == video { Purpose::RealTime } else { Purpose::Throughput };
-/// let disk = Disk { request: Nanos(1_000_000), bytes_per_second: 100_000_000, ahead: 1 << 20 };
+/// let disk = Disk { request: Duration::from_millis(1), bytes_per_second: 100_000_000, ahead: 1 << 20 };
 /// let mut cello = Cello::new(classes.clone(), purpose, disk);
 ///
 /// let request = |position, deadline| DiskRequest { position, length: 65_536, deadline, item: () };
-/// cello.submit(Nanos(0), backup, request(0, NO_DEADLINE))?;
-/// cello.submit(Nanos(0), video, request(9_000, Nanos(2_000_000)))?;
-/// let (first, _) = cello.dispatch(Nanos(0)).ok_or("two wait")?;
+/// cello.submit(Instant::ZERO, backup, request(0, NO_DEADLINE))?;
+/// cello.submit(Instant::ZERO, video, request(9_000, Instant::from_millis(2)))?;
+/// let (first, _) = cello.dispatch(Instant::ZERO).ok_or("two wait")?;
 /// assert_eq!(first, video, "its deadline leaves no time for another request");
 /// # Ok(())
 /// # }
@@ -192,7 +193,7 @@ impl<T> Cello<T> {
     /// A request arrives. Fails if the class has children, or if the request is too long.
     pub fn submit(
         &mut self,
-        now: Nanos,
+        now: Instant,
         class: ClassId,
         request: DiskRequest<T>,
     ) -> Result<(), EnqueueError> {
@@ -204,7 +205,7 @@ impl<T> Cello<T> {
     }
 
     /// The request to send to the disk now.
-    pub fn dispatch(&mut self, now: Nanos) -> Option<(ClassId, DiskRequest<T>)> {
+    pub fn dispatch(&mut self, now: Instant) -> Option<(ClassId, DiskRequest<T>)> {
         let class = self.out_of_turn(now).or_else(|| self.shares.dequeue(now).map(|(class, _)| class))?;
         let request = self.classes[class.index()].pop().expect("one waits because the scheduler counts them");
         self.shares.charge(request.length);
@@ -212,7 +213,7 @@ impl<T> Cello<T> {
         Some((class, request))
     }
 
-    pub fn complete(&mut self, now: Nanos) {
+    pub fn complete(&mut self, now: Instant) {
         self.out = self.out.saturating_sub(1);
         if self.out == 0 {
             self.shares.finish(now);
@@ -220,12 +221,12 @@ impl<T> Cello<T> {
     }
 
     /// A class to serve although it may not be its turn.
-    fn out_of_turn(&mut self, now: Nanos) -> Option<ClassId> {
+    fn out_of_turn(&mut self, now: Instant) -> Option<ClassId> {
         let slack = |id: &ClassId| self.classes[id.index()].slack(now, &self.disk);
         let urgent = self.real_time.iter().map(|id| (slack(id), *id)).min();
         let longest =
             self.classes.iter().filter_map(CelloQueue::first).map(|request| request.length).max()?;
-        let slack = urgent.map_or(Nanos::NEVER, |(slack, _)| slack);
+        let slack = urgent.map_or(Duration::MAX, |(slack, _)| slack);
         if let Some((_, id)) = urgent.filter(|(slack, _)| *slack < self.disk.takes(longest))
             && self.shares.dequeue_ahead(now, id, self.disk.ahead).is_some()
         {

@@ -10,17 +10,17 @@
 //! 1986).
 
 use std::collections::HashMap;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// Deadline, order of arrival, and the number of the packet.
-type DeadlineEntry = (Nanos, u64, u32);
+type DeadlineEntry = (Instant, u64, u32);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
     heap: Vec<DeadlineEntry>,
     arrivals: u64,
     /// For each flow, the latest deadline that waits and the number of packets that wait.
-    flows: HashMap<u32, (Nanos, u32)>,
+    flows: HashMap<u32, (Instant, u32)>,
 }
 
 impl Deadlines {
@@ -33,7 +33,7 @@ impl Deadlines {
         self.heap.iter().map(|entry| entry.2)
     }
 
-    pub(crate) fn push(&mut self, deadline: Nanos, flow: u32, packet: u32) {
+    pub(crate) fn push(&mut self, deadline: Instant, flow: u32, packet: u32) {
         let (latest, packets) = self.flows.entry(flow).or_default();
         *latest = deadline.max(*latest);
         *packets += 1;
@@ -136,7 +136,7 @@ mod tests {
                     0 => prop_assert_eq!(heap.pop(), model.pop_first().map(|(_, at)| at)),
                     1 => prop_assert_eq!(heap.pop_last(), model.pop_last().map(|(_, at)| at)),
                     _ => {
-                        heap.push(Nanos(deadline), at, at); // each packet is its own flow
+                        heap.push(Instant::from_nanos(deadline), at, at); // each packet is its own flow
                         model.insert((deadline, at));
                     }
                 }

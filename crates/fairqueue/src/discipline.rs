@@ -2,7 +2,7 @@
 
 use crate::hierarchy::ClassId;
 use crate::packet::Packet;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// Why a packet is refused. (A packet that is dropped because a class is full is no error: see
 /// [`Discipline::dropped`].)
@@ -33,18 +33,18 @@ impl std::ops::AddAssign for Backlog {
 /// A queueing discipline: one server, many classes.
 ///
 /// The caller is the server. It asks for a packet, serves it, and says that it has finished; asking for the
-/// next packet says so too. Times are in nanoseconds of the caller's clock and never decrease; start-time
-/// fair queuing does not use them.
+/// next packet says so too. Moments are on the caller's clock and never decrease; start-time fair queuing
+/// does not use them.
 pub trait Discipline<T> {
     /// Queues a packet that arrives. Fails if the class has children, or if the packet is too long; then
     /// nothing has changed.
-    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError>;
+    fn enqueue(&mut self, now: Instant, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError>;
 
     /// Ends the service of the packet in service, if there is one.
-    fn finish(&mut self, now: Nanos);
+    fn finish(&mut self, now: Instant);
 
     /// Chooses the next packet and takes it into service.
-    fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)>;
+    fn dequeue(&mut self, now: Instant) -> Option<(ClassId, Packet<T>)>;
 
     /// Takes the oldest packet that was dropped because a class was full. Dropped packets are kept until the
     /// caller takes them here.

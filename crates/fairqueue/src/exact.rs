@@ -18,7 +18,7 @@ use crate::packet::Packet;
 use crate::packet_queues::{PacketQueue, PacketQueues};
 use crate::scheduler::Scheduler;
 use crate::weight::{Weight, to_integers};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// Start-time fair queuing without rounding: a [`Scheduler`] if its tags are exact, else a scheduler with
 /// longer tags.
@@ -102,7 +102,7 @@ impl<T> Exact<T> {
 }
 
 impl<T> Discipline<T> for Exact<T> {
-    fn enqueue(&mut self, _now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+    fn enqueue(&mut self, _now: Instant, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         if !self.hierarchy.is_leaf(class) {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
@@ -122,7 +122,7 @@ impl<T> Discipline<T> for Exact<T> {
         Ok(())
     }
 
-    fn finish(&mut self, _now: Nanos) {
+    fn finish(&mut self, _now: Instant) {
         let Some((leaf, length)) = self.in_service.take() else { return };
         let (mut at, mut more) = (leaf, !self.classes[leaf].queue.is_empty());
         while at != 0 {
@@ -144,7 +144,7 @@ impl<T> Discipline<T> for Exact<T> {
         }
     }
 
-    fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)> {
+    fn dequeue(&mut self, now: Instant) -> Option<(ClassId, Packet<T>)> {
         self.finish(now);
         let mut at = 0;
         while let Some(next) = self.next(at) {

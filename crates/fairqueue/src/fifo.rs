@@ -4,7 +4,7 @@ use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::ClassId;
 use crate::packet::Packet;
 use std::collections::VecDeque;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 #[derive(Clone, Debug)]
 pub struct Fifo<T> {
@@ -19,15 +19,15 @@ impl<T> Default for Fifo<T> {
 }
 
 impl<T> Discipline<T> for Fifo<T> {
-    fn enqueue(&mut self, _now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+    fn enqueue(&mut self, _now: Instant, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         self.bytes += u64::from(packet.length);
         self.waiting.push_back((class, packet));
         Ok(())
     }
 
-    fn finish(&mut self, _now: Nanos) {}
+    fn finish(&mut self, _now: Instant) {}
 
-    fn dequeue(&mut self, _now: Nanos) -> Option<(ClassId, Packet<T>)> {
+    fn dequeue(&mut self, _now: Instant) -> Option<(ClassId, Packet<T>)> {
         let next = self.waiting.pop_front()?;
         self.bytes -= u64::from(next.1.length);
         Some(next)

@@ -44,15 +44,15 @@ pub enum Overflow {
 /// The most packets and bytes that may wait in a class and in all classes below it.
 ///
 /// ```
-/// use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Limit, Nanos, Overflow, Packet, Scheduler};
+/// use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Instant, Limit, Overflow, Packet, Scheduler};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut web = ClassSpec::new("web");
 /// web.limit = Some(Limit { packets: 1, bytes: u64::MAX, overflow: Overflow::DropTail });
 /// let mut link = Scheduler::new(Hierarchy::new(ClassSpec::new("link").with([web]))?);
 /// let web = link.hierarchy().find("web").ok_or("?")?;
-/// link.enqueue(Nanos(0), web, Packet::new(1500, "first"))?;
-/// link.enqueue(Nanos(0), web, Packet::new(1500, "second"))?;
+/// link.enqueue(Instant::ZERO, web, Packet::new(1500, "first"))?;
+/// link.enqueue(Instant::ZERO, web, Packet::new(1500, "second"))?;
 /// assert_eq!(link.dropped().map(|(_, packet)| packet.item), Some("second"));
 /// # Ok(())
 /// # }

@@ -69,6 +69,6 @@ pub use seconds::Seconds;
 pub use simulate::{Delays, Departure};
 #[cfg(feature = "trace")]
 pub use trace::{Trace, TraceError};
-pub use unisono_time::Nanos;
+pub use unisono_time::{Duration, Instant};
 pub use weight::{Weight, WeightError};
 pub use weighted::Weighted;

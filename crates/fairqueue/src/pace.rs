@@ -9,24 +9,24 @@
 //! Pure: time is an argument.
 
 use crate::rate::Rate;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// The pace of a link, or of a class with a ceiling.
 ///
 /// ```
-/// use unisono_fairqueue::{LinkPace, Nanos};
+/// use unisono_fairqueue::{Duration, Instant, LinkPace};
 ///
-/// let mut link = LinkPace::new("100mbit".parse()?, Nanos(1_000_000));
-/// link.carry(Nanos(5_000_000), 1250); // 10,000 bits
-/// assert_eq!(link.free_at(), Nanos(4_100_000), "a process that is late by 1 ms may catch up");
+/// let mut link = LinkPace::new("100mbit".parse()?, Duration::from_millis(1));
+/// link.carry(Instant::from_millis(5), 1250); // 10,000 bits
+/// assert_eq!(link.free_at(), Instant::from_micros(4100), "a process that is late by 1 ms may catch up");
 /// # Ok::<(), unisono_fairqueue::RateError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct LinkPace {
     rate: Rate,
     /// The process may be late by up to this time and catch up by sending faster.
-    late: Nanos,
-    free_at: Nanos,
+    late: Duration,
+    free_at: Instant,
     /// The remainder of the division that gave `free_at`: a fraction of a nanosecond, times the rate.
     remainder: u64,
 }
@@ -34,8 +34,8 @@ pub struct LinkPace {
 impl LinkPace {
     /// A free link. A process that is late by at most `late` catches up.
     #[must_use]
-    pub const fn new(rate: Rate, late: Nanos) -> Self {
-        Self { rate, late, free_at: Nanos::ZERO, remainder: 0 }
+    pub const fn new(rate: Rate, late: Duration) -> Self {
+        Self { rate, late, free_at: Instant::ZERO, remainder: 0 }
     }
 
     pub fn set_rate(&mut self, rate: Rate) {
@@ -43,12 +43,12 @@ impl LinkPace {
     }
 
     #[must_use]
-    pub fn free_at(&self) -> Nanos {
+    pub fn free_at(&self) -> Instant {
         self.free_at
     }
 
     /// No packet has waited until `now`, so the link's capacity until then is lost.
-    pub fn skip_until(&mut self, now: Nanos) {
+    pub fn skip_until(&mut self, now: Instant) {
         if now > self.free_at {
             (self.free_at, self.remainder) = (now, 0);
         }
@@ -56,23 +56,23 @@ impl LinkPace {
 
     /// The time for which a packet of this length occupies the link, rounded down.
     #[must_use]
-    pub fn time_of(&self, bytes: u32) -> Nanos {
-        Nanos(bit_nanos(bytes) / self.rate.bits_per_second())
+    pub fn time_of(&self, bytes: u32) -> Duration {
+        Duration::from_nanos(bit_nanos(bytes) / self.rate.bits_per_second())
     }
 
     /// Charges a packet that is sent now, or that would have been sent when the link became free.
     #[inline]
-    pub fn carry(&mut self, now: Nanos, bytes: u32) {
-        self.skip_until(now.since(self.late));
+    pub fn carry(&mut self, now: Instant, bytes: u32) {
+        self.skip_until(now - self.late);
         let wanted = bit_nanos(bytes).saturating_add(self.remainder);
-        self.free_at += Nanos(wanted / self.rate.bits_per_second());
+        self.free_at += Duration::from_nanos(wanted / self.rate.bits_per_second());
         self.remainder = wanted % self.rate.bits_per_second();
     }
 }
 
 /// Bits times the nanoseconds of a second. Exact up to 2 GiB, more than any frame.
 fn bit_nanos(bytes: u32) -> u64 {
-    u64::from(bytes).saturating_mul(8 * Nanos::SECOND.0)
+    u64::from(bytes).saturating_mul(8 * Duration::SECOND.as_nanos())
 }
 
 #[cfg(test)]
@@ -80,9 +80,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MAX_LATENESS: Nanos = Nanos(5_000_000);
+    const MAX_LATENESS: Duration = Duration::from_millis(5);
 
-    fn link(bits_per_second: u64, late: Nanos) -> LinkPace {
+    fn link(bits_per_second: u64, late: Duration) -> LinkPace {
         LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), late)
     }
 
@@ -90,28 +90,28 @@ mod tests {
         #[test]
         fn a_busy_link_carries_its_rate_exactly_however_late_it_is_looked_at(
             rate in 1_000_000_u64..10_000_000_000,
-            packets in prop::collection::vec((60_u32..1600, 0..MAX_LATENESS.0 / 2), 1..300),
+            packets in prop::collection::vec((60_u32..1600, 0..MAX_LATENESS.as_nanos() / 2), 1..300),
         ) {
             let mut pace = link(rate, MAX_LATENESS);
-            let (mut now, mut bits) = (Nanos::ZERO, 0_u64);
+            let (mut now, mut bits) = (Instant::ZERO, 0_u64);
             for (bytes, late) in packets {
-                now = now.max(Nanos(late).after(pace.free_at()));
+                now = now.max(pace.free_at() + Duration::from_nanos(late));
                 pace.carry(now, bytes);
                 bits += u64::from(bytes) * 8;
             }
             let exact = u128::from(bits) * 1_000_000_000 / u128::from(rate);
-            prop_assert_eq!(u128::from(pace.free_at().0), exact);
+            prop_assert_eq!(u128::from(pace.free_at().as_nanos()), exact);
         }
     }
 
     #[test]
     fn an_idle_link_saves_nothing_up_and_long_lateness_is_lost() {
         let mut pace = link(8_000, MAX_LATENESS);
-        pace.skip_until(Nanos::SECOND.times(5));
-        pace.carry(Nanos::SECOND.times(5), 1000);
-        assert_eq!(pace.free_at(), Nanos::SECOND.times(6));
-        pace.carry(Nanos::SECOND.times(8), 1000);
-        assert_eq!(pace.free_at(), Nanos::SECOND.times(9).since(MAX_LATENESS));
-        assert_eq!(pace.time_of(1000), Nanos::SECOND);
+        pace.skip_until(Instant::from_secs(5));
+        pace.carry(Instant::from_secs(5), 1000);
+        assert_eq!(pace.free_at(), Instant::from_secs(6));
+        pace.carry(Instant::from_secs(8), 1000);
+        assert_eq!(pace.free_at(), Instant::from_secs(9) - MAX_LATENESS);
+        assert_eq!(pace.time_of(1000), Duration::SECOND);
     }
 }

@@ -1,9 +1,9 @@
 //! The unit of work that disciplines schedule.
 
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// A deadline later than all others.
-pub const NO_DEADLINE: Nanos = Nanos::NEVER;
+pub const NO_DEADLINE: Instant = Instant::NEVER;
 
 /// A packet, or a quantum of processor time, or a request to a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,7 +15,7 @@ pub struct Packet<T> {
     pub flow: u32,
     /// The time by which the packet should have left, on the caller's clock, or [`NO_DEADLINE`]; used in
     /// classes that order by deadline.
-    pub deadline: Nanos,
+    pub deadline: Instant,
     pub item: T,
 }
 

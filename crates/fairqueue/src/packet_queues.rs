@@ -9,7 +9,7 @@ use crate::deadlines::Deadlines;
 use crate::discipline::Backlog;
 use crate::hierarchy::Order;
 use crate::packet::Packet;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 pub(crate) const NONE: u32 = u32::MAX;
 /// Stands for "no packet": the node that ends every list. It may be written to, so that no code has to branch
 /// on an empty list.
@@ -29,7 +29,7 @@ pub(crate) struct PacketQueue {
 struct QueuedPacket<T> {
     /// `None` while the node is free.
     item: Option<T>,
-    deadline: Nanos,
+    deadline: Instant,
     length: u32,
     flow: u32,
     next: u32,
@@ -54,7 +54,7 @@ impl PacketQueue {
 impl<T> PacketQueues<T> {
     pub(crate) fn new() -> Self {
         let end =
-            QueuedPacket { item: None, deadline: Nanos::ZERO, length: 0, flow: 0, next: END, before: END };
+            QueuedPacket { item: None, deadline: Instant::ZERO, length: 0, flow: 0, next: END, before: END };
         Self { nodes: vec![end], free: END, deadlines: Vec::new() }
     }
 
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::packet::NO_DEADLINE;
 
-    fn packet(flow: u32, deadline: Nanos, item: u32) -> Packet<u32> {
+    fn packet(flow: u32, deadline: Instant, item: u32) -> Packet<u32> {
         Packet { length: 1, flow, deadline, item }
     }
 
@@ -216,9 +216,13 @@ mod tests {
     fn the_earliest_deadline_leaves_first_and_no_flow_is_reordered() {
         let mut queues = PacketQueues::new();
         let mut queue = queues.queue(Order::Deadline);
-        for (flow, deadline, item) in
-            [(1, NO_DEADLINE, 0), (2, Nanos(50), 1), (3, Nanos(20), 2), (2, Nanos(10), 3), (1, Nanos(5), 4)]
-        {
+        for (flow, deadline, item) in [
+            (1, NO_DEADLINE, 0),
+            (2, Instant::from_nanos(50), 1),
+            (3, Instant::from_nanos(20), 2),
+            (2, Instant::from_nanos(10), 3),
+            (1, Instant::from_nanos(5), 4),
+        ] {
             queues.push(&mut queue, packet(flow, deadline, item));
         }
         let order: Vec<_> = std::iter::from_fn(|| queues.pop(&mut queue).map(|packet| packet.item)).collect();
@@ -231,7 +235,7 @@ mod tests {
         for order in [Order::Fifo, Order::Deadline] {
             let mut queue = queues.queue(order);
             for item in 0..3 {
-                queues.push(&mut queue, packet(item, Nanos(item.into()), item));
+                queues.push(&mut queue, packet(item, Instant::from_nanos(item.into()), item));
             }
             assert_eq!(queues.waiting(&queue), Backlog { packets: 3, bytes: 3 });
             assert_eq!(queues.pop_last(&mut queue).expect("three wait").item, 2);
@@ -240,7 +244,7 @@ mod tests {
             assert!(
                 queue.is_empty() && queues.pop(&mut queue).is_none() && queues.pop_last(&mut queue).is_none()
             );
-            queues.push(&mut queue, packet(0, Nanos::ZERO, 7));
+            queues.push(&mut queue, packet(0, Instant::ZERO, 7));
             assert_eq!(queues.pop(&mut queue).expect("one waits").item, 7);
         }
         assert_eq!(queues.nodes.len(), 1 + 3, "places are used again");

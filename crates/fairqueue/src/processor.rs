@@ -11,8 +11,8 @@
 use crate::discipline::{Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
-use crate::scheduler::Scheduler;
-use unisono_time::Nanos;
+use crate::scheduler::{ChangeError, Changes, Scheduler};
+use unisono_time::Instant;
 
 /// A processor whose time is shared between runnable programs.
 ///
@@ -56,7 +56,7 @@ impl Processor {
     /// The program of a leaf becomes runnable. Fails if the class has children.
     pub fn wake(&mut self, class: ClassId) -> Result<(), EnqueueError> {
         if !std::mem::replace(&mut self.runnable[class.index()], true) && self.running != Some(class) {
-            let woken = self.shares.enqueue(Nanos::ZERO, class, Packet::new(self.quantum, ()));
+            let woken = self.shares.enqueue(Instant::ZERO, class, Packet::new(self.quantum, ()));
             self.runnable[class.index()] = woken.is_ok();
             woken?;
         }
@@ -65,7 +65,7 @@ impl Processor {
 
     /// The class whose quantum begins, and the quantum in microseconds.
     pub fn dispatch(&mut self) -> Option<(ClassId, u32)> {
-        let (class, _) = self.shares.dequeue(Nanos::ZERO)?;
+        let (class, _) = self.shares.dequeue(Instant::ZERO)?;
         self.running = Some(class);
         Some((class, self.quantum))
     }
@@ -77,10 +77,10 @@ impl Processor {
         self.runnable[class.index()] = wants == Wants::More;
         if wants == Wants::More {
             self.shares
-                .enqueue(Nanos::ZERO, class, Packet::new(self.quantum, ()))
+                .enqueue(Instant::ZERO, class, Packet::new(self.quantum, ()))
                 .expect("it was served before, so it is a leaf");
         }
-        self.shares.finish(Nanos::ZERO);
+        self.shares.finish(Instant::ZERO);
     }
 
     /// The same as [`ran`](Self::ran) with [`Wants::More`] and [`dispatch`](Self::dispatch), if no other
@@ -93,6 +93,30 @@ impl Processor {
         }
         self.shares.charge(used.min(Packet::<()>::MAX_LENGTH));
         self.shares.serve_again(self.quantum)
+    }
+
+    /// Changes the classes ([`Scheduler::apply`]). Runnable programs of classes that are still leaves stay
+    /// runnable, and the service that these classes have received is kept; a program whose leaf is gone is
+    /// not runnable any more. No class is owed anything from before: that is at most one quantum.
+    ///
+    /// # Panics
+    /// A quantum runs; end it first.
+    pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
+        assert!(self.running.is_none(), "a quantum runs");
+        let mut runnable = Vec::new();
+        while let Some((class, _)) = self.dispatch() {
+            runnable.push(self.shares.hierarchy().class(class).name.clone());
+            self.ran(0, Wants::Sleep);
+        }
+        let changed = self.shares.apply(hierarchy);
+        self.runnable = vec![false; self.shares.hierarchy().classes().count()];
+        for name in runnable {
+            let class = self.shares.hierarchy().find(&name);
+            if let Some(class) = class.filter(|class| self.shares.hierarchy().is_leaf(*class)) {
+                self.wake(class).expect("a leaf");
+            }
+        }
+        changed
     }
 
     /// The scheduler, with the service that each class has received, in microseconds.
@@ -154,6 +178,40 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn new_weights_hold_from_the_change_on_and_no_program_stops() {
+        let tree = |weights: [&str; 2]| {
+            let leaf = |name, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
+            let leaves = [leaf("a", weights[0]), leaf("b", weights[1])];
+            Hierarchy::new(ClassSpec::new("all").with(leaves)).expect("names are unique")
+        };
+        let run = |processor: &mut Processor, times| {
+            let mut quanta = [0, 0];
+            for _ in 0..times {
+                let (class, quantum) = processor.dispatch().expect("both want to run");
+                quanta[class.index() - 1] += 1;
+                processor.ran(quantum, Wants::More);
+            }
+            quanta
+        };
+        let mut processor = Processor::new(tree(["3", "1"]), 1000);
+        let [a, b] = ["a", "b"].map(|name| processor.shares().hierarchy().find(name).expect("it is there"));
+        processor.wake(a).expect("a leaf");
+        processor.wake(b).expect("a leaf");
+        assert_eq!(run(&mut processor, 400), [300, 100]);
+        processor.apply(tree(["1", "4"])).expect("nothing waits");
+        assert_eq!(run(&mut processor, 500), [100, 400]);
+        assert_eq!(processor.shares().served(a).bytes, 400_000, "the account goes on");
+        // a leaf that is gone is not runnable, and the other one is alone
+        processor
+            .apply(Hierarchy::new(ClassSpec::new("all").with([ClassSpec::new("b")])).expect("one"))
+            .expect("moved");
+        let b = processor.shares().hierarchy().find("b").expect("it is there");
+        assert_eq!(processor.dispatch().map(|(class, _)| class), Some(b));
+        processor.ran(1000, Wants::Sleep);
+        assert_eq!(processor.dispatch(), None);
     }
 
     #[test]

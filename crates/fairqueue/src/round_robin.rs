@@ -10,7 +10,7 @@ use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::packet::Packet;
 use std::collections::VecDeque;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 #[derive(Clone, Debug)]
 pub struct RoundRobin<T> {
@@ -51,7 +51,7 @@ impl<T> RoundRobin<T> {
 }
 
 impl<T> Discipline<T> for RoundRobin<T> {
-    fn enqueue(&mut self, _now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+    fn enqueue(&mut self, _now: Instant, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         if !self.hierarchy.is_leaf(class) {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
@@ -64,9 +64,9 @@ impl<T> Discipline<T> for RoundRobin<T> {
         Ok(())
     }
 
-    fn finish(&mut self, _now: Nanos) {}
+    fn finish(&mut self, _now: Instant) {}
 
-    fn dequeue(&mut self, _now: Nanos) -> Option<(ClassId, Packet<T>)> {
+    fn dequeue(&mut self, _now: Instant) -> Option<(ClassId, Packet<T>)> {
         loop {
             let class = *self.round.front()?;
             let turn = &mut self.classes[class.index()];

@@ -4,7 +4,7 @@
 //! is a whole number of ticks, so nothing is rounded before it is printed.
 
 use std::fmt;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// A decimal number of seconds, with the digits that were written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,11 +55,11 @@ pub struct Seconds {
 }
 
 impl Seconds {
-    /// In whole nanoseconds, rounded down.
-    pub(crate) fn nanos(self) -> Nanos {
+    /// The moment in whole nanoseconds, rounded down.
+    pub(crate) fn instant(self) -> Instant {
         let (whole, rest) = (self.ticks / self.ticks_per_second, self.ticks % self.ticks_per_second);
         let nanos = whole * 1_000_000_000 + rest * 1_000_000_000 / self.ticks_per_second;
-        u64::try_from(nanos).map_or(Nanos::NEVER, Nanos)
+        u64::try_from(nanos).map_or(Instant::NEVER, Instant::from_nanos)
     }
 
     pub fn to_f64(self) -> f64 {

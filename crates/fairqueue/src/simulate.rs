@@ -63,7 +63,7 @@ impl Trace {
         let mut sent: Vec<&Arrival> = self.arrivals.iter().collect();
         sent.sort_by_key(|arrival| arrival.packet.item);
         let seconds = |ticks| Seconds { ticks, ticks_per_second: per_second };
-        let nanos = |ticks| seconds(ticks).nanos();
+        let instant = |ticks| seconds(ticks).instant();
         let mut departures = Vec::with_capacity(self.arrivals.len());
         let mut coming = self.arrivals.iter().peekable();
         let mut now = 0;
@@ -71,16 +71,16 @@ impl Trace {
             // first the arrivals during the last packet, then its end, then the arrivals at this instant
             let mut arrive = |until: &dyn Fn(u128) -> bool, discipline: &mut dyn Discipline<usize>| {
                 while let Some(arrival) = coming.next_if(|arrival| until(arrives(arrival))) {
-                    let time = nanos(arrives(arrival));
+                    let time = instant(arrives(arrival));
                     discipline
                         .enqueue(time, arrival.class, arrival.packet.clone())
                         .expect("taken because the trace has been checked");
                 }
             };
             arrive(&|time| time < now, discipline);
-            discipline.finish(nanos(now));
+            discipline.finish(instant(now));
             arrive(&|time| time == now, discipline);
-            if let Some((class, packet)) = discipline.dequeue(nanos(now)) {
+            if let Some((class, packet)) = discipline.dequeue(instant(now)) {
                 let end = now + u128::from(packet.length) * 8 * 10_u128.pow(places);
                 let arrival = sent[packet.item];
                 departures.push(Departure {

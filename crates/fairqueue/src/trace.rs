@@ -15,7 +15,7 @@ use crate::seconds::{Decimal, MAX_PLACES};
 use crate::weight::{Weight, WeightError};
 use serde::Deserialize;
 use serde_json::{Number, Value};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// Classes and arrivals on one link.
 ///
@@ -190,7 +190,9 @@ fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Ar
     })?;
     let deadline = match sent.deadline {
         None => NO_DEADLINE,
-        Some(text) => u64::try_from(decimal("deadline", &text)?.scaled(9)).map_or(NO_DEADLINE, Nanos),
+        Some(text) => {
+            u64::try_from(decimal("deadline", &text)?.scaled(9)).map_or(NO_DEADLINE, Instant::from_nanos)
+        }
     };
     Ok(
         Arrival {

@@ -15,7 +15,7 @@ use crate::packet::Packet;
 use crate::rate::Rate;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 #[derive(Clone, Debug)]
 pub struct Weighted<T> {
@@ -28,7 +28,7 @@ pub struct Weighted<T> {
     /// The ideal link's virtual time. It holds at the moment `computed`. `active` is the sum of the shares of
     /// the classes that the ideal link serves.
     virtual_time: f64,
-    computed: Nanos,
+    computed: Instant,
     active: f64,
     /// Leaves by their last finish tag. At that virtual time the ideal link has served all packets of the
     /// leaf.
@@ -86,7 +86,7 @@ impl<T> Weighted<T> {
             next: BinaryHeap::new(),
             rate: rate.bytes_per_second() / 1e9,
             virtual_time: 0.0,
-            computed: Nanos::ZERO,
+            computed: Instant::ZERO,
             active: 0.0,
             leaving: BinaryHeap::new(),
             backlog: Backlog::default(),
@@ -94,8 +94,8 @@ impl<T> Weighted<T> {
     }
 
     /// Advances the ideal link to `now`. Its virtual time runs faster the fewer classes it serves.
-    fn advance(&mut self, now: Nanos) {
-        let mut left = now.since(self.computed).0 as f64;
+    fn advance(&mut self, now: Instant) {
+        let mut left = (now - self.computed).as_nanos() as f64;
         self.computed = self.computed.max(now);
         while let Some(Reverse((FinishTag(finish), class))) = self.leaving.peek().copied() {
             let flow = &mut self.flows[class.index()];
@@ -119,7 +119,7 @@ impl<T> Weighted<T> {
 }
 
 impl<T> Discipline<T> for Weighted<T> {
-    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+    fn enqueue(&mut self, now: Instant, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         if !self.hierarchy.is_leaf(class) {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
@@ -140,11 +140,11 @@ impl<T> Discipline<T> for Weighted<T> {
         Ok(())
     }
 
-    fn finish(&mut self, now: Nanos) {
+    fn finish(&mut self, now: Instant) {
         self.advance(now);
     }
 
-    fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)> {
+    fn dequeue(&mut self, now: Instant) -> Option<(ClassId, Packet<T>)> {
         self.advance(now);
         let Reverse((_, class)) = self.next.pop()?;
         let flow = &mut self.flows[class.index()];

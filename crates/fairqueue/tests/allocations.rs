@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Order, Packet, Scheduler};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 struct Counting;
 
@@ -58,19 +58,24 @@ fn allocations_of_decisions(hierarchy: &Hierarchy) -> u64 {
         let length = u32::try_from(1 + next(1500)).expect("it is small");
         (
             leaf,
-            Packet { length, flow: length % 4, deadline: Nanos(next(1000) as u64), item: length },
+            Packet {
+                length,
+                flow: length % 4,
+                deadline: Instant::from_nanos(next(1000) as u64),
+                item: length,
+            },
         )
     };
     for _ in 0..2 * leaves.len() {
         let (leaf, packet) = packet(&mut next);
-        scheduler.enqueue(Nanos::ZERO, leaf, packet).expect("a leaf");
+        scheduler.enqueue(Instant::ZERO, leaf, packet).expect("a leaf");
     }
     let mut run = |steps: usize| {
         let before = ALLOCATED.get();
         for _ in 0..steps {
-            scheduler.dequeue(Nanos::ZERO).expect("packets wait");
+            scheduler.dequeue(Instant::ZERO).expect("packets wait");
             let (leaf, packet) = packet(&mut next);
-            scheduler.enqueue(Nanos::ZERO, leaf, packet).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, leaf, packet).expect("a leaf");
         }
         ALLOCATED.get() - before
     };

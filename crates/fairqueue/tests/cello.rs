@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use std::collections::HashSet;
 use unisono_fairqueue::{Cello, ClassId, ClassSpec, Disk, DiskRequest, Hierarchy, Purpose};
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
-const DISK: Disk = Disk { request: Nanos(100_000), bytes_per_second: 100_000_000, ahead: 64 << 10 };
+const DISK: Disk =
+    Disk { request: Duration::from_micros(100), bytes_per_second: 100_000_000, ahead: 64 << 10 };
 
 fn disk(weights: [u32; 3]) -> (Cello<usize>, [ClassId; 3]) {
     let names = ["interactive", "throughput", "real-time"];
@@ -23,13 +24,11 @@ fn disk(weights: [u32; 3]) -> (Cello<usize>, [ClassId; 3]) {
     (Cello::new(tree, purpose, DISK), ids)
 }
 
-fn request(position: u64, length: u32, deadline: Nanos, item: usize) -> DiskRequest<usize> {
+fn request(position: u64, length: u32, deadline: Instant, item: usize) -> DiskRequest<usize> {
     DiskRequest { position, length, deadline, item }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn classes_that_always_want_service_get_their_shares(
         weights in prop::array::uniform3(1..10_u32),
@@ -37,11 +36,11 @@ proptest! {
         deadlines in 0..100_000_000_u64,
     ) {
         let (mut cello, ids) = disk(weights);
-        let mut now = Nanos::ZERO;
+        let mut now = Instant::ZERO;
         let mut next = lengths.iter().copied().cycle().zip(0..);
-        let mut submit = |cello: &mut Cello<usize>, now: Nanos, class| {
+        let mut submit = |cello: &mut Cello<usize>, now: Instant, class| {
             let (length, item) = next.next().expect("endless");
-            cello.submit(now, class, request(item as u64 * 7919 % 1000, length, Nanos(deadlines).after(now), item)).expect("a leaf");
+            cello.submit(now, class, request(item as u64 * 7919 % 1000, length, now + Duration::from_nanos(deadlines), item)).expect("a leaf");
         };
         for class in ids.into_iter().flat_map(|id| [id; 3]) {
             submit(&mut cello, now, class);
@@ -67,12 +66,12 @@ proptest! {
     ) {
         // one request each 20 ms; the disk takes some 0.75 ms for the longest other request
         let (mut cello, ids) = disk([2, 3, 5]);
-        let period = Nanos(20_000_000);
-        let (mut now, mut due, mut item) = (Nanos::ZERO, Nanos(phase * 1_000_000), 0);
+        let period = Duration::from_millis(20);
+        let (mut now, mut due, mut item) = (Instant::ZERO, Instant::from_millis(phase), 0);
         let mut lengths = others.iter().copied().cycle();
         for _ in 0..3 {
             for class in [ids[0], ids[1]] {
-                cello.submit(Nanos::ZERO, class, request(0, lengths.next().expect("endless"), Nanos::NEVER, 0)).expect("a leaf");
+                cello.submit(Instant::ZERO, class, request(0, lengths.next().expect("endless"), Instant::NEVER, 0)).expect("a leaf");
             }
         }
         for _ in 0..1500 {
@@ -80,7 +79,7 @@ proptest! {
                 // the tightest feasible deadline: the request itself, and the request that the disk serves
                 // when it arrives
                 let longest = *others.iter().max().expect("some");
-                let deadline = DISK.takes(longest).times(2).after(DISK.takes(length)).after(due);
+                let deadline = due + DISK.takes(length) + DISK.takes(longest) * 2;
                 cello.submit(due, ids[2], request(item, length, deadline, 1)).expect("a leaf");
                 due += period;
                 item += 1;
@@ -89,9 +88,9 @@ proptest! {
             now += DISK.takes(sent.length);
             cello.complete(now);
             if class == ids[2] {
-                prop_assert!(now <= sent.deadline, "{:?} late", now.since(sent.deadline));
+                prop_assert!(now <= sent.deadline, "{:?} late", now - sent.deadline);
             } else {
-                cello.submit(now, class, request(item, lengths.next().expect("endless"), Nanos::NEVER, 0)).expect("a leaf");
+                cello.submit(now, class, request(item, lengths.next().expect("endless"), Instant::NEVER, 0)).expect("a leaf");
             }
         }
     }
@@ -101,8 +100,8 @@ proptest! {
         arrivals in prop::collection::vec((0..3_usize, 0..50_u64, 4096..65_536_u32, 0..3_usize), 1..200),
     ) {
         let (mut cello, ids) = disk([1, 1, 1]);
-        let (mut now, mut seen) = (Nanos::ZERO, HashSet::new());
-        let mut serve = |cello: &mut Cello<usize>, now: &mut Nanos| {
+        let (mut now, mut seen) = (Instant::ZERO, HashSet::new());
+        let mut serve = |cello: &mut Cello<usize>, now: &mut Instant| {
             let Some((_, sent)) = cello.dispatch(*now) else { return false };
             *now += DISK.takes(sent.length);
             cello.complete(*now);
@@ -110,7 +109,7 @@ proptest! {
             true
         };
         for (item, (class, position, length, then)) in arrivals.iter().enumerate() {
-            cello.submit(now, ids[*class], request(*position, *length, Nanos(1_000_000).after(now), item)).expect("a leaf");
+            cello.submit(now, ids[*class], request(*position, *length, now + Duration::from_millis(1), item)).expect("a leaf");
             for _ in 0..*then {
                 serve(&mut cello, &mut now);
             }
@@ -125,15 +124,17 @@ proptest! {
 fn a_sweep_goes_up_and_who_comes_meanwhile_waits_for_the_next() {
     let (mut cello, [_, throughput, _]) = disk([1, 1, 1]);
     for (item, position) in [50, 10, 30].into_iter().enumerate() {
-        cello.submit(Nanos::ZERO, throughput, request(position, 4096, Nanos::ZERO, item)).expect("a leaf");
+        cello
+            .submit(Instant::ZERO, throughput, request(position, 4096, Instant::ZERO, item))
+            .expect("a leaf");
     }
     let mut order = vec![];
-    for at in (0..5).map(Nanos) {
+    for at in (0..5).map(Instant::from_nanos) {
         order.push(cello.dispatch(at).expect("requests wait").1.position);
-        if at == Nanos::ZERO {
+        if at == Instant::ZERO {
             // positions ahead of the sweep and behind it: neither may keep 30 and 50 waiting
-            cello.submit(at, throughput, request(20, 4096, Nanos::ZERO, 3)).expect("a leaf");
-            cello.submit(at, throughput, request(5, 4096, Nanos::ZERO, 4)).expect("a leaf");
+            cello.submit(at, throughput, request(20, 4096, Instant::ZERO, 3)).expect("a leaf");
+            cello.submit(at, throughput, request(5, 4096, Instant::ZERO, 4)).expect("a leaf");
         }
         cello.complete(at);
     }
@@ -144,11 +145,13 @@ fn a_sweep_goes_up_and_who_comes_meanwhile_waits_for_the_next() {
 fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
     let (mut cello, [interactive, throughput, real_time]) = disk([1, 1, 1]);
     for item in 0..30 {
-        cello.submit(Nanos::ZERO, throughput, request(0, 16 << 10, Nanos::ZERO, 100 + item)).expect("a leaf");
-        cello.submit(Nanos::ZERO, interactive, request(0, 16 << 10, Nanos::ZERO, item)).expect("a leaf");
+        cello
+            .submit(Instant::ZERO, throughput, request(0, 16 << 10, Instant::ZERO, 100 + item))
+            .expect("a leaf");
+        cello.submit(Instant::ZERO, interactive, request(0, 16 << 10, Instant::ZERO, item)).expect("a leaf");
     }
     let mut classes = vec![];
-    for at in (0..7).map(Nanos) {
+    for at in (0..7).map(Instant::from_nanos) {
         classes.push(cello.dispatch(at).expect("requests wait").0);
         cello.complete(at);
     }
@@ -158,7 +161,11 @@ fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
     // a real-time request that would be late after any other request
     let length = 4096;
     cello
-        .submit(Nanos(7), real_time, request(0, length, DISK.takes(length).after(Nanos(1007)), 0))
+        .submit(
+            Instant::from_nanos(7),
+            real_time,
+            request(0, length, Instant::from_nanos(1007) + DISK.takes(length), 0),
+        )
         .expect("a leaf");
-    assert_eq!(cello.dispatch(Nanos(7)).expect("requests wait").0, real_time);
+    assert_eq!(cello.dispatch(Instant::from_nanos(7)).expect("requests wait").0, real_time);
 }

@@ -10,7 +10,7 @@ use unisono_fairqueue::{
     Backlog, ClassId, ClassSpec, Discipline, Hierarchy, Limit, Order, Overflow, Packet, Scheduler, Weight,
     bounds,
 };
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// The number of class names. Trees choose from the same names, so that two trees have some in common.
 const NAMES: u32 = 12;
@@ -66,8 +66,6 @@ fn leaves(hierarchy: &Hierarchy) -> Vec<ClassId> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
-
     #[test]
     fn every_choice_has_the_least_start_tag_whatever_changes(
         trees in prop::collection::vec(hierarchy(), 4), steps in steps(),
@@ -83,12 +81,12 @@ proptest! {
             match step {
                 Step::Arrive { leaf, length } => {
                     let leaf = *leaf.get(&leaves(tree));
-                    scheduler.enqueue(Nanos::ZERO, leaf, Packet::new(*length, ())).expect("a leaf takes packets");
+                    scheduler.enqueue(Instant::ZERO, leaf, Packet::new(*length, ())).expect("a leaf takes packets");
                     reference.enqueue(leaf, *length);
                     arrived += 1;
                 }
                 Step::Finish => {
-                    scheduler.finish(Nanos::ZERO);
+                    scheduler.finish(Instant::ZERO);
                     reference.finish();
                 }
                 Step::Change { to } => {
@@ -102,7 +100,7 @@ proptest! {
                 }
                 Step::Choose => {
                     reference.finish();
-                    let Some((leaf, packet)) = scheduler.dequeue(Nanos::ZERO) else {
+                    let Some((leaf, packet)) = scheduler.dequeue(Instant::ZERO) else {
                         prop_assert!(!reference.wants_any(), "nothing was chosen, though packets wait");
                         continue;
                     };
@@ -124,14 +122,14 @@ proptest! {
             match step {
                 Step::Arrive { leaf, length } => {
                     for scheduler in [&mut one, &mut other] {
-                        scheduler.enqueue(Nanos::ZERO, *leaf.get(&all), Packet::new(*length, at)).expect("a leaf");
+                        scheduler.enqueue(Instant::ZERO, *leaf.get(&all), Packet::new(*length, at)).expect("a leaf");
                     }
                 }
                 Step::Finish => {
-                    one.finish(Nanos::ZERO);
-                    other.finish(Nanos::ZERO);
+                    one.finish(Instant::ZERO);
+                    other.finish(Instant::ZERO);
                 }
-                Step::Choose => prop_assert_eq!(one.dequeue(Nanos::ZERO), other.dequeue(Nanos::ZERO)),
+                Step::Choose => prop_assert_eq!(one.dequeue(Instant::ZERO), other.dequeue(Instant::ZERO)),
                 Step::Change { .. } => {
                     let changes = other.apply(tree.clone()).expect("nothing has to move");
                     prop_assert_eq!(changes, unisono_fairqueue::Changes::default());
@@ -150,14 +148,14 @@ proptest! {
     ) {
         let mut next = lengths.iter().cycle().copied();
         let mut send = |scheduler: &mut Scheduler<()>, leaf| {
-            scheduler.enqueue(Nanos::ZERO, leaf, Packet::new(next.next().expect("endless"), ())).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, leaf, Packet::new(next.next().expect("endless"), ())).expect("a leaf");
         };
         let mut scheduler = Scheduler::new(before.clone());
         for leaf in leaves(&before).into_iter().flat_map(|leaf| [leaf; 3]) {
             send(&mut scheduler, leaf);
         }
         for _ in 0..packets {
-            let (leaf, _) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
+            let (leaf, _) = scheduler.dequeue(Instant::ZERO).expect("everybody wants service");
             send(&mut scheduler, leaf);
         }
         scheduler.apply(after.clone()).expect("it has a default");
@@ -166,7 +164,7 @@ proptest! {
         }
         let mut served: HashMap<ClassId, Vec<(usize, u32)>> = HashMap::new();
         for at in 0..600 {
-            let (leaf, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
+            let (leaf, packet) = scheduler.dequeue(Instant::ZERO).expect("everybody wants service");
             send(&mut scheduler, leaf);
             let mut class = leaf;
             while class != ClassId::ROOT {
@@ -229,8 +227,8 @@ proptest! {
                     let leaf = *leaf.get(&leaves(&tree));
                     let flow = flow(&tree, leaf);
                     if closed.contains(&flow) { continue }
-                    let deadline = Nanos(u64::from(length % 7));
-                    scheduler.enqueue(Nanos::ZERO, leaf, Packet { length: *length, flow, deadline, item: at }).expect("a leaf");
+                    let deadline = Instant::from_nanos(u64::from(length % 7));
+                    scheduler.enqueue(Instant::ZERO, leaf, Packet { length: *length, flow, deadline, item: at }).expect("a leaf");
                 }
                 Step::Change { to } => {
                     let to = ordered(trees[to % 3].clone());
@@ -241,9 +239,9 @@ proptest! {
                     }));
                     tree = to;
                 }
-                Step::Finish => scheduler.finish(Nanos::ZERO),
+                Step::Finish => scheduler.finish(Instant::ZERO),
                 Step::Choose => {
-                    if let Some((_, packet)) = scheduler.dequeue(Nanos::ZERO) {
+                    if let Some((_, packet)) = scheduler.dequeue(Instant::ZERO) {
                         let before = last.insert(packet.flow, packet.item);
                         prop_assert!(before < Some(packet.item), "flow {} was reordered", packet.flow);
                     }
@@ -259,18 +257,18 @@ fn a_class_that_is_held_stays_held() {
     let [a, b] = ["a", "b"].map(|name| before.find(name).expect("it is there"));
     let mut scheduler = Scheduler::new(before);
     for class in [a, a, b, b] {
-        scheduler.enqueue(Nanos::ZERO, class, Packet::new(100, ())).expect("a leaf");
+        scheduler.enqueue(Instant::ZERO, class, Packet::new(100, ())).expect("a leaf");
     }
-    assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("packets wait").0, a);
+    assert_eq!(scheduler.dequeue(Instant::ZERO).expect("packets wait").0, a);
     scheduler.hold(a);
     scheduler.apply(tree([ClassSpec::new("b"), ClassSpec::new("a")])).expect("nothing moves");
     let [a, b] = ["a", "b"].map(|name| scheduler.hierarchy().find(name).expect("it is there"));
     assert!(scheduler.is_held(a));
     let order: Vec<ClassId> =
-        std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(class, _)| class).collect();
+        std::iter::from_fn(|| scheduler.dequeue(Instant::ZERO)).map(|(class, _)| class).collect();
     assert_eq!(order, [b, b]);
     scheduler.release(a);
-    assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("it waits").0, a);
+    assert_eq!(scheduler.dequeue(Instant::ZERO).expect("it waits").0, a);
 }
 
 fn tree(children: impl IntoIterator<Item = ClassSpec>) -> Hierarchy {
@@ -282,11 +280,11 @@ fn without_a_default_a_class_with_packets_cannot_go_and_nothing_has_changed() {
     let before = tree([ClassSpec::new("a"), ClassSpec::new("b")]);
     let a = before.find("a").expect("it is there");
     let mut scheduler = Scheduler::new(before);
-    scheduler.enqueue(Nanos::ZERO, a, Packet::new(100, ())).expect("a leaf");
+    scheduler.enqueue(Instant::ZERO, a, Packet::new(100, ())).expect("a leaf");
     let error = scheduler.apply(tree([ClassSpec::new("b")])).expect_err("a packet would be lost");
     assert!(error.to_string().starts_with("1 packets wait in class `a`"), "{error}");
     assert!(scheduler.hierarchy().find("a").is_some());
-    assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("it waits").0, a);
+    assert_eq!(scheduler.dequeue(Instant::ZERO).expect("it waits").0, a);
     // without packets in "a" the change succeeds
     let changes = scheduler.apply(tree([ClassSpec::new("b"), ClassSpec::new("c")])).expect("nobody waits");
     assert_eq!(changes.closed.len(), 1);
@@ -306,21 +304,21 @@ fn a_limit_below_what_waits_drops_nothing_until_more_comes_and_then_no_more_than
         let mut scheduler = Scheduler::new(limited(None));
         let [a, b] = ["a", "b"].map(|name| scheduler.hierarchy().find(name).expect("it is there"));
         for _ in 0..10 {
-            scheduler.enqueue(Nanos::ZERO, a, Packet::new(100, ())).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, a, Packet::new(100, ())).expect("a leaf");
         }
         scheduler.apply(limited(Some(Limit { packets: 4, bytes: 400, overflow }))).expect("nothing moves");
         assert_eq!(scheduler.backlog(), Backlog { packets: 10, bytes: 1000 });
-        scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, ())).expect("a leaf");
+        scheduler.enqueue(Instant::ZERO, b, Packet::new(100, ())).expect("a leaf");
         let from = scheduler.dropped().expect("there was no room").0;
         assert_eq!(from, if overflow == Overflow::DropTail { b } else { a });
         assert!(scheduler.dropped().is_none());
         for _ in 0..8 {
-            scheduler.dequeue(Nanos::ZERO).expect("packets wait");
+            scheduler.dequeue(Instant::ZERO).expect("packets wait");
         }
-        scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, ())).expect("a leaf");
+        scheduler.enqueue(Instant::ZERO, b, Packet::new(100, ())).expect("a leaf");
         assert!(scheduler.dropped().is_none(), "there is room again");
         for _ in 0..4 {
-            scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, ())).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, b, Packet::new(100, ())).expect("a leaf");
         }
         assert_eq!(scheduler.backlog().packets, 4);
     }

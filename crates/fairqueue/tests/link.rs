@@ -6,7 +6,7 @@ use unisono_fairqueue::{
     Backlog, ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Limit, NO_DEADLINE, Order, Overflow, Packet,
     Rate, RoundRobin, Scheduler, Trace, Weight, Weighted, bounds,
 };
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 fn weight(text: &str) -> Weight {
     text.parse().expect("it is a weight")
@@ -33,14 +33,14 @@ fn saturate(
         let at = sent.entry(class).or_default();
         let length = lengths[&class][*at % lengths[&class].len()];
         *at += 1;
-        scheduler.enqueue(Nanos::ZERO, class, Packet::new(length, ())).expect("a leaf takes packets");
+        scheduler.enqueue(Instant::ZERO, class, Packet::new(length, ())).expect("a leaf takes packets");
     };
     for class in lengths.keys().flat_map(|class| [*class; 2]) {
         send(scheduler, class);
     }
     let mut served = vec![];
     for _ in 0..packets {
-        let (class, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
+        let (class, packet) = scheduler.dequeue(Instant::ZERO).expect("everybody wants service");
         served.push((class, packet.length));
         if lengths.contains_key(&class) {
             send(scheduler, class);
@@ -50,8 +50,6 @@ fn saturate(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn siblings_that_always_want_service_stay_within_the_fairness_bound(
         weights in prop::collection::vec(1..50_u32, 2..8),
@@ -116,16 +114,16 @@ proptest! {
         loop {
             while let Some((_, flow, length)) = coming.next_if(|arrival| arrival.0 <= now) {
                 let to = class(&hierarchy, &format!("c{flow}"));
-                scheduler.enqueue(Nanos::ZERO, to, Packet::new(*length, *flow)).expect("a leaf");
+                scheduler.enqueue(Instant::ZERO, to, Packet::new(*length, *flow)).expect("a leaf");
             }
-            if let Some((_, packet)) = scheduler.dequeue(Nanos::ZERO) {
+            if let Some((_, packet)) = scheduler.dequeue(Instant::ZERO) {
                 now += f64::from(packet.length) / link;
                 left[packet.item].push(now);
                 while let Some((_, flow, length)) = coming.next_if(|arrival| arrival.0 < now) {
                     let to = class(&hierarchy, &format!("c{flow}"));
-                    scheduler.enqueue(Nanos::ZERO, to, Packet::new(*length, *flow)).expect("a leaf");
+                    scheduler.enqueue(Instant::ZERO, to, Packet::new(*length, *flow)).expect("a leaf");
                 }
-                scheduler.finish(Nanos::ZERO);
+                scheduler.finish(Instant::ZERO);
             } else if let Some(next) = coming.peek() {
                 now = next.0;
             } else {
@@ -157,10 +155,10 @@ proptest! {
             Box::new(Weighted::new(hierarchy.clone(), Rate::new(8_000_000).expect("positive"))),
         ];
         for mut discipline in disciplines {
-            let (mut now, mut out): (Nanos, Vec<(ClassId, usize)>) = (Nanos::ZERO, vec![]);
-            let mut serve = |discipline: &mut dyn Discipline<usize>, now: &mut Nanos| {
+            let (mut now, mut out): (Instant, Vec<(ClassId, usize)>) = (Instant::ZERO, vec![]);
+            let mut serve = |discipline: &mut dyn Discipline<usize>, now: &mut Instant| {
                 let served = discipline.dequeue(*now).map(|(class, packet)| {
-                    *now += Nanos(1000).times(packet.length.into());
+                    *now += Duration::from_micros(packet.length.into());
                     out.push((class, packet.item));
                 });
                 served.is_some()
@@ -196,7 +194,7 @@ proptest! {
         let (mut seen, mut longest_kept) = (0, true);
         for (to, length, then) in &arrivals {
             let to = class(&hierarchy, &format!("c{to}"));
-            scheduler.enqueue(Nanos::ZERO, to, Packet::new(*length, ())).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, to, Packet::new(*length, ())).expect("a leaf");
             // undoing the drops from the last one back: no leaf held more than the leaf whose packet was
             // dropped
             let mut held: HashMap<ClassId, u64> =
@@ -211,10 +209,10 @@ proptest! {
             let waiting = scheduler.waiting(limited);
             prop_assert!(waiting.packets <= packets && waiting.bytes <= bytes);
             for _ in 0..*then {
-                seen += usize::from(scheduler.dequeue(Nanos::ZERO).is_some());
+                seen += usize::from(scheduler.dequeue(Instant::ZERO).is_some());
             }
         }
-        seen += std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).count();
+        seen += std::iter::from_fn(|| scheduler.dequeue(Instant::ZERO)).count();
         prop_assert_eq!(seen, arrivals.len());
         prop_assert!(longest_kept || overflow == Overflow::DropTail);
     }
@@ -234,16 +232,16 @@ proptest! {
             scheduler.set_weight(ids[which], weight(&new.to_string()));
             let before = scheduler.backlog().packets;
             for _ in 0..packets {
-                let (class, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
-                scheduler.enqueue(Nanos::ZERO, class, Packet::new(packet.length, ())).expect("a leaf");
+                let (class, packet) = scheduler.dequeue(Instant::ZERO).expect("everybody wants service");
+                scheduler.enqueue(Instant::ZERO, class, Packet::new(packet.length, ())).expect("a leaf");
             }
             prop_assert_eq!(scheduler.backlog().packets, before);
         }
         // and soon the new weights take effect
         let before: Vec<u64> = ids.iter().map(|id| scheduler.served(*id).bytes).collect();
         for _ in 0..6000 {
-            let (class, packet) = scheduler.dequeue(Nanos::ZERO).expect("everybody wants service");
-            scheduler.enqueue(Nanos::ZERO, class, Packet::new(packet.length, ())).expect("a leaf");
+            let (class, packet) = scheduler.dequeue(Instant::ZERO).expect("everybody wants service");
+            scheduler.enqueue(Instant::ZERO, class, Packet::new(packet.length, ())).expect("a leaf");
         }
         let got: Vec<f64> = ids.iter().zip(&before).map(|(id, before)| (scheduler.served(*id).bytes - before) as f64).collect();
         let all = f64::from(weights.iter().sum::<u32>());
@@ -295,14 +293,14 @@ fn deadlines_order_a_class_and_leave_its_share_alone() {
     let (urgent, plain) = (class(&hierarchy, "urgent"), class(&hierarchy, "plain"));
     let mut scheduler = Scheduler::new(hierarchy);
     for at in 0..6_u32 {
-        let deadline = if at == 0 { NO_DEADLINE } else { Nanos(u64::from(10 - at)) };
+        let deadline = if at == 0 { NO_DEADLINE } else { Instant::from_nanos(u64::from(10 - at)) };
         scheduler
-            .enqueue(Nanos::ZERO, urgent, Packet { length: 100, flow: at, deadline, item: at })
+            .enqueue(Instant::ZERO, urgent, Packet { length: 100, flow: at, deadline, item: at })
             .expect("a leaf");
-        scheduler.enqueue(Nanos::ZERO, plain, Packet::new(100, 100 + at)).expect("a leaf");
+        scheduler.enqueue(Instant::ZERO, plain, Packet::new(100, 100 + at)).expect("a leaf");
     }
     let order: Vec<u32> =
-        std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(_, packet)| packet.item).collect();
+        std::iter::from_fn(|| scheduler.dequeue(Instant::ZERO)).map(|(_, packet)| packet.item).collect();
     assert_eq!(order, [5, 100, 4, 101, 3, 102, 2, 103, 1, 104, 0, 105]);
 }
 
@@ -319,20 +317,20 @@ fn a_long_run_moves_its_tags_back_and_stays_fair() {
     assert!(scheduler.is_exact());
     let longest = Packet::<()>::MAX_LENGTH;
     for round in 0..10_000_u32 {
-        scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
-        assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("one waits").0, light, "round {round}");
+        scheduler.enqueue(Instant::ZERO, light, Packet::new(longest, ())).expect("a leaf");
+        assert_eq!(scheduler.dequeue(Instant::ZERO).expect("one waits").0, light, "round {round}");
     }
     // 10^4 packets of 2^24 bytes at 10^8 units are beyond 2^62: the next packets must still be served in turn
     for _ in 0..20_000 {
-        scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
-        scheduler.dequeue(Nanos::ZERO).expect("one waits");
+        scheduler.enqueue(Instant::ZERO, light, Packet::new(longest, ())).expect("a leaf");
+        scheduler.dequeue(Instant::ZERO).expect("one waits");
     }
-    scheduler.enqueue(Nanos::ZERO, light, Packet::new(longest, ())).expect("a leaf");
+    scheduler.enqueue(Instant::ZERO, light, Packet::new(longest, ())).expect("a leaf");
     for _ in 0..100 {
-        scheduler.enqueue(Nanos::ZERO, heavy, Packet::new(1500, ())).expect("a leaf");
+        scheduler.enqueue(Instant::ZERO, heavy, Packet::new(1500, ())).expect("a leaf");
     }
     let served: Vec<ClassId> =
-        std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(class, _)| class).collect();
+        std::iter::from_fn(|| scheduler.dequeue(Instant::ZERO)).map(|(class, _)| class).collect();
     assert_eq!(served.len(), 101);
     assert_eq!(served.iter().filter(|class| **class == heavy).count(), 100);
     assert_eq!(served[100], light, "who has had so much waits for the others");

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Exact, Hierarchy, Packet, Scheduler, Weight, start_time,
 };
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 fn weight() -> impl Strategy<Value = Weight> {
     let text = prop_oneof![
@@ -69,16 +69,18 @@ fn follow(
         match step {
             Step::Arrive { leaf, length } => {
                 let leaf = leaves[leaf % leaves.len()];
-                scheduler.enqueue(Nanos::ZERO, leaf, Packet::new(*length, at)).expect("a leaf takes packets");
+                scheduler
+                    .enqueue(Instant::ZERO, leaf, Packet::new(*length, at))
+                    .expect("a leaf takes packets");
                 reference.enqueue(leaf, *length);
             }
             Step::Finish => {
-                scheduler.finish(Nanos::ZERO);
+                scheduler.finish(Instant::ZERO);
                 reference.finish();
             }
             Step::Choose => {
                 reference.finish();
-                let Some((leaf, packet)) = scheduler.dequeue(Nanos::ZERO) else {
+                let Some((leaf, packet)) = scheduler.dequeue(Instant::ZERO) else {
                     prop_assert!(!reference.wants_any(), "nothing was chosen, though packets wait");
                     continue;
                 };
@@ -98,8 +100,6 @@ fn follow(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(700))]
-
     #[test]
     fn every_choice_has_the_least_start_tag_on_every_level(tree in hierarchy(12, false), steps in steps()) {
         let mut scheduler = Scheduler::new(tree.clone());
@@ -125,14 +125,14 @@ proptest! {
             match step {
                 Step::Arrive { leaf, length } => {
                     let packet = Packet::new(*length, at);
-                    scheduler.enqueue(Nanos::ZERO, leaves[leaf % leaves.len()], packet.clone()).expect("a leaf takes packets");
-                    longer.enqueue(Nanos::ZERO, leaves[leaf % leaves.len()], packet).expect("a leaf takes packets");
+                    scheduler.enqueue(Instant::ZERO, leaves[leaf % leaves.len()], packet.clone()).expect("a leaf takes packets");
+                    longer.enqueue(Instant::ZERO, leaves[leaf % leaves.len()], packet).expect("a leaf takes packets");
                 }
                 Step::Finish => {
-                    scheduler.finish(Nanos::ZERO);
-                    longer.finish(Nanos::ZERO);
+                    scheduler.finish(Instant::ZERO);
+                    longer.finish(Instant::ZERO);
                 }
-                Step::Choose => prop_assert_eq!(scheduler.dequeue(Nanos::ZERO), longer.dequeue(Nanos::ZERO)),
+                Step::Choose => prop_assert_eq!(scheduler.dequeue(Instant::ZERO), longer.dequeue(Instant::ZERO)),
             }
             prop_assert_eq!(scheduler.backlog(), longer.backlog());
         }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use unisono_fairqueue::{
     ClassId, Dscp, Facts, Flows, IpProtocol, Limit, Matcher, Network, Order, Overflow, Policy, Rate,
 };
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
 const WHOLE: &str = r#"
 rate = "100mbit"   # a comment
@@ -69,6 +69,10 @@ fn a_policy_means_what_was_written() {
     assert!((policy.guarantee(id("live")) - 3.0 / 4.5 * 2.0 / 3.0 * 1e8).abs() < 1.0);
     assert_eq!(policy.rules.len(), 5);
     assert_eq!(policy.rules[0].at.to_string(), "14:10");
+    for at in policy.rules.iter().map(|rule| rule.at) {
+        let line = WHOLE.lines().nth(at.line - 1).expect("a line of the text");
+        assert_eq!(line.chars().nth(at.column - 1), Some('{'), "{at}");
+    }
     let cpu = &policy.cpu.as_ref().expect("it has shares").shares;
     assert_eq!((cpu.len(), cpu[0].cgroup.as_str()), (1, "/system.slice/live.service"));
 }
@@ -82,6 +86,9 @@ fn the_classes_below_one_are_never_sure_of_more_than_its_ceiling() {
     let sure = |name: &str| policy.guarantee(policy.hierarchy.find(name).expect("it is there"));
     for (name, wanted) in [("g", 30e6), ("a", 20e6), ("b", 10e6), ("c", 2e6), ("d", 8e6)] {
         assert!((sure(name) - wanted).abs() < 1.0, "{name}: {}", sure(name));
+    }
+    for (all, (id, class)) in policy.guarantees().into_iter().zip(policy.hierarchy.classes()) {
+        assert!((all - policy.guarantee(id)).abs() < 1e-3, "{}: {all}", class.name);
     }
 }
 
@@ -108,7 +115,10 @@ fn a_leaf_says_who_waits_for_whom_in_it_and_when_packets_are_marked() {
         "rate = \"1mbit\"\n[class.a]\nflows = \"fair\"\necn = \"1.5ms\"\n[class.b]\nflows = \"together\"\n";
     let policy = Policy::parse(text).expect("it is sound");
     let id = |name: &str| policy.hierarchy.find(name).expect("it is there");
-    assert_eq!((policy.flows(id("a")), policy.congestion(id("a"))), (Flows::Fair, Some(Nanos(1_500_000))));
+    assert_eq!(
+        (policy.flows(id("a")), policy.congestion(id("a"))),
+        (Flows::Fair, Some(Duration::from_micros(1500)))
+    );
     assert_eq!((policy.flows(id("b")), policy.congestion(id("b"))), (Flows::Together, None));
 }
 
@@ -486,8 +496,6 @@ fn world() -> Vec<Facts<'static>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn a_match_is_refused_exactly_if_no_packet_would_come_to_it(all in proptest::collection::vec(matchers(), 1..9)) {
         let mut text = String::from("rate = \"1mbit\"\n");

@@ -2,8 +2,9 @@
 //! the program's file, and the variables that the user set.
 //!
 //! Three kinds of settings:
-//! - *The number of threads.* Set only if the runtime would count wrongly. Most runtimes count the processors
-//!   of the affinity, so only a quota deceives them; some count the whole machine.
+//! - *The number of threads.* Set for every known runtime that would count wrongly, because a variable binds
+//!   only the runtime that reads it. Most runtimes count the processors of the affinity, so only a quota or
+//!   the other ranks of an MPI program deceive them; some count the whole machine.
 //! - *The processors of the threads.* Threads are bound, one to each processor, only if the program is a pure
 //!   OpenMP program and its team has as many threads as allowed processors. Otherwise binding does harm. With
 //!   fewer threads than processors, two such programs would both use the first processors. Processes and
@@ -24,7 +25,9 @@
 
 use crate::effective::{Effective, LimitedBy};
 use crate::program_traits::ProgramTraits;
-use unisono_linux::quota::{ProcessorLimits, Quota};
+use crate::ranks::{LocalRanks, RANK};
+use crate::runtimes::{CountedProcessors, RUNTIME_VARIABLES};
+use unisono_linux::quota::{GroupRelation, ProcessorLimits};
 use unisono_text::counted;
 
 /// The state of the host when the program starts.
@@ -35,8 +38,11 @@ pub struct HostState {
     pub effective: Effective,
     /// Threads of other programs that want the same processors now. `None` if unknown.
     pub others: Option<usize>,
+    /// The ranks of an MPI program that share the processors with this one, if it is or starts a rank.
+    pub ranks: Option<LocalRanks>,
 }
 
+/// A variable, or an option of the program (`-XX:ActiveProcessorCount`), with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub name: &'static str,
@@ -49,27 +55,11 @@ pub struct Setting {
 pub struct Plan {
     /// No name occurs twice, and no variable that the user set.
     pub set: Vec<Setting>,
+    /// Options that go before the program's own arguments.
+    pub options: Vec<Setting>,
     /// Settings that were left alone, with the reason, one sentence each.
     pub remarks: Vec<String>,
 }
-
-/// The processors that a runtime counts by default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CountedProcessors {
-    /// The affinity (and so the cpuset), but no quota.
-    Affinity,
-    Machine,
-}
-
-/// Variables of runtimes that a program may load at any time, even if its file does not name them.
-const THREAD_VARIABLES: [(&str, CountedProcessors); 6] = [
-    ("OMP_NUM_THREADS", CountedProcessors::Affinity), // GNU, LLVM and Intel OpenMP; PyTorch; BLAS built with OpenMP
-    ("OPENBLAS_NUM_THREADS", CountedProcessors::Affinity),
-    ("MKL_NUM_THREADS", CountedProcessors::Affinity),
-    ("BLIS_NUM_THREADS", CountedProcessors::Affinity), // one thread if unset; if set, one per processor
-    ("NUMEXPR_NUM_THREADS", CountedProcessors::Machine),
-    ("RAYON_NUM_THREADS", CountedProcessors::Affinity), // versions that ask num_cpus; newer versions see quotas
-];
 
 const OPENMP_LIBRARIES: [&str; 3] = ["libgomp", "libomp", "libiomp"];
 /// Runtimes with threads of their own, which would inherit the processor of the OpenMP thread that starts
@@ -77,24 +67,29 @@ const OPENMP_LIBRARIES: [&str; 3] = ["libgomp", "libomp", "libiomp"];
 const THREADED_LIBRARIES: [&str; 7] =
     ["libopenblas", "libblas", "libmkl", "libblis", "libtbb", "libtorch", "libpython"];
 
+/// Variables by which a user places threads.
+pub(crate) const PLACEMENT: [&str; 5] =
+    ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"];
+
 /// Decides the settings of a program. `user` returns the current value of a variable, if it is set.
 pub fn decide(observed: &HostState, program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> Plan {
-    let mut decision = Decision { observed, program, user: &user, plan: Plan::default() };
-    if let Some(go) = program.go {
-        decision.set_go_threads(go.minor, go.reads_quota);
-    } else if program.java.is_some() {
-        decision.set_java_threads();
-    } else {
-        decision.set_thread_counts();
-        decision.set_wait_policy();
-        decision.set_binding();
-    }
+    let HostState { limits, effective, ranks, .. } = observed;
+    let there =
+        ranks.as_ref().map_or_else(|| effective.clone(), |ranks| ranks.part_of_each(limits, effective));
+    let mut decision = Decision { observed, there, program, user: &user, plan: Plan::default() };
+    decision.set_thread_counts();
+    decision.set_go_threads();
+    decision.set_java_threads();
+    decision.set_wait_policy();
+    decision.set_binding();
     decision.set_mpi_yield();
     decision.plan
 }
 
 struct Decision<'a> {
     observed: &'a HostState,
+    /// The processors of this program, or of each rank.
+    there: Effective,
     program: &'a ProgramTraits,
     user: &'a dyn Fn(&str) -> Option<String>,
     plan: Plan,
@@ -102,17 +97,17 @@ struct Decision<'a> {
 
 impl Decision<'_> {
     fn processors(&self) -> usize {
-        self.observed.effective.processors
+        self.there.processors
     }
 
     fn allowed(&self) -> usize {
         self.observed.limits.affinity.len()
     }
 
-    /// Whether other programs were started with this one. The host's limits then do not hold for this program
-    /// alone.
+    /// Whether other programs or ranks were started with this one. The host's limits then do not hold for
+    /// this program alone.
     fn is_partition(&self) -> bool {
-        self.observed.effective.limited_by == LimitedBy::Partition
+        matches!(self.there.limited_by, LimitedBy::Partition | LimitedBy::Ranks(_))
     }
 
     /// Sets a variable unless the user did.
@@ -128,11 +123,7 @@ impl Decision<'_> {
 
     /// Whether a runtime that counts in this way would start too many threads.
     fn miscounts(&self, counts: CountedProcessors) -> bool {
-        let counted = match counts {
-            CountedProcessors::Affinity => self.allowed(),
-            CountedProcessors::Machine => self.observed.limits.online,
-        };
-        counted > self.processors()
+        counts.count(&self.observed.limits) > self.processors()
     }
 
     /// Threads of an OpenMP team: the number that the user asked for, or one for each processor.
@@ -165,18 +156,17 @@ impl Decision<'_> {
 
     fn set_thread_counts(&mut self) {
         self.limit_blas_threads();
-        let why = format!("as many threads as there are processors: {}", self.observed.effective);
-        let llama = self.program.name.starts_with("llama") || self.program.links(&["libllama", "libggml"]);
-        let llama = llama.then_some(("LLAMA_ARG_THREADS", CountedProcessors::Machine));
-        for (name, counts) in THREAD_VARIABLES.into_iter().chain(llama) {
+        let why = format!("as many threads as there are processors: {}", self.there);
+        for variable in RUNTIME_VARIABLES {
+            let name = variable.name;
             if let Some(value) = (self.user)(name) {
                 let more = value.trim().parse().is_ok_and(|threads: usize| threads > self.processors());
                 if more {
-                    let there = &self.observed.effective;
+                    let there = &self.there;
                     self.plan.remarks.push(format!("{name}={value} is yours and stays, on {there}"));
                 }
-            } else if self.miscounts(counts) && self.plan.set.iter().all(|set| set.name != name) {
-                self.set(name, self.processors(), &why);
+            } else if self.miscounts(variable.counts) && self.plan.set.iter().all(|set| set.name != name) {
+                self.set(name, variable.value(self.processors()), &why);
             }
         }
         if self.program.links(&["libtbb"]) && self.miscounts(CountedProcessors::Affinity) {
@@ -189,8 +179,9 @@ impl Decision<'_> {
     /// The reason why waiting threads should sleep at once. `None` if there is a processor for each thread.
     fn oversubscription(&self, threads: usize) -> Option<String> {
         let others = self.observed.others.unwrap_or(0);
-        if threads > self.processors() {
-            let there = counted(self.processors(), "processor");
+        let processors = self.observed.effective.processors;
+        if threads > processors {
+            let there = counted(processors, "processor");
             Some(format!("{} on {there}", counted(threads, "thread")))
         } else if others > 0 && threads + others > self.allowed() {
             let beside = format!("{} beside {} of others", counted(threads, "thread"), others);
@@ -206,7 +197,8 @@ impl Decision<'_> {
         if team_size < 2 || self.any_set(&names) || self.is_bound() {
             return;
         }
-        let Some(oversubscription) = self.oversubscription(team_size) else { return };
+        let teams = self.observed.ranks.as_ref().map_or(1, |ranks| ranks.count);
+        let Some(oversubscription) = self.oversubscription(team_size.saturating_mul(teams)) else { return };
         let why = format!("{oversubscription}: a thread that waits awake holds a processor that others need");
         self.set("OMP_WAIT_POLICY", "passive", &why);
         self.set("KMP_BLOCKTIME", 0, &why);
@@ -214,15 +206,13 @@ impl Decision<'_> {
 
     /// Whether each thread gets a processor of its own.
     fn is_bound(&self) -> bool {
-        let names = ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"];
         let team_size = self.team_size();
         let whole = team_size == self.allowed() && team_size == self.processors() && team_size > 1;
         let pure = self.program.links(&OPENMP_LIBRARIES)
             && !self.program.links(&THREADED_LIBRARIES)
             && !self.program.mpi;
-        // the mpiexec that started a rank also places it
-        let rank = self.any_set(&["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]);
-        self.observed.others.is_some() && whole && pure && !rank && !self.any_set(&names)
+        let placed = self.any_set(&PLACEMENT) || self.any_set(&RANK);
+        self.observed.others.is_some() && whole && pure && !placed
     }
 
     fn set_binding(&mut self) {
@@ -242,45 +232,70 @@ impl Decision<'_> {
         self.set("OMP_PLACES", "threads", &why);
     }
 
-    fn set_go_threads(&mut self, minor: u32, reads_quota: bool) {
-        // Go reads only the quota of its own control group
-        let own = |quota: &Quota| quota.of == unisono_linux::quota::GroupRelation::Own;
-        let quota = self.observed.limits.quota.as_ref();
-        let sees = reads_quota && quota.is_none_or(own) && !self.is_partition();
-        if sees || !self.miscounts(CountedProcessors::Affinity) {
+    /// A Go program that counts right gets no number, because it follows changes of its quota. Any other
+    /// program gets one, for the Go programs that it may start.
+    fn set_go_threads(&mut self) {
+        if self.go_counts_right() || !self.miscounts(CountedProcessors::Affinity) {
             return;
         }
-        let built = match minor {
-            0 => "a Go before 1.18 built it and counts no quota".to_owned(),
-            25.. if self.is_partition() => "Go counts the quota as if no other program used it".to_owned(),
-            25.. if reads_quota => "Go counts no quota of a group around its own".to_owned(),
-            25.. => "its module turned off that Go counts a quota".to_owned(),
-            minor => format!("Go 1.{minor} built it and counts no quota"),
+        let built = match self.program.go {
+            None => "as many threads as there are processors".to_owned(),
+            Some(go) if go.minor == 0 => "a Go before 1.18 built it and counts no quota".to_owned(),
+            Some(go) if go.minor < 25 => format!("Go 1.{} built it and counts no quota", go.minor),
+            Some(_) if self.is_partition() => "Go counts the quota as if no other program used it".to_owned(),
+            Some(go) if !go.reads_quota => "its module turned off that Go counts a quota".to_owned(),
+            Some(_) if !self.has_own_quota() => "Go counts no quota of a group around its own".to_owned(),
+            Some(_) => "Go rounds a quota up, to at least two".to_owned(),
         };
-        let why = format!("{built}: {}", self.observed.effective);
+        let why = format!("{built}: {}", self.there);
         self.set("GOMAXPROCS", self.processors(), &why);
     }
 
+    fn has_own_quota(&self) -> bool {
+        self.observed.limits.quota.as_ref().is_some_and(|quota| quota.of == GroupRelation::Own)
+    }
+
+    /// Whether the program is a Go program that starts as many threads as there are processors.
+    fn go_counts_right(&self) -> bool {
+        let Some(go) = self.program.go.filter(|go| go.reads_quota && !self.is_partition()) else {
+            return false;
+        };
+        let quota = self.observed.limits.quota.as_ref().filter(|_| self.has_own_quota());
+        // Go reads only the quota of its own control group
+        let counted = quota.map_or(self.allowed(), |quota| go.threads_in(quota).min(self.allowed()));
+        counted == self.processors()
+    }
+
+    /// Java prints the variables that it reads on standard error, so it gets an option, and only where the
+    /// program is Java itself.
     fn set_java_threads(&mut self) {
-        let (Some(java), Some(quota)) = (self.program.java, &self.observed.limits.quota) else { return };
-        if java.counts_quota(quota) && !self.is_partition() || !self.miscounts(CountedProcessors::Affinity) {
+        let Some(java) = self.program.java else { return };
+        let quota = self.observed.limits.quota.as_ref();
+        let sees = quota.is_none_or(|quota| java.counts_quota(quota)) && !self.is_partition();
+        if sees || !self.miscounts(CountedProcessors::Affinity) {
             return;
         }
-        let why = format!("Java {} does not count this quota: {}", java.feature, self.observed.effective);
-        let value = format!("-XX:ActiveProcessorCount={}", self.processors());
-        if let Some(yours) = (self.user)("JAVA_TOOL_OPTIONS") {
-            self.plan
-                .remarks
-                .push(format!("JAVA_TOOL_OPTIONS={yours} is yours and stays; add {value}: {why}"));
+        const OPTION: &str = "-XX:ActiveProcessorCount";
+        let yours = |name: &&&str| (self.user)(name).is_some_and(|value| value.contains(OPTION));
+        if let Some(name) = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"].iter().find(yours) {
+            let value = (self.user)(name).unwrap_or_default();
+            self.plan.remarks.push(format!("{name}={value} is yours and stays, on {}", self.there));
+            return;
         }
-        self.set("JAVA_TOOL_OPTIONS", value, &why);
+        let why = match quota {
+            Some(_) if !self.is_partition() => format!("Java {} does not count this quota", java.feature),
+            _ => "Java counts the processors as if no other program used them".to_owned(),
+        };
+        let why = format!("{why}: {}", self.there);
+        self.plan.options.push(Setting { name: OPTION, value: self.processors().to_string(), why });
     }
 
     fn set_mpi_yield(&mut self) {
         if !self.program.mpi {
             return;
         }
-        let Some(oversubscription) = self.oversubscription(self.program.ranks.unwrap_or(1)) else { return };
+        let ranks = self.observed.ranks.as_ref().map_or(1, |ranks| ranks.count);
+        let Some(oversubscription) = self.oversubscription(ranks) else { return };
         let oversubscription = oversubscription.replace("thread", "rank");
         let why = format!("{oversubscription}: a rank that waits lets others run");
         self.set("OMPI_MCA_mpi_yield_when_idle", 1, &why);
@@ -297,7 +312,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use unisono_linux::affinity::CpuSet;
     use unisono_linux::cgroup::CgroupVersion;
-    use unisono_linux::quota::GroupRelation;
+    use unisono_linux::quota::{GroupRelation, Quota};
 
     fn quota(processors: u64, of: GroupRelation) -> Quota {
         Quota {
@@ -313,7 +328,7 @@ mod tests {
     fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> HostState {
         let affinity: CpuSet = (0..allowed).collect();
         let limits = ProcessorLimits { affinity, quota, online: 8, ..ProcessorLimits::default() };
-        HostState { effective: effective(&limits), limits, others }
+        HostState { effective: effective(&limits), limits, others, ranks: None }
     }
 
     fn openmp() -> ProgramTraits {
@@ -327,29 +342,72 @@ mod tests {
     fn set(observed: &HostState, program: &ProgramTraits, user: &[(&str, &str)]) -> Vec<String> {
         let user: BTreeMap<_, _> = user.iter().copied().collect();
         let plan = decide(observed, program, |name| user.get(name).map(|value| (*value).to_owned()));
-        plan.set.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect()
+        let all = plan.set.iter().chain(&plan.options);
+        all.map(|setting| format!("{}={}", setting.name, setting.value)).collect()
     }
 
-    const COUNTED: [&str; 6] = [
-        "OMP_NUM_THREADS=1",
-        "OPENBLAS_NUM_THREADS=1",
-        "MKL_NUM_THREADS=1",
-        "BLIS_NUM_THREADS=1",
-        "NUMEXPR_NUM_THREADS=1",
-        "RAYON_NUM_THREADS=1",
-    ];
+    /// The settings without the numbers of threads that every program gets.
+    fn set_beside_the_table(
+        observed: &HostState,
+        program: &ProgramTraits,
+        user: &[(&str, &str)],
+    ) -> Vec<String> {
+        let in_table = |one: &String| {
+            RUNTIME_VARIABLES.iter().any(|variable| one.split('=').next() == Some(variable.name))
+        };
+        set(observed, program, user).into_iter().filter(|one| !in_table(one)).collect()
+    }
 
     #[test]
-    fn a_quota_of_one_processor_means_one_thread_whatever_the_program_loads() {
+    fn a_quota_of_one_processor_means_one_thread_for_every_runtime_whatever_the_first_program_is() {
         let one = host(8, Some(quota(1, GroupRelation::Own)), Some(0));
-        assert_eq!(set(&one, &ProgramTraits::default(), &[]), COUNTED);
-        assert_eq!(set(&one, &openmp(), &[]), COUNTED);
+        let mut expected: Vec<String> = RUNTIME_VARIABLES
+            .iter()
+            .map(|variable| format!("{}={}", variable.name, variable.value(1)))
+            .collect();
+        expected.push("GOMAXPROCS=1".into());
+        let go = ProgramTraits { go: Some(Go { minor: 24, reads_quota: false }), ..ProgramTraits::default() };
+        let java = ProgramTraits { java: Some(Java { feature: 17, update: 15 }), ..ProgramTraits::default() };
+        for program in [ProgramTraits::default(), openmp(), go, java] {
+            assert_eq!(set(&one, &program, &[]), expected, "{program:?}");
+        }
     }
 
     #[test]
     fn runtimes_that_count_right_are_told_nothing() {
         assert_eq!(set(&host(8, None, Some(0)), &ProgramTraits::default(), &[]), Vec::<String>::new());
-        assert_eq!(set(&host(2, None, Some(0)), &ProgramTraits::default(), &[]), ["NUMEXPR_NUM_THREADS=2"]);
+        let expected = [
+            "NUMEXPR_NUM_THREADS=2",
+            "PYTHON_CPU_COUNT=2",
+            "JULIA_CPU_THREADS=2",
+            "LLAMA_ARG_THREADS=2",
+            "PYTEST_XDIST_AUTO_NUM_WORKERS=2",
+        ];
+        assert_eq!(set(&host(2, None, Some(0)), &ProgramTraits::default(), &[]), expected);
+        let half = host(8, Some(quota(5, GroupRelation::Own)), Some(0));
+        let all = set(&half, &ProgramTraits::default(), &[]);
+        assert!(!all.iter().any(|one| one.starts_with("R_DATATABLE")), "it takes four of eight by itself");
+    }
+
+    #[test]
+    fn ranks_share_the_processors_of_their_host() {
+        let ranks = |count, cpus: &str, observed: HostState| HostState {
+            ranks: Some(LocalRanks { count, cpus: cpus.parse().expect("a list") }),
+            ..observed
+        };
+        let threads = |observed: &HostState| {
+            let all = set(observed, &openmp(), &[("PMI_RANK", "0")]);
+            all.into_iter().find(|one| one.starts_with("OMP_NUM_THREADS"))
+        };
+        let idle = || host(8, None, Some(0));
+        assert_eq!(threads(&ranks(2, "0-7", idle())).as_deref(), Some("OMP_NUM_THREADS=4"));
+        assert_eq!(threads(&ranks(16, "0-7", idle())).as_deref(), Some("OMP_NUM_THREADS=1"));
+        assert_eq!(threads(&ranks(1, "0-7", idle())), None);
+        // the launcher bound each of two ranks to four processors, or to four that both share
+        assert_eq!(threads(&ranks(2, "0-7", host(4, None, Some(0)))), None);
+        assert_eq!(threads(&ranks(4, "0-7", host(4, None, Some(0)))).as_deref(), Some("OMP_NUM_THREADS=2"));
+        let quota = host(8, Some(quota(4, GroupRelation::Own)), Some(0));
+        assert_eq!(threads(&ranks(2, "0-7", quota)).as_deref(), Some("OMP_NUM_THREADS=2"));
     }
 
     #[test]
@@ -420,11 +478,12 @@ mod tests {
     }
 
     #[test]
-    fn go_is_told_where_it_does_not_read_the_quota_itself() {
+    fn go_is_told_where_it_does_not_count_right_itself() {
         let built = |minor, reads_quota| ProgramTraits {
             go: Some(Go { minor, reads_quota }),
             ..ProgramTraits::default()
         };
+        let set = set_beside_the_table;
         let (own, around) = (
             host(8, Some(quota(2, GroupRelation::Own)), None),
             host(8, Some(quota(2, GroupRelation::Ancestor)), None),
@@ -433,8 +492,11 @@ mod tests {
         assert!(set(&own, &built(25, true), &[]).is_empty());
         assert_eq!(set(&own, &built(25, false), &[]), ["GOMAXPROCS=2"], "turned off by its module");
         assert_eq!(set(&around, &built(26, true), &[]), ["GOMAXPROCS=2"], "another group's quota");
+        let one = host(8, Some(quota(1, GroupRelation::Own)), None);
+        assert_eq!(set(&one, &built(25, true), &[]), ["GOMAXPROCS=1"], "Go never counts less than two");
+        assert_eq!(set(&own, &ProgramTraits::default(), &[]), ["GOMAXPROCS=2"], "a shell may start Go");
         assert!(
-            set(&host(4, None, Some(9)), &built(10, false), &[]).is_empty(),
+            set(&host(4, None, Some(0)), &built(10, false), &[]).is_empty(),
             "no quota, nothing to tell"
         );
     }
@@ -445,11 +507,11 @@ mod tests {
             ProgramTraits { go: Some(Go { minor: 26, reads_quota: true }), ..ProgramTraits::default() };
         let mut part = host(4, Some(quota(2, GroupRelation::Own)), None);
         part.effective = Effective { processors: 1, limited_by: LimitedBy::Partition };
-        assert_eq!(set(&part, &program, &[]), ["GOMAXPROCS=1"]);
+        assert_eq!(set_beside_the_table(&part, &program, &[]), ["GOMAXPROCS=1"]);
     }
 
     #[test]
-    fn java_is_told_where_it_does_not_read_the_quota_itself() {
+    fn java_gets_an_option_where_it_does_not_read_the_quota_itself() {
         let java = |feature, update| ProgramTraits {
             java: Some(Java { feature, update }),
             ..ProgramTraits::default()
@@ -458,20 +520,32 @@ mod tests {
             host(8, Some(quota(2, GroupRelation::Own)), None),
             host(8, Some(quota(2, GroupRelation::Ancestor)), None),
         );
-        let expected = ["JAVA_TOOL_OPTIONS=-XX:ActiveProcessorCount=2"];
-        assert!(set(&own, &java(17, 15), &[]).is_empty());
-        assert_eq!(set(&own, &java(11, 15), &[]), expected);
-        assert_eq!(set(&around, &java(17, 15), &[]), expected);
-        assert!(set(&around, &java(24, 0), &[]).is_empty());
-        assert!(set(&around, &java(17, 15), &[("JAVA_TOOL_OPTIONS", "-Xmx1g")]).is_empty());
+        let options = |observed: &HostState, program: &ProgramTraits, user: &[(&str, &str)]| {
+            let all = set_beside_the_table(observed, program, user);
+            assert!(!all.iter().any(|one| one.contains("JAVA")), "Java prints its variables");
+            all.into_iter().filter(|one| one.starts_with('-')).collect::<Vec<_>>()
+        };
+        let expected = ["-XX:ActiveProcessorCount=2"];
+        assert!(options(&own, &java(17, 15), &[]).is_empty());
+        assert_eq!(options(&own, &java(11, 15), &[]), expected);
+        assert_eq!(options(&around, &java(17, 15), &[]), expected);
+        assert!(options(&around, &java(24, 0), &[]).is_empty());
+        assert_eq!(options(&around, &java(17, 15), &[("JAVA_TOOL_OPTIONS", "-Xmx1g")]), expected);
+        let yours = ("JAVA_TOOL_OPTIONS", "-XX:ActiveProcessorCount=8");
+        assert!(options(&around, &java(17, 15), &[yours]).is_empty());
     }
 
     #[test]
     fn ranks_yield_where_there_are_more_of_them_than_processors() {
-        let mpiexec = |ranks| ProgramTraits { mpi: true, ranks, ..ProgramTraits::default() };
-        let yielding = ["OMPI_MCA_mpi_yield_when_idle=1", "MPIR_CVAR_POLLS_BEFORE_YIELD=1"];
-        assert_eq!(set(&host(8, None, Some(0)), &mpiexec(Some(16)), &[]), yielding);
-        assert!(set(&host(8, None, Some(0)), &mpiexec(Some(8)), &[]).is_empty());
+        let mpiexec = ProgramTraits { mpi: true, ..ProgramTraits::default() };
+        let yielding = |count| {
+            let cpus = (0..8).collect();
+            let observed = HostState { ranks: Some(LocalRanks { count, cpus }), ..host(8, None, Some(0)) };
+            let all = set_beside_the_table(&observed, &mpiexec, &[]);
+            all.into_iter().filter(|one| !one.starts_with("GOMAXPROCS")).collect::<Vec<_>>()
+        };
+        assert_eq!(yielding(16), ["OMPI_MCA_mpi_yield_when_idle=1", "MPIR_CVAR_POLLS_BEFORE_YIELD=1"]);
+        assert!(yielding(8).is_empty());
     }
 
     #[test]
@@ -488,7 +562,7 @@ mod tests {
             user in proptest::collection::btree_map(
                 proptest::sample::select(vec![
                     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES",
-                    "GOMAXPROCS", "JAVA_TOOL_OPTIONS", "KMP_BLOCKTIME", "RAYON_NUM_THREADS", "LLAMA_ARG_THREADS",
+                    "GOMAXPROCS", "NUMEXPR_NUM_THREADS", "ERL_AFLAGS", "KMP_BLOCKTIME", "RAYON_NUM_THREADS", "LLAMA_ARG_THREADS",
                     "OMPI_MCA_mpi_yield_when_idle",
                 ]),
                 proptest::sample::select(vec!["", "1", "8,2", "16", "nonsense", "-1"]), 0..6,
@@ -503,7 +577,9 @@ mod tests {
                 3 => ProgramTraits { java: Some(Java { feature: 8, update: 0 }), ..ProgramTraits::default() },
                 _ => ProgramTraits { name: "llama-cli".into(), libraries: vec!["libtbb.so.12".into()], ..ProgramTraits::default() },
             };
-            let program = ProgramTraits { mpi, ranks: mpi.then_some(4), ..program };
+            let program = ProgramTraits { mpi, ..program };
+            let ranks = mpi.then(|| LocalRanks { count: 4, cpus: observed.limits.affinity.clone() });
+            let observed = HostState { ranks, ..observed };
             let plan = decide(&observed, &program, |name| user.get(name).map(|value| (*value).to_owned()));
             let names: BTreeSet<_> = plan.set.iter().map(|setting| setting.name).collect();
             prop_assert_eq!(names.len(), plan.set.len(), "no name twice");

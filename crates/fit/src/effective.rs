@@ -30,6 +30,8 @@ pub enum LimitedBy {
     Quota(Quota),
     /// This program's part of the processors, which several programs share.
     Partition,
+    /// So many ranks of an MPI program share the processors of this host.
+    Ranks(usize),
 }
 
 impl fmt::Display for LimitedBy {
@@ -45,6 +47,7 @@ impl fmt::Display for LimitedBy {
                 write!(f, "{} has a quota of {number}", quota.group.display())
             }
             LimitedBy::Partition => f.write_str("this is its part among several programs"),
+            LimitedBy::Ranks(count) => write!(f, "{count} ranks share the processors of this host"),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Fits programs that start together on this host: chooses the processors and the settings of each.
 
-use crate::decide::{HostState, Plan, decide};
+use crate::decide::{HostState, PLACEMENT, Plan, decide};
 use crate::effective::{Effective, LimitedBy, effective};
 use crate::partition::{ProcessorPart, partition};
 use crate::program_traits::ProgramTraits;
+use crate::ranks::{self, LocalRanks, RANK};
 use std::ffi::OsString;
 use std::io;
+use unisono_linux::affinity::CpuSet;
 use unisono_linux::load;
 use unisono_linux::quota::{self, ProcessorLimits};
 use unisono_linux::topology::Topology;
@@ -17,20 +19,28 @@ pub struct FitHost {
     pub effective: Effective,
     /// Threads of other programs that want a processor now. `None` if the kernel does not tell.
     pub others: Option<usize>,
+    /// The processors of the launcher that started this process as a rank, if one did.
+    pub launcher_cpus: Option<CpuSet>,
 }
 
 /// A program, its processors and its settings.
 #[derive(Clone, Debug)]
 pub struct FittedProgram {
+    /// With the options of `plan`.
     pub command: Vec<OsString>,
     pub part: ProcessorPart,
     pub plan: Plan,
+    /// The number of processors to take a lease of, if the program has fewer than it may use, and nothing
+    /// forbids to bind it.
+    pub lease: Option<usize>,
 }
 
 impl FitHost {
     pub fn read() -> io::Result<Self> {
         let limits = quota::limits()?;
-        Ok(Self { effective: effective(&limits), limits, others: load::others() })
+        let others = load::others_on(&limits.affinity, limits.online);
+        let launcher_cpus = ranks::starters_processors();
+        Ok(Self { effective: effective(&limits), limits, others, launcher_cpus })
     }
 
     /// Fits these programs, given as pairs of a command and the traits of its file. `user` returns the
@@ -40,7 +50,7 @@ impl FitHost {
         programs: Vec<(Vec<OsString>, ProgramTraits)>,
         user: impl Fn(&str) -> Option<String>,
     ) -> Vec<FittedProgram> {
-        let Self { limits, effective: there, others } = self;
+        let Self { limits, effective: there, others, launcher_cpus } = self;
         let count = programs.len();
         let parts = match count {
             1 => {
@@ -50,28 +60,52 @@ impl FitHost {
         };
         let fit_one = |(part, (command, traits)): (ProcessorPart, (Vec<OsString>, ProgramTraits))| {
             let limited_by = if count == 1 { there.limited_by.clone() } else { LimitedBy::Partition };
+            let rank = || ranks::of_this_host(&user).filter(|_| launcher_cpus.is_some());
+            let local_ranks = traits.ranks.or_else(rank).map(|count| LocalRanks {
+                count: count.max(1),
+                cpus: launcher_cpus.clone().filter(|_| traits.ranks.is_none()).unwrap_or(part.cpus.clone()),
+            });
             let observed = HostState {
+                ranks: local_ranks,
                 limits: ProcessorLimits { affinity: part.cpus.clone(), ..limits.clone() },
                 effective: Effective { processors: part.threads, limited_by },
                 // strangers may run on any part, so each part expects an equal share of them
                 others: others.map(|others| others.div_ceil(count) + part.others),
             };
-            FittedProgram { plan: decide(&observed, &traits, &user), command, part }
+            let plan = decide(&observed, &traits, &user);
+            let fewer = count == 1 && part.threads < part.cpus.len();
+            let lease = (fewer && may_be_bound(&traits, &user)).then_some(part.threads);
+            FittedProgram { command: with_options(command, &plan), plan, part, lease }
         };
         parts.into_iter().zip(programs).map(fit_one).collect()
     }
 }
 
+fn with_options(mut command: Vec<OsString>, plan: &Plan) -> Vec<OsString> {
+    let options = plan.options.iter().map(|option| format!("{}={}", option.name, option.value).into());
+    let first = command.len().min(1);
+    command.splice(first..first, options);
+    command
+}
+
+/// Whether the program may be bound to some of its processors: no launcher and no variable places its
+/// threads. A launcher of MPI programs counts the processors and refuses to start more ranks.
+fn may_be_bound(program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> bool {
+    !program.mpi && PLACEMENT.iter().chain(&RANK).all(|name| user(name).is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_linux::affinity::CpuSet;
+    use crate::program_traits::Java;
+    use unisono_linux::cgroup::CgroupVersion;
+    use unisono_linux::quota::{GroupRelation, Quota};
 
     #[test]
     fn one_program_gets_all_processors_and_of_two_each_its_part_and_half_of_the_strangers() {
         let affinity: CpuSet = (0..4).collect();
         let limits = ProcessorLimits { affinity: affinity.clone(), ..ProcessorLimits::default() };
-        let host = FitHost { effective: effective(&limits), limits, others: Some(3) };
+        let host = FitHost { effective: effective(&limits), limits, others: Some(3), launcher_cpus: None };
         let program = || (vec!["a".into()], ProgramTraits { name: "a".into(), ..ProgramTraits::default() });
         let alone = host.fit(vec![program()], |_| None);
         assert_eq!((alone.len(), &alone[0].part.cpus), (1, &affinity));
@@ -82,5 +116,40 @@ mod tests {
             // the program's two threads and its share of the two strangers want two processors
             assert!(fitted.plan.set.iter().any(|set| set.name == "OMP_WAIT_POLICY"), "{fitted:?}");
         }
+    }
+
+    #[test]
+    fn java_gets_its_option_before_its_own_arguments() {
+        let quota = Quota {
+            time_us: 100_000,
+            period_us: 100_000,
+            group: "/job".into(),
+            of: GroupRelation::Ancestor,
+            version: CgroupVersion::V2,
+        };
+        let affinity: CpuSet = (0..4).collect();
+        let limits = ProcessorLimits { affinity, quota: Some(quota), ..ProcessorLimits::default() };
+        let host = FitHost { effective: effective(&limits), limits, others: Some(0), launcher_cpus: None };
+        let java = ProgramTraits { java: Some(Java { feature: 17, update: 1 }), ..ProgramTraits::default() };
+        let fitted = host.fit(vec![(vec!["java".into(), "-jar".into(), "a.jar".into()], java)], |_| None);
+        assert_eq!(fitted[0].command, ["java", "-XX:ActiveProcessorCount=1", "-jar", "a.jar"]);
+    }
+
+    #[test]
+    fn a_launcher_divides_its_processors_and_a_rank_those_of_its_launcher() {
+        let affinity: CpuSet = (0..4).collect();
+        let limits = ProcessorLimits { affinity: affinity.clone(), ..ProcessorLimits::default() };
+        let mut host =
+            FitHost { effective: effective(&limits), limits, others: Some(0), launcher_cpus: None };
+        let threads = |host: &FitHost, ranks, local: Option<&str>| {
+            let program = ProgramTraits { ranks, ..ProgramTraits::default() };
+            let user = |name: &str| local.filter(|_| name == "MPI_LOCALNRANKS").map(str::to_owned);
+            let plan = host.fit(vec![(vec!["a".into()], program)], user).remove(0).plan;
+            plan.set.into_iter().find(|set| set.name == "OMP_NUM_THREADS").map(|set| set.value)
+        };
+        assert_eq!(threads(&host, Some(2), None).as_deref(), Some("2"));
+        assert_eq!(threads(&host, None, Some("2")), None, "no launcher is above it: the variable is old");
+        host.launcher_cpus = Some(affinity);
+        assert_eq!(threads(&host, None, Some("2")).as_deref(), Some("2"));
     }
 }

@@ -4,7 +4,7 @@
 //! A program counts processors when it starts. Most runtimes count the processors of the affinity, some those
 //! of the machine; few see the quota of a control group. With a quota of one processor, a team of eight
 //! threads spends its time waiting for threads that the kernel stopped. [`decide`](fn@decide) answers with
-//! environment variables, because they reach a program without changing it:
+//! environment variables, because they reach a program, and the programs that it starts, without changing it:
 //!
 //! ```text
 //!   limits of the host ---> effective processors ---+
@@ -12,11 +12,14 @@
 //!   the user's variables ---------------------------+               remarks: what was left alone
 //! ```
 //! Read [`effective`](mod@effective) first, then [`decide`](mod@decide). Both are pure. [`program_traits`]
-//! reads a program's file, and [`fit_host`] asks [`unisono_linux::quota`] for the limits of this host.
+//! reads a program's file, [`runtimes`] has the table of all variables, and [`fit_host`] asks
+//! [`unisono_linux::quota`] for the limits of this host. [`oci`] does the same for a container that does not
+//! exist yet.
 //!
 //! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight
 //! threads in its code (`num_threads(8)`, `-t 8`) gets them. No variable takes them away without changing the
 //! program's result. The crate does *not* start programs or change affinities.
+//! [`lease`] only chooses processors and records the choice.
 //!
 //! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section
 //! 3; OpenMP 5.2, chapter 21 (environment variables).
@@ -25,11 +28,17 @@
 pub mod decide;
 pub mod effective;
 pub mod fit_host;
+pub mod lease;
+pub mod oci;
 pub mod partition;
 pub mod program_traits;
+pub mod ranks;
+pub mod runtimes;
 
 pub use decide::{HostState, Plan, Setting, decide};
 pub use effective::{Effective, LimitedBy, effective};
 pub use fit_host::{FitHost, FittedProgram};
+pub use lease::ProcessorLease;
 pub use partition::{ProcessorPart, partition};
 pub use program_traits::{MpiNames, ProgramTraits};
+pub use ranks::LocalRanks;

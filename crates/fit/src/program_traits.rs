@@ -7,6 +7,7 @@
 //!
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
+use crate::ranks::launched;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -24,8 +25,8 @@ pub struct ProgramTraits {
     pub go: Option<Go>,
     /// The version, if the program is the launcher of a Java machine.
     pub java: Option<Java>,
-    /// The number of ranks, if the program launches an MPI program and its arguments name a number (`mpiexec
-    /// -n 8`).
+    /// The number of ranks on this host, if the program launches an MPI program and its arguments tell
+    /// (`mpiexec -n 8`).
     pub ranks: Option<usize>,
     /// Whether the program uses MPI or starts programs that do.
     pub mpi: bool,
@@ -61,7 +62,7 @@ impl ProgramTraits {
             name: written.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             go: Go::from_binary(&bytes),
             java: if is_java { Java::from_launcher(&file) } else { None },
-            ranks: if starts_ranks { ranks(arguments) } else { None },
+            ranks: if starts_ranks { launched(arguments) } else { None },
             mpi: starts_ranks || libraries.iter().any(|library| (mpi.is_library)(library)),
             libraries,
         })
@@ -105,6 +106,11 @@ impl Go {
         let switch = b"containermaxprocs=0";
         let off = module.windows(switch.len()).any(|part| part == switch);
         Some(Self { minor, reads_quota: minor >= 25 && !off })
+    }
+
+    /// The threads that a program which reads the quota starts: the quota rounded up, but at least two.
+    pub fn threads_in(self, quota: &Quota) -> usize {
+        usize::try_from(quota.time_us.div_ceil(quota.period_us)).unwrap_or(usize::MAX).max(2)
     }
 }
 
@@ -161,16 +167,6 @@ impl Java {
     }
 }
 
-/// The number of ranks in `mpiexec -n 8`, `mpirun -np 8`, `srun --ntasks=8`.
-fn ranks(arguments: &[OsString]) -> Option<usize> {
-    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
-    words.iter().enumerate().find_map(|(at, word)| match word.split_once('=') {
-        Some(("--ntasks" | "--np" | "-np" | "-n", number)) => number.parse().ok(),
-        _ if ["-n", "-np", "--np", "-c", "--ntasks"].contains(&&**word) => words.get(at + 1)?.parse().ok(),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,16 +190,6 @@ mod tests {
     }
 
     const NO_MPI: MpiNames = MpiNames { is_launcher: |_| false, is_library: |_| false };
-
-    #[test]
-    fn the_number_of_ranks_is_read_as_launchers_take_it() {
-        let ranks = |line: &str| ranks(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
-        assert_eq!(ranks("-n 8 ./program"), Some(8));
-        assert_eq!(ranks("--oversubscribe -np 4 ./program"), Some(4));
-        assert_eq!(ranks("--ntasks=16 ./program"), Some(16));
-        assert_eq!(ranks("./program"), None);
-        assert_eq!(ranks("-n"), None);
-    }
 
     #[test]
     fn a_shell_is_a_program_of_no_known_runtime() {

@@ -1,7 +1,7 @@
-//! Moves threads into another class and back.
+//! Moves threads into another scheduling class and back.
 //!
-//! The mechanisms real-time and sched-ext give threads another class, and the journal puts back the threads
-//! that a killed scheduler left in it; all use this module.
+//! The mechanisms real-time and sched-ext move the threads of gangs into another class. The journal moves
+//! back the threads that a killed scheduler left there.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
@@ -45,8 +45,8 @@ const QUIET_SCANS: u32 = 3;
 const MAX_SCANS: u32 = 50;
 const SCAN_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The threads of a group. A listed number may be another thread's by the time that it is pinned, so the
-/// group is listed again, and only threads in both lists count.
+/// The threads of a group, as pinned handles. The kernel may reuse a number between the listing and the
+/// pinning, so the group is listed again, and only threads in both lists count.
 pub(crate) fn pinned_in(group: &ControlGroup) -> Result<Vec<PinnedThread>> {
     let mut pinned: Vec<PinnedThread> =
         group.threads()?.into_iter().filter_map(|number| PinnedThread::now(number).ok()).collect();
@@ -75,7 +75,7 @@ pub(crate) fn set_all(threads: &[&PinnedThread], policy: SchedulingPolicy) -> Re
 
 fn changed(thread: Tid, result: io::Result<()>) -> Result<()> {
     match result {
-        // it has ended
+        // the thread has ended
         Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(()),
         Err(error) => Err(Error::Host(format!(
             "cannot put thread {thread} into another class or back: {error}; it needs CAP_SYS_NICE, and for a \

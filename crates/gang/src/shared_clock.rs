@@ -15,7 +15,7 @@
 //!
 //! Reference: Ousterhout 1982 (all columns of the matrix change rows at the same time).
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// A remainder of less than this part (1/8) of a turn is skipped: the clock was set back a little since the
 /// turn was planned, and the time would be spent on two switches.
@@ -26,26 +26,26 @@ const MIN_PART: u64 = 8;
 pub(crate) struct ClockTurn {
     pub(crate) slot: usize,
     /// Remaining length from the given moment.
-    pub(crate) remaining: Nanos,
+    pub(crate) remaining: Duration,
 }
 
-/// The slot that has the turn at a moment of the clock; `lengths` are the lengths of the slots, in the order
-/// of the round. `None`: no slot has a positive length.
-pub(crate) fn turn_at(moment: Nanos, lengths: &[Nanos]) -> Option<ClockTurn> {
-    let round: u64 = lengths.iter().fold(0, |round, length| round.saturating_add(length.0));
-    let mut place = moment.0.checked_rem(round)?;
-    let mut skipped = Nanos::ZERO;
+/// The slot that has the turn when the shared clock shows `clock`, a time since the clock's origin. `lengths`
+/// are the lengths of the slots, in the order of the round. `None`: no slot has a positive length.
+pub(crate) fn turn_at(clock: Duration, lengths: &[Duration]) -> Option<ClockTurn> {
+    let round: Duration = lengths.iter().copied().sum();
+    let mut place = Duration::from_nanos(clock.as_nanos().checked_rem(round.as_nanos())?);
+    let mut skipped = Duration::ZERO;
     // twice around: the last slot may be skipped
     for (slot, length) in lengths.iter().enumerate().cycle().take(2 * lengths.len()) {
-        if place >= length.0 {
-            place -= length.0;
+        if place >= *length {
+            place -= *length;
             continue;
         }
-        let remaining = Nanos(length.0 - place);
-        if remaining.0 >= length.0.div_ceil(MIN_PART) {
-            return Some(ClockTurn { slot, remaining: remaining.after(skipped) });
+        let remaining = *length - place;
+        if remaining * MIN_PART >= *length {
+            return Some(ClockTurn { slot, remaining: skipped + remaining });
         }
-        (skipped, place) = (remaining, 0);
+        (skipped, place) = (remaining, Duration::ZERO);
     }
     None
 }
@@ -55,8 +55,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn lengths(milliseconds: &[u64]) -> Vec<Nanos> {
-        milliseconds.iter().map(|ms| Nanos(ms * 1_000_000)).collect()
+    fn lengths(milliseconds: &[u64]) -> Vec<Duration> {
+        milliseconds.iter().map(|ms| Duration::from_millis(*ms)).collect()
     }
 
     #[test]
@@ -65,8 +65,12 @@ mod tests {
         for (at, slot, remaining) in
             [(0, 0, 20), (10, 0, 10), (20, 1, 40), (50, 1, 10), (60, 0, 20), (6_000_025, 1, 35)]
         {
-            let turn = turn_at(Nanos(at * 1_000_000), &lengths);
-            assert_eq!(turn, Some(ClockTurn { slot, remaining: Nanos(remaining * 1_000_000) }), "at {at} ms");
+            let turn = turn_at(Duration::from_millis(at), &lengths);
+            assert_eq!(
+                turn,
+                Some(ClockTurn { slot, remaining: Duration::from_millis(remaining) }),
+                "at {at} ms"
+            );
         }
     }
 
@@ -74,15 +78,18 @@ mod tests {
     fn what_a_clock_that_was_set_back_leaves_of_a_turn_is_added_to_the_next() {
         let lengths = lengths(&[20, 20]);
         for (at, slot) in [(19_999_000, 1), (39_999_000, 0)] {
-            let turn = turn_at(Nanos(at), &lengths).expect("a turn");
-            assert_eq!((turn.slot, turn.remaining), (slot, Nanos(20_001_000)));
+            let turn = turn_at(Duration::from_nanos(at), &lengths).expect("a turn");
+            assert_eq!((turn.slot, turn.remaining), (slot, Duration::from_micros(20_001)));
         }
-        assert_eq!(turn_at(Nanos(17_000_000), &lengths).expect("a turn").slot, 0);
+        assert_eq!(turn_at(Duration::from_millis(17), &lengths).expect("a turn").slot, 0);
     }
 
     #[test]
     fn without_slots_nobody_has_the_turn() {
-        assert_eq!((turn_at(Nanos(5), &[]), turn_at(Nanos(5), &[Nanos(0)])), (None, None));
+        assert_eq!(
+            (turn_at(Duration::from_nanos(5), &[]), turn_at(Duration::from_nanos(5), &[Duration::ZERO])),
+            (None, None)
+        );
     }
 
     proptest! {
@@ -91,24 +98,24 @@ mod tests {
             slots in proptest::collection::vec(1u64..9, 1..8), start in 0u64..u64::MAX / 4,
             asked in proptest::collection::vec(0u64..100, 1..40)
         ) {
-            let lengths: Vec<Nanos> = slots.iter().map(|length| Nanos(length * 1000)).collect();
-            let round: u64 = lengths.iter().map(|length| length.0).sum();
+            let lengths: Vec<Duration> = slots.iter().map(|length| Duration::from_micros(*length)).collect();
+            let round: Duration = lengths.iter().copied().sum();
             // one host goes from turn to turn for a round, from the beginning of a slot
-            let mut now = start - start % round;
+            let mut now = Duration::from_nanos(start - start % round.as_nanos());
             let end = now + round;
-            let mut given = vec![0; lengths.len()];
+            let mut given = vec![Duration::ZERO; lengths.len()];
             while now < end {
-                let turn = turn_at(Nanos(now), &lengths).expect("a turn");
+                let turn = turn_at(now, &lengths).expect("a turn");
                 // another host asks at moments in between
                 for asked in &asked {
-                    let within = now + turn.remaining.0 * asked / 128;
-                    let other = turn_at(Nanos(within), &lengths).expect("a turn");
-                    prop_assert_eq!((other.slot, other.remaining.0), (turn.slot, now + turn.remaining.0 - within));
+                    let within = now + turn.remaining * *asked / 128;
+                    let other = turn_at(within, &lengths).expect("a turn");
+                    prop_assert_eq!((other.slot, other.remaining), (turn.slot, now + turn.remaining - within));
                 }
-                given[turn.slot] += turn.remaining.0;
-                now += turn.remaining.0;
+                given[turn.slot] += turn.remaining;
+                now += turn.remaining;
             }
-            prop_assert_eq!(given, lengths.iter().map(|length| length.0).collect::<Vec<_>>());
+            prop_assert_eq!(given, lengths);
         }
     }
 }

@@ -15,22 +15,22 @@
 //!
 //! Reference: Documentation/scheduler/sched-bwc.rst.
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_linux::quota::Quota;
 
 /// Processor time per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnQuota {
-    pub time: Nanos,
-    pub period: Nanos,
+    pub time: Duration,
+    pub period: Duration,
 }
 
 /// A turn of a gang that keeps to its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaTurn {
-    pub length: Nanos,
+    pub length: Duration,
     /// Minimum time from the beginning of this turn to the beginning of the next.
-    pub again: Nanos,
+    pub again: Duration,
 }
 
 /// Part of the quota used by turns. The rest is for late switches, and for the processes in the same group
@@ -41,12 +41,14 @@ const USED: f64 = 0.95;
 /// machine would be switched for it; a switch costs up to 70 us on every core, 1.4 % of this. The kernel,
 /// too, hands quotas out in slices of 5 ms (`sched_cfs_bandwidth_slice_us`). Where turns are longer than the
 /// quota of one period, the kernel stops the threads one by one, as it does without gangs.
-pub const MIN_TURN: Nanos = Nanos(5_000_000);
+pub const MIN_TURN: Duration = Duration::from_millis(5);
 
 impl From<&Quota> for TurnQuota {
     fn from(quota: &Quota) -> TurnQuota {
-        let micros = |time: u64| Nanos(time.saturating_mul(1000));
-        TurnQuota { time: micros(quota.time_us), period: micros(quota.period_us) }
+        TurnQuota {
+            time: Duration::from_micros(quota.time_us),
+            period: Duration::from_micros(quota.period_us),
+        }
     }
 }
 
@@ -54,26 +56,28 @@ impl TurnQuota {
     /// An equal part for each of `gangs` gangs.
     #[must_use]
     pub fn shared_by(self, gangs: usize) -> TurnQuota {
-        TurnQuota { time: Nanos(self.time.0 / gangs.max(1) as u64), ..self }
+        TurnQuota { time: self.time / gangs.max(1) as u64, ..self }
     }
 
     /// Turns of at most `longest`, and no shorter than `shortest` if that is less, for a gang that runs on so
     /// many processors. `None`: it cannot use its quota up.
-    pub fn turn(self, cores: usize, longest: Nanos, shortest: Nanos) -> Option<QuotaTurn> {
-        let all = self.period.0 as f64 * cores as f64;
-        if self.time.0 as f64 >= all || self.period == Nanos::ZERO {
+    pub fn turn(self, cores: usize, longest: Duration, shortest: Duration) -> Option<QuotaTurn> {
+        let (time, period) = (self.time.as_nanos() as f64, self.period.as_nanos() as f64);
+        let length_of = |nanos: f64| Duration::from_nanos(nanos as u64);
+        let all = period * cores as f64;
+        if time >= all || self.period.is_zero() {
             return None;
         }
-        let on = self.period.0 as f64 * (self.time.0 as f64 * USED / all);
-        let turns = (on / longest.0.max(1) as f64).ceil().max(1.0);
-        let length = Nanos((on / turns) as u64).max(Nanos(1));
+        let on = period * (time * USED / all);
+        let turns = (on / longest.as_nanos().max(1) as f64).ceil().max(1.0);
+        let length = length_of(on / turns).max(Duration::from_nanos(1));
         let shortest = shortest.min(longest);
         if length < shortest {
             // as seldom as it is long: over many periods the quota holds
-            let again = shortest.0 as f64 * self.period.0 as f64 / on.max(1.0);
-            return Some(QuotaTurn { length: shortest, again: Nanos(again as u64).max(shortest) });
+            let again = length_of(shortest.as_nanos() as f64 * period / on.max(1.0));
+            return Some(QuotaTurn { length: shortest, again: again.max(shortest) });
         }
-        Some(QuotaTurn { length, again: Nanos((self.period.0 as f64 / turns) as u64).max(length) })
+        Some(QuotaTurn { length, again: length_of(period / turns).max(length) })
     }
 }
 
@@ -82,30 +86,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MS: u64 = 1_000_000;
-
     #[test]
     fn two_threads_in_a_quota_of_one_processor_run_less_than_half_of_the_time() {
-        let quota = TurnQuota { time: Nanos(100 * MS), period: Nanos(100 * MS) };
-        let turn = quota.turn(2, Nanos(20 * MS), MIN_TURN).expect("two processors use it up");
+        let quota = TurnQuota { time: Duration::from_millis(100), period: Duration::from_millis(100) };
+        let turn = quota.turn(2, Duration::from_millis(20), MIN_TURN).expect("two processors use it up");
         // 47.5 ms in 100, in three turns
-        assert_eq!((turn.length.0 / 1000, turn.again.0 / 1000), (15_833, 33_333));
-        assert_eq!(quota.turn(1, Nanos(20 * MS), MIN_TURN), None);
+        assert_eq!((turn.length.as_micros(), turn.again.as_micros()), (15_833, 33_333));
+        assert_eq!(quota.turn(1, Duration::from_millis(20), MIN_TURN), None);
         assert_eq!(
-            quota.shared_by(2).turn(1, Nanos(100 * MS), MIN_TURN).map(|turn| turn.length),
-            Some(Nanos(47_500_000))
+            quota.shared_by(2).turn(1, Duration::from_millis(100), MIN_TURN).map(|turn| turn.length),
+            Some(Duration::from_micros(47_500))
         );
     }
 
     #[test]
     fn a_quota_in_tiny_periods_makes_no_tiny_turns_and_holds_over_many_periods() {
-        let quota = TurnQuota { time: Nanos(MS), period: Nanos(MS) }.shared_by(16);
-        let turn = quota.turn(2, Nanos(20 * MS), MIN_TURN).expect("two processors use it up");
+        let quota =
+            TurnQuota { time: Duration::from_millis(1), period: Duration::from_millis(1) }.shared_by(16);
+        let turn = quota.turn(2, Duration::from_millis(20), MIN_TURN).expect("two processors use it up");
         assert_eq!(turn.length, MIN_TURN);
-        let used = 2.0 * turn.length.0 as f64 / turn.again.0 as f64;
+        let used = 2.0 * turn.length.as_nanos() as f64 / turn.again.as_nanos() as f64;
         assert!((used - USED / 16.0).abs() < 1e-6, "{used} processors");
-        let short = quota.turn(2, Nanos(2 * MS), MIN_TURN).expect("two processors use it up");
-        assert_eq!(short.length, Nanos(2 * MS), "root has asked for turns as short as that");
+        let short = quota.turn(2, Duration::from_millis(2), MIN_TURN).expect("two processors use it up");
+        assert_eq!(short.length, Duration::from_millis(2), "root has asked for turns as short as that");
     }
 
     proptest! {
@@ -115,22 +118,24 @@ mod tests {
             time_ms in 1u64..400, period_ms in 1u64..200, cores in 1usize..9, slice_ms in 1u64..200,
             phase in 0.0f64..1.0,
         ) {
-            let quota = TurnQuota { time: Nanos(time_ms * MS), period: Nanos(period_ms * MS) };
-            let Some(turn) = quota.turn(cores, Nanos(slice_ms * MS), Nanos::ZERO) else {
+            let quota = TurnQuota { time: Duration::from_millis(time_ms), period: Duration::from_millis(period_ms) };
+            let Some(turn) = quota.turn(cores, Duration::from_millis(slice_ms), Duration::ZERO) else {
                 prop_assert!(time_ms >= period_ms * cores as u64);
                 return Ok(());
             };
-            prop_assert!(turn.length <= Nanos(slice_ms * MS) && turn.length <= turn.again);
-            let begin = phase * turn.again.0 as f64;
-            let end = begin + quota.period.0 as f64;
+            prop_assert!(turn.length <= Duration::from_millis(slice_ms) && turn.length <= turn.again);
+            let (length, again) = (turn.length.as_nanos() as f64, turn.again.as_nanos() as f64);
+            let (time, period) = (quota.time.as_nanos() as f64, quota.period.as_nanos() as f64);
+            let begin = phase * again;
+            let end = begin + period;
             let overlap = |number: u64| {
-                let from = (number * turn.again.0) as f64;
-                (end.min(from + turn.length.0 as f64) - begin.max(from)).max(0.0)
+                let from = number as f64 * again;
+                (end.min(from + length) - begin.max(from)).max(0.0)
             };
-            let ran: f64 = (0..quota.period.0 / turn.again.0 + 3).map(overlap).sum();
+            let ran: f64 = (0..(period / again) as u64 + 3).map(overlap).sum();
             let used = ran * cores as f64;
-            prop_assert!(used <= quota.time.0 as f64 * 1.0001, "{used} of {} ns", quota.time.0);
-            prop_assert!(used >= quota.time.0 as f64 * 0.9 - 10.0, "{used} of {} ns", quota.time.0);
+            prop_assert!(used <= time * 1.0001, "{used} of {time} ns");
+            prop_assert!(used >= time * 0.9 - 10.0, "{used} of {time} ns");
         }
     }
 }

@@ -7,10 +7,9 @@ use unisono_gang::simulate::{
     CpuQuota, JobArrivals, KernelModel, Meets, ProgramResult, Report, Sharing, SimulatedMachine,
     SimulatedProgram, SimulatedWait, SimulationSpec, WaitCosts, simulate,
 };
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
-const MS: u64 = 1_000_000;
-const GANG: Sharing = Sharing::Gang { slice: Nanos(20 * MS), backfill: Backfill::Never };
+const GANG: Sharing = Sharing::Gang { slice: Duration::from_millis(20), backfill: Backfill::Never };
 const KERNELS: [KernelModel; 2] = [KernelModel::Cfs, KernelModel::Eevdf];
 
 fn machine(cores: usize, kernel: KernelModel) -> SimulatedMachine {
@@ -18,11 +17,11 @@ fn machine(cores: usize, kernel: KernelModel) -> SimulatedMachine {
 }
 
 fn barriers(threads: usize, interval_us: u64) -> SimulatedProgram {
-    SimulatedProgram::barriers("p", threads, Nanos(interval_us * 1000), Nanos::ZERO)
+    SimulatedProgram::barriers("p", threads, Duration::from_micros(interval_us), Duration::ZERO)
 }
 
 fn run(machine: &SimulatedMachine, programs: &[SimulatedProgram], how: Sharing, ms: u64) -> Report {
-    simulate(machine, programs, how, Nanos(ms * MS), 1).expect("a simulation")
+    simulate(machine, programs, how, Duration::from_millis(ms), 1).expect("a simulation")
 }
 
 fn used(result: &ProgramResult) -> f64 {
@@ -65,7 +64,7 @@ fn blocking_threads_on_one_core_pay_for_both_computations_a_block_and_a_switch()
 #[test]
 fn a_thread_that_pauses_takes_its_computation_its_sleep_and_a_wake_up() {
     for meets in [Meets::AtBarriers, Meets::Never] {
-        let program = SimulatedProgram { pause: Nanos(MS), meets, ..barriers(4, 300) };
+        let program = SimulatedProgram { pause: Duration::from_millis(1), meets, ..barriers(4, 300) };
         let report = run(&machine(4, KernelModel::Eevdf), &[program], Sharing::Spread, 1000);
         let threads = if meets == Meets::Never { 4.0 } else { 1.0 };
         near(report.gangs[0].barriers_per_s, threads * 1e9 / (1_300_000.0 + 7_400.0 * 2.0 / 3.0), 0.01);
@@ -95,7 +94,8 @@ fn plain_linux_stacks_from_some_starts_and_spreads_from_others() {
     let host = machine(2, KernelModel::Eevdf);
     let programs = [barriers(2, 15_000), barriers(2, 0)];
     let of = |seed| {
-        let report = simulate(&host, &programs, Sharing::Linux, Nanos(200 * MS), seed).expect("runs");
+        let report =
+            simulate(&host, &programs, Sharing::Linux, Duration::from_millis(200), seed).expect("runs");
         report.gangs[1].unstacked
     };
     let spreads: Vec<f64> = (1..=20).map(of).collect();
@@ -143,9 +143,9 @@ fn a_partition_and_a_batch_give_each_program_its_share_without_waiting() {
 
 #[test]
 fn a_pausing_program_and_a_computing_one_share_turns_in_paired_gangs() {
-    let pausing = SimulatedProgram { pause: Nanos(10 * MS), ..barriers(4, 300) };
+    let pausing = SimulatedProgram { pause: Duration::from_millis(10), ..barriers(4, 300) };
     let programs = [pausing, SimulatedProgram::computing("c", 4)];
-    let slice = Nanos(20 * MS);
+    let slice = Duration::from_millis(20);
     let host = machine(4, KernelModel::Eevdf);
     let alone = run(&host, &programs, Sharing::Gang { slice, backfill: Backfill::Never }, 1000);
     let paired = run(&host, &programs, Sharing::PairedGang { slice }, 1000);
@@ -160,7 +160,7 @@ fn a_pausing_program_and_a_computing_one_share_turns_in_paired_gangs() {
 #[test]
 fn jobs_that_arrive_together_wait_for_each_other() {
     let latency = |together| {
-        let jobs = Some(JobArrivals { barriers: 100, every: Nanos(20 * MS), together });
+        let jobs = Some(JobArrivals { barriers: 100, every: Duration::from_millis(20), together });
         let programs = [SimulatedProgram { jobs, ..barriers(2, 100) }];
         let report = run(&machine(2, KernelModel::Eevdf), &programs, Sharing::Spread, 400);
         assert!(report.gangs[0].jobs >= 18, "{}", report.gangs[0].jobs);
@@ -176,14 +176,15 @@ fn a_core_whose_threads_are_done_takes_one_from_a_core_that_has_two() {
     // four threads on two cores, two with 100 ms of work and two with 10 ms: from some starts the long
     // threads share one core, which takes 200 ms unless the idle core takes one of them
     let computing = |name: &str, ms: u64| SimulatedProgram {
-        work: Some(Nanos(ms * MS)),
+        work: Some(Duration::from_millis(ms)),
         ..SimulatedProgram::computing(name, 1)
     };
     let programs = [computing("a", 100), computing("b", 10), computing("c", 100), computing("d", 10)];
     for kernel in KERNELS {
         for seed in 1..=20 {
-            let report = simulate(&machine(2, kernel), &programs, Sharing::Linux, Nanos(MS * 1000), seed)
-                .expect("runs");
+            let report =
+                simulate(&machine(2, kernel), &programs, Sharing::Linux, Duration::from_millis(1000), seed)
+                    .expect("runs");
             assert!(report.makespan_s < 0.125, "{kernel}, seed {seed}: {} s", report.makespan_s);
         }
     }
@@ -195,8 +196,9 @@ fn busy_cores_balance_their_loads() {
     let programs = [SimulatedProgram::computing("three", 3), SimulatedProgram::computing("one", 1)];
     for kernel in KERNELS {
         for seed in 1..=20 {
-            let report = simulate(&machine(2, kernel), &programs, Sharing::Linux, Nanos(1000 * MS), seed)
-                .expect("runs");
+            let report =
+                simulate(&machine(2, kernel), &programs, Sharing::Linux, Duration::from_millis(1000), seed)
+                    .expect("runs");
             near(used(&report.gangs[1]), 0.5, 0.15);
         }
     }
@@ -232,7 +234,7 @@ fn fluid(threads: &[(u64, f64)], end_us: u64) -> Vec<f64> {
 }
 
 fn any_sharing() -> impl Strategy<Value = Sharing> {
-    let slice = Nanos(5 * MS);
+    let slice = Duration::from_millis(5);
     prop_oneof![
         Just(Sharing::Linux),
         Just(Sharing::Spread),
@@ -255,9 +257,9 @@ prop_compose! {
         pause in prop_oneof![3 => Just(0u64), 1 => 1..3_000_000u64],
         meets in prop_oneof![3 => Just(Meets::AtBarriers), 1 => Just(Meets::Never)],
         wait in prop_oneof![
-            Just(SimulatedWait::Spin), Just(SimulatedWait::Block), Just(SimulatedWait::SpinBlock(Nanos(50_000)))
+            Just(SimulatedWait::Spin), Just(SimulatedWait::Block), Just(SimulatedWait::SpinBlock(Duration::from_micros(50)))
         ],
-        work in prop_oneof![2 => Just(None), 1 => (1_000_000..30_000_000u64).prop_map(|ns| Some(Nanos(ns)))],
+        work in prop_oneof![2 => Just(None), 1 => (1_000_000..30_000_000u64).prop_map(|ns| Some(Duration::from_nanos(ns)))],
         (nice, priority) in (-20i8..20, prop_oneof![5 => Just(None), 1 => (1u8..99).prop_map(Some)]),
         quota in prop_oneof![3 => Just(None), 1 => (1..40u64).prop_map(Some)],
         arrives in 0..20_000_000u64,
@@ -265,15 +267,15 @@ prop_compose! {
         let interval = if meets == Meets::Never { interval.max(10_000) } else { interval };
         SimulatedProgram {
             light_barriers: light,
-            pause: Nanos(pause),
+            pause: Duration::from_nanos(pause),
             meets,
             wait,
             work: work.filter(|_| interval + variance > 10_000),
             nice,
             priority,
-            quota: quota.map(|ms| CpuQuota { quota: Nanos(ms * MS), period: Nanos(20 * MS) }),
-            arrives: Nanos(arrives),
-            ..SimulatedProgram::barriers("p", threads, Nanos(interval), Nanos(variance))
+            quota: quota.map(|ms| CpuQuota { quota: Duration::from_millis(ms), period: Duration::from_millis(20) }),
+            arrives: Instant::from_nanos(arrives),
+            ..SimulatedProgram::barriers("p", threads, Duration::from_nanos(interval), Duration::from_nanos(variance))
         }
     }
 }
@@ -291,13 +293,13 @@ proptest! {
     ) {
         let how = if programs.len() > cores && how == Sharing::Partition { Sharing::Linux } else { how };
         let machine = machine(cores, KERNELS[usize::from(!is_cfs)]);
-        let length = Nanos(60 * MS);
+        let length = Duration::from_millis(60);
         let report = simulate(&machine, &programs, how, length, seed).expect("runs");
         let sum = report.utilization + report.spinning + report.overhead + report.idle;
         prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}: {report:?}");
         for (result, program) in report.gangs.iter().zip(&programs) {
             let Some(quota) = program.quota else { continue };
-            prop_assert!(result.most_in_period_s <= quota.quota.0 as f64 / 1e9 + 1e-12, "{result:?}");
+            prop_assert!(result.most_in_period_s <= quota.quota.as_secs_f64() + 1e-12, "{result:?}");
         }
         prop_assert_eq!(&report, &simulate(&machine, &programs, how, length, seed).expect("runs"));
     }
@@ -308,9 +310,9 @@ proptest! {
         is_cfs in any::<bool>(),
     ) {
         let mut host = machine(1, KERNELS[usize::from(!is_cfs)]);
-        host.costs.switch = Nanos::ZERO;
+        host.costs.switch = Duration::ZERO;
         let programs: Vec<SimulatedProgram> = threads.iter().map(|(arrives, nice)| SimulatedProgram {
-            arrives: Nanos(arrives * 1000), nice: *nice, ..SimulatedProgram::computing("c", 1)
+            arrives: Instant::from_micros(*arrives), nice: *nice, ..SimulatedProgram::computing("c", 1)
         }).collect();
         let report = run(&host, &programs, Sharing::Spread, 400);
         // a step of nice is a factor of 1.25
@@ -328,7 +330,7 @@ proptest! {
 #[test]
 fn a_quota_is_used_up_and_not_exceeded() {
     for kernel in KERNELS {
-        let quota = Some(CpuQuota { quota: Nanos(100 * MS), period: Nanos(100 * MS) });
+        let quota = Some(CpuQuota { quota: Duration::from_millis(100), period: Duration::from_millis(100) });
         let program = SimulatedProgram { quota, ..SimulatedProgram::computing("c", 4) };
         let report = run(&machine(4, kernel), &[program], Sharing::Linux, 1000);
         near(used(&report.gangs[0]), 1.0, 0.01);

@@ -23,6 +23,7 @@
 //! that any machine can run is a plain `#[test]` function beside the code instead.
 #![forbid(unsafe_code)]
 
+pub mod disturbance;
 pub mod groups;
 mod harness;
 pub mod hosts;
@@ -32,6 +33,7 @@ mod needs;
 pub mod ports;
 pub mod processes;
 pub mod program;
+pub mod pypi;
 pub mod quota;
 pub mod require;
 mod supervisor;

@@ -62,7 +62,7 @@ pub fn source(file: &str) -> PathBuf {
 }
 
 impl TestedMpi {
-    /// The suffix of its programs.
+    /// The suffix of Debian's names for this MPI's programs, as in `mpiexec.mpich`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

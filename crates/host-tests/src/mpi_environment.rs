@@ -1,8 +1,6 @@
 //! MPIs from PyPI, each in a directory of its own.
 
-use crate::processes::text;
-use crate::program::target;
-use crate::{Skipped, require};
+use crate::{Skipped, pypi};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,30 +15,9 @@ impl MpiEnvironment {
     /// # Errors
     /// [`Skipped`] without Python, or if the registry cannot be reached.
     pub fn install(packages: &[&str]) -> Result<Self, Skipped> {
-        require::program("python3", "apt-get install python3-venv")?;
-        let name = packages.join("+").replace("==", "-");
-        let directory = target().join("mpi-programs/pypi").join(name);
-        let ready = directory.join("ready");
-        if ready.exists() {
-            return Ok(Self { directory });
-        }
-        let succeeds = |command: &mut Command| {
-            command.stdin(Stdio::null()).output().map_err(|error| error.to_string()).and_then(|done| {
-                if done.status.success() { Ok(()) } else { Err(text(&done.stderr).trim().to_owned()) }
-            })
-        };
-        succeeds(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&directory)).map_err(|_| {
-            Skipped::because("python3 makes no virtual environment; apt-get install python3-venv")
-        })?;
-        let install = ["-m", "pip", "install", "--quiet", "--only-binary", ":all:", "mpi4py"];
-        succeeds(Command::new(directory.join("bin/python")).args(install).args(packages)).map_err(
-            |error| {
-                let last = error.lines().last().unwrap_or("no reason given").to_owned();
-                Skipped::because(format!("pip cannot install {}: {last}", packages.join(" ")))
-            },
-        )?;
-        std::fs::write(&ready, b"").expect("the directory is ours");
-        Ok(Self { directory })
+        let place = Path::new("mpi-programs/pypi").join(packages.join("+").replace("==", "-"));
+        let all: Vec<&str> = ["mpi4py"].into_iter().chain(packages.iter().copied()).collect();
+        Ok(Self { directory: pypi::environment(&place.to_string_lossy(), "python3", &all)? })
     }
 
     #[must_use]

@@ -2,42 +2,56 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Once;
 
-/// All packages with programs that host tests start. They are built by a single command, as `cargo xtask
-/// test` does before the tests. Built separately, they would enable other features of their dependencies,
-/// which would then be compiled again.
-pub const PROGRAMS: [&str; 8] = [
-    "--package",
-    "unisono",
-    "--package",
-    "unisono-laboratory",
-    "--package",
-    "unisono-c",
-    "--package",
-    "unisono-examples",
-];
+/// Builds the workspace's programs, libraries and examples, with the features that `cargo test --workspace`
+/// enables: what one of the two has compiled, the other does not compile again.
+pub const BUILD: [&str; 5] = ["--workspace", "--lib", "--bins", "--tests", "--examples"];
 
 /// The test program that holds all host tests; no other crate has a test of that name.
 pub const HOST_TESTS: &str = "host";
 
-/// The path of the `unisono` program, built from this source tree (release, because host tests measure
-/// nothing but still wait for it). `UNISONO_PROGRAM` names a program that is built already, with
-/// `unisono-laboratory` beside it.
+/// The directory with the programs of the workspace and `libunisono.so`, built from this source tree, without
+/// optimization like the tests. `UNISONO_PROGRAM` names a program that is built already, with the others
+/// beside it.
 ///
 /// # Panics
 /// If the build fails.
-pub fn unisono() -> PathBuf {
+pub fn directory() -> PathBuf {
     if let Some(path) = std::env::var_os("UNISONO_PROGRAM") {
-        return path.into();
+        return Path::new(&path).parent().expect("a program lies in a directory").to_owned();
     }
-    build(&[&["--release"][..], &PROGRAMS].concat()).join("release/unisono")
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let built = cargo()
+            .args(["build", "--quiet"])
+            .args(BUILD)
+            .current_dir(workspace())
+            .stdin(Stdio::null())
+            .status();
+        assert!(
+            built.expect("cargo starts because it runs this test").success(),
+            "the workspace does not build"
+        );
+    });
+    target().join("debug")
+}
+
+/// The path of the `unisono` program; see [`directory`].
+pub fn unisono() -> PathBuf {
+    directory().join("unisono")
+}
+
+/// The path of an example of a crate; see [`directory`].
+pub fn example(name: &str) -> PathBuf {
+    directory().join("examples").join(name)
 }
 
 /// Copies the program, and the laboratory that lies beside it, into a directory that other users may enter.
 /// Returns the program's path there.
 ///
 /// # Panics
-/// If the build fails, or the laboratory does not lie beside the program.
+/// If the laboratory does not lie beside the program.
 pub fn copied_into(directory: &Path) -> PathBuf {
     let program = unisono();
     let laboratory = "unisono-laboratory";
@@ -45,27 +59,6 @@ pub fn copied_into(directory: &Path) -> PathBuf {
     let copy = directory.join("unisono");
     std::fs::copy(program, &copy).expect("a copy");
     copy
-}
-
-/// The path of an example, built from this source tree like the tests, so that its dependencies are built
-/// already.
-///
-/// # Panics
-/// If the build fails.
-pub fn example(name: &str) -> PathBuf {
-    build(&["--workspace", "--example", name]).join("debug/examples").join(name)
-}
-
-/// The directory with the program under test, `libunisono.so`, and the Rust examples, all built with the same
-/// profile.
-///
-/// # Panics
-/// If the build fails.
-pub fn with_examples() -> PathBuf {
-    let directory = unisono().parent().expect("a program lies in a directory").to_owned();
-    let profile: &[&str] = if directory.ends_with("release") { &["--release"] } else { &[] };
-    build(&[profile, &PROGRAMS].concat());
-    directory
 }
 
 /// Linker flags before the directory of the library that a C program is linked with. With them the program
@@ -97,17 +90,4 @@ pub fn cargo() -> Command {
         }
     }
     command
-}
-
-/// Builds packages, and returns the target directory.
-fn build(what: &[&str]) -> PathBuf {
-    let built = cargo()
-        .args(["build", "--quiet"])
-        .args(what)
-        .current_dir(workspace())
-        .stdin(Stdio::null())
-        .status()
-        .expect("cargo starts because it runs this test");
-    assert!(built.success(), "`cargo build {}` failed", what.join(" "));
-    target()
 }

@@ -188,6 +188,7 @@ fn eigenvalues() -> Result<Vec<String>, Skipped> {
 }
 
 fn openmp_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
+    long()?;
     let directory = tempfile::tempdir().expect("a directory");
     let reductions = reductions(directory.path())?;
     check(&Reference {
@@ -202,6 +203,7 @@ fn openmp_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
 }
 
 fn eight_openmp_threads_that_the_user_wants_have_to_sleep_while_they_wait() -> TestOutcome {
+    long()?;
     let directory = tempfile::tempdir().expect("a directory");
     let reductions = reductions(directory.path())?;
     check(&Reference {

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use unisono_broker::{AgainSpec, Client, ConsumerStatistics, Reception, SubscriptionSpec, WhenFull};
+use unisono_events_client::{AgainSpec, Client, ConsumerStatistics, Reception, SubscriptionSpec, WhenFull};
 use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, program};
@@ -260,7 +260,7 @@ fn each_quality_can_be_asked_for_and_offered_by_a_flag() -> TestOutcome {
 fn what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags() -> TestOutcome {
     let site = Site::new(&[]);
     let mut listener = site.client();
-    listener.subscribe(&SubscriptionSpec::of("fast")).expect("it fits");
+    listener.subscribe(&SubscriptionSpec::new("fast")).expect("it fits");
     // the rate: of five at once three are a burst
     let output = site.run(&["publish", "fast", "x", "--count", "5", "--period", "1h", "--burst", "3"]);
     let said = text(&output.stderr);
@@ -330,7 +330,7 @@ fn who_publishes_or_replays_waits_for_a_consumer_whose_suppliers_wait() -> TestO
     let mut blocking = site.client();
     let again = AgainSpec { after_ns: u64::MAX, attempts: 1, window: 1 };
     let (queue_events, full) = (1, WhenFull::BlockSupplier);
-    let spec = SubscriptionSpec { queue_events, full, again: Some(again), ..SubscriptionSpec::of("feed") };
+    let spec = SubscriptionSpec { queue_events, full, again: Some(again), ..SubscriptionSpec::new("feed") };
     blocking.subscribe(&spec).expect("it fits");
     let mut take = |supplier: &mut Killed| {
         // it is stopped by the queue of one event, so it does not end before the consumer takes some

@@ -7,12 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_broker::log::{EventLog, LogBounds};
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, Client, Durability, Error, EventDraft, LogStatistics, PublishOutcome, ReceivedEvent,
     Reception, ResumeSpec, SubscriptionSpec,
 };
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
-use unisono_linux::clock::Nanos;
 
 const PAYLOAD: [u8; 4000] = [7; 4000];
 
@@ -80,13 +79,13 @@ fn on_a_full_disk_suppliers_are_told_and_nobody_else_notices() -> TestOutcome {
     let mut durable = client(&bus);
     let disk = broker.seen(&scratch.path().join("disk"));
     std::fs::write(disk.join("filler"), vec![0; 200 << 10]).expect("there is room");
-    let offer = Advertisement { durability: Durability::Synced, ..Advertisement::of("orders") };
+    let offer = Advertisement { durability: Durability::Synced, ..Advertisement::new("orders") };
     let orders = durable.advertise(&offer).expect("a topic");
     let (mut others, mut consumer) = (client(&bus), client(&bus));
-    let (plain, kept) = ["plain", "kept/1"].map(|name| others.advertise(&Advertisement::of(name))).into();
+    let (plain, kept) = ["plain", "kept/1"].map(|name| others.advertise(&Advertisement::new(name))).into();
     let (plain, kept) = (plain.expect("a topic"), kept.expect("a topic"));
     for name in ["plain", "kept/1", "orders"] {
-        consumer.subscribe(&SubscriptionSpec::of(name)).expect("it fits");
+        consumer.subscribe(&SubscriptionSpec::new(name)).expect("it fits");
     }
     let mut taken = 0_u64;
     let reason = loop {
@@ -123,7 +122,7 @@ fn on_a_full_disk_suppliers_are_told_and_nobody_else_notices() -> TestOutcome {
     let mut reader = client(&bus);
     let resume = ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() };
     reader
-        .subscribe(&SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::of("orders") })
+        .subscribe(&SubscriptionSpec { resume: Some(resume), ..SubscriptionSpec::new("orders") })
         .expect("it fits");
     for position in 1..=taken {
         let event = next(&mut reader);
@@ -139,7 +138,10 @@ fn on_a_full_disk_suppliers_are_told_and_nobody_else_notices() -> TestOutcome {
             std::fs::copy(&path, copy.join(path.file_name().expect("it has a name"))).expect("there is room");
         }
     }
-    let found = EventLog::open(&copy, LogBounds { age: Nanos::NEVER, ..LogBounds::default() });
+    let found = EventLog::open(
+        &copy,
+        LogBounds { age: unisono_events_client::Duration::MAX, ..LogBounds::default() },
+    );
     let found = found.expect("it opens");
     assert_eq!((found.damage(), found.next(), found.counters().torn), (&[][..], taken + 1, 0));
     Ok(())

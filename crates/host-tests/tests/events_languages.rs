@@ -33,7 +33,7 @@ fn serve(socket: &Path) -> Killed {
 }
 
 fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() -> TestOutcome {
-    let (library, scratch) = (program::with_examples(), tempfile::tempdir().expect("a directory"));
+    let (library, scratch) = (program::directory(), tempfile::tempdir().expect("a directory"));
     let (built, socket) = (scratch.path().join("program"), scratch.path().join("events"));
     let compiled = Command::new("cc")
         .args(["-std=c11", "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra", "-Werror", "-I", "abi/c/include"])
@@ -73,7 +73,7 @@ fn with_package(python: &str) -> Command {
     let mut command = Command::new(python);
     command
         .env("UNISONO_PROGRAM", program::unisono())
-        .env("UNISONO_LIBRARY", program::with_examples())
+        .env("UNISONO_LIBRARY", program::directory())
         .env("PYTHONPATH", program::workspace().join("python"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdin(Stdio::null());
@@ -119,7 +119,7 @@ impl ExampleLanguage {
     /// An example by its name in C and Python; those in C lie in `built`.
     fn example(self, name: &str, built: &Path) -> Result<Command, Skipped> {
         Ok(match self {
-            Self::Rust => Command::new(program::with_examples().join(name.replace('_', "-"))),
+            Self::Rust => Command::new(program::directory().join(name.replace('_', "-"))),
             Self::C => Command::new(built.join(name)),
             Self::Python => {
                 let mut command = python()?;
@@ -135,7 +135,7 @@ fn compiled(to: &Path) -> TestOutcome {
     require::program("make", "apt-get install make")?;
     let make = Command::new("make")
         .args(["--silent", "CFLAGS=-O2 -Wall -Wextra -Werror"])
-        .arg(format!("LIBRARY={}", program::with_examples().display()))
+        .arg(format!("LIBRARY={}", program::directory().display()))
         .arg(format!("OUT={}", to.display()))
         .current_dir(program::workspace().join("examples/c"))
         .output()
@@ -222,7 +222,7 @@ fn of_the_guide(language: &str) -> Vec<String> {
 }
 
 fn the_programs_of_the_guide_say_what_came() -> TestOutcome {
-    let (library, scratch) = (program::with_examples(), tempfile::tempdir().expect("a directory"));
+    let (library, scratch) = (program::directory(), tempfile::tempdir().expect("a directory"));
     let _broker = serve(&scratch.path().join("unisono-events"));
     let [in_c] = &of_the_guide("c")[..] else { panic!("the guide has one program in C") };
     std::fs::write(scratch.path().join("heat.c"), in_c).expect("there is room");

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
-use unisono_broker::memory::{
+use unisono_events_wire::memory::{
     ConsumerNumber, Doorbell, DoorbellState, DoorbellWatch, MemoryConsumer, MemoryGeometry, MemoryOffer,
     MemorySupplier, NextEvent, PublishRefused, WhenBehind,
 };
@@ -74,7 +74,7 @@ fn is_whole(turn: u64, bytes: &[u8]) -> bool {
 fn publish(supplier: &mut MemorySupplier) -> Result<u64, PublishRefused> {
     let turn = supplier.turn();
     let published = supplier.publish(0, &content(turn));
-    supplier.tell();
+    supplier.wake_consumers();
     published
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use unisono_broker::{Advertisement, BrokerAddress, Client, EventDraft};
+use unisono_events_client::{Advertisement, BrokerAddress, Client, EventDraft};
 use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::processes::{send, until};
 use unisono_host_tests::{TestOutcome, host_tests, program};
@@ -42,7 +42,7 @@ fn connect(address: &BrokerAddress) -> Client {
 }
 
 fn publish(client: &mut Client, topic: &str, count: u32, due: Duration) {
-    let topic = client.advertise(&Advertisement::of(topic)).expect("a topic");
+    let topic = client.advertise(&Advertisement::new(topic)).expect("a topic");
     let payload = vec![b'x'; 10_000];
     for _ in 0..count {
         client.publish(topic, &EventDraft::new(&payload).due_in(due)).expect("the broker is there");

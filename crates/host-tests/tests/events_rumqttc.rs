@@ -36,7 +36,8 @@ fn rumqttc_finds_the_listener_as_the_standard_has_it() -> TestOutcome {
     let mut broker =
         MqttBroker(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("unisono starts"));
     let mut said = BufReader::new(broker.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
-    let address = said.find_map(|line| line.strip_prefix("serving MQTT at ").map(str::to_owned));
+    let address =
+        said.find_map(|line| Some(line.strip_prefix("serving MQTT at ")?.split(';').next()?.to_owned()));
     let checked = Command::new(place.join("debug/rumqttc_check"))
         .arg(address.expect("it says where it listens"))
         .output()

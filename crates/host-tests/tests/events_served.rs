@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, Client, EventDraft, NoticeText, Reception, SubscriptionSpec, TopicHandle, WhenFull,
 };
 use unisono_host_tests::ports::free_ports;
@@ -134,9 +134,9 @@ fn killed(address: &str) {
     let (named, text) = (named_memory(), "x".repeat(3000));
     let broker = serve(&[address]);
     let mut client = connect(address);
-    let topic = client.advertise(&Advertisement::of("own")).expect("a topic");
-    client.subscribe(&SubscriptionSpec::of("own")).expect("it fits");
-    client.subscribe(&SubscriptionSpec::of("other")).expect("it fits");
+    let topic = client.advertise(&Advertisement::new("own")).expect("a topic");
+    client.subscribe(&SubscriptionSpec::new("own")).expect("it fits");
+    client.subscribe(&SubscriptionSpec::new("other")).expect("it fits");
     let own = |client: &mut Client| {
         client.publish(topic, &EventDraft::new(b"own")).expect("the broker is there");
         while next(client) != Ok(b"own".to_vec()) {}
@@ -185,8 +185,8 @@ fn a_consumer_that_is_stopped_costs_the_others_no_event() -> TestOutcome {
     let unix = socket.to_str().expect("plain");
     let _broker = serve(&[unix]);
     let (mut supplier, mut fast) = (connect(unix), connect(unix));
-    let topic: TopicHandle = supplier.advertise(&Advertisement::of("feed")).expect("a topic");
-    let all = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::of("feed") };
+    let topic: TopicHandle = supplier.advertise(&Advertisement::new("feed")).expect("a topic");
+    let all = SubscriptionSpec { full: WhenFull::BlockSupplier, ..SubscriptionSpec::new("feed") };
     fast.subscribe(&all).expect("it fits");
     let mut stopped = events(&["subscribe", "feed", "--json", "--at", unix]);
     let start = Instant::now();
@@ -295,7 +295,7 @@ fn a_weaker_supplier_goes_on_where_the_stronger_one_was_killed() -> TestOutcome 
     let socket = scratch.path().join("events").display().to_string();
     let _broker = serve(&[&socket]);
     let mut client = connect(&socket);
-    client.subscribe(&SubscriptionSpec::of("speed")).expect("it fits");
+    client.subscribe(&SubscriptionSpec::new("speed")).expect("it fits");
     let mut strong = Standing::start(&socket, "2");
     assert_eq!(strong.publish("1"), "taken");
     // had the weaker one been the first, consumers would be told twice who is heard
@@ -396,7 +396,7 @@ fn an_mqtt_subscriber_that_is_stopped_costs_a_fast_one_no_message_and_the_broker
     command.args(["events", "serve", "--mqtt", "127.0.0.1:0", "--listen", &unix]);
     let mut broker = Killed(command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts"));
     let mut said = BufReader::new(broker.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
-    let at = said.find_map(|line| line.strip_prefix("serving MQTT at ").map(str::to_owned));
+    let at = said.find_map(|line| Some(line.strip_prefix("serving MQTT at ")?.split(';').next()?.to_owned()));
     let at = at.expect("it says where it listens");
     let (mut fast, mut writer) =
         (MqttSocket::subscribed(&at, "fast", "flood"), MqttSocket::connect(&at, "writer"));

@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use unisono_broker::{Client, LogStatistics};
+use unisono_events_client::{Client, LogStatistics};
 use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::{TestOutcome, host_tests, is_long, program, require};
 
@@ -310,7 +310,7 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
     if let Err(why) = &with_mqtt {
         eprintln!("without the MQTT client: {why:?}");
     }
-    let seed = unisono_linux::clock::now().0;
+    let seed = unisono_linux::clock::now().as_nanos();
     eprintln!("seed {seed}, {time} s");
     let soak = Soak {
         scratch: scratch.path(),
@@ -409,6 +409,6 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
     Ok(())
 }
 
-host_tests![needs Machine;
+host_tests![needs Nothing;
     nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random within 900,
 ];

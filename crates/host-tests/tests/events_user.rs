@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, Client, Durability, EventDraft, PublishOutcome, Reception, SubscriptionSpec,
 };
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
@@ -78,9 +78,9 @@ fn interrupt(mut broker: ServedBy) {
 
 fn exchange(address: &str) {
     let mut client = Client::at(&address.parse().expect("an address")).expect("it serves");
-    let durable = Advertisement { durability: Durability::Synced, ..Advertisement::of("t") };
+    let durable = Advertisement { durability: Durability::Synced, ..Advertisement::new("t") };
     let topic = client.advertise(&durable).expect("a topic");
-    client.subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+    client.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
     for payload in [vec![1; 10], vec![2; 300_000]] {
         let published = client.try_publish(topic, &EventDraft::new(&payload)).expect("it is taken");
         assert!(matches!(published.outcome, PublishOutcome::Synced(_)), "{published:?}");
@@ -171,7 +171,63 @@ fn a_log_that_the_user_cannot_reach_is_refused_before_anybody_is_served() -> Tes
     Ok(())
 }
 
+fn a_reload_needs_files_that_the_brokers_user_can_read_and_the_start_says_so() -> TestOutcome {
+    require::root()?;
+    let scratch = directory(0o711);
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let write = |name: &str, text: &str, mode: u32| {
+        std::fs::write(path(name), text).expect("it is ours");
+        std::fs::set_permissions(path(name), PermissionsExt::from_mode(mode)).expect("it is ours");
+    };
+    let rule = |patterns: &str| format!("[[allow]]\nwho = [\"unix:0\"]\nsubscribe = [{patterns}]\n");
+    write("permissions", &rule("\"x\", \"y\""), 0o644);
+    write("tokens", "", 0o600);
+    let (bus, permissions, tokens) = (path("bus"), path("permissions"), path("tokens"));
+    let words = ["--listen", &bus, "--permissions", &permissions, "--tokens", &tokens];
+    let broker = served(&words, "warning: user");
+    assert!(
+        broker.said.contains(&tokens) && broker.said.contains("every reload will be refused"),
+        "{}",
+        broker.said
+    );
+    let connect = |topic: &str| {
+        let start = Instant::now();
+        let mut client = loop {
+            match Client::at(&bus.parse().expect("an address")) {
+                Ok(client) => break client,
+                Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
+            }
+        };
+        client.subscribe(&SubscriptionSpec::new(topic)).expect("it may");
+        client
+    };
+    let (mut ended, mut kept) = (connect("x"), connect("y"));
+    let reload = || {
+        let output = Command::new(program::unisono()).args(["events", "reload", "--at", &bus]).output();
+        let output = output.expect("unisono starts");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).expect("text"))
+    };
+    write("permissions", &rule("\"y\""), 0o644);
+    let (code, said) = reload();
+    assert!(
+        code == Some(2) && said.contains(&tokens) && said.contains("nothing was changed"),
+        "{said}"
+    );
+    ended.statistics().expect("it goes on");
+    write("tokens", "", 0o644);
+    let (code, said) = reload();
+    assert!(code == Some(0) && said.contains("permissions and tokens; connections ended: 1"), "{said}");
+    assert!(said.contains("ended unix:0"), "{said}");
+    let end = ended.statistics().expect_err("it is ended").to_string();
+    assert!(end.contains("may not subscribe to `x` any more"), "{end}");
+    kept.statistics().expect("it goes on");
+    interrupt(broker);
+    Ok(())
+}
+
 host_tests![needs Nothing;
+    a_reload_needs_files_that_the_brokers_user_can_read_and_the_start_says_so within 120,
     a_broker_that_root_starts_serves_and_logs_as_a_user_that_owns_nothing within 120,
     a_broker_that_is_killed_leaves_no_socket_in_roots_directory within 120,
     root_chooses_the_user_and_may_stay_root within 120,

@@ -1,23 +1,27 @@
-//! `unisono fit` on this host: an OpenMP program in a group with a quota gets the right number of threads,
-//! and the program replaces the command.
+//! `unisono fit` on this host: an OpenMP program in a group with a quota gets the right number of threads, so
+//! do the programs that a program starts and the ranks of MPI programs; programs are bound to leases; and the
+//! program replaces the command.
 
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program, require};
-use unisono_linux::affinity::Tid;
+use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 use unisono_linux::pidfd::PidFd;
 use unisono_linux::process::Signal;
+use unisono_linux::process_stat::ProcessStat;
+use unisono_linux::record_lock;
 
 /// Prints how many threads its team has.
 const TEAM: &str = "#include <omp.h>\n#include <stdio.h>\nint main(void)\n{\n\
     #pragma omp parallel\n#pragma omp master\nprintf(\"%d\\n\", omp_get_num_threads());\nreturn 0;\n}\n";
 
-fn team(directory: &Path) -> Result<PathBuf, Skipped> {
+pub(crate) fn team(directory: &Path) -> Result<PathBuf, Skipped> {
     require::program("gcc", "apt-get install gcc")?;
     let (source, program) = (directory.join("team.c"), directory.join("team"));
     fs::write(&source, TEAM).expect("a temporary file");
@@ -32,7 +36,7 @@ fn team(directory: &Path) -> Result<PathBuf, Skipped> {
 }
 
 /// A group with so much processor time in each 100,000 us, and one inside that has no quota of its own.
-fn groups_with_a_quota(time_us: u32) -> Result<[ControlGroup; 2], Skipped> {
+pub(crate) fn groups_with_a_quota(time_us: u32) -> Result<[ControlGroup; 2], Skipped> {
     require::root()?;
     let all = hierarchies().expect("mounts can be read");
     let tree = CgroupHierarchy::with(&all, "cpu")
@@ -49,7 +53,7 @@ fn groups_with_a_quota(time_us: u32) -> Result<[ControlGroup; 2], Skipped> {
 }
 
 /// `unisono` without the variables that this test's own environment may have.
-fn fit(arguments: &[&str]) -> Command {
+pub(crate) fn fit(arguments: &[&str]) -> Command {
     let mut command = Command::new(program::unisono());
     command.arg("fit").args(arguments);
     for name in ["OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES"] {
@@ -58,7 +62,7 @@ fn fit(arguments: &[&str]) -> Command {
     command
 }
 
-fn joined(command: &mut Command, group: &ControlGroup) -> std::process::Output {
+pub(crate) fn joined(command: &mut Command, group: &ControlGroup) -> std::process::Output {
     let procs_files = vec![group.open_procs().expect("our own group")];
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = unisono_linux::process::start(command, procs_files, unisono_linux::process::Family::Same);
@@ -123,7 +127,7 @@ fn a_team_bound_to_one_processor_has_one_thread() -> TestOutcome {
     require::program("taskset", "apt-get install util-linux")?;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let team = team(directory.path())?;
-    let first = unisono_linux::affinity::allowed(Tid::SELF).expect("own affinity");
+    let first = affinity::allowed(Tid::SELF).expect("own affinity");
     let first = first.iter().next().expect("some processor").to_string();
     let mut bound = Command::new("taskset");
     bound.args(["-c", &first]).arg(program::unisono()).args(["fit", "--"]).arg(&team);
@@ -175,7 +179,180 @@ fn a_signal_to_the_one_that_stays_ends_all_of_several_programs() -> TestOutcome 
     Ok(())
 }
 
+fn programs_that_a_shell_starts_get_the_number_of_every_runtime() -> TestOutcome {
+    require::cpus(2)?;
+    let [around, inside] = groups_with_a_quota(100_000)?;
+    let script = "exec sh -c 'echo $OMP_NUM_THREADS $GOMAXPROCS $NUMBA_NUM_THREADS $DOTNET_PROCESSOR_COUNT'";
+    let mut command = fit(&["--quiet", "--", "nice", "sh", "-c", script]);
+    let output = joined(command.env_remove("GOMAXPROCS").env_remove("NUMBA_NUM_THREADS"), &inside);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1 1 1 1");
+    drop((inside, around));
+    Ok(())
+}
+
+/// The answer of a dry run with `--json`.
+fn dry_run(command: &mut Command) -> Value {
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+fn threads_on_processors_that_the_program_may_not_use_do_not_count() -> TestOutcome {
+    const LOOPS: u64 = 30;
+    require::cpus(2)?;
+    require::program("taskset", "apt-get install util-linux")?;
+    let all = affinity::allowed(Tid::SELF).expect("own affinity");
+    let (first, last) = (all.iter().next().expect("two"), all.iter().next_back().expect("two"));
+    let start = |_| {
+        let script = "echo; while :; do :; done";
+        let mut command = Command::new("taskset");
+        command.args(["-c", &first.to_string(), "sh", "-c", script]).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("taskset starts");
+        wait_for_a_line(&mut child);
+        child
+    };
+    let mut loops: Vec<Child> = (0..LOOPS).map(start).collect();
+    let mut bound = Command::new("taskset");
+    bound.args(["-c", &last.to_string()]).arg(program::unisono());
+    let answer = dry_run(bound.args(["fit", "--dry-run", "--json", "--", "true"]));
+    for child in &mut loops {
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+    }
+    // other programs of the host may run there
+    assert!(answer["others"].as_u64().is_some_and(|others| others < LOOPS), "{answer}");
+    Ok(())
+}
+
+fn wait_for_a_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let output = child.stdout.as_mut().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("the program speaks");
+    line.trim().to_owned()
+}
+
+fn ranks_share_the_processors_also_on_an_idle_host() -> TestOutcome {
+    require::cpus(2)?;
+    require::program("mpiexec.mpich", "apt-get install mpich")?;
+    let part = (affinity::allowed(Tid::SELF).expect("own affinity").len() / 2).to_string();
+    let started = fit(&["--quiet", "--", "mpiexec.mpich", "-n", "2", "sh", "-c", "echo $OMP_NUM_THREADS"])
+        .output()
+        .expect("it starts");
+    assert_eq!(String::from_utf8_lossy(&started.stdout), format!("{part}\n{part}\n"));
+    let mut launcher = Command::new("mpiexec.mpich");
+    launcher.args(["-n", "2"]).arg(program::unisono()).env_remove("OMP_NUM_THREADS");
+    let inside = launcher.args(["fit", "--quiet", "--", "sh", "-c", "echo $OMP_NUM_THREADS"]).output();
+    assert_eq!(String::from_utf8_lossy(&inside.expect("it starts").stdout), format!("{part}\n{part}\n"));
+    Ok(())
+}
+
+fn an_ignored_broken_pipe_stays_ignored_and_another_does_not() -> TestOutcome {
+    const SIGPIPE: u32 = 13;
+    let ignored = |before: &str, programs: &str| {
+        let script = format!("{before} exec \"$0\" fit --quiet -- {programs}");
+        let output = Command::new("sh").args(["-c", &script]).arg(program::unisono()).output();
+        let text = String::from_utf8(output.expect("sh starts").stdout).expect("text");
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a line");
+        u64::from_str_radix(mask.trim(), 16).expect("a mask") >> (SIGPIPE - 1) & 1 == 1
+    };
+    const GREP: &str = "grep SigIgn /proc/self/status";
+    let several = format!("true ::: {GREP}");
+    assert!(ignored("trap '' PIPE;", GREP) && ignored("trap '' PIPE;", &several));
+    assert!(!ignored("", GREP) && !ignored("", &several));
+    Ok(())
+}
+
+fn advice_says_why_it_watches_neither_a_zombie_nor_a_thread_of_the_kernel() -> TestOutcome {
+    let watch = |pid: &str| {
+        let output = Command::new(program::unisono()).args(["advise", "--for", "1s", "--pid", pid]).output();
+        let output = output.expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let mut zombie = Command::new("true").spawn().expect("true starts");
+    let number = zombie.id().to_string();
+    while !ProcessStat::read(&number).is_some_and(ProcessStat::has_ended) {
+        std::thread::yield_now();
+    }
+    let said = watch(&number);
+    zombie.wait().expect("a child");
+    assert!(said.contains(&format!("process {number} has ended")), "{said}");
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        assert!(watch("2").contains("2 is a thread of the kernel"));
+    }
+    Ok(())
+}
+
+/// Starts a program with a lease of one processor, and returns it with its processors once it runs.
+fn leased(group: &ControlGroup) -> (Child, CpuSet) {
+    let script = "grep Cpus_allowed_list /proc/self/status; read -r line";
+    let mut command = fit(&["--quiet", "--bind", "--", "sh", "-c", script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let procs_files = vec![group.open_procs().expect("our own group")];
+    let child =
+        unisono_linux::process::start(&mut command, procs_files, unisono_linux::process::Family::Same);
+    let mut child = child.expect("it starts");
+    let line = wait_for_a_line(&mut child);
+    let cpus = line.rsplit('\t').next().expect("a word").parse().expect("a list");
+    (child, cpus)
+}
+
+/// The number of locked bytes of root's file: one for each processor of each lease.
+fn leased_processors() -> u64 {
+    let Ok(file) = record_lock::open_to_read(Path::new("/run/unisono/processors/0")) else { return 0 };
+    let ranges = record_lock::locked(&file, 0..1 << 40).expect("our own file");
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+fn programs_that_start_together_are_bound_to_different_processors_until_they_are_killed() -> TestOutcome {
+    let all = affinity::allowed(Tid::SELF).expect("own affinity");
+    require::cpus(2)?;
+    let [around, inside] = groups_with_a_quota(100_000)?;
+    let before = leased_processors();
+    let count = 2 * all.len();
+    let mut running: Vec<(Child, CpuSet)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|_| scope.spawn(|| leased(&inside))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it starts")).collect()
+    });
+    for cpu in all.iter() {
+        let there = running.iter().filter(|(_, cpus)| *cpus == CpuSet::single(cpu)).count();
+        assert_eq!(there, 2, "on processor {cpu}: {running:?}");
+    }
+    assert_eq!(leased_processors(), before + count as u64);
+    for (child, _) in &mut running {
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+    }
+    assert_eq!(leased_processors(), before, "a killed program has no lease");
+    let mut unbound = fit(&["--quiet", "--", "grep", "Cpus_allowed_list", "/proc/self/status"]);
+    let output = joined(&mut unbound, &inside);
+    assert!(String::from_utf8_lossy(&output.stdout).trim().ends_with(&format!("\t{all}")));
+    drop((inside, around));
+    Ok(())
+}
+
+fn a_lease_stays_inside_the_processors_that_the_program_may_use() -> TestOutcome {
+    require::cpus(2)?;
+    require::program("taskset", "apt-get install util-linux")?;
+    let [around, inside] = groups_with_a_quota(100_000)?;
+    let last = affinity::allowed(Tid::SELF).expect("own affinity").iter().next_back().expect("two");
+    let mut bound = Command::new("taskset");
+    bound.args(["-c", &last.to_string()]).arg(program::unisono());
+    bound.args(["fit", "--quiet", "--bind", "--", "grep", "Cpus_allowed_list", "/proc/self/status"]);
+    let output = joined(&mut bound, &inside);
+    assert!(String::from_utf8_lossy(&output.stdout).trim().ends_with(&format!("\t{last}")));
+    drop((inside, around));
+    Ok(())
+}
+
 host_tests![needs Machine;
+    programs_that_a_shell_starts_get_the_number_of_every_runtime within 300,
+    threads_on_processors_that_the_program_may_not_use_do_not_count within 300,
+    ranks_share_the_processors_also_on_an_idle_host within 300,
+    an_ignored_broken_pipe_stays_ignored_and_another_does_not within 300,
+    advice_says_why_it_watches_neither_a_zombie_nor_a_thread_of_the_kernel within 300,
+    programs_that_start_together_are_bound_to_different_processors_until_they_are_killed within 300,
+    a_lease_stays_inside_the_processors_that_the_program_may_use within 300,
     a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_has_the_quota within 300,
     advice_about_a_running_process_is_about_its_own_quota,
     a_team_bound_to_one_processor_has_one_thread within 300,

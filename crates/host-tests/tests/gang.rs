@@ -11,8 +11,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
+use unisono_host_tests::disturbance::repeat_disturbed;
 use unisono_host_tests::processes::{descendants, is_gone, until};
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, program};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::hierarchies;
 use unisono_linux::process::Signal;
@@ -233,21 +234,23 @@ fn time_follows_the_weights_and_waiting_gangs_get_none() -> TestOutcome {
     let spin = "timeout 2 sh -c 'while :; do :; done' & timeout 2 sh -c 'while :; do :; done'; wait; exit 0";
     let words =
         ["gang", "run", "--json", "--weights", "1,3", "--", "sh", "-c", spin, ":::", "sh", "-c", spin];
-    let output = unisono(&words).output().expect("unisono starts");
-    let answer = summary(&output);
-    let cpu = |gang: usize| answer["gangs"][gang]["cpu_s"].as_f64().expect("a number");
-    let ratio = cpu(1) / cpu(0);
-    // other programs may take from either, and a rare late switch costs the short slices most; unweighted
-    // time would be 1
-    assert!((1.8..8.0).contains(&ratio), "weights 1,3 gave {ratio}: {answer}");
-    assert!(answer["leak"].as_f64().expect("watched") < 0.2, "{answer}");
-    let switch = answer["switch_us"]["median"].as_f64().expect("both cores ran both gangs");
-    assert!(switch > 0.0 && switch < 20_000.0, "within its turn of 20 ms: {answer}");
-    assert_eq!(answer["not_measured"], Value::Null);
+    repeat_disturbed(|| {
+        let answer = summary(&unisono(&words).output().expect("unisono starts"));
+        let cpu = |gang: usize| answer["gangs"][gang]["cpu_s"].as_f64().expect("a number");
+        let ratio = cpu(1) / cpu(0);
+        let switch = answer["switch_us"]["median"].as_f64().expect("both cores ran both gangs");
+        assert_eq!(answer["not_measured"], Value::Null);
+        // a rare late switch costs the short slices most; unweighted time would be 1
+        let weighted = (1.8..8.0).contains(&ratio);
+        let within_a_turn = switch > 0.0 && switch < 20_000.0;
+        let right = weighted && within_a_turn && answer["leak"].as_f64().expect("watched") < 0.2;
+        if right { Ok(()) } else { Err(format!("weights 1,3 gave {ratio}: {answer}")) }
+    });
     Ok(())
 }
 
 fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> TestOutcome {
+    require::nightly("gangs")?;
     gangs()?;
     if !hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu")) {
         return Err(Skipped::because("backfill needs a cgroup cpu controller"));
@@ -262,20 +265,17 @@ fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> TestOutcome {
         let number = |key: &str| own[key].as_f64().expect("a number");
         number("cpu_s") / number("elapsed_s") / cores as f64
     };
-    let (with, without) = (run("--spread"), run("--no-backfill"));
-    if without < 0.03 {
-        let why = format!(
-            "other programs left a gang {without} of the cores in its own turns, a twentieth; try again on a quiet machine"
-        );
-        return Err(Skipped::because(why));
-    }
-    // other programs may take most of what is lent; they cannot give it any
-    assert!(without < 0.15, "{without} of the cores without backfill");
-    assert!(with > 0.3, "{with} of the cores with backfill, {without} without");
+    repeat_disturbed(|| {
+        let (with, without) = (run("--spread"), run("--no-backfill"));
+        // its own turns are a twentieth
+        let right = (0.03..0.15).contains(&without) && with > 0.3;
+        if right { Ok(()) } else { Err(format!("{with} of the cores with backfill, {without} without")) }
+    });
     Ok(())
 }
 
 fn a_gang_that_blocks_rests_and_takes_turns_again_when_it_wants_its_cores() -> TestOutcome {
+    require::nightly("gangs")?;
     gangs()?;
     let cores = affinity::allowed(Tid::SELF).expect("own").len();
     let spin = format!("{} wait", "while :; do :; done & ".repeat(cores));

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_host_tests::processes::{descendants, until};
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, quota};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, quota, require};
 use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::{CgroupVersion, hierarchies};
 use unisono_linux::privilege::NOBODY;
 use unisono_linux::process::Signal;
 use unisono_linux::quota::limits_of;
@@ -148,6 +149,33 @@ fn a_control_group_becomes_a_gang_and_stays_where_it_is() -> TestOutcome {
     served.end();
     drop(one);
     inner.remove().expect("it is empty");
+    group.remove().expect("it is empty");
+    Ok(())
+}
+
+fn a_group_of_the_first_freezer_becomes_a_gang_beside_version_2() -> TestOutcome {
+    second_version()?;
+    let all = hierarchies().expect("mounts");
+    let first = all.iter().find(|tree| tree.controllers.iter().any(|name| name == "freezer"));
+    let freezer = first.filter(|tree| tree.version == CgroupVersion::V1).ok_or_else(|| {
+        Skipped::because("it needs the freezer of cgroup version 1 beside version 2, as on Ubuntu 20.04")
+    })?;
+    let group = freezer.top().create(&unisono_host_tests::groups::name("v1")).expect("root may");
+    let (one, two) = (Program::start(SPIN, 2), Program::start(SPIN, 2));
+    one.move_to(&group);
+    let served = Served::start(&[]);
+    served.told(&["add", "--cgroup", group.path().to_str().expect("letters"), "--name", "container"]);
+    served.told(&["add", "--pid", &two.pid()]);
+    until("turns", || served.gang("container")["turns"].as_u64() > Some(50));
+    let homes = homes_of(served.child.id());
+    let seen = moments([group.path(), &homes[0]]);
+    let together = seen.iter().filter(|moment| **moment == [false, false]).count();
+    assert!(together < 30, "{together} of 300 together");
+    served.told(&["remove", "container"]);
+    assert_eq!(group.read("freezer.state").expect("it is there").trim(), "THAWED");
+    one.wait_for_progress();
+    served.end();
+    drop(one);
     group.remove().expect("it is empty");
     Ok(())
 }
@@ -299,6 +327,7 @@ fn a_gang_with_a_quota_is_stopped_as_a_whole_before_the_kernel_stops_its_threads
 }
 
 fn slices_grow_for_gangs_that_meet_seldom_unless_the_user_has_said_how_long() -> TestOutcome {
+    require::nightly("gangs")?;
     gangs()?;
     let words = ["barrier", "--threads", "2", "--interval", "10ms", "--wait", "block", "--seconds", "600"];
     let meets = || {
@@ -330,6 +359,7 @@ host_tests![needs Machine;
     a_trace_has_the_turns_of_gangs_that_come_and_go within 60,
     weights_and_slices_change_while_gangs_run within 120,
     a_control_group_becomes_a_gang_and_stays_where_it_is within 120,
+    a_group_of_the_first_freezer_becomes_a_gang_beside_version_2 within 120,
     a_killed_daemon_leaves_nobody_stopped_and_the_next_one_takes_over within 120,
     what_a_daemon_and_its_guardian_left_is_restored_by_the_next_one within 120,
     other_users_may_add_only_what_is_theirs within 120,

@@ -7,8 +7,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use unisono_host_tests::processes::until;
-use unisono_host_tests::{TestOutcome, host_tests};
+use unisono_host_tests::{TestOutcome, host_tests, require};
 use unisono_linux::process::Signal;
 
 /// Slices that let the commands of a test run soon.
@@ -62,6 +63,7 @@ fn weight(served: &Served, gang: &str) -> Option<u64> {
 }
 
 fn programs_become_gangs_as_the_rules_say_and_as_they_change() -> TestOutcome {
+    require::nightly("gangs")?;
     gangs()?;
     let rules = Rules::new();
     rules.write(&format!("{SHORT}{}", rules.of_program("weight = 3")));
@@ -77,16 +79,6 @@ fn programs_become_gangs_as_the_rules_say_and_as_they_change() -> TestOutcome {
         weight(&served, "solver") == Some(2) && weight(&served, "solver-2") == Some(2)
     });
     assert_eq!(served.list()["slice_ms"].as_f64(), Some(3.0));
-    // an editor that empties the file before it writes it costs no gang
-    let turns = || served.gang("solver")["turns"].as_u64().expect("it is there");
-    let before = turns();
-    fs::write(rules.file(), "").expect("room");
-    for _ in 0..3 {
-        assert!(turns() >= before, "the daemon looks at the file with each question");
-    }
-    fs::write(rules.file(), format!("slice = \"4ms\"\n{}", rules.of_program("weight = 2"))).expect("room");
-    until("the new slice", || served.list()["slice_ms"].as_f64() == Some(4.0));
-    assert!(turns() >= before, "the same gang");
     // what was removed by hand stays removed, until the rules are read again
     served.told(&["remove", "solver-2"]);
     let third = rules.start(SPIN, 2);
@@ -105,6 +97,36 @@ fn programs_become_gangs_as_the_rules_say_and_as_they_change() -> TestOutcome {
     Ok(())
 }
 
+/// Less than the time for which the daemon waits for the rest of a file.
+const MAX_EMPTY: Duration = Duration::from_millis(400);
+
+fn an_editor_that_empties_the_file_before_it_writes_it_costs_no_gang() -> TestOutcome {
+    gangs()?;
+    let rules = Rules::new();
+    rules.write(&format!("{SHORT}{}", rules.of_program("weight = 3")));
+    let program = rules.start(SPIN, 2);
+    let served = rules.served();
+    let turns = || served.gang("solver")["turns"].as_u64();
+    let kept = (1..20).find_map(|attempt| {
+        until("turns", || turns() > Some(0));
+        let before = turns();
+        let emptied = Instant::now();
+        fs::write(rules.file(), "").expect("room");
+        let during = turns(); // the daemon looks at the file with each question
+        let slice = 5 + attempt;
+        let text = format!("slice = \"{slice}ms\"\n{}", rules.of_program("weight = 2"));
+        fs::write(rules.file(), text).expect("room");
+        // on a busy machine the file may have been empty for longer: then this attempt shows nothing
+        let is_quick = emptied.elapsed() < MAX_EMPTY;
+        until("the new slice", || served.list()["slice_ms"].as_f64() == Some(f64::from(slice)));
+        is_quick.then(|| during >= before && turns() >= before)
+    });
+    assert_eq!(kept, Some(true), "the same gang");
+    served.end();
+    program.assert_free();
+    Ok(())
+}
+
 /// A daemon whose messages can be read.
 fn talking(socket: &Path, rules: &Path) -> Child {
     let mut command = crate::gang_shared::unisono(&["gang", "daemon", "--socket"]);
@@ -112,6 +134,7 @@ fn talking(socket: &Path, rules: &Path) -> Child {
 }
 
 fn a_mistake_in_the_file_is_told_with_its_place_and_leaves_the_rules() -> TestOutcome {
+    require::nightly("gangs")?;
     gangs()?;
     let rules = Rules::new();
     let directory = tempfile::tempdir().expect("a directory");
@@ -190,6 +213,7 @@ fn root_of(group: &Path) -> PathBuf {
 
 host_tests![needs Machine;
     programs_become_gangs_as_the_rules_say_and_as_they_change within 180,
+    an_editor_that_empties_the_file_before_it_writes_it_costs_no_gang within 180,
     a_mistake_in_the_file_is_told_with_its_place_and_leaves_the_rules within 180,
     groups_of_a_pattern_become_gangs_and_a_killed_daemon_leaves_none within 180,
 ];

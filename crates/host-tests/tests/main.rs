@@ -12,11 +12,14 @@ mod events_joined;
 mod events_languages;
 mod events_memory;
 mod events_order;
+mod events_peers;
 mod events_rumqttc;
 mod events_served;
 mod events_soak;
 mod events_user;
 mod fit;
+mod fit_containers;
+mod fit_runtimes;
 mod gang;
 mod gang_daemon;
 mod gang_hostile;
@@ -32,27 +35,32 @@ mod mechanism;
 mod middleware_study;
 mod monitor;
 mod mpi;
+mod mpi_agreement;
 mod mpi_bridges;
 mod mpi_end;
 mod mpi_hosts;
 mod mpi_matrix;
 mod mpi_private;
 mod mpi_progress;
+mod mpi_spawn;
 mod mpi_start;
 mod mpi_statistics;
 mod mpi_stock;
 mod mpi_waits;
 mod one_sided;
 mod queue;
+mod queue_beside_others;
 mod queue_bpf;
 mod queue_change;
 mod queue_cpu;
+mod queue_forwarded;
 mod queue_in;
 mod queue_interposed;
 mod queue_interposed_device;
 mod queue_interposed_process;
 mod queue_lifecycle;
 mod queue_match;
+mod queue_run;
 mod queue_shared;
 mod queue_show;
 mod queue_study;
@@ -61,6 +69,8 @@ mod report;
 mod run;
 mod run_hosts;
 mod sched_ext;
+#[path = "../../../cli/tests/schema/mod.rs"]
+mod schema;
 mod servers;
 mod tree_devices;
 mod wire;
@@ -76,11 +86,14 @@ const MODULES: &[(&str, &[Test])] = &[
     ("events_languages", events_languages::TESTS),
     ("events_memory", events_memory::TESTS),
     ("events_order", events_order::TESTS),
+    ("events_peers", events_peers::TESTS),
     ("events_rumqttc", events_rumqttc::TESTS),
     ("events_served", events_served::TESTS),
     ("events_soak", events_soak::TESTS),
     ("events_user", events_user::TESTS),
     ("fit", fit::TESTS),
+    ("fit_containers", fit_containers::TESTS),
+    ("fit_runtimes", fit_runtimes::TESTS),
     ("gang", gang::TESTS),
     ("gang_daemon", gang_daemon::TESTS),
     ("gang_hostile", gang_hostile::TESTS),
@@ -93,27 +106,32 @@ const MODULES: &[(&str, &[Test])] = &[
     ("middleware_study", middleware_study::TESTS),
     ("monitor", monitor::TESTS),
     ("mpi", mpi::TESTS),
+    ("mpi_agreement", mpi_agreement::TESTS),
     ("mpi_bridges", mpi_bridges::TESTS),
     ("mpi_end", mpi_end::TESTS),
     ("mpi_hosts", mpi_hosts::TESTS),
     ("mpi_matrix", mpi_matrix::TESTS),
     ("mpi_private", mpi_private::TESTS),
     ("mpi_progress", mpi_progress::TESTS),
+    ("mpi_spawn", mpi_spawn::TESTS),
     ("mpi_start", mpi_start::TESTS),
     ("mpi_statistics", mpi_statistics::TESTS),
     ("mpi_stock", mpi_stock::TESTS),
     ("mpi_waits", mpi_waits::TESTS),
     ("one_sided", one_sided::TESTS),
     ("queue", queue::TESTS),
+    ("queue_beside_others", queue_beside_others::TESTS),
     ("queue_bpf", queue_bpf::TESTS),
     ("queue_change", queue_change::TESTS),
     ("queue_cpu", queue_cpu::TESTS),
+    ("queue_forwarded", queue_forwarded::TESTS),
     ("queue_in", queue_in::TESTS),
     ("queue_interposed", queue_interposed::TESTS),
     ("queue_interposed_device", queue_interposed_device::TESTS),
     ("queue_interposed_process", queue_interposed_process::TESTS),
     ("queue_lifecycle", queue_lifecycle::TESTS),
     ("queue_match", queue_match::TESTS),
+    ("queue_run", queue_run::TESTS),
     ("queue_show", queue_show::TESTS),
     ("queue_study", queue_study::TESTS),
     ("queue_switch", queue_switch::TESTS),

@@ -99,6 +99,7 @@ fn left_behind() -> BTreeSet<String> {
 }
 
 fn by_root_every_workload_is_measured_on_the_link_too_and_nothing_is_left() -> TestOutcome {
+    require::nightly("laboratory")?;
     require::root()?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let before = left_behind();
@@ -132,6 +133,7 @@ fn by_root_every_workload_is_measured_on_the_link_too_and_nothing_is_left() -> T
 }
 
 fn by_an_ordinary_user_a_link_is_in_a_user_namespace_or_skipped_and_the_rest_is_measured() -> TestOutcome {
+    require::nightly("laboratory")?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let output = if require::root().is_ok() {
         // an ordinary user has to reach the program and write its records; a directory that others may write

@@ -20,6 +20,7 @@ fn figure(run: &Value, name: &str) -> f64 {
 }
 
 fn a_monitor_of_packets_in_bursts_is_measured_under_each_regime() -> TestOutcome {
+    require::nightly("laboratory")?;
     require::cpus(2)?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let out = scratch.path().join("study");

@@ -80,8 +80,31 @@ fn one_rank_is_enough() -> TestOutcome {
     Ok(())
 }
 
+fn empty_parts_are_as_on_the_mpi_alone() -> TestOutcome {
+    for mpi in MPIS {
+        let built = mpi.build("empty_parts.c")?;
+        let parts = |mut command: Command| {
+            let output = command.output().expect("mpiexec starts because it was found");
+            verdict("empty_parts", &output).expect("the program agrees");
+            let said = text(&output.stdout);
+            said.lines().filter(|line| line.starts_with("part ")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut alone = mpi.launcher(3);
+        alone.arg(&built);
+        let alone = parts(alone);
+        assert!(alone.len() > 24, "{alone:?}");
+        assert_eq!(
+            parts(mpi.with_preload(3, &[OsStr::new("--"), built.as_os_str()])),
+            alone,
+            "{}",
+            mpi.name()
+        );
+    }
+    Ok(())
+}
+
 /// A virtual environment with mpi4py's wheel, kept between runs.
-fn python() -> Result<PathBuf, Skipped> {
+pub(crate) fn python() -> Result<PathBuf, Skipped> {
     require::program("python3", "apt-get install python3-venv")?;
     let environment = target().join("mpi-programs/python");
     let python = environment.join("bin/python");
@@ -130,6 +153,7 @@ fn libraries(mpi: TestedMpi) -> Result<Option<PathBuf>, Skipped> {
 }
 
 fn the_wheel_of_mpi4py_runs() -> TestOutcome {
+    require::nightly("mpi")?;
     let script = source("python_windows.py");
     for mpi in MPIS {
         mpi.present("any.c")?;
@@ -207,6 +231,7 @@ host_tests![needs Nothing;
     programs_run_on_three_ranks within 300,
     locks_in_opposite_orders_make_no_circle_on_four_ranks within 200,
     one_rank_is_enough within 300,
+    empty_parts_are_as_on_the_mpi_alone within 120,
     the_wheel_of_mpi4py_runs within 300,
     statistics_are_printed_at_the_end within 120,
     an_error_that_nobody_handles_is_named within 120,

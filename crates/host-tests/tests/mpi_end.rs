@@ -247,7 +247,7 @@ fn a_launcher_in_place_of_the_program_is_refused() -> TestOutcome {
 
 /// Jobs without MPI inside of each rank: their ranks are theirs, and the outer windows go on.
 fn a_program_may_start_jobs_without_mpi() -> TestOutcome {
-    let table = program::with_examples().join("hash-table");
+    let table = program::directory().join("hash-table");
     for mpi in MPIS {
         let built = mpi.build("starts.c")?;
         let unisono = program::unisono();

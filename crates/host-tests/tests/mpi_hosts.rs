@@ -116,7 +116,7 @@ fn a_window_of_open_mpi_has_ranks_here_and_there() -> TestOutcome {
     all(TestedMpi::OpenMpi, 2, Wire::Tcp)
 }
 
-host_tests![needs Machine;
+host_tests![needs Nothing;
     ranks_of_mpich_on_two_hosts_share_windows_over_tcp within 300,
     a_window_of_mpich_has_ranks_here_and_there within 300,
     a_window_of_open_mpi_has_ranks_here_and_there within 300,

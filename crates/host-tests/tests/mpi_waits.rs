@@ -36,13 +36,40 @@ fn messages_statuses_and_errors_are_those_of_the_mpi() -> TestOutcome {
     awake_and_asleep("waits.c")
 }
 
+fn requests_of_every_kind_end_in_every_wait() -> TestOutcome {
+    awake_and_asleep("request_kinds.c")
+}
+
+/// The lines of a run that say in what state `MPI_Waitall` left its requests.
+fn states(output: &Output) -> Vec<String> {
+    verdict("waitall_errors", output).expect("the program agrees");
+    text(&output.stdout).lines().filter(|line| line.starts_with("state")).map(str::to_owned).collect()
+}
+
+fn an_error_in_waitall_leaves_the_other_requests_as_the_mpi_alone_does() -> TestOutcome {
+    // Open MPI keeps its own MPI_Waitall, whose states depend on the time
+    let mpi = TestedMpi::Mpich;
+    for ranks in RANKS {
+        let built = mpi.build("waitall_errors.c")?;
+        let alone = mpi.launcher(ranks).arg(&built).output().expect("mpiexec was found");
+        let served = with_preload(mpi, ranks, "waitall_errors.c", &[])?;
+        assert_eq!(states(&alone).len(), 7);
+        assert_eq!(states(&served), states(&alone), "{} on {ranks} ranks", mpi.name());
+    }
+    Ok(())
+}
+
 fn threads_that_wait_at_once_do_not_take_what_is_anothers() -> TestOutcome {
     awake_and_asleep("waits_threads.c")
 }
 
+fn threads_with_communicators_made_from_groups_wait_at_once() -> TestOutcome {
+    awake_and_asleep("from_group.c")
+}
+
 /// The lines of a run that say which bits all results have, in the order of the ranks.
-fn bits(output: &Output) -> Vec<String> {
-    verdict("collectives", output).expect("the program agrees");
+fn bits(program: &str, output: &Output) -> Vec<String> {
+    verdict(program, output).expect("the program agrees");
     let said = text(&output.stdout);
     let mut lines: Vec<String> =
         said.lines().filter(|line| line.starts_with("bits")).map(str::to_owned).collect();
@@ -60,9 +87,50 @@ fn small_collectives_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
             let alone = alone.arg(&built).arg("bits").output().expect("mpiexec was found");
             let arguments = [OsStr::new("--"), built.as_os_str(), OsStr::new("bits")];
             let served = mpi.with_preload(ranks, &arguments).output().expect("mpiexec was found");
-            assert_eq!(bits(&alone).len(), ranks);
-            assert_eq!(bits(&alone), bits(&served), "{} on {ranks} ranks", mpi.name());
+            assert_eq!(bits("collectives", &alone).len(), ranks);
+            assert_eq!(
+                bits("collectives", &alone),
+                bits("collectives", &served),
+                "{} on {ranks} ranks",
+                mpi.name()
+            );
         }
+    }
+    Ok(())
+}
+
+fn collectives_of_random_shapes_give_the_very_bits_and_errors_of_the_mpi_alone() -> TestOutcome {
+    let seeds = if is_long() { 1..=20 } else { 1..=1 };
+    for (mpi, seed) in MPIS.into_iter().flat_map(|mpi| seeds.clone().map(move |seed| (mpi, seed))) {
+        let built = mpi.build("exchanges.c")?;
+        let seed = format!("{seed}");
+        let all: &[usize] = if is_long() { &[2, 3, 4, 5, 8] } else { &[3] };
+        for &ranks in all {
+            let mut alone = mpi.launcher(ranks);
+            let alone = alone.arg(&built).arg(&seed).output().expect("mpiexec was found");
+            let arguments = [OsStr::new("--"), built.as_os_str(), OsStr::new(&seed)];
+            let served = mpi.with_preload(ranks, &arguments).output().expect("mpiexec was found");
+            assert_eq!(bits("exchanges", &alone).len(), ranks);
+            assert_eq!(
+                bits("exchanges", &alone),
+                bits("exchanges", &served),
+                "{} on {ranks} ranks, seed {seed}",
+                mpi.name()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The bits of a sum of NaNs, and a minimum of a NaN and a number, depend on the order of two operands.
+fn reductions_of_nans_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
+    let mpi = TestedMpi::Mpich;
+    let built = mpi.build("nans.c")?;
+    for ranks in [3, 4] {
+        let alone = mpi.launcher(ranks).arg(&built).output().expect("mpiexec was found");
+        let served = with_preload(mpi, ranks, "nans.c", &[])?;
+        assert_eq!(bits("nans", &alone).len(), 16);
+        assert_eq!(bits("nans", &alone), bits("nans", &served), "on {ranks} ranks");
     }
     Ok(())
 }
@@ -86,6 +154,18 @@ fn sums_of_crowded_ranks_are_served_once_their_order_is_known() -> TestOutcome {
     Ok(())
 }
 
+/// MPICH alone: Open MPI keeps its own waits.
+fn a_rank_sets_up_its_waits_at_the_first_of_them_and_not_in_mpi_init() -> TestOutcome {
+    let mpi = TestedMpi::Mpich;
+    let built = mpi.build("begins.c")?;
+    for (ranks, arguments) in RANKS.into_iter().flat_map(|ranks| [(ranks, &[][..]), (ranks, &["closes"])]) {
+        let mut command = mpi.with_preload(ranks, &[OsStr::new("--"), built.as_os_str()]);
+        let output = command.args(arguments).output().expect("mpiexec was found");
+        verdict("begins", &output).expect("the program agrees");
+    }
+    Ok(())
+}
+
 fn calls(of: &Value, call: &str) -> u64 {
     let waits = of["waits"].as_array().expect("a list of waits");
     let row = waits.iter().find(|row| row["call"] == call);
@@ -104,6 +184,7 @@ fn statistics_count_the_waits_of_each_rank() -> TestOutcome {
         let said = text(&output.stderr);
         assert_eq!(said.matches(&format!("waits of {ranks} ranks together")).count(), 1, "{said}");
         let json = std::fs::read_to_string(&file).expect("the file was written");
+        assert_eq!(crate::schema::formats_of(&json), ["unisono-mpi-1"]);
         let json: Value = serde_json::from_str(&json).expect("it is JSON");
         let by_rank = json["ranks"].as_array().expect("a list of ranks");
         assert_eq!(by_rank.len(), ranks);
@@ -139,11 +220,17 @@ fn windows_alone_have_no_waits() -> TestOutcome {
     Ok(())
 }
 
-host_tests![needs Machine;
+host_tests![needs Nothing;
     messages_statuses_and_errors_are_those_of_the_mpi within 200,
+    requests_of_every_kind_end_in_every_wait within 200,
+    an_error_in_waitall_leaves_the_other_requests_as_the_mpi_alone_does within 120,
     threads_that_wait_at_once_do_not_take_what_is_anothers within 200,
+    threads_with_communicators_made_from_groups_wait_at_once within 200,
     small_collectives_give_the_very_bits_of_the_mpi_alone within 200,
+    collectives_of_random_shapes_give_the_very_bits_and_errors_of_the_mpi_alone within 200,
+    reductions_of_nans_give_the_very_bits_of_the_mpi_alone within 200,
     sums_of_crowded_ranks_are_served_once_their_order_is_known within 120,
+    a_rank_sets_up_its_waits_at_the_first_of_them_and_not_in_mpi_init within 120,
     statistics_count_the_waits_of_each_rank within 120,
     windows_alone_have_no_waits within 120,
 ];

@@ -38,25 +38,25 @@ const EQUAL: &str = "equal to the sequential solution";
 const ONCE: &str = "each found exactly once";
 
 fn the_heat_equation_in_rust_is_the_sequential_one_by_fence() -> TestOutcome {
-    check(&program::with_examples().join("heat"), &["--size", "48", "--steps", "60"], EQUAL);
+    check(&program::directory().join("heat"), &["--size", "48", "--steps", "60"], EQUAL);
     Ok(())
 }
 
 fn the_heat_equation_in_rust_is_the_sequential_one_by_post_start_complete_wait() -> TestOutcome {
     let arguments = ["--size", "48", "--steps", "60", "--synchronization", "pscw"];
-    check(&program::with_examples().join("heat"), &arguments, EQUAL);
+    check(&program::directory().join("heat"), &arguments, EQUAL);
     Ok(())
 }
 
 fn every_key_of_the_hash_table_in_rust_is_found_exactly_once() -> TestOutcome {
-    check(&program::with_examples().join("hash-table"), &["--keys", "1000", "--common", "200"], ONCE);
+    check(&program::directory().join("hash-table"), &["--keys", "1000", "--common", "200"], ONCE);
     Ok(())
 }
 
 fn the_heat_equation_in_c_is_the_sequential_one() -> TestOutcome {
     require::program("make", "apt-get install make")?;
     let directory = tempfile::tempdir().expect("a directory");
-    compiled(&program::with_examples(), directory.path());
+    compiled(&program::directory(), directory.path());
     check(&directory.path().join("heat"), &["--size", "48", "--steps", "60"], EQUAL);
     Ok(())
 }
@@ -64,13 +64,13 @@ fn the_heat_equation_in_c_is_the_sequential_one() -> TestOutcome {
 fn every_key_of_the_hash_table_in_c_is_found_exactly_once() -> TestOutcome {
     require::program("make", "apt-get install make")?;
     let directory = tempfile::tempdir().expect("a directory");
-    compiled(&program::with_examples(), directory.path());
+    compiled(&program::directory(), directory.path());
     check(&directory.path().join("hash_table"), &["--keys", "1000", "--common", "200"], ONCE);
     Ok(())
 }
 
 fn a_c_program_makes_every_call_between_ranks() -> TestOutcome {
-    let (library, directory) = (program::with_examples(), tempfile::tempdir().expect("a directory"));
+    let (library, directory) = (program::directory(), tempfile::tempdir().expect("a directory"));
     let program = directory.path().join("every_call");
     let compiled = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I", "abi/c/include", "-o"])
@@ -89,7 +89,7 @@ fn a_c_program_makes_every_call_between_ranks() -> TestOutcome {
 
 fn a_rank_that_is_killed_is_named_by_the_others_and_nothing_hangs() -> TestOutcome {
     // rank 1 dies in the midst of the exchange; the others say so and end by themselves
-    let heat = program::with_examples().join("heat");
+    let heat = program::directory().join("heat");
     let script = format!(
         "if [ $UNISONO_RANK = 1 ]; then {0} --size 64 --steps 100000000 --no-check & pid=$!; sleep 0.7; \
          kill -KILL $pid; sleep 20; else exec {0} --size 64 --steps 100000000 --no-check; fi",
@@ -103,7 +103,7 @@ fn a_rank_that_is_killed_is_named_by_the_others_and_nothing_hangs() -> TestOutco
 }
 
 fn an_example_started_without_the_launcher_is_a_job_of_one() -> TestOutcome {
-    let output = Command::new(program::with_examples().join("hash-table"))
+    let output = Command::new(program::directory().join("hash-table"))
         .args(["--keys", "100"])
         .output()
         .expect("starts");

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use unisono_enforce::kernel::Kernel;
 use unisono_enforce::{Backend as _, Error};
 use unisono_host_tests::hosts::Hosts;
+use unisono_host_tests::processes::words;
 use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 use unisono_linux::network_namespace::NetworkNamespace;
@@ -414,6 +415,24 @@ fn processor_weights_are_set_and_put_back() -> TestOutcome {
     Ok(())
 }
 
+fn apply_show_and_clear_print_objects_of_the_schema() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let policy = file(THREE);
+    let says = |arguments: &[&str]| {
+        let output = unisono(&[&["queue"], arguments, &["--dev", DEVICE]].concat());
+        assert!(output.status.success(), "{}", words(&output));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let applied = says(&["apply", name(&policy), "--json"]);
+    assert_eq!(crate::schema::formats_of(&applied), ["unisono-queue-apply-1"]);
+    let rows = says(&["show", "--csv", "--interval", "10ms"]);
+    let classes: Vec<&str> = rows.lines().skip(1).filter_map(|row| row.split(',').nth(2)).collect();
+    assert!(rows.starts_with("device,direction,name,") && classes.contains(&"gold"), "{rows}");
+    let cleared = says(&["clear", "--json"]);
+    assert_eq!(crate::schema::formats_of(&cleared), ["unisono-queue-clear-1"]);
+    Ok(())
+}
+
 fn watching_ends_when_nobody_reads_any_more() -> TestOutcome {
     let _hosts = on_a_host()?;
     let _kernel = apply(THREE)?;
@@ -434,6 +453,7 @@ fn watching_ends_when_nobody_reads_any_more() -> TestOutcome {
 }
 
 host_tests![needs Queues;
+    apply_show_and_clear_print_objects_of_the_schema,
     watching_ends_when_nobody_reads_any_more,
     packets_find_their_class_by_port_address_protocol_and_priority,
     all_fragments_of_a_large_datagram_are_of_the_class_of_its_port,

@@ -2,17 +2,21 @@
 //! is lost.
 
 use crate::queue_shared::{
-    DEVICE, THREE, apply, class, datagrams, file, journal, name, on_a_host, policy, seen, unisono,
+    DEVICE, THREE, applied, apply, class, cleared, datagrams, file, journal, name, on_a_host, policy, seen,
+    unisono,
 };
 use std::fs;
 use std::net::UdpSocket;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
+use unisono_enforce::interposed::Interposed;
 use unisono_enforce::kernel::Kernel;
 use unisono_enforce::{Backend as _, Error};
-use unisono_host_tests::{TestOutcome, host_tests, program};
+use unisono_host_tests::processes::words;
+use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::affinity::Tid;
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::{PidFd, Signal};
@@ -253,7 +257,63 @@ fn a_signal_during_a_change_puts_back_what_was_there() -> TestOutcome {
     Ok(())
 }
 
+/// Classes of a large policy. A debug build takes seconds to read 1,000, as long as a guard waits.
+const MANY: usize = if cfg!(debug_assertions) { 700 } else { 1000 };
+
+/// Sends a frame of the class `c0` every 200 us until it is told to stop; returns their number.
+fn steady_sender(stop: &AtomicBool) -> u64 {
+    let socket = UdpSocket::bind("10.77.0.1:0").expect("the address is ours");
+    let mut sent = 0;
+    while !stop.load(Ordering::Relaxed) {
+        sent += u64::from(socket.send_to(&[7; 200], "10.77.0.2:20000").is_ok());
+        thread::sleep(Duration::from_micros(200));
+    }
+    sent
+}
+
+fn an_interposed_policy_of_many_classes_is_replaced_and_shown_without_the_loss_of_a_frame() -> TestOutcome {
+    let hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let text = |turn: usize| {
+        let class = |number: usize| {
+            let (weight, port) = (1 + (number + turn) % 7, 20_000 + number);
+            format!("[class.c{number}]\nweight = {weight}\nmatch = [{{ port = {port} }}]\n")
+        };
+        let classes: String = (0..MANY - turn % 3).map(class).collect();
+        file(&format!("rate = \"200mbit\"\ndefault = \"rest\"\n{classes}"))
+    };
+    applied(&text(0), &["--backend", "interposed"])?;
+    let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
+    let (ready, listening) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        far.enter().expect("root may");
+        let socket = UdpSocket::bind("10.77.0.2:20000").expect("the port is free");
+        ready.send(()).expect("the test waits");
+        while socket.recv(&mut [0; 2000]).is_ok() {}
+    });
+    listening.recv().expect("it listens");
+    let stop = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&stop);
+    let sender = thread::spawn(move || steady_sender(&stops));
+    let mut shown = String::new();
+    for turn in 1..4 {
+        applied(&text(turn), &["--backend", "interposed"])?;
+        shown =
+            words(&unisono(&["queue", "show", "--dev", DEVICE, "--once", "--json", "--interval", "10ms"]));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let sent = sender.join().expect("it does not panic");
+    let (live, counters) = Interposed::at(DEVICE).figures().expect("a queue is there");
+    let counters = counters.expect("a queue counts");
+    let lost = class(&live, "c0").dropped + counters.overrun + counters.unsent + counters.unattended;
+    assert!(sent > 0 && lost == 0, "{lost} of {sent}: {counters:?} {shown}");
+    assert_eq!(live.classes.len(), MANY + 1, "{shown}");
+    cleared(&[]);
+    Ok(())
+}
+
 host_tests![needs Queues;
+    an_interposed_policy_of_many_classes_is_replaced_and_shown_without_the_loss_of_a_frame within 240,
     a_change_that_is_stopped_anywhere_leaves_what_was_there,
     a_second_policy_that_is_stopped_anywhere_leaves_the_first,
     other_weights_change_the_classes_that_are_there_and_they_count_on,

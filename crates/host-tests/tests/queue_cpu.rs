@@ -130,8 +130,11 @@ fn unisono(arguments: &[&str]) -> Output {
 
 /// Starts `unisono queue cpu`, and waits until the shares hold and somebody is stopped.
 fn keeping(two: &Two, file: &tempfile::NamedTempFile) -> Child {
+    started(two, Command::new(program::unisono()), file)
+}
+
+fn started(two: &Two, mut command: Command, file: &tempfile::NamedTempFile) -> Child {
     let path = file.path().to_str().expect("a plain name");
-    let mut command = Command::new(program::unisono());
     command.args(["queue", "cpu", path]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut child = command.spawn().expect("it starts");
     let mut line = String::new();
@@ -151,14 +154,16 @@ fn what_each_group_used_is_an_object_at_the_end() -> TestOutcome {
     command.args(["queue", "cpu", "--json"]).arg(file.path()).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
-    assert_eq!(lines.next().expect("a line").expect("it speaks"), "{\"kept\":true}");
+    let kept = lines.next().expect("a line").expect("it speaks");
+    assert!(kept.contains("\"kept\":true"), "{kept}");
     let before: f64 = two.used().iter().sum();
     while two.used().iter().sum::<f64>() - before < 5e8 {
         std::thread::sleep(Duration::from_millis(5));
     }
     signal(child.id(), Signal::Interrupt);
-    let answer: serde_json::Value =
-        serde_json::from_str(&lines.next().expect("a line").expect("it speaks")).expect("JSON");
+    let ended = lines.next().expect("a line").expect("it speaks");
+    assert_eq!(crate::schema::formats_of(&format!("{kept}\n{ended}")), ["unisono-queue-cpu-1"; 2]);
+    let answer: serde_json::Value = serde_json::from_str(&ended).expect("JSON");
     assert!(child.wait().expect("it is ours").success());
     let groups = answer["groups"].as_array().expect("a list");
     let weights: Vec<&str> = groups.iter().filter_map(|group| group["weight"].as_str()).collect();
@@ -237,6 +242,20 @@ fn whatever_ends_it(version: CgroupVersion) -> TestOutcome {
         }
         two.assert_all_run("kill -9");
     }
+    Ok(())
+}
+
+/// A container's first process has no terminal's session that it could see: `getsid` is 0.
+fn a_hangup_ends_it_where_its_session_is_outside_its_namespace() -> TestOutcome {
+    require::unshare(&["--pid", "--fork", "--mount-proc"])?;
+    let two = Two::new(CgroupVersion::V2)?;
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(program::unisono());
+    let mut child = started(&two, command, &two.file());
+    // `unshare` waits for its only child
+    signal(guard_of(child.id()), Signal::Hangup);
+    assert!(child.wait().expect("it is ours").success());
+    two.assert_all_run("Hangup");
     Ok(())
 }
 
@@ -375,6 +394,7 @@ host_tests![needs Machine;
     busy_groups_get_time_by_weight within 300,
     what_each_group_used_is_an_object_at_the_end,
     whatever_ends_it_everybody_runs_on_and_nothing_is_left,
+    a_hangup_ends_it_where_its_session_is_outside_its_namespace,
     after_the_death_of_its_guard_too_the_next_command_lets_everybody_run,
     it_comes_with_a_policy_of_a_device_and_goes_with_it,
     who_would_stop_itself_or_what_is_shared_already_is_refused,

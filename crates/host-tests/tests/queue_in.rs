@@ -2,11 +2,13 @@
 //! After a kill, a renaming or a removal, the next command leaves nothing behind.
 
 use crate::queue_shared::{
-    DEVICE, THREE, applied, cleared, file, looks, name, on_a_host, unisono, wait_until_it_looks,
+    DEVICE, THREE, applied, cleared, file, looks, name, on_a_host, queue_apply, unisono, wait_until_it_looks,
 };
 use serde_json::Value;
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use unisono_enforce::journal::{Journal, LinkSide};
@@ -34,9 +36,36 @@ fn journal(direction: TrafficDirection) -> Journal {
 }
 
 fn show(options: &[&str]) -> Value {
-    let output = unisono(&[&["queue", "show", "--once", "--json", "--interval", "10ms"], options].concat());
+    let interval: &[&str] = if options.contains(&"--interval") { &[] } else { &["--interval", "10ms"] };
+    let output = unisono(&[&["queue", "show", "--once", "--json"], interval, options].concat());
     assert!(output.status.success(), "{}", words(&output));
+    assert_eq!(
+        crate::schema::formats_of(&String::from_utf8_lossy(&output.stdout)),
+        ["unisono-queue-show-1"]
+    );
     serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+/// The second host floods these ports of the first.
+fn flood(
+    hosts: &Hosts,
+    ports: &[u16],
+    is_over: impl Fn() -> bool + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
+    let ports = ports.to_vec();
+    thread::spawn(move || {
+        far.enter().expect("root may");
+        let socket = UdpSocket::bind("10.77.0.2:0").expect("the address is ours");
+        while !is_over() {
+            for port in ports.iter().cycle().take(20) {
+                // a full queue holds up the sender: between namespaces it knows whose packets wait
+                let _ = socket.send_to(&[7; 1400], ("10.77.0.1", *port));
+            }
+            // far beyond what both classes may have, and little enough for a busy host
+            thread::sleep(Duration::from_millis(1));
+        }
+    })
 }
 
 /// How many bits a second the first host receives at each port while the second floods all of them.
@@ -48,21 +77,8 @@ fn received(hosts: &Hosts, ports: &[u16]) -> Vec<f64> {
     for socket in &sockets {
         socket.set_nonblocking(true).expect("it is ours");
     }
-    let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
-    let ports = ports.to_vec();
     let until = Instant::now() + Duration::from_secs(3);
-    let flood = thread::spawn(move || {
-        far.enter().expect("root may");
-        let socket = UdpSocket::bind("10.77.0.2:0").expect("the address is ours");
-        while Instant::now() < until {
-            for port in ports.iter().cycle().take(20) {
-                // a full queue holds up the sender: between namespaces it knows whose packets wait
-                let _ = socket.send_to(&[7; 1400], ("10.77.0.1", *port));
-            }
-            // far beyond what both classes may have, and little enough for a busy host
-            thread::sleep(Duration::from_millis(1));
-        }
-    });
+    let flood = flood(hosts, ports, move || Instant::now() >= until);
     // what the queues let through at once at the beginning does not count
     let begin = Instant::now() + Duration::from_secs(1);
     let (mut bytes, mut packet) = (vec![0_usize; sockets.len()], [0; 2000]);
@@ -95,6 +111,25 @@ fn what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear() -> Test
     assert!(cleared(&["--dev", DEVICE]).contains("cable (in): as before the policy"));
     assert_eq!(looks(), before);
     assert!(!journal(TrafficDirection::In).path().exists());
+    Ok(())
+}
+
+fn a_policy_for_the_direction_that_carries_nothing_is_told_where_the_traffic_is() -> TestOutcome {
+    let hosts = on_a_host()?;
+    applied(&file(THREE), &[])?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = is_over.clone();
+    let sender = flood(&hosts, &[5001], move || ends.load(Ordering::Relaxed));
+    let shown = unisono(&["queue", "show", "--once", "--interval", "1s"]);
+    let json = show(&["--dev", DEVICE, "--interval", "1s"]);
+    let waited = queue_apply(&file(THREE), &["--watch"]);
+    is_over.store(true, Ordering::Relaxed);
+    sender.join().expect("no panic");
+    for said in [words(&shown), words(&waited)] {
+        assert!(said.contains("most traffic of cable is not seen"), "{said}");
+        assert!(said.contains("unisono queue apply POLICY --dev cable --direction in"), "{said}");
+    }
+    assert_eq!(json["passage"]["unseen"]["direction"], "in", "{json}");
     Ok(())
 }
 
@@ -202,19 +237,6 @@ fn what_others_have_where_packets_come_in_is_refused_with_words_and_stays() -> T
     let index = journal(TrafficDirection::In).read::<Value>().expect("sound").expect("it holds").index;
     cleared(&[]);
     let apply = ["queue", "apply", name(&policy), "--dev", DEVICE, "--direction", "in"];
-    let tc = |words: &[&str]| {
-        let status = Command::new("tc").args(words).status().expect("tc starts");
-        assert!(status.success(), "{words:?}");
-    };
-    for kind in ["ingress", "clsact"] {
-        tc(&["qdisc", "add", "dev", DEVICE, kind]);
-        let theirs = looks();
-        for check in [&[][..], &["--check"]] {
-            refused(&[&apply[..], check].concat(), &format!("tc qdisc del dev {DEVICE} {kind}"));
-        }
-        assert_eq!(looks(), theirs);
-        tc(&["qdisc", "del", "dev", DEVICE, kind]);
-    }
     let name = format!("ifb-u{index}");
     ip(&["-n", hosts.name(0), "link", "add", &name, "type", "ifb"]).expect("root may");
     let theirs = looks();
@@ -237,6 +259,7 @@ fn what_others_have_where_packets_come_in_is_refused_with_words_and_stays() -> T
 
 host_tests![needs Queues;
     what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear,
+    a_policy_for_the_direction_that_carries_nothing_is_told_where_the_traffic_is within 60,
     both_directions_of_a_device_have_policies_that_know_nothing_of_each_other within 120,
     an_apply_that_is_killed_anywhere_leaves_nothing_once_clear_has_answered within 120,
     a_policy_of_incoming_packets_follows_its_device_and_goes_with_it,

@@ -45,7 +45,7 @@ fn frames_that_a_raised_mtu_allows_go_through_the_queue_or_pass_by_it_and_none_i
             }
             let before = place.figures();
             let length = mtu.parse::<usize>().expect("a number") - 28;
-            // the first one may pass by before the queue has followed
+            // until the queue has followed the device, datagrams may pass it by
             while {
                 arrives(&place, length);
                 place.class("a").packets == before.0.classes[0].packets
@@ -116,7 +116,7 @@ fn the_queue_of_a_device_that_is_removed_ends_and_leaves_no_journal() -> TestOut
         let (guard, worker) = place.processes();
         let journal = unisono_enforce::journal::Journal::for_device(DEVICE).expect("proc is mounted");
         ip(&["-n", place.hosts.name(0), "link", "del", DEVICE]).expect("ip can");
-        // who became its parent may take its time to ask how it ended
+        // the process that adopted them may reap them late
         while journal.path().exists() || !is_gone(guard) || !is_gone(worker) {
             thread::sleep(Duration::from_millis(10));
         }

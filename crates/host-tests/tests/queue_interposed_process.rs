@@ -49,11 +49,15 @@ fn the_worker_is_a_user_of_its_own_with_nothing_but_its_frames() -> TestOutcome 
             assert_eq!(bits(worker, set), 0, "{set}");
         }
         let wanted: &[&str] = match way {
-            "tun" => &["/dev/net/tun", "socket:", "socket:"],
-            _ => &["socket:", "socket:", "socket:"],
+            "tun" => &["/dev/net/tun", "anon_inode:", "socket:", "socket:"],
+            _ => &["anon_inode:", "socket:", "socket:", "socket:"],
         };
         assert_eq!(open(worker), wanted, "{way}");
-        for process in [guard, worker] {
+        // the thread for questions is bound as the other one is
+        let tasks = fs::read_dir(format!("/proc/{worker}/task")).expect("it runs").flatten();
+        let tasks: Vec<u32> = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+        assert_eq!(tasks.len(), 2, "{tasks:?}");
+        for process in tasks.into_iter().chain([guard]) {
             assert_eq!((status(process, "NoNewPrivs"), status(process, "Seccomp")), ("1".into(), "2".into()));
             assert_eq!(fs::read(format!("/proc/{process}/environ")).expect("it runs"), b"");
             assert_eq!(fs::read_link(format!("/proc/{process}/cwd")).expect("it runs").to_str(), Some("/"));

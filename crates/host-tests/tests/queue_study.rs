@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use unisono_broker::{Client, Destination, NO_DEADLINE};
+use unisono_events_client::{Client, Destination, NO_DEADLINE};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
 fn runs(directory: &Path) -> Vec<Value> {
@@ -31,6 +31,7 @@ fn study(ids: &[&str], directory: &Path) -> Output {
 }
 
 fn each_place_keeps_to_the_policy_and_leaves_nothing() -> TestOutcome {
+    require::nightly("laboratory")?;
     require::root()?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let out = scratch.path().join("study");
@@ -81,6 +82,7 @@ fn left_behind() -> BTreeSet<String> {
 
 /// A user namespace where the kernel has one; else the reason is in the records.
 fn without_root_the_study_makes_its_networks_in_a_user_namespace_or_says_why_not() -> TestOutcome {
+    require::nightly("laboratory")?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let out = scratch.path().join("study");
     let mut command = Command::new(program::unisono());
@@ -167,6 +169,8 @@ fn a_broker_serves_answers_and_ends_by_a_signal_without_a_trace() -> TestOutcome
     let mut status = Command::new(program::unisono());
     status.args(["queue", "broker", "--json", "--status"]).arg(scratch.path().join("broker"));
     let answer = status.output().expect("it starts");
+    let formats = crate::schema::formats_of(&String::from_utf8_lossy(&answer.stdout));
+    assert_eq!(formats, ["unisono-events-statistics-1"]);
     let answer: Value = serde_json::from_slice(&answer.stdout).expect("an object");
     assert_eq!(
         (&answer["classes"][0]["name"], &answer["classes"][0]["messages"]),

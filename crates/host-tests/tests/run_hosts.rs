@@ -59,7 +59,7 @@ const SAYS_WHO: &str = "echo $UNISONO_RANK $$ $PPID; exec sleep 100";
 
 fn a_program_that_ran_on_one_host_runs_unchanged_on_two() -> TestOutcome {
     let hosts = Hosts::new()?;
-    let (heat, table) = ["heat", "hash-table"].map(|name| program::with_examples().join(name)).into();
+    let (heat, table) = ["heat", "hash-table"].map(|name| program::directory().join(name)).into();
     let (heat, table) = (heat.to_str().expect("letters"), table.to_str().expect("letters"));
     let sweeps: &[&[&str]] = &[
         &[heat, "--size", "48", "--steps", "30"],
@@ -158,7 +158,7 @@ fn a_time_limit_ends_the_ranks_of_all_hosts() -> TestOutcome {
 fn a_host_that_dies_ends_the_job_and_everybody_is_told() -> TestOutcome {
     let hosts = Hosts::new()?;
     // far more steps than there is time for
-    let heat = program::with_examples().join("heat");
+    let heat = program::directory().join("heat");
     let heat = heat.to_str().expect("letters");
     let script = format!("echo $UNISONO_RANK $$ $PPID; exec {heat} --size 64 --steps 100000000");
     let mut command = across(&hosts, 2, &["sh", "-c", &script]);
@@ -244,7 +244,7 @@ fn what_cannot_be_started_is_refused_before_anything_runs() -> TestOutcome {
 
 fn a_port_in_use_is_named_with_the_remedy() -> TestOutcome {
     let hosts = Hosts::new()?;
-    let heat = program::with_examples().join("heat");
+    let heat = program::directory().join("heat");
     // rank 0 of another job, which waits for a rank that never comes
     let mut holder = hosts.command(0, &heat);
     let root = format!("{}:7117", Hosts::address(0));
@@ -269,7 +269,7 @@ fn a_port_in_use_is_named_with_the_remedy() -> TestOutcome {
 
 fn tasks_of_srun_find_each_other_by_its_variables() -> TestOutcome {
     let hosts = Hosts::new()?;
-    let heat = program::with_examples().join("heat");
+    let heat = program::directory().join("heat");
     let task = |rank: usize, key: Option<&str>| {
         let mut command = hosts.command(rank / 2, Path::new(&heat));
         command.args(["--size", "48", "--steps", "30"]);

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use unisono_gang::GangId;
 use unisono_gang::cgroups::{CgroupPlan, GangCgroups, Weighing};
 use unisono_gang::journal::{self, GangJournal};
@@ -12,6 +11,7 @@ use unisono_gang::mechanism::{Mechanism, SchedExt, Standing};
 use unisono_host_tests::processes::{descendants, is_gone, until};
 use unisono_host_tests::{TestOutcome, host_tests, program, quota, require};
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::clock::Duration;
 use unisono_linux::pinned::PinnedThread;
 use unisono_linux::process::{self, Family, PidFd, Signal};
 use unisono_linux::schedstat;
@@ -38,8 +38,12 @@ fn gangs(options: &[&str], programs: [&str; 2]) -> Command {
 }
 
 fn kill(pid: i32) {
+    send(pid, Signal::Kill);
+}
+
+fn send(pid: i32, signal: Signal) {
     // one that has ended
-    let _ = PidFd::open(Tid(pid)).and_then(|process| process.send(Signal::Kill));
+    let _ = PidFd::open(Tid(pid)).and_then(|process| process.send(signal));
 }
 
 fn used(pid: i32) -> Duration {
@@ -97,8 +101,11 @@ fn the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed() -> TestOu
         programs.iter().copied().filter(|pid| extensible(&BTreeSet::from([*pid])) == 0).collect();
     assert_eq!(guardian.len(), 1, "one guardian among {programs:?}");
     programs.remove(&guardian[0]);
-    kill(guardian[0]);
-    kill(scheduler as i32);
+    // each of the two puts things back once it sees the other one's end, unless it is stopped
+    for signal in [Signal::Stop, Signal::Kill] {
+        send(scheduler as i32, signal);
+        send(guardian[0], signal);
+    }
     child.wait().expect("reap");
     until("the kernel has unloaded it", || state() == "disabled");
     all_make_progress(&programs);
@@ -216,13 +223,13 @@ fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
             .expect("it runs");
     }
     stage.turn_of(0).expect("applied");
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(200).into());
     let before: Vec<Duration> = waiting.iter().map(|process| used(*process)).collect();
-    std::thread::sleep(timeout * 2);
+    std::thread::sleep((timeout * 2).into());
     let each: Vec<Duration> =
-        waiting.iter().zip(before).map(|(process, before)| used(*process).saturating_sub(before)).collect();
+        waiting.iter().zip(before).map(|(process, before)| used(*process) - before).collect();
     assert!(each.iter().all(|got| !got.is_zero()), "{each:?} while they waited");
-    let got: Duration = each.iter().sum();
+    let got: Duration = each.iter().copied().sum();
     assert_eq!(state(), "enabled");
     // each of its two threads has a slice in a tenth of the timeout: 0.5 s in the virtual machine
     assert!(got < timeout / 2, "{got:?} while it waited");
@@ -240,7 +247,7 @@ fn a_gang_may_wait_long_while_nobody_runs() -> TestOutcome {
     let timeout = TIMEOUT;
     let mut stage = Stage::of(timeout, ["sleep 1000 & exec sleep 1000", SPIN], [2, 2]);
     stage.turn_of(0).expect("applied");
-    std::thread::sleep(timeout * 2);
+    std::thread::sleep((timeout * 2).into());
     assert_eq!(state(), "enabled");
     let breaths = stage.exceptions().breaths;
     assert!(breaths >= 6, "{breaths} in twice the timeout");
@@ -257,7 +264,7 @@ fn nobody_waits_for_a_turn_while_others_wait_for_rcu() -> TestOutcome {
     let mut entering = Vec::new();
     for turn in 0..30 {
         stage.turn_of(turn % 2).expect("applied");
-        std::thread::sleep(Duration::from_millis(3));
+        std::thread::sleep(Duration::from_millis(3).into());
         entering.retain_mut(|child: &mut Child| child.try_wait().expect("its state").is_none());
         if entering.is_empty() {
             let mut command = Command::new("true");
@@ -321,10 +328,10 @@ fn other_programs_go_first_where_they_run() -> TestOutcome {
     let mut stage = Stage::new(TIMEOUT);
     stage.turn_of(0).expect("applied");
     let mut others = loops_on_each_processor();
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500).into());
     let theirs = |others: &[Child]| others.iter().map(|one| used(one.id() as i32)).sum::<Duration>();
     let (before, gang) = (theirs(&others), stage.used(0));
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(3).into());
     let (got, gang) = (theirs(&others) - before, stage.used(0) - gang);
     assert_eq!(state(), "enabled");
     others.iter_mut().for_each(end);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use unisono_broker::{BrokerAddress, Client, SubscriptionSpec, TlsAddress};
+use unisono_events_client::{BrokerAddress, Client, SubscriptionSpec, TlsAddress};
 use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::process::is_root;
@@ -94,7 +94,7 @@ fn the_broker_of_events_outlives_hangups_and_its_files_are_its_owners() -> TestO
         ["events", "serve", "--listen", &bus, "--metrics", &metrics, "--log", &log, "--audit", &audit];
     let ready = if is_root() { "serving as user" } else { "serving at" };
     let server = start(&words, ready);
-    connect(&path("bus")).subscribe(&SubscriptionSpec::of("t")).expect("it fits");
+    connect(&path("bus")).subscribe(&SubscriptionSpec::new("t")).expect("it fits");
     assert_eq!([mode(&path("bus")), mode(&path("metrics"))], [0o600; 2], "sockets");
     assert_eq!([mode(&path("log")), mode(&path("audit"))], [0o700, 0o600], "what is kept");
     survives_hangups(server, || {

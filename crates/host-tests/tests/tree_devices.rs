@@ -351,6 +351,7 @@ fn named(path: &str) -> (std::process::Child, impl Fn() -> usize + use<>) {
 
 fn answer(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
+    crate::schema::formats_of(&String::from_utf8_lossy(&output.stdout));
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 

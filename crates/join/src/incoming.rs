@@ -9,14 +9,12 @@ use crate::sight::Sight;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use unisono_broker::join::{JoinArrivals, JoinReceiver, JoinStep, JoinStream, JoinedHost, StreamOrigin};
-use unisono_broker::{
-    Advertisement, Client, Error, EventDraft, HandedIn, PublishOutcome, RemoteSupplier, TopicHandle, now,
-};
+use unisono_events_client::{Advertisement, Client, Error, EventDraft, PublishReceipt, PublishOutcome, RemoteSupplier, TopicHandle, now};
 use zenoh::liveliness::LivelinessToken;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause between two attempts to announce this host.
-const AGAIN: Duration = Duration::from_secs(1);
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of events that are handed to the broker before their outcomes are awaited.
 const BATCH: usize = 64;
 
@@ -28,7 +26,7 @@ struct AtBroker<'a> {
     client: Client,
     /// `None`: the broker refused the topic.
     topics: HashMap<JoinStream, Option<TopicHandle>>,
-    handed: Vec<HandedIn>,
+    handed: Vec<PublishReceipt>,
     /// Announces this host to the other hosts, once it sends and receives.
     token: Option<LivelinessToken>,
 }
@@ -82,7 +80,7 @@ fn hosts(
         }
         let is = is_there(present);
         if was != is {
-            sight.say(class, &format!("{} is {}", host.name, if is { "there" } else { "gone" }));
+            sight.report(class, &format!("{} is {}", host.name, if is { "there" } else { "gone" }));
         }
         sight.counters(class).hosts = present.iter().map(|host| host.name.clone()).collect();
     }
@@ -97,8 +95,8 @@ impl AtBroker<'_> {
                 match self.network.announce(self.client.broker_run()) {
                     Ok(token) => self.token = Some(token),
                     Err(error) => {
-                        self.sight.say(self.class, &format!("{error:#}"));
-                        self.sight.pause(AGAIN);
+                        self.sight.report(self.class, &format!("{error:#}"));
+                        self.sight.pause(ANNOUNCE_INTERVAL);
                     }
                 }
             }
@@ -142,7 +140,7 @@ impl AtBroker<'_> {
                 if let Some(deadline) = event.deadline {
                     draft = draft.due_at(deadline);
                 }
-                match self.client.hand_in_at_once(topic, &draft, Some(event.sequence)) {
+                match self.client.try_publish_with_receipt(topic, &draft, Some(event.sequence)) {
                     Ok(handed) => self.handed.push(handed),
                     Err(Error::TooLong { .. }) => self.sight.counters(self.class).refused += 1,
                     Err(error) => return Err(error),
@@ -159,11 +157,11 @@ impl AtBroker<'_> {
         }
         let StreamOrigin { run, supplier, topic } = of;
         let from_elsewhere = Some(RemoteSupplier { run, supplier });
-        let spec = Advertisement { from_elsewhere, reliable: true, ..Advertisement::of(topic) };
+        let spec = Advertisement { from_elsewhere, reliable: true, ..Advertisement::new(topic) };
         let made = match self.client.advertise(&spec) {
             Ok(handle) => Some(handle),
             Err(Error::Refused(reason)) => {
-                self.sight.say(self.class, &format!("the broker refuses the topic {topic}: {reason}"));
+                self.sight.report(self.class, &format!("the broker refuses the topic {topic}: {reason}"));
                 None
             }
             Err(error) => return Err(error),

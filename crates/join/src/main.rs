@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use unisono_broker::BrokerAddress;
+use unisono_events_client::BrokerAddress;
 use unisono_broker::join::JoinSettings;
 use unisono_linux::interrupt;
 
@@ -117,7 +117,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let settings = settings(args)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host = args.name.clone().unwrap_or_else(|| name(&host).unwrap_or_else(|_| "unnamed".to_owned()));
-    let at = args.at.clone().unwrap_or_else(|| BrokerAddress::Shared(unisono_broker::default_socket()));
+    let at = args.at.clone().unwrap_or_else(|| BrokerAddress::Shared(unisono_events_client::default_socket()));
     interrupt::catch_for_server().context("cannot catch Ctrl-C")?;
     let exposure = if args.insecure { JoinExposure::Anybody } else { JoinExposure::Protected };
     let sight = Arc::new(Sight::new(at, host, settings, exposure));
@@ -153,7 +153,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
 
 fn print(sight: &Sight) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, &sight.statistics())?;
+    let object = serde_json::json!({ "format": "unisono-join-1", "classes": sight.statistics() });
+    serde_json::to_writer(&mut out, &object)?;
     writeln!(out)?;
     out.flush()?;
     Ok(())

@@ -10,7 +10,7 @@ use anyhow::anyhow;
 use std::path::Path;
 use std::sync::Arc;
 use unisono_broker::join::{ArrivalQueue, JoinPriority, JoinProof, JoinedHost, check_join_exposure};
-use unisono_broker::now;
+use unisono_events_client::now;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::{Publisher, Subscriber};
 use zenoh::qos::{CongestionControl, Priority};
@@ -74,7 +74,7 @@ fn proof(config: &Config) -> JoinProof {
     if certificates || passwords { JoinProof::Asked } else { JoinProof::NotAsked }
 }
 
-fn told(error: zenoh::Error) -> anyhow::Error {
+fn network_error(error: zenoh::Error) -> anyhow::Error {
     anyhow!("zenoh: {error}")
 }
 
@@ -85,11 +85,11 @@ impl ClassNetwork {
             Some(path) => Config::from_file(path).map_err(|error| anyhow!("{}: {error}", path.display()))?,
             None => {
                 let mut config = Config::default();
-                config.insert_json5("mode", "\"peer\"").map_err(told)?;
-                config.insert_json5("scouting/multicast/enabled", "false").map_err(told)?;
+                config.insert_json5("mode", "\"peer\"").map_err(network_error)?;
+                config.insert_json5("scouting/multicast/enabled", "false").map_err(network_error)?;
                 // only the endpoints in the settings: by default zenoh would listen on a port at every
                 // address
-                config.insert_json5("listen/endpoints", "[]").map_err(told)?;
+                config.insert_json5("listen/endpoints", "[]").map_err(network_error)?;
                 config
             }
         };
@@ -97,7 +97,7 @@ impl ClassNetwork {
             [("listen/endpoints", &settings.listen), ("connect/endpoints", &settings.connect)]
         {
             if !endpoints.is_empty() {
-                config.insert_json5(key, &serde_json::to_string(endpoints)?).map_err(told)?;
+                config.insert_json5(key, &serde_json::to_string(endpoints)?).map_err(network_error)?;
             }
         }
         if file.is_none() && settings.listen.is_empty() && settings.connect.is_empty() {
@@ -109,28 +109,28 @@ impl ClassNetwork {
         if sight.exposure == JoinExposure::Protected {
             check_join_exposure(listening(&config).iter().map(String::as_str), proof(&config))?;
         }
-        let session = zenoh::open(config).wait().map_err(told)?;
+        let session = zenoh::open(config).wait().map_err(network_error)?;
         let (name, host) = (settings.name.clone(), sight.host.clone());
         let publisher = session
             .declare_publisher(format!("unisono/join/{name}/{host}"))
             .congestion_control(CongestionControl::Block)
             .priority(priority(settings.priority));
-        let publisher = publisher.wait().map_err(told)?;
+        let publisher = publisher.wait().map_err(network_error)?;
         let envelopes =
             session.declare_subscriber(format!("unisono/join/{name}/*")).allowed_origin(Locality::Remote);
         let hosts =
             session.liveliness().declare_subscriber(format!("unisono/joined/{name}/*/*/*")).history(true);
         let to = Arc::clone(&sight.arrivals[class]);
-        let envelopes = envelopes.callback(move |sample| envelope(&to, &sample)).wait().map_err(told)?;
+        let envelopes = envelopes.callback(move |sample| envelope(&to, &sample)).wait().map_err(network_error)?;
         let to = Arc::clone(&sight.arrivals[class]);
-        let hosts = hosts.callback(move |sample| host_changed(&to, &sample)).wait().map_err(told)?;
+        let hosts = hosts.callback(move |sample| host_changed(&to, &sample)).wait().map_err(network_error)?;
         Ok(Self { class: name, host, session, publisher, _subscribers: [envelopes, hosts] })
     }
 
     /// Announces this host, with a broker of this run, until the token is dropped.
     pub(crate) fn announce(&self, run: u64) -> anyhow::Result<LivelinessToken> {
         let key = format!("unisono/joined/{}/{}/{run:x}/{}", self.class, self.host, self.session.zid());
-        self.session.liveliness().declare_token(key).wait().map_err(told)
+        self.session.liveliness().declare_token(key).wait().map_err(network_error)
     }
 
     pub(crate) fn close(&self) {

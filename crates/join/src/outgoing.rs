@@ -7,7 +7,7 @@ use crate::network::ClassNetwork;
 use crate::sight::Sight;
 use std::time::Duration;
 use unisono_broker::join::JoinSender;
-use unisono_broker::{Client, Error, Reception, now};
+use unisono_events_client::{Client, Error, Reception, now};
 use zenoh::Wait;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -20,7 +20,7 @@ pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
         let spec = sight.settings.subscription(class).expect("the settings have it because it runs");
         match client.subscribe(&spec) {
             Ok(_) => sight.set_subscribed(class, true),
-            Err(Error::Refused(reason)) => return sight.say(class, &format!("the broker refuses: {reason}")),
+            Err(Error::Refused(reason)) => return sight.report(class, &format!("the broker refuses: {reason}")),
             Err(error) => {
                 sight.broke(&error);
                 continue;

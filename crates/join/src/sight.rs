@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use unisono_broker::join::{ArrivalQueue, JoinClass, JoinSettings, ReceiverCounters, SenderCounters};
-use unisono_broker::{BrokerAddress, Client, Error};
+use unisono_events_client::{BrokerAddress, Client, Error};
 
 /// The counters of a class.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -56,7 +56,7 @@ pub(crate) struct Sight {
 }
 
 /// The pause between two attempts to reach the broker.
-const AGAIN: Duration = Duration::from_millis(500);
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Sight {
@@ -107,7 +107,7 @@ impl Sight {
     }
 
     /// Prints a message about a class, in a line.
-    pub(crate) fn say(&self, class: usize, what: &str) {
+    pub(crate) fn report(&self, class: usize, what: &str) {
         eprintln!("unisono-join: {}: {what}", self.settings.classes[class].name);
     }
 
@@ -124,7 +124,7 @@ impl Sight {
             }),
             Err(error) => self.sees_broker(false, || format!("{error}; trying again")),
         }
-        self.pause(AGAIN);
+        self.pause(RECONNECT_DELAY);
         None
     }
 

@@ -16,6 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::broken_pipe;
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{self, Family, Sender, Signal, SignalFd};
@@ -77,12 +78,16 @@ pub fn run(programs: &[Companion], report: impl Fn(&str)) -> Result<Vec<(usize, 
     Ok(ended)
 }
 
-/// Becomes the program: it takes over this process's number, signals and end. It may use all processors that
-/// this process may use. Returns only if the program cannot be started.
+/// Becomes the program: it takes over this process's number, signals and end. Returns only if the program
+/// cannot be started.
 pub fn exec(program: &Companion) -> Error {
-    match program.start() {
-        Ok((mut command, doing)) => Error::start(Path::new(&program.command[0]), doing)(command.exec()),
-        Err(error) => error,
+    let (mut command, doing) = match program.start() {
+        Ok(started) => started,
+        Err(error) => return error,
+    };
+    match affinity::restrict_own(&program.cpus) {
+        Ok(()) => Error::start(Path::new(&program.command[0]), doing)(command.exec()),
+        Err(error) => Error::system(doing)(error),
     }
 }
 
@@ -94,6 +99,7 @@ impl Companion {
         };
         let mut command = Command::new(name);
         command.args(arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        broken_pipe::inherit(&mut command);
         Ok((command, format!("start {}", name.to_string_lossy())))
     }
 }

@@ -3,7 +3,7 @@
 //! [`now`] is `CLOCK_MONOTONIC`, the clock of futex deadlines. [`ticks`] is the cheapest counter of this
 //! machine that runs at a constant rate: the time stamp counter if the kernel calls it constant and non-stop,
 //! else `CLOCK_MONOTONIC` itself, so that a tick is a nanosecond. A spin budget is converted to ticks once
-//! ([`Ticks::from_nanos`]) and then compared without a division.
+//! ([`Ticks::from_duration`]) and then compared without a division.
 //!
 //! Cost: `now` ~20-40 ns (vDSO), `ticks` ~8-20 ns (`rdtsc`, not ordered against other loads: good for
 //! budgets, not for timing ten instructions). The first use calibrates for about a millisecond. When not to
@@ -14,7 +14,7 @@ use std::fs;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-pub use unisono_time::Nanos;
+pub use unisono_time::{Duration, Instant};
 
 /// Ticks of the machine's cheapest constant-rate counter; see [`TickSource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,15 +31,17 @@ pub enum TickSource {
 
 impl Ticks {
     /// A duration in ticks of the calibrated counter, saturating.
-    pub fn from_nanos(length: Nanos) -> Self {
+    pub fn from_duration(length: Duration) -> Self {
         let calibration = calibration();
-        Self(saturate((u128::from(length.0) * u128::from(calibration.ticks_per_2_30_ns)) >> 30))
+        Self(saturate(
+            (u128::from(length.as_nanos()) * u128::from(calibration.ticks_per_2_30_ns)) >> 30,
+        ))
     }
 
     /// This number of ticks as a duration, saturating.
-    pub fn to_nanos(self) -> Nanos {
+    pub fn to_duration(self) -> Duration {
         let calibration = calibration();
-        Nanos(saturate((u128::from(self.0) << 30) / u128::from(calibration.ticks_per_2_30_ns)))
+        Duration::from_nanos(saturate((u128::from(self.0) << 30) / u128::from(calibration.ticks_per_2_30_ns)))
     }
 
     /// Ticks from `start` to `self`; zero if another core's counter lags a little.
@@ -50,28 +52,29 @@ impl Ticks {
 }
 
 #[inline]
-pub fn now() -> Nanos {
+pub fn now() -> Instant {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec that the call fills; CLOCK_MONOTONIC exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+    Instant::from_nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
 /// The period of the kernel's timer interrupt: a scheduler slice ends at such an interrupt.
-pub fn kernel_tick() -> Nanos {
+pub fn kernel_tick() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec that the call fills; this clock exists since Linux 2.6.32.
     unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
-    Nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+    Duration::from_nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
 /// The lead of the time of day (`CLOCK_REALTIME`, since 1970) over [`now`]. It changes when the clock is set
 /// or adjusted.
-pub fn wall_ahead() -> Nanos {
+pub fn wall_ahead() -> Duration {
     let before = now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // the midpoint of two readings, because this thread may lose its core between any two
-    Nanos::from(wall).since(Nanos(before.0.midpoint(now().0)))
+    let monotonic = before.as_nanos().midpoint(now().as_nanos());
+    Duration::from(wall) - Duration::from_nanos(monotonic)
 }
 
 /// The counter for spin budgets.
@@ -81,7 +84,7 @@ pub fn ticks() -> Ticks {
     if source() == TickSource::TimeStampCounter {
         return Ticks(read_time_stamp_counter());
     }
-    Ticks(now().0)
+    Ticks(now().as_nanos())
 }
 
 #[inline]
@@ -105,11 +108,11 @@ fn calibrate() -> Calibration {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if time_stamp_counter_is_constant(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
         let start = bracketed_pair();
-        while now().since(start.0) < Nanos(1_000_000) {
+        while now() - start.0 < Duration::from_millis(1) {
             std::hint::spin_loop();
         }
         let end = bracketed_pair();
-        let (ns, counted) = (end.0.since(start.0).0, end.1.saturating_sub(start.1));
+        let (ns, counted) = ((end.0 - start.0).as_nanos(), end.1.saturating_sub(start.1));
         let rate = saturate((u128::from(counted) << 30) / u128::from(ns.max(1)));
         if rate > 0 {
             return Calibration { source: TickSource::TimeStampCounter, ticks_per_2_30_ns: rate };
@@ -120,14 +123,14 @@ fn calibrate() -> Calibration {
 
 /// The pair (monotonic, counter) with the shortest interruption among several readings.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-fn bracketed_pair() -> (Nanos, u64) {
+fn bracketed_pair() -> (Instant, u64) {
     let sample = || {
         let before = now();
         let counter = read_time_stamp_counter();
         let after = now();
-        (after.since(before), (Nanos(before.0 + after.since(before).0 / 2), counter))
+        (after - before, (before + (after - before) / 2, counter))
     };
-    (0..8).map(|_| sample()).min_by_key(|(width, _)| *width).map_or((Nanos::ZERO, 0), |(_, pair)| pair)
+    (0..8).map(|_| sample()).min_by_key(|(width, _)| *width).map_or((Instant::ZERO, 0), |(_, pair)| pair)
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -155,13 +158,13 @@ mod tests {
     #[test]
     fn a_tick_of_the_kernel_has_one_to_ten_milliseconds() {
         let tick = kernel_tick();
-        assert!((Nanos(1_000_000)..=Nanos(10_000_000)).contains(&tick), "{tick:?}");
+        assert!((Duration::from_millis(1)..=Duration::from_millis(10)).contains(&tick), "{tick:?}");
     }
 
     #[test]
     fn a_length_survives_the_way_to_ticks_and_back_within_a_part_per_thousand() {
         for ns in [1_000, 50_000, 1_000_000, 3_600_000_000_000] {
-            let back = Ticks::from_nanos(Nanos(ns)).to_nanos().0;
+            let back = Ticks::from_duration(Duration::from_nanos(ns)).to_duration().as_nanos();
             assert!(back.abs_diff(ns) <= ns / 1000 + 1, "{ns} ns came back as {back}");
         }
     }
@@ -169,16 +172,16 @@ mod tests {
     #[test]
     fn the_counter_never_reports_less_time_than_the_kernel_by_more_than_a_percent() {
         let (start, from) = (now(), ticks());
-        while now().since(start) < Nanos(20_000_000) {
+        while now() - start < Duration::from_millis(20) {
             std::hint::spin_loop();
         }
-        let (counted, kernel) = (ticks().since(from).to_nanos().0, now().since(start).0);
+        let (counted, kernel) = (ticks().since(from).to_duration().as_nanos(), (now() - start).as_nanos());
         assert!(counted + counted / 100 + 1_000_000 >= 20_000_000, "{counted} of {kernel} ns");
     }
 
     #[test]
     fn forever_saturates_instead_of_wrapping() {
-        assert!(Ticks::from_nanos(Nanos::NEVER).0 > u64::MAX / 100);
+        assert!(Ticks::from_duration(Duration::MAX).0 > u64::MAX / 100);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! without waiters ~0.1-0.3 us. When not to use: if the event will come soon from a running thread.
 //! [`Scope::Private`] is cheaper (no page lookup) but only reaches threads of this process.
 
-use crate::clock::Nanos;
+use crate::clock::Instant;
 use rustix::io::Errno;
 use rustix::thread::futex::{self, ClockId, Timespec, WaitFlags, WaitPtr, WaitvFlags};
 use std::io;
@@ -43,8 +43,8 @@ pub enum WakeCount {
 
 /// Sleeps while `word` holds `expected`, until a [`wake`] or the `deadline` (a time of
 /// [`crate::clock::now`]).
-pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Scope) -> FutexWait {
-    let time = deadline.map(timespec);
+pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>, scope: Scope) -> FutexWait {
+    let time = deadline.map(|moment| timespec(moment.as_nanos()));
     match futex::wait_bitset(word, flags(scope), expected, time.as_ref(), NonZeroU32::MAX) {
         Ok(()) => FutexWait::Woken,
         Err(Errno::AGAIN) => FutexWait::Changed,
@@ -62,7 +62,11 @@ pub const MAX_WORDS: usize = 128;
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.16; `EPERM` or `ENOSYS` if a system call filter refuses it.
-pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Nanos>, scope: Scope) -> io::Result<FutexWait> {
+pub fn wait_any(
+    words: &[(&AtomicU32, u32)],
+    deadline: Option<Instant>,
+    scope: Scope,
+) -> io::Result<FutexWait> {
     let size = match scope {
         Scope::Private => WaitFlags::SIZE_U32 | WaitFlags::PRIVATE,
         Scope::Shared => WaitFlags::SIZE_U32,
@@ -77,7 +81,7 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Nanos>, scope: Sco
             wait
         })
         .collect();
-    let time = deadline.map(timespec);
+    let time = deadline.map(|moment| timespec(moment.as_nanos()));
     match futex::waitv(&waits, WaitvFlags::empty(), time.as_ref(), ClockId::Monotonic) {
         Ok(_) => Ok(FutexWait::Woken),
         Err(Errno::AGAIN) => Ok(FutexWait::Changed),
@@ -103,21 +107,17 @@ const fn flags(scope: Scope) -> futex::Flags {
     }
 }
 
-pub(crate) const fn timespec(moment: Nanos) -> Timespec {
+pub(crate) const fn timespec(nanos: u64) -> Timespec {
     // u64::MAX nanoseconds are 584 years, which fit
-    Timespec {
-        tv_sec: (moment.0 / 1_000_000_000).cast_signed(),
-        tv_nsec: (moment.0 % 1_000_000_000).cast_signed(),
-    }
+    Timespec { tv_sec: (nanos / 1_000_000_000).cast_signed(), tv_nsec: (nanos % 1_000_000_000).cast_signed() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::now;
+    use crate::clock::{Duration, now};
     use std::sync::atomic::Ordering::SeqCst;
     use std::thread;
-    use std::time::Duration;
 
     #[test]
     fn a_changed_word_does_not_sleep() {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_deadline_ends_the_sleep_and_not_early() {
-        let deadline = Nanos(20_000_000).after(now());
+        let deadline = now() + Duration::from_millis(20);
         assert_eq!(wait(&AtomicU32::new(0), 0, Some(deadline), Scope::Shared), FutexWait::TimedOut);
         assert!(now() >= deadline);
     }
@@ -136,7 +136,7 @@ mod tests {
         for scope in [Scope::Private, Scope::Shared] {
             let words = [const { AtomicU32::new(0) }; 3];
             let pairs: Vec<_> = words.iter().map(|word| (word, 0)).collect();
-            match wait_any(&pairs, Some(Nanos(1_000_000).after(now())), scope) {
+            match wait_any(&pairs, Some(now() + Duration::from_millis(1)), scope) {
                 Ok(ended) => assert_eq!(ended, FutexWait::TimedOut),
                 // Linux before 5.16, or a system call filter
                 Err(error) => return eprintln!("skipped: futex_waitv: {error}"),
@@ -148,7 +148,7 @@ mod tests {
                             let _ = wait_any(&pairs, None, scope);
                         }
                     });
-                    thread::sleep(Duration::from_millis(5));
+                    thread::sleep(std::time::Duration::from_millis(5));
                     word.store(1, SeqCst);
                     wake(word, WakeCount::All, scope);
                     sleeper.join().expect("no panic");
@@ -176,7 +176,7 @@ mod tests {
                         }
                     });
                 }
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(std::time::Duration::from_millis(20));
                 word.store(1, SeqCst);
                 wake(&word, WakeCount::All, scope);
             });

@@ -7,19 +7,28 @@
 //! that needs another process that watches. Reference: sigaction(2), signal-safety(7).
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
-static HUNG_UP: AtomicBool = AtomicBool::new(false);
+/// 0: no SIGHUP has come. Otherwise [`HangUp`] as a number.
+static HUNG_UP: AtomicU64 = AtomicU64::new(0);
+/// In `HUNG_UP`: a SIGHUP has come; with `BY_USER` the lower half is the user that sent it.
+const CAME: u64 = 1 << 62;
+const BY_USER: u64 = 1 << 63;
 
 extern "C" fn note(signal: libc::c_int) {
     // SYNC(interrupt) release: only the number itself is passed
     CAUGHT.store(signal, Ordering::Release);
 }
 
-extern "C" fn note_hangup(_signal: libc::c_int) {
-    // SYNC(hangup) release: that it came is all that is handed over
-    HUNG_UP.store(true, Ordering::Release);
+extern "C" fn note_hangup(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo_t.
+    let info = unsafe { &*info };
+    // SAFETY: si_uid is there if a process has sent the signal (SI_USER), and is not read otherwise.
+    let sender = (info.si_code == libc::SI_USER).then(|| unsafe { info.si_uid() });
+    let came = CAME | sender.map_or(0, |user| BY_USER | u64::from(user));
+    // SYNC(hangup) release: the sender is all that is handed over
+    HUNG_UP.store(came, Ordering::Release);
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP are noted once each; the second of a kind ends the process. A
@@ -36,7 +45,8 @@ pub fn catch() -> io::Result<()> {
 /// server to read its files again, and a terminal that closes sends it.
 pub fn catch_for_server() -> io::Result<()> {
     handle(&[libc::SIGINT, libc::SIGTERM], note, libc::SA_RESETHAND)?;
-    handle(&[libc::SIGHUP], note_hangup, 0)
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = note_hangup;
+    set(&[libc::SIGHUP], handler as libc::sighandler_t, libc::SA_SIGINFO | libc::SA_RESTART)
 }
 
 /// Has SIGINT, SIGTERM and SIGHUP do nothing: for a process that ends with another one.
@@ -74,10 +84,19 @@ pub fn usual() -> io::Result<()> {
     set(&[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP], libc::SIG_DFL, 0)
 }
 
-/// Whether a SIGHUP has come since this was asked last, after [`catch_for_server`].
-pub fn hung_up() -> bool {
-    // SYNC(hangup) acquire: that it came is all that is handed over
-    HUNG_UP.swap(false, Ordering::Acquire)
+/// A SIGHUP that has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HangUp {
+    /// The user whose process has sent it. None: the kernel has, because a terminal was closed.
+    pub sender: Option<u32>,
+}
+
+/// The last SIGHUP since this was asked before, after [`catch_for_server`].
+pub fn hung_up() -> Option<HangUp> {
+    // SYNC(hangup) acquire: the sender is all that is handed over
+    let came = HUNG_UP.swap(0, Ordering::Acquire);
+    let user = u32::try_from(came & u64::from(u32::MAX)).ok();
+    (came != 0).then_some(HangUp { sender: user.filter(|_| came & BY_USER != 0) })
 }
 
 /// The name of the caught signal, if any.

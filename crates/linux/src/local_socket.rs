@@ -7,6 +7,7 @@
 //! Cost: a system call each. A descriptor is sent with at least one byte; bytes sent before it are received
 //! before it.
 
+use crate::socket::get_option;
 use rustix::cmsg_space;
 use rustix::fs::{FileType, Mode, OFlags, chmod, fstat, open};
 use rustix::io::Errno;
@@ -17,7 +18,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -60,24 +61,10 @@ pub struct Peer {
 }
 
 /// Identifies the peer of a connection.
-pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
-    let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
-    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
-    // SAFETY: both pointers are valid for writes of the given length.
-    let answer = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            credentials.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: zero is a valid value of this plain structure, and the kernel filled it.
-    let credentials = unsafe { credentials.assume_init() };
+pub fn peer(stream: &impl AsFd) -> io::Result<Peer> {
+    let none = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    // SAFETY: any bytes are three numbers.
+    let credentials = unsafe { get_option(stream, libc::SOL_SOCKET, libc::SO_PEERCRED, none) }?;
     Ok(Peer { process: u32::try_from(credentials.pid).unwrap_or(0), user: credentials.uid })
 }
 

@@ -12,16 +12,64 @@
 //! removes namespaces in the background, in tens of milliseconds for any number. Needs `CAP_SYS_ADMIN`.
 //! Reference: network_namespaces(7), setns(2), unshare(2), ip-netns(8).
 
+use crate::socket::get_option;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The directory where `ip netns` looks for names.
 const NAMES: &str = "/run/netns";
+
+/// The number of the calling thread's namespace that no other namespace gets before the next boot; the inode
+/// number is given out again (`SO_NETNS_COOKIE`, Linux 5.14). `None`: the kernel is older.
+pub fn cookie() -> Option<u64> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None);
+    // SAFETY: any bytes are a number.
+    unsafe { get_option(&socket.ok()?, libc::SOL_SOCKET, SO_NETNS_COOKIE, 0) }.ok()
+}
+
+/// The inode numbers of all namespaces that a thread is in, a file is bound to, or an open descriptor names.
+/// `None`: this process does not see all processes of the host. Reads some files of each process.
+pub fn in_use() -> io::Result<Option<BTreeSet<u64>>> {
+    /// `PROC_PID_INIT_INO`, since Linux 3.8.
+    const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
+    if fs::metadata("/proc/self/ns/pid")?.ino() != FIRST_PID_NAMESPACE {
+        return Ok(None);
+    }
+    let mut found = BTreeSet::new();
+    let mut mounts = BTreeSet::new();
+    for process in fs::read_dir("/proc")?.flatten() {
+        let path = process.path();
+        if process.file_name().to_str().is_none_or(|name| name.parse::<u32>().is_err()) {
+            continue;
+        }
+        for thread in fs::read_dir(path.join("task")).into_iter().flatten().flatten() {
+            found.extend(fs::metadata(thread.path().join("ns/net")).ok().map(|file| file.ino()));
+        }
+        for descriptor in fs::read_dir(path.join("fd")).into_iter().flatten().flatten() {
+            let target = fs::read_link(descriptor.path()).unwrap_or_default();
+            found.extend(target.to_str().and_then(number_in));
+        }
+        if fs::metadata(path.join("ns/mnt")).is_ok_and(|file| mounts.insert(file.ino())) {
+            let text = fs::read_to_string(path.join("mountinfo")).unwrap_or_default();
+            found.extend(text.split_whitespace().filter_map(number_in));
+        }
+    }
+    Ok(Some(found))
+}
+
+/// The number in the kernel's name of a namespace, `net:[4026531840]`.
+fn number_in(name: &str) -> Option<u64> {
+    name.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
 
 /// A reference to a network namespace that keeps it alive.
 #[derive(Debug)]
@@ -36,6 +84,11 @@ impl NetworkNamespace {
     /// The namespace with a name under `/run/netns`.
     pub fn named(name: &str) -> io::Result<Self> {
         Ok(Self(File::open(Path::new(NAMES).join(name))?.into()))
+    }
+
+    /// The namespace of a process's first thread.
+    pub fn of_process(process: u32) -> io::Result<Self> {
+        Ok(Self(File::open(format!("/proc/{process}/ns/net"))?.into()))
     }
 
     /// Makes a namespace and moves the calling thread into it. Fails with `EPERM` without `CAP_SYS_ADMIN`,

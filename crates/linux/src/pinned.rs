@@ -60,7 +60,7 @@ impl PinnedProcess {
     }
 
     /// The process of this number that started then (clock ticks since boot). Fails with `ESRCH` if it has
-    /// ended. One that its parent has not collected yet can be pinned.
+    /// ended. A zombie can be pinned.
     pub fn identified(number: u32, started: u64) -> io::Result<Self> {
         let held = PidFd::open(number)?;
         if start_time(number) != Some(started) {
@@ -133,7 +133,7 @@ impl PinnedProcess {
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// What the kernel says of it now.
+    /// The process's current /proc/PID/stat.
     pub fn stat(&self) -> io::Result<ProcessStat> {
         self.read(|number| ProcessStat::read(number).ok_or_else(|| Errno::SRCH.into()))
     }
@@ -262,10 +262,9 @@ impl PinnedThread {
         self.write(|number| scheduling::set(number, policy, Children::Inherit), restore_class)
     }
 
-    /// Puts many into a class, at the cost of one poll(2) for all of them: for moments in which each
-    /// microsecond counts. Answers the positions of the threads that have ended. Fails as
-    /// [`PinnedThread::set_class`] does. Before Linux 6.9 no thread is known to have ended that the kernel
-    /// does not miss.
+    /// Puts many threads into a class, with one poll(2) for all of them, where each microsecond counts.
+    /// Returns the positions of the threads that have ended. Fails as [`PinnedThread::set_class`] does.
+    /// Before Linux 6.9 no thread is known to have ended that the kernel does not miss.
     pub fn set_class_of_all(all: &[&Self], policy: SchedulingPolicy) -> io::Result<Vec<usize>> {
         let mut missing = Vec::new();
         for (at, thread) in all.iter().enumerate() {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::thread::set_current_timer_slack;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 const FOR_EVER: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
@@ -22,6 +22,13 @@ pub fn readable<const N: usize>(
     let mut polls = descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
     wait(&mut polls, timeout)?;
     Ok(polls.map(|poll| !poll.revents().is_empty()))
+}
+
+/// Whether the reading end of a pipe, socket or terminal is closed; false for a file.
+pub fn has_lost_reader(fd: impl AsFd) -> bool {
+    let mut polls = [PollFd::new(&fd, PollFlags::OUT)];
+    wait(&mut polls, Some(Duration::ZERO)).is_ok()
+        && polls[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Like [`readable`], for any number of descriptors.

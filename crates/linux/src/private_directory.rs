@@ -22,6 +22,19 @@ use std::path::{Path, PathBuf};
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
+/// The directory in /tmp for this user's files, where there is no `$XDG_RUNTIME_DIR`. It need not exist.
+pub fn temporary_directory() -> PathBuf {
+    format!("/tmp/unisono-{}", own_user()).into()
+}
+
+/// The directory for this user's files that matter until the next start of the host. It need not exist.
+pub fn runtime_directory() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
+        Some(directory) => Path::new(&directory).join("unisono"),
+        None => temporary_directory(),
+    }
+}
+
 /// A directory that only this user can access; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateDirectory {

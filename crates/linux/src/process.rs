@@ -7,7 +7,7 @@ pub use crate::pidfd::PidFd;
 pub use crate::poll::readable_of as readable;
 pub use crate::signal::Signal;
 use rustix::fs::Mode;
-use rustix::process::{getpid, getsid, setpgid, setsid, umask};
+use rustix::process::{getpid, setpgid, setsid, umask};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -137,10 +137,17 @@ pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Res
     command.spawn()
 }
 
-/// Whether a signal asks a server to end. SIGHUP ends one that a terminal's shell has started, because a
-/// terminal that closes sends it; a process in a session of its own has no terminal, and goes on.
+/// Whether a signal asks a server to end. SIGHUP ends a server that a terminal's shell has started, because a
+/// terminal that closes sends it. A server that leads its own session has no terminal and goes on.
 pub fn asks_to_end(signal: Signal) -> bool {
-    signal != Signal::Hangup || getsid(None).ok() != Some(getpid())
+    signal != Signal::Hangup || session() != getpid().as_raw_nonzero().get()
+}
+
+/// The number of this process's session; 0 where its leader is outside the namespace of process identifiers,
+/// as in a container that `docker exec` or `unshare --pid` entered. Not rustix's, whose `Pid` cannot be 0.
+fn session() -> i32 {
+    // SAFETY: getsid takes no pointer.
+    unsafe { libc::getsid(0) }
 }
 
 /// Files and directories that this process makes from now on cannot be written by other users, whatever umask

@@ -13,6 +13,8 @@ pub struct ProcessStat {
     /// `R`: runs or waits for a processor; `T`: stopped; `Z`, `X`: has ended, and its parent has not waited
     /// for it.
     pub state: char,
+    /// Whether it is a thread of the kernel, which runs no program.
+    pub is_kernel: bool,
     pub parent: i32,
     /// The number of the process that leads, or led, its group.
     pub group: i32,
@@ -24,7 +26,12 @@ pub struct ProcessStat {
     pub children_ticks: u64,
     /// The start time, in clock ticks since boot.
     pub started: u64,
+    /// The processor that it runs on, or waits for, or ran on last.
+    pub processor: Option<usize>,
 }
+
+/// The flag of kernel threads: include/linux/sched.h.
+const PF_KTHREAD: u32 = 0x0020_0000;
 
 impl ProcessStat {
     /// `None` if the process does not exist.
@@ -43,12 +50,14 @@ impl ProcessStat {
         let ticks = |number: usize| field(number)?.parse::<u64>().ok();
         Some(Self {
             state: field(3)?.chars().next()?,
+            is_kernel: field(9)?.parse::<u32>().ok()? & PF_KTHREAD != 0,
             parent: field(4)?.parse().ok()?,
             group: field(5)?.parse().ok()?,
             user_ticks: ticks(14)?,
             own_ticks: ticks(14)? + ticks(15)?,
             children_ticks: ticks(16)? + ticks(17)?,
             started: field(22)?.parse().ok()?,
+            processor: field(39).and_then(|field| field.parse().ok()),
         })
     }
 
@@ -73,14 +82,18 @@ mod tests {
         let stat = "7 (a) R 5 (x) S 1 42 42 0 -1 4194304 6 7 8 9 140 15 16 17 20 0 1 0 22 23";
         let read = ProcessStat {
             state: 'S',
+            is_kernel: false,
             parent: 1,
             group: 42,
             user_ticks: 140,
             own_ticks: 155,
             children_ticks: 33,
             started: 22,
+            processor: None,
         };
         assert_eq!(ProcessStat::parse(stat), Some(read));
+        let longer = format!("{stat}{} 3 0", " 0".repeat(15));
+        assert_eq!(ProcessStat::parse(&longer), Some(ProcessStat { processor: Some(3), ..read }));
         assert_eq!(ProcessStat::parse("7 (a"), None);
         assert_eq!(ProcessStat::parse("7 (a) S 1 42"), None);
     }
@@ -104,7 +117,10 @@ mod tests {
 
     #[test]
     fn this_process_runs_and_one_that_is_not_there_is_gone() {
-        assert_eq!(ProcessStat::read("thread-self").map(|stat| stat.state), Some('R'));
+        assert_eq!(
+            ProcessStat::read("thread-self").map(|stat| (stat.state, stat.is_kernel)),
+            Some(('R', false))
+        );
         assert!(!is_gone(std::process::id()) && is_gone(i32::MAX));
     }
 }

@@ -64,12 +64,12 @@ pub fn refresh(process: Tid) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{self, Nanos};
+    use crate::clock::{self, Duration};
 
     #[test]
     fn a_thread_that_works_has_run() {
         let before = read(Tid::current()).expect("schedstat");
-        let until = Nanos(5_000_000).after(clock::now());
+        let until = clock::now() + Duration::from_millis(5);
         while clock::now() < until {}
         let process = refresh(Tid(std::process::id() as i32)).expect("process clock");
         let after = read(Tid::current()).expect("schedstat");

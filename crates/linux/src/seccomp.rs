@@ -79,6 +79,7 @@ calls! {
     RT_SIGACTION = SYS_rt_sigaction;
     RT_SIGPROCMASK = SYS_rt_sigprocmask;
     RT_SIGRETURN = SYS_rt_sigreturn;
+    SCHED_SETATTR = SYS_sched_setattr;
     SCHED_YIELD = SYS_sched_yield;
     SENDTO = SYS_sendto;
     SETSOCKOPT = SYS_setsockopt;

@@ -57,6 +57,23 @@ pub(crate) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, option: i32, v
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Reads an option. Bytes that the kernel does not write are those of `value`.
+///
+/// # Safety
+/// Any bytes are a value of `T`.
+pub(crate) unsafe fn get_option<T: Copy>(
+    socket: &impl AsFd,
+    level: i32,
+    option: i32,
+    mut value: T,
+) -> io::Result<T> {
+    let socket = socket.as_fd().as_raw_fd();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `value`; both outlive the call.
+    let got = unsafe { libc::getsockopt(socket, level, option, (&raw mut value).cast(), &raw mut length) };
+    if got == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Receives a message, or the available bytes of a stream, without waiting; the rest of a message that does
 /// not fit is discarded. Fails with `EWOULDBLOCK` if nothing has arrived.
 pub fn receive_now(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {

@@ -11,7 +11,7 @@
 //! Reference: perf_event_open(2), `PERF_RECORD_SWITCH_CPU_WIDE`.
 
 use crate::affinity::Tid;
-use crate::clock::Nanos;
+use crate::clock::Instant;
 use crate::mapping::Mapping;
 use crate::shared_memory::page_size;
 use rustix::mm::MapFlags;
@@ -46,7 +46,7 @@ pub enum SwitchReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchChange {
     /// On the monotonic clock.
-    pub time: Nanos,
+    pub time: Instant,
     /// The thread that ran until then.
     pub from: Tid,
     /// The reason why it stopped running.
@@ -60,7 +60,7 @@ pub struct SwitchChange {
 pub struct Recording {
     pub changes: Vec<SwitchChange>,
     /// When the ring became full: later switches were not recorded. `None`: it did not fill.
-    pub full: Option<Nanos>,
+    pub full: Option<Instant>,
 }
 
 /// Records the context switches of a processor.
@@ -171,32 +171,30 @@ impl Recorder {
 ///
 /// A switch has two records: one of the thread that stops, one of the thread that starts, and each names
 /// both. Some kernels write no record when the idle loop stops, so a start without its other record counts,
-/// too.
+/// too. Where a switch has no record at all, the thread of a change's `from` is not that of the `to` before.
 fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
     let thread = |word: u64| Tid((word >> 32) as i32);
     let mut changes = Vec::new();
+    // the two threads of a switch whose second record is still to come
+    let mut half = None;
     let mut rest = words;
     // header (kind in 32 bits, flags in 16, bytes in 16), other process and thread, own, time
     while let [header, others @ ..] = rest {
         let (kind, flags, words) = (header & 0xffff_ffff, header >> 32 & 0xffff, (header >> 51) as usize);
         match (kind, others) {
             (SWITCH, [to, from, time, ..]) if flags & SWITCHED_OUT != 0 => {
+                let (from, to) = (thread(*from), thread(*to));
                 let reason =
                     if flags & PREEMPTED != 0 { SwitchReason::Preempted } else { SwitchReason::Asleep };
-                changes.push(SwitchChange {
-                    time: Nanos(*time),
-                    from: thread(*from),
-                    reason,
-                    to: thread(*to),
-                });
+                changes.push(SwitchChange { time: Instant::from_nanos(*time), from, reason, to });
+                half = Some((from, to));
             }
             (SWITCH, [from, to, time, ..]) => {
                 let (from, to) = (thread(*from), thread(*to));
-                let is_known = changes.last().is_some_and(|last| last.from == from && last.to == to);
-                if !is_known {
+                if half.take() != Some((from, to)) {
                     // the idle loop can always run
                     let reason = if from.0 == 0 { SwitchReason::Preempted } else { SwitchReason::Unknown };
-                    changes.push(SwitchChange { time: Nanos(*time), from, reason, to });
+                    changes.push(SwitchChange { time: Instant::from_nanos(*time), from, reason, to });
                 }
             }
             _ => {}
@@ -212,6 +210,7 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Duration;
 
     fn record(kind: u64, flags: u64, other: u64, own: u64, time: u64) -> [u64; 4] {
         [kind | flags << 32 | 32 << 48, other << 32, own << 32, time]
@@ -223,8 +222,12 @@ mod tests {
         let into = record(SWITCH, 0, 3, 7, 101);
         let over = record(SWITCH, SWITCHED_OUT | PREEMPTED, 3, 7, 110);
         let words = [out, into, record(99, 0, 1, 2, 3), over].concat();
-        let change =
-            |time, from, reason, to| SwitchChange { time: Nanos(time), from: Tid(from), reason, to: Tid(to) };
+        let change = |time, from, reason, to| SwitchChange {
+            time: Instant::from_nanos(time),
+            from: Tid(from),
+            reason,
+            to: Tid(to),
+        };
         let expected = [change(100, 3, SwitchReason::Asleep, 7), change(110, 7, SwitchReason::Preempted, 3)];
         assert_eq!(parse(&words), Some(expected.to_vec()));
     }
@@ -233,12 +236,38 @@ mod tests {
     fn a_start_counts_where_the_kernel_records_no_end_of_the_idle_loop() {
         let into = record(SWITCH, 0, 0, 7, 101);
         let out = record(SWITCH, SWITCHED_OUT, 0, 7, 110);
-        let change =
-            |time, from, reason, to| SwitchChange { time: Nanos(time), from: Tid(from), reason, to: Tid(to) };
+        let change = |time, from, reason, to| SwitchChange {
+            time: Instant::from_nanos(time),
+            from: Tid(from),
+            reason,
+            to: Tid(to),
+        };
         let expected = [change(101, 0, SwitchReason::Preempted, 7), change(110, 7, SwitchReason::Asleep, 0)];
         assert_eq!(parse(&[into, out].concat()), Some(expected.to_vec()));
         let late = record(SWITCH, 0, 3, 7, 120);
         assert_eq!(parse(&late), Some(vec![change(120, 3, SwitchReason::Unknown, 7)]));
+        let again = record(SWITCH, 0, 0, 7, 130);
+        let expected = [101, 130].map(|time| change(time, 0, SwitchReason::Preempted, 7));
+        assert_eq!(parse(&[into, again].concat()), Some(expected.to_vec()), "it stopped without a record");
+    }
+
+    #[test]
+    fn records_with_and_without_the_ends_of_the_idle_loop_give_the_same_changes() {
+        let idle_ends = record(SWITCH, SWITCHED_OUT, 7, 0, 100);
+        let starts = record(SWITCH, 0, 0, 7, 100);
+        let sleeps = record(SWITCH, SWITCHED_OUT, 0, 7, 110);
+        let idle_starts = record(SWITCH, 0, 7, 0, 111);
+        let all = [idle_ends, starts, sleeps, idle_starts, idle_ends, starts, sleeps, idle_starts].concat();
+        let without_ends = [starts, sleeps, idle_starts, starts, sleeps, idle_starts].concat();
+        let of_threads = [starts, sleeps, starts, sleeps].concat();
+        let changes = |words: &[u64]| {
+            let changes = parse(words).expect("they make sense");
+            changes.into_iter().map(|c| (c.time.as_nanos(), c.from.0, c.to.0)).collect::<Vec<_>>()
+        };
+        let once = [(100, 0, 7), (110, 7, 0)];
+        assert_eq!(changes(&all), [once, once].concat());
+        assert_eq!(changes(&without_ends), changes(&all));
+        assert_eq!(changes(&of_threads), changes(&all));
     }
 
     #[test]
@@ -256,7 +285,7 @@ mod tests {
             crate::affinity::restrict(Tid::SELF, &crate::affinity::CpuSet::single(cpu)).expect("affinity");
             recorder.start().expect("start");
             let before = crate::clock::now();
-            crate::timer::sleep_until(Nanos(5_000_000).after(before));
+            crate::timer::sleep_until(before + Duration::from_millis(5));
             let after = crate::clock::now();
             (recorder.stop().expect("stop"), Tid::current(), before, after)
         };
@@ -265,7 +294,7 @@ mod tests {
         assert_eq!(full, None);
         let left = changes.iter().find(|c| c.from == own).expect("it left").time;
         let back = changes.iter().rfind(|c| c.to == own).expect("it came back").time;
-        assert!(before <= left && Nanos(4_000_000).after(left) <= back && back <= after, "{changes:?}");
+        assert!(before <= left && left + Duration::from_millis(4) <= back && back <= after, "{changes:?}");
     }
 
     #[test]
@@ -278,12 +307,12 @@ mod tests {
             recorder.start().expect("start");
             let before = crate::clock::now();
             for _ in 0..2 * PAGES * page_size() / 64 {
-                crate::timer::sleep_until(Nanos(1_000).after(crate::clock::now()));
+                crate::timer::sleep_until(crate::clock::now() + Duration::from_micros(1));
             }
             let after = crate::clock::now();
             let full = recorder.stop().expect("stop").expect("they make sense");
             recorder.start().expect("start again");
-            crate::timer::sleep_until(Nanos(1_000_000).after(crate::clock::now()));
+            crate::timer::sleep_until(crate::clock::now() + Duration::from_millis(1));
             (full, recorder.stop().expect("stop again").expect("they make sense"), before, after)
         };
         let (first, second, before, after) = std::thread::spawn(visit).join().expect("a thread");

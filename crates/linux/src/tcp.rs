@@ -5,8 +5,10 @@
 //! mistaken for a dead one. Cost: one system call. When not to use: to learn whether the process read the
 //! data; only the process can tell. Reference: tcp(7), include/uapi/linux/tcp.h.
 
+use crate::socket::get_option;
+use rustix::net::sockopt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// The bytes of `struct tcp_info` that are read: newer kernels have more, older kernels fewer.
@@ -18,10 +20,13 @@ const PROBES: usize = 3;
 #[derive(Clone, Copy)]
 enum Field {
     Unacknowledged = 24,
+    LastSent = 44,
     LastData = 52,
     LastAcknowledgement = 56,
     /// A running mean in microseconds, which begins with the handshake.
     RoundTrip = 68,
+    /// Bytes that were written and never sent (Linux 4.6).
+    Unsent = 144,
     /// Received segments with data (Linux 4.6).
     DataSegmentsIn = 152,
 }
@@ -42,8 +47,12 @@ impl Info {
 pub struct Silence {
     /// Segments sent and not yet acknowledged.
     pub unacknowledged: u32,
+    /// Bytes that the window or the path has held back; 0 before Linux 4.6.
+    pub unsent: u32,
     /// Probes of a closed window (or of an idle connection) that were not answered yet.
     pub probes: u32,
+    /// The time since data was last sent, or sent again.
+    pub last_sent: Duration,
     /// The time since the last acknowledgment or data from the peer's kernel.
     pub last_received: Duration,
 }
@@ -62,20 +71,19 @@ pub fn round_trip(socket: impl AsFd) -> io::Result<Duration> {
 }
 
 fn info(socket: &impl AsFd) -> io::Result<Info> {
-    let mut info = [0_u8; LENGTH];
-    let mut length = LENGTH as libc::socklen_t;
-    // SAFETY: the descriptor is borrowed and open; the kernel writes at most `length` bytes into `info`,
-    // whose size is that length, and the number written into `length`.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if status == 0 { Ok(Info(info)) } else { Err(io::Error::last_os_error()) }
+    // SAFETY: any bytes are an array of bytes.
+    unsafe { get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, [0; LENGTH]) }.map(Info)
+}
+
+/// Lets the kernel end an idle connection whose peer's kernel has not answered for about `within`: it probes
+/// after two fifths of that time, and three times more; never more often than once a second. Fails if the
+/// socket is not one of TCP.
+pub fn keep_alive(socket: impl AsFd, within: Duration) -> io::Result<()> {
+    let fifth = (within / 5).max(Duration::from_secs(1));
+    sockopt::set_tcp_keepidle(&socket, (2 * fifth).min(within.max(fifth)))?;
+    sockopt::set_tcp_keepintvl(&socket, fifth)?;
+    sockopt::set_tcp_keepcnt(&socket, 3)?;
+    Ok(sockopt::set_socket_keepalive(&socket, true)?)
 }
 
 pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
@@ -84,7 +92,9 @@ pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
     let last_received = word(Field::LastAcknowledgement).min(word(Field::LastData));
     Ok(Silence {
         unacknowledged: word(Field::Unacknowledged),
+        unsent: word(Field::Unsent),
         probes: u32::from(info.0[PROBES]),
+        last_sent: Duration::from_millis(u64::from(word(Field::LastSent))),
         last_received: Duration::from_millis(u64::from(last_received)),
     })
 }

@@ -4,14 +4,17 @@
 //! (SIGTTIN). A program that reads on behalf of other processes checks this first. Cost: two system calls.
 //! Reference: tcgetpgrp(3), credentials(7).
 
-use rustix::process::getpgrp;
-use rustix::termios::tcgetpgrp;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Whether this process is in the foreground of the terminal `descriptor`; also true for a descriptor that is
-/// no terminal, which any process may read.
+/// no terminal, which any process may read. The kernel returns 0 for a group whose leader is outside this
+/// process's PID namespace; rustix's `Pid` cannot hold 0, so libc is called.
 pub fn is_foreground(descriptor: BorrowedFd<'_>) -> bool {
-    tcgetpgrp(descriptor).map_or(true, |foreground| foreground == getpgrp())
+    // SAFETY: the descriptor is open while it is borrowed, and the call takes no pointer.
+    let foreground = unsafe { libc::tcgetpgrp(descriptor.as_raw_fd()) };
+    // SAFETY: the call takes no argument.
+    let own = unsafe { libc::getpgrp() };
+    foreground < 0 || foreground == own
 }
 
 #[cfg(test)]

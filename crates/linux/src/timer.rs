@@ -7,18 +7,18 @@
 //!
 //! Reference: eventfd(2), ppoll(2), clock_nanosleep(2).
 
-use crate::clock::{self, Nanos};
+use crate::clock::{self, Instant};
 use crate::futex::timespec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Sleeps until the monotonic clock reaches `deadline`; returns at once if it is past.
-pub fn sleep_until(deadline: Nanos) {
-    let time = timespec(deadline);
+pub fn sleep_until(deadline: Instant) {
+    let time = timespec(deadline.as_nanos());
     while clock_nanosleep_absolute(ClockId::Monotonic, &time) == Err(Errno::INTR) {}
 }
 
@@ -46,13 +46,19 @@ impl Sleeper {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
+    /// Makes the next wait last until the next call.
+    pub fn forget_calls(&self) {
+        // without a call there is nothing to read
+        let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+    }
+
     /// Waits until the monotonic clock reaches `deadline` or until called.
-    pub fn wait_until(&self, deadline: Nanos) -> Woken {
+    pub fn wait_until(&self, deadline: Instant) -> Woken {
         loop {
-            let left = timespec(deadline.since(clock::now()));
+            let left = timespec((deadline - clock::now()).as_nanos());
             let ready = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&left));
             if ready.is_ok_and(|ready| ready > 0) {
-                let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+                self.forget_calls();
                 return Woken::Called;
             }
             if ready == Ok(0) && clock::now() >= deadline {
@@ -62,16 +68,24 @@ impl Sleeper {
     }
 }
 
+/// Readable after a call, for a thread that waits for other descriptors, too.
+impl AsFd for Sleeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Duration;
 
     #[test]
     fn a_sleeper_does_not_wake_before_its_time() {
-        let deadline = Nanos(2_000_000).after(clock::now());
+        let deadline = clock::now() + Duration::from_millis(2);
         sleep_until(deadline);
         assert!(clock::now() >= deadline);
-        let deadline = Nanos(2_000_000).after(clock::now());
+        let deadline = clock::now() + Duration::from_millis(2);
         assert_eq!(Sleeper::new().expect("alarm").wait_until(deadline), Woken::Time);
         assert!(clock::now() >= deadline);
     }
@@ -81,8 +95,8 @@ mod tests {
         let alarm = Sleeper::new().expect("alarm");
         let other = alarm.clone();
         let caller = std::thread::spawn(move || other.call());
-        assert_eq!(alarm.wait_until(Nanos(60_000_000_000).after(clock::now())), Woken::Called);
+        assert_eq!(alarm.wait_until(clock::now() + Duration::from_millis(60_000)), Woken::Called);
         caller.join().expect("caller");
-        assert_eq!(alarm.wait_until(Nanos(1_000_000).after(clock::now())), Woken::Time);
+        assert_eq!(alarm.wait_until(clock::now() + Duration::from_millis(1)), Woken::Time);
     }
 }

@@ -11,24 +11,35 @@
 //! | summarize a handful of runs | [`quantile::distribution`], [`bootstrap::median_interval`] |
 //! | compare two variants | [`paired::compare`], or [`verdict::judge`] straight from records |
 //! | see whether the runs have *one* median at all | [`modes::two_modes`] |
+//! | say which values of the records are meant | [`Selector`] |
 //! | see why figures are doubtful | [`noise::run_warnings`] |
+//! | know how long an undecided comparison takes | [`time_to_decide::pairs_to_decide`] |
+//! | know whether a run is data | [`disturbance::NormalLoad`] |
 //!
 //! This crate does not run anything and does not draw anything.
 #![forbid(unsafe_code)]
 
+pub mod background;
 pub mod bootstrap;
 pub mod budget;
 pub mod bystanders;
+pub mod disturbance;
+pub mod evidence;
 pub mod histogram;
 pub mod modes;
 pub mod noise;
 pub mod paired;
 pub mod quantile;
 pub mod record;
+pub mod selector;
+pub mod tick_share;
+pub mod time_to_decide;
 pub mod units;
 pub mod verdict;
 
 pub use bootstrap::Estimate;
+pub use evidence::Evidence;
 pub use histogram::Histogram;
 pub use modes::{RunCluster, TwoModes};
 pub use paired::Comparison;
+pub use selector::Selector;

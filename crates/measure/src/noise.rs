@@ -1,25 +1,25 @@
 //! Why figures are doubtful, in words that name the remedy.
 //!
 //! The idea: four kinds of noise spoil a measurement, and each has its own remedy. *Foreign load* just before
-//! a run: another program wants the processors. *Steal* during the run: the hypervisor gave the processors to
-//! another guest. *Scatter* between repetitions. *Drift* over the sequence: the machine gets slower or faster
-//! while the study runs. Two modes are not scatter: [`crate::modes`] reports them.
+//! a run: another program wants the processors. Load that was steady before the study is no noise
+//! ([`crate::background`]). *Steal* during the runs: the hypervisor gave the processors to another guest; the
+//! kernel counts it in ticks of 10 ms, so it is summed over runs. *Scatter* between repetitions. *Drift* over
+//! the sequence: the machine gets slower or faster while the study runs. Two modes are not scatter:
+//! [`crate::modes`] reports them.
 //!
 //! Cost: drift uses Kendall's rank correlation, quadratic in the number of runs.
 //!
 //! Reference: M. G. Kendall, *A New Measure of Rank Correlation*, 1938.
 
+use crate::background::LoadPattern;
 use crate::record::RunLine;
 use crate::{modes, quantile};
 use std::collections::BTreeMap;
 
 /// A run with at least this foreign load (share of all processors) is doubtful.
 pub const FOREIGN_LOAD_LIMIT: f64 = 0.10;
-/// A run with at least this steal (share of all processors) is doubtful.
+/// Runs with at least this steal together (share of all processors) are doubtful.
 pub const STEAL_LIMIT: f64 = 0.02;
-/// Share of all processors that other programs or the hypervisor may take during a run. Beyond it the run is
-/// no data.
-pub const DISTURBANCE_LIMIT: f64 = STEAL_LIMIT;
 /// Repetitions with at least this scatter (coefficient of variation) are doubtful.
 pub const VARIATION_LIMIT: f64 = 0.15;
 /// The least number of runs in which drift can be told from chance.
@@ -74,18 +74,6 @@ pub fn drift(in_order: &[f64]) -> Option<f64> {
     (change.is_finite() && (change - 1.0).abs() >= 0.05).then_some(change)
 }
 
-/// Why a run is no data; `None` if it is data. While others take the processors, every way to wait is a
-/// thousand times slower, so such a run says nothing about the comparison.
-pub fn disturbance(foreign_load: Option<f64>, steal: Option<f64>) -> Option<String> {
-    let beyond = |share: Option<f64>| share.is_some_and(|share| share > DISTURBANCE_LIMIT);
-    let (who, remedy) = match (beyond(steal), beyond(foreign_load)) {
-        (true, _) => ("the hypervisor", "measure again at a quieter hour or on a dedicated host"),
-        (false, true) => ("other programs", "stop them and measure again"),
-        (false, false) => return None,
-    };
-    Some(format!("{who} took more than {} of the processors; {remedy}", percent(DISTURBANCE_LIMIT)))
-}
-
 /// Warnings about one run, for its record.
 pub fn run_warnings(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -109,22 +97,18 @@ pub fn run_warnings(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String
 pub fn study_warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> String) -> Vec<String> {
     let mut warnings = Vec::new();
     let measured: Vec<&&RunLine> = runs.iter().filter(|r| r.value(figure).is_some()).collect();
-    let share = |of: fn(&RunLine) -> Option<f64>, limit: f64| {
-        measured.iter().filter_map(|r| of(r)).filter(|v| *v >= limit).count()
-    };
     let of_all = if measured.len() == 1 { "1 run".into() } else { format!("{} runs", measured.len()) };
-    let disturbed = share(|r| r.host.foreign_load, FOREIGN_LOAD_LIMIT);
+    let disturbed = measured.iter().filter(|run| has_foreign_load(run)).count();
     if disturbed > 0 {
         warnings.push(format!(
             "in {disturbed} of {of_all} other programs used at least {} of the processors; stop them and measure again",
             percent(FOREIGN_LOAD_LIMIT)
         ));
     }
-    let stolen = share(|r| r.host.steal, STEAL_LIMIT);
-    if stolen > 0 {
+    if let Some(stolen) = steal_of_all(&measured).filter(|stolen| *stolen >= STEAL_LIMIT) {
         warnings.push(format!(
-            "in {stolen} of {of_all} the hypervisor took at least {} of the processors; measure again at a quieter hour or on a dedicated host",
-            percent(STEAL_LIMIT)
+            "the hypervisor took {} of the processors during {of_all} together; measure again at a quieter hour or on a dedicated host",
+            percent(stolen)
         ));
     }
     let mut groups: BTreeMap<(&str, String), Vec<&RunLine>> = BTreeMap::new();
@@ -147,6 +131,20 @@ pub fn study_warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) 
     }
     warnings.extend(scatter_warning(&scattered, rows));
     warnings
+}
+
+/// Whether other programs used the processors just before the run, and not steadily.
+pub fn has_foreign_load(run: &RunLine) -> bool {
+    let is_steady = run.host.background.is_some_and(|load| load.pattern == LoadPattern::Steady);
+    !is_steady && run.host.foreign_load.is_some_and(|load| load >= FOREIGN_LOAD_LIMIT)
+}
+
+/// Share of all processors that the hypervisor took during these runs together.
+fn steal_of_all(runs: &[&&RunLine]) -> Option<f64> {
+    let with_steal = runs.iter().filter_map(|run| Some((run.host.steal?, run.elapsed_s)));
+    let (stolen, elapsed) = with_steal
+        .fold((0.0, 0.0), |(stolen, all), (share, elapsed)| (stolen + share * elapsed, all + elapsed));
+    (elapsed > 0.0).then(|| stolen / elapsed)
 }
 
 /// The number of repetitions of the longest profile.
@@ -266,6 +264,27 @@ mod tests {
         assert_eq!(
             study_warnings(&[&run(0, 1.0, 0.0), &run(1, 1.0, 0.0)], "x", &place),
             Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn one_tick_in_a_short_run_is_no_warning_and_steady_load_neither() {
+        let with = |elapsed_s, steal, pattern| {
+            let background = Some(crate::background::BackgroundLoad { pattern, share: 0.5, steal: 0.0 });
+            let host =
+                HostFacts { steal: Some(steal), foreign_load: Some(0.5), background, ..HostFacts::default() };
+            RunLine { elapsed_s, host, ..run(0, 1.0, 0.0) }
+        };
+        let warnings =
+            |runs: [RunLine; 2]| study_warnings(&[&runs[0], &runs[1]], "x", &|_| "a row".to_owned());
+        let steady = LoadPattern::Steady;
+        assert_eq!(warnings([with(0.01, 0.5, steady), with(2.0, 0.0, steady)]), Vec::<String>::new());
+        let stolen = warnings([with(1.0, 0.1, steady), with(1.0, 0.0, steady)]);
+        assert!(stolen.len() == 1 && stolen[0].starts_with("the hypervisor took 5.0 % of"), "{stolen:?}");
+        let unsteady = warnings([with(1.0, 0.0, LoadPattern::Unsteady), with(1.0, 0.0, steady)]);
+        assert!(
+            unsteady.len() == 1 && unsteady[0].starts_with("in 1 of 2 runs other programs"),
+            "{unsteady:?}"
         );
     }
 

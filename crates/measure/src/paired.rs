@@ -16,6 +16,9 @@ pub const TIE_TOLERANCE: f64 = 0.005;
 /// Fewer pairs than this give no verdict: two pairs agree by chance every second time.
 pub const MIN_PAIRS: usize = 3;
 
+/// The greatest width of an interval that contains one and means *no difference*.
+pub(crate) const SAME_WIDTH: f64 = 0.1;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// Median of the ratios (variant / against) with its interval.
@@ -59,7 +62,7 @@ impl Comparison {
         match (above, below, better) {
             (true, _, Better::Higher) | (_, true, Better::Lower) => Finding::Better,
             (true, _, Better::Lower) | (_, true, Better::Higher) => Finding::Worse,
-            _ if high - low <= 0.1 => Finding::Same,
+            _ if high - low <= SAME_WIDTH => Finding::Same,
             _ => Finding::Undecided,
         }
     }

@@ -4,6 +4,7 @@
 //! appends and flushes one [`Line::Run`], so an interrupted study keeps its measurements. Readers ignore
 //! unknown keys; new versions may add keys but never rename them.
 
+use crate::background::BackgroundLoad;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -58,6 +59,9 @@ pub struct StudyLine {
     /// The opening question of the report that the study as a whole answers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<Question>,
+    /// The profile of the runs: `smoke`, `quick` or `paper`. `None` in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
 }
 
 /// A question that the report's opening summary answers.
@@ -216,7 +220,6 @@ impl ExpectedKind {
 /// A comparison that the report puts into words: `variant` against `against` by `figure`, for each value of
 /// `by` if given. Ratios are formed within a repetition (paired) and bootstrapped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Verdict {
     pub variant: String,
     pub against: String,
@@ -243,8 +246,14 @@ pub struct Verdict {
     pub expected_from: Option<String>,
     #[serde(default, skip_serializing_if = "ExpectedKind::is_bound")]
     pub expected_kind: ExpectedKind,
-    /// The name of the comparison in words, for example `gangs against pinned threads`.
+    /// The name of the comparison in words, for example `gangs against pinned threads, idle cores`.
     pub words: String,
+    /// The names of both sides in the words. Without them, readers show the labels of the variants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sides: Option<[String; 2]>,
+    /// The part of the words behind the sides: the circumstances of the runs compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circumstance: Option<String>,
     /// The opening question of the report that this comparison answers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<Question>,
@@ -252,7 +261,6 @@ pub struct Verdict {
 
 /// A limit of a figure; the report marks it as kept or missed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Budget {
     /// The label, for example `16 B step, fence`.
     pub label: String,
@@ -403,4 +411,7 @@ pub struct HostFacts {
     /// Share of processor time (0 to 1) that the hypervisor took during the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal: Option<f64>,
+    /// The load of other programs before the study. `None` if the study did not watch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<BackgroundLoad>,
 }

@@ -10,8 +10,11 @@ use crate::bystanders::BystanderTime;
 use crate::modes::{self, TwoModes};
 use crate::paired::{self, Comparison, Finding};
 use crate::record::{Better, ExpectedKind, Outcome, RunLine, Verdict};
+use crate::selector::{Condition, Selector, conditions, parameter_values, same_value};
+use crate::time_to_decide::{self, time_to_decide};
 pub use crate::units::number;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl RunLine {
     /// The value of a figure, if this run measured it.
@@ -20,6 +23,13 @@ impl RunLine {
             .then(|| self.figures.iter().find(|f| f.name == figure).map(|f| f.value))
             .flatten()
             .filter(|v| v.is_finite())
+    }
+
+    /// The value of a figure, or its quotient by another figure of the run.
+    pub fn quotient(&self, figure: &str, divisor: Option<&str>) -> Option<f64> {
+        let value = self.value(figure)?;
+        let Some(divisor) = divisor else { return Some(value) };
+        Some(value / self.value(divisor)?).filter(|quotient| quotient.is_finite())
     }
 
     /// The curve of a figure over the x axis `x`, if this run measured it.
@@ -38,15 +48,52 @@ impl RunLine {
 impl Verdict {
     /// The value of a run that this verdict compares: a figure, or work per processor time obtained.
     pub fn value_of(&self, run: &RunLine) -> Option<f64> {
-        let value = run.value(&self.figure)?;
-        let Some(divisor) = &self.divisor else { return Some(value) };
-        Some(value / run.value(divisor)?).filter(|quotient| quotient.is_finite())
+        run.quotient(&self.figure, self.divisor.as_deref())
+    }
+
+    /// The values that this verdict compares at these parameter values.
+    pub fn selector(&self, place: &BTreeMap<String, serde_json::Value>) -> Selector {
+        Selector {
+            variants: vec![self.variant.clone()],
+            against: Some(self.against.clone()),
+            figure: self.figure.clone(),
+            divisor: self.divisor.clone(),
+            conditions: conditions(place),
+        }
+    }
+
+    /// The comparison in words: `gangs against pinned threads, idle cores`.
+    pub fn in_words(&self) -> String {
+        if !self.words.is_empty() {
+            return self.words.clone();
+        }
+        let [ours, theirs] = match &self.sides {
+            Some(sides) => sides.each_ref(),
+            None => [&self.variant, &self.against],
+        };
+        let more = self.circumstance.as_ref().map(|more| format!(", {more}")).unwrap_or_default();
+        format!("{ours} against {theirs}{more}")
     }
 }
 
-/// `2` and `2.0` are the same parameter.
-fn same_value(a: &serde_json::Value, b: &serde_json::Value) -> bool {
-    a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a == b)
+impl From<&Selector> for Verdict {
+    /// The comparison of the first variant. The parameter with a condition for each value splits it.
+    fn from(of: &Selector) -> Self {
+        let by = of.conditions.iter().find(|(_, condition)| **condition == Condition::Each);
+        let only = of.conditions.iter().filter_map(|(name, condition)| match condition {
+            Condition::Is(value) => Some((name.clone(), value.clone())),
+            _ => None,
+        });
+        Self {
+            variant: of.variants.first().cloned().unwrap_or_default(),
+            against: of.against.clone().unwrap_or_default(),
+            figure: of.figure.clone(),
+            divisor: of.divisor.clone(),
+            by: by.map(|(name, _)| name.clone()),
+            only: only.collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// The answer to a [`Verdict`] for one value of its `by` (or for all runs).
@@ -54,6 +101,8 @@ fn same_value(a: &serde_json::Value, b: &serde_json::Value) -> bool {
 pub struct Judgement {
     /// The value of `by`, if the verdict is split.
     pub at: Option<serde_json::Value>,
+    /// The parameter values of the runs compared: those of the verdict, and of `by`.
+    pub place: BTreeMap<String, serde_json::Value>,
     /// The comparison, or why there is no comparison.
     pub answer: Answer,
     /// Two modes of the variant's runs, if there are two.
@@ -62,7 +111,19 @@ pub struct Judgement {
     pub against_modes: Option<TwoModes>,
     /// Processor time of bystanders beside each side. `None` if the records do not have it.
     pub bystanders: Option<BystanderTime>,
+    /// How much longer the study must measure until the comparison is decided. `None` if it is decided, or if
+    /// more runs do not help.
+    pub time_to_decide: Option<Duration>,
     pub words: String,
+}
+
+impl Judgement {
+    pub fn comparison(&self) -> Option<&Comparison> {
+        match &self.answer {
+            Answer::Compared { comparison, .. } => Some(comparison),
+            Answer::Unanswered(_) => None,
+        }
+    }
 }
 
 /// The result of a comparison.
@@ -86,12 +147,7 @@ pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
         })
         .collect();
     let Some(by) = &verdict.by else { return vec![judge_group(verdict, None, &relevant, &relevant)] };
-    let mut values: Vec<&serde_json::Value> = relevant.iter().filter_map(|r| r.parameters.get(by)).collect();
-    values.sort_by(|a, b| match (a.as_f64(), b.as_f64()) {
-        (Some(a), Some(b)) => a.total_cmp(&b),
-        _ => a.to_string().cmp(&b.to_string()),
-    });
-    values.dedup_by(|a, b| same_value(a, b));
+    let values = parameter_values(&relevant, by);
     if values.is_empty() {
         return vec![judge_group(verdict, None, &relevant, &relevant)];
     }
@@ -129,8 +185,23 @@ fn judge_group(
         None => Answer::Unanswered(why_unanswered(verdict, runs, all)),
     };
     let bystanders = BystanderTime::from_runs(verdict, runs);
-    let mut judgement =
-        Judgement { at, answer, variant_modes, against_modes, bystanders, words: String::new() };
+    let comparison = match &answer {
+        Answer::Compared { comparison, .. } => Some(comparison),
+        Answer::Unanswered(_) => None,
+    };
+    let time_to_decide = time_to_decide(comparison, verdict.better, pairs.len(), runs);
+    let mut place = verdict.only.clone();
+    place.extend(verdict.by.clone().zip(at.clone()));
+    let mut judgement = Judgement {
+        at,
+        place,
+        answer,
+        variant_modes,
+        against_modes,
+        bystanders,
+        time_to_decide,
+        words: String::new(),
+    };
     judgement.words = sentence(verdict, &judgement);
     judgement
 }
@@ -210,9 +281,12 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
         (Some(by), Some(at)) => format!(" at {by} = {}", value_in_words(at)),
         _ => String::new(),
     };
-    let subject = format!("{}{place}", verdict.words);
+    let subject = format!("{}{place}", verdict.in_words());
+    let more =
+        judgement.time_to_decide.map(|time| format!("; {} would tell", time_to_decide::in_words(time)));
+    let more = more.unwrap_or_default();
     let (c, finding) = match &judgement.answer {
-        Answer::Unanswered(reason) => return format!("{subject}: not answered; {reason}"),
+        Answer::Unanswered(reason) => return format!("{subject}: not answered; {reason}{more}"),
         Answer::Compared { comparison, finding } => (comparison, finding),
     };
     let words = finding_in_words(*finding);
@@ -221,6 +295,7 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
         factor_in_words(c, *finding),
         confidence(&for_display(c, *finding))
     );
+    text += &more;
     if let Some(modes) = judgement.against_modes {
         text += &format!("; {} has {modes}", verdict.against);
     }
@@ -373,7 +448,7 @@ mod tests {
             against: "spread".into(),
             figure: "rate".into(),
             by: by.map(str::to_owned),
-            words: "gangs against pinned threads".into(),
+            sides: Some(["gangs", "pinned threads"].map(str::to_owned)),
             ..Verdict::default()
         }
     }

@@ -6,9 +6,9 @@ use askama::Template;
 use unisono_measure::budget::judge;
 use unisono_measure::record::Budget;
 
-fn wanted(budget: &Budget, says: impl Fn(f64) -> String) -> String {
-    let most = budget.most.map(|most| format!("at most {}", says(most)));
-    let least = budget.least.map(|least| format!("at least {}", says(least)));
+fn limit_in_words(budget: &Budget, format_value: impl Fn(f64) -> String) -> String {
+    let most = budget.most.map(|most| format!("at most {}", format_value(most)));
+    let least = budget.least.map(|least| format!("at least {}", format_value(least)));
     most.into_iter().chain(least).collect::<Vec<_>>().join(", ")
 }
 
@@ -37,10 +37,10 @@ struct KeptBudget {
 impl<'a> BudgetRow<'a> {
     fn new(study: &Study<'_>, budget: &'a Budget) -> Self {
         let unit = if budget.divisor.is_some() { "x".to_owned() } else { study.unit(&budget.figure) };
-        let says = |value: f64| number::quantity(value, &unit);
+        let format_value = |value: f64| number::quantity(value, &unit);
         let kept = judge(budget, &study.runs).map(|kept| KeptBudget {
-            value: says(kept.value),
-            worst: says(kept.worst),
+            value: format_value(kept.value),
+            worst: format_value(kept.worst),
             n: kept.n,
             reached: kept.reached,
         });
@@ -49,7 +49,11 @@ impl<'a> BudgetRow<'a> {
             let why = variants.into_iter().flatten().find_map(|variant| study.never_measured_reason(variant));
             why.unwrap_or_else(|| "not measured".to_owned())
         };
-        Self { label: &budget.label, wanted: wanted(budget, says), measured: kept.ok_or_else(why) }
+        Self {
+            label: &budget.label,
+            wanted: limit_in_words(budget, format_value),
+            measured: kept.ok_or_else(why),
+        }
     }
 }
 

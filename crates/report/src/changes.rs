@@ -258,10 +258,10 @@ mod tests {
 
     #[test]
     fn less_time_is_better_and_says_so_with_both_counts() {
-        let said = found(&thrice("ours", 2, 30.0), &thrice("ours", 2, 10.0));
-        assert_eq!(said[0].0, Tone::Better);
+        let changed = found(&thrice("ours", 2, 30.0), &thrice("ours", 2, 10.0));
+        assert_eq!(changed[0].0, Tone::Better);
         assert_eq!(
-            said[0].1,
+            changed[0].1,
             "ours: time from 30 us to 10 us, 3.00 times lower (2.94 to 3.06; 3 and 3 runs): better"
         );
         assert_eq!(found(&thrice("ours", 2, 10.0), &thrice("ours", 2, 30.0))[0].0, Tone::Worse);
@@ -285,17 +285,17 @@ mod tests {
     #[test]
     fn studies_that_only_one_has_are_named() {
         let (both, empty) = (records(&thrice("ours", 2, 10.0)), Vec::new());
-        let said = |first: &[Line], second: &[Line]| {
+        let in_words = |first: &[Line], second: &[Line]| {
             let (first, second) = (studies(first), studies(second));
             in_words(&changes(&first, &second), &first, &second)
         };
         assert!(
-            said(&both, &empty).contains("not compared, 1 study of the first: s\n"),
+            in_words(&both, &empty).contains("not compared, 1 study of the first: s\n"),
             "{}",
-            said(&both, &empty)
+            in_words(&both, &empty)
         );
-        assert!(said(&empty, &both).contains("not compared, 1 study of the second: s\n"));
-        assert!(!said(&both, &both).contains("not compared"), "{}", said(&both, &both));
+        assert!(in_words(&empty, &both).contains("not compared, 1 study of the second: s\n"));
+        assert!(!in_words(&both, &both).contains("not compared"), "{}", in_words(&both, &both));
     }
 
     #[test]

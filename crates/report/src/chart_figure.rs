@@ -131,11 +131,11 @@ fn axis_label(study: &Study<'_>, given: Option<&str>, name: &str) -> String {
 }
 
 /// The medians in words, for screen readers.
-fn medians(rows: &[ChartRow<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> String {
+fn medians(rows: &[ChartRow<'_>], figure: &str, format_value: &dyn Fn(f64) -> String) -> String {
     let one = |row: &ChartRow<'_>| {
         let values = row.values(figure);
         let text = match quantile::median(&values) {
-            Some(median) => format!("median {} of {}", says(median), counted(values.len(), "run")),
+            Some(median) => format!("median {} of {}", format_value(median), counted(values.len(), "run")),
             None => row.note().unwrap_or_else(|| "no runs".to_owned()),
         };
         format!("{}: {text}", row.name)
@@ -157,7 +157,7 @@ impl ChartDrawing<'_> {
 
     fn strip(&self, figure: &str, id: &str) -> String {
         let Self { study, chart, rows, shown, .. } = *self;
-        let says = in_unit(&study.unit(figure));
+        let format_value = in_unit(&study.unit(figure));
         let drawing: Vec<strip::StripRow> = rows
             .iter()
             .map(|row| strip::StripRow {
@@ -167,7 +167,7 @@ impl ChartDrawing<'_> {
                 note: row.note(),
             })
             .collect();
-        let description = medians(rows, figure, &says);
+        let description = medians(rows, figure, &format_value);
         let label = axis_label(study, chart.y_label.as_deref(), figure);
         let strip = strip::Strip {
             id,
@@ -177,7 +177,7 @@ impl ChartDrawing<'_> {
             label: &label,
             scale: chart.y_scale,
             also: &self.neighbouring_values(figure),
-            says: &says,
+            format_value: &format_value,
             reference: self.reference(),
         };
         shown.drawings(|window| strip::draw(&strip, window))
@@ -186,10 +186,10 @@ impl ChartDrawing<'_> {
     fn bars(&self) -> String {
         let Self { study, chart, rows, id, shown } = *self;
         let unit = chart.y.first().map(|figure| study.unit(figure)).unwrap_or_default();
-        let says = in_unit(&unit);
+        let format_value = in_unit(&unit);
         let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
         let legend: Vec<(VariantStyle, &str)> =
-            names.iter().enumerate().map(|(i, name)| (study.styles.spare(i), name.as_str())).collect();
+            names.iter().enumerate().map(|(i, name)| (study.styles.unassigned(i), name.as_str())).collect();
         let groups: Vec<bars::BarGroup> = rows
             .iter()
             .map(|row| bars::BarGroup {
@@ -202,7 +202,7 @@ impl ChartDrawing<'_> {
                         let style = if chart.y.len() == 1 {
                             study.styles.style(row.variant)
                         } else {
-                            study.styles.spare(i)
+                            study.styles.unassigned(i)
                         };
                         bars::Bar { style, runs: row.values(figure) }
                     })
@@ -214,7 +214,7 @@ impl ChartDrawing<'_> {
             .y
             .iter()
             .zip(&names)
-            .map(|(figure, name)| format!("{name}: {}", medians(rows, figure, &says)))
+            .map(|(figure, name)| format!("{name}: {}", medians(rows, figure, &format_value)))
             .collect();
         let label = chart.y_label.as_deref().map(|label| number::without_unit(label).to_owned());
         let label = label.or_else(|| names.first().filter(|_| names.len() == 1).cloned()).unwrap_or_default();
@@ -228,7 +228,7 @@ impl ChartDrawing<'_> {
             label: &label,
             scale: chart.y_scale,
             also: &chart.y.first().map(|figure| self.neighbouring_values(figure)).unwrap_or_default(),
-            says: &says,
+            format_value: &format_value,
             reference: self.reference(),
         };
         shown.drawings(|window| bars::draw(&bars, window))
@@ -253,11 +253,11 @@ impl ChartDrawing<'_> {
         };
         let drawing: Vec<map::MapRow> =
             rows.iter().map(|row| map::MapRow { name: row.name.clone(), cells: cells(row) }).collect();
-        let says = |value: f64| format!("{}\u{d7}", number::plain(value));
+        let format_value = |value: f64| format!("{}\u{d7}", number::plain(value));
         let names: Vec<String> = columns.iter().map(|column| study.parameter(x, column)).collect();
         let describe = |row: &map::MapRow| {
             let at = |(name, value): (&String, &Option<f64>)| {
-                value.map(|value| format!("{} at {name}", says(value)))
+                value.map(|value| format!("{} at {name}", format_value(value)))
             };
             format!(
                 "{}: {}",
@@ -273,7 +273,7 @@ impl ChartDrawing<'_> {
             rows: &drawing,
             columns: &names,
             x_label: &axis_label(study, chart.x_label.as_deref(), x),
-            says: &says,
+            format_value: &format_value,
             even: chart.reference.as_ref().map_or(1.0, |reference| reference.value),
         };
         shown.drawings(|window| map::draw(&ratios, window))
@@ -283,7 +283,7 @@ impl ChartDrawing<'_> {
         let Self { study, chart, rows, shown, .. } = *self;
         let says_y = in_unit(&study.unit(figure));
         let x = chart.x.as_deref().unwrap_or_default();
-        let says_x = in_unit(number::unit_in_name(x));
+        let format_x = in_unit(number::unit_in_name(x));
         let mut series: Vec<Series> = Vec::new();
         for row in rows {
             let mut points = curve(row, x, figure);
@@ -299,7 +299,7 @@ impl ChartDrawing<'_> {
             }
         }
         let describe = |s: &Series| {
-            let at = |p: &Point| Some(format!("{} at {}", says_y(quantile::median(&p.runs)?), says_x(p.x)));
+            let at = |p: &Point| Some(format!("{} at {}", says_y(quantile::median(&p.runs)?), format_x(p.x)));
             format!("{}: {}", s.name, s.points.iter().filter_map(at).collect::<Vec<_>>().join(", "))
         };
         let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");
@@ -313,7 +313,7 @@ impl ChartDrawing<'_> {
             y_label: &axis_label(study, chart.y_label.as_deref(), figure),
             x_scale: chart.x_scale,
             y_scale: chart.y_scale,
-            says_x: &says_x,
+            format_x: &format_x,
             says_y: &says_y,
             reference: self.reference(),
             paper: &papers,
@@ -340,7 +340,7 @@ impl ChartDrawing<'_> {
             .collect();
         let note =
             study.head.paper.as_ref().and_then(|paper| paper.points_note.as_deref()).unwrap_or_default();
-        let says_x = in_unit(number::unit_in_name(x));
+        let format_x = in_unit(number::unit_in_name(x));
         let lines = LineSeries {
             id: &format!("{id}-paper"),
             title: "The paper's shape",
@@ -350,7 +350,7 @@ impl ChartDrawing<'_> {
             y_label: "",
             x_scale: chart.x_scale,
             y_scale: Scale::Linear,
-            says_x: &says_x,
+            format_x: &format_x,
             says_y: &|_| String::new(),
             reference: None,
             paper: &shapes,
@@ -405,7 +405,7 @@ fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
         .enumerate()
         .map(|(i, (series, mut points))| {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let style = study.styles.known(series).unwrap_or_else(|| study.styles.spare(i));
+            let style = study.styles.known(series).unwrap_or_else(|| study.styles.unassigned(i));
             Shape { name: format!("paper: {}", study.label(series)), style, points }
         })
         .collect()
@@ -438,7 +438,7 @@ pub(crate) fn ratios_html(study: &Study<'_>) -> String {
 
 fn ratio_point(judgement: &unisono_measure::verdict::Judgement) -> Option<Point> {
     let x = judgement.at.as_ref()?.as_f64().filter(|x| x.is_finite())?;
-    let ratio = wording::comparison(judgement)?.ratio;
+    let ratio = judgement.comparison()?.ratio;
     let finite = ratio.low > 0.0 && ratio.high.is_finite();
     finite.then(|| Point {
         x,
@@ -465,7 +465,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
         .enumerate()
         .map(|(i, (verdict, points))| Series {
             name: name(verdict),
-            style: if own_styles { study.styles.style(&verdict.variant) } else { study.styles.spare(i) },
+            style: if own_styles { study.styles.style(&verdict.variant) } else { study.styles.unassigned(i) },
             points: points.clone(),
         })
         .collect();
@@ -476,10 +476,10 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
         .find(|chart| chart.x.as_deref() == Some(by))
         .map_or(Scale::Log, |chart| chart.x_scale);
     let papers = paper_lines(study, PointsAre::Ratios);
-    let says_x = in_unit(number::unit_in_name(by));
+    let format_x = in_unit(number::unit_in_name(by));
     let says_y = |value: f64| format!("{}\u{d7}", number::plain(value));
     let describe = |s: &Series| {
-        let at = |p: &Point| Some(format!("{} at {}", wording::times_sign(p.middle?), says_x(p.x)));
+        let at = |p: &Point| Some(format!("{} at {}", wording::times_sign(p.middle?), format_x(p.x)));
         format!("{}: {}", s.name, s.points.iter().filter_map(at).collect::<Vec<_>>().join(", "))
     };
     let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");
@@ -494,7 +494,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
         y_label: "",
         x_scale,
         y_scale: Scale::Log,
-        says_x: &says_x,
+        format_x: &format_x,
         says_y: &says_y,
         reference: Some((1.0, "no difference")),
         paper: &papers,

@@ -26,14 +26,14 @@ pub(crate) fn numbers(
 ) -> Vec<NumbersRow> {
     let mut numbers = Vec::new();
     for (row, figure) in rows.iter().flat_map(|row| chart.y.iter().map(move |figure| (row, figure))) {
-        let (Some(x), says) = (x, in_unit(&study.unit(figure))) else { break };
-        let says_x = in_unit(number::unit_in_name(x));
+        let (Some(x), format_value) = (x, in_unit(&study.unit(figure))) else { break };
+        let format_x = in_unit(number::unit_in_name(x));
         numbers.extend(curve(row, x, figure).into_iter().map(|point| NumbersRow {
             name: row.name.clone(),
-            place: says_x(point.x),
+            place: format_x(point.x),
             figure: study.label(figure),
             n: point.runs.len(),
-            values: in_numbers(&point.runs, &says).ok_or_else(String::new),
+            values: in_numbers(&point.runs, &format_value).ok_or_else(String::new),
         }));
     }
     if !numbers.is_empty() {
@@ -58,13 +58,13 @@ pub(crate) fn numbers(
     numbers
 }
 
-fn in_numbers(values: &[f64], says: &dyn Fn(f64) -> String) -> Option<[String; 2]> {
+fn in_numbers(values: &[f64], format_value: &dyn Fn(f64) -> String) -> Option<[String; 2]> {
     let median = quantile::median(values)?;
-    let mut all = values.iter().map(|v| says(*v)).collect::<Vec<_>>().join(", ");
+    let mut all = values.iter().map(|v| format_value(*v)).collect::<Vec<_>>().join(", ");
     if two_modes(values).is_some() {
         all += " (two modes)";
     }
-    Some([says(median), all])
+    Some([format_value(median), all])
 }
 
 /// The runs of a row, grouped by their position on the x axis.

@@ -9,7 +9,7 @@ use askama::Template;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
 
-struct Condition {
+struct PaperCondition {
     id: &'static str,
     name: &'static str,
     /// The paper's statement, in our words.
@@ -17,32 +17,32 @@ struct Condition {
     place: &'static str,
 }
 
-static CONDITIONS: [Condition; 5] = [
-    Condition {
+static CONDITIONS: [PaperCondition; 5] = [
+    PaperCondition {
         id: "fine-grained",
         name: "Synchronization is fine-grained",
         paper: "The gain shrinks from an interval of 40 us on and is gone at the length of a time slice, 15 ms there.",
         place: "section 3.2, Figure 2",
     },
-    Condition {
+    PaperCondition {
         id: "balanced",
         name: "Work is well balanced",
         paper: "Once threads differ by a few milliseconds of work, gangs lose their effect.",
         place: "section 3.3, Figure 2",
     },
-    Condition {
+    PaperCondition {
         id: "latency-sensitive",
         name: "Somebody waits for the result",
         paper: "If only throughput matters, running one job after the other does 1.5 % more.",
         place: "section 3.4",
     },
-    Condition {
+    PaperCondition {
         id: "several-important",
         name: "Several programs matter",
         paper: "If one does, giving it priority and a longer spin is enough.",
         place: "section 3.5, Figure 3",
     },
-    Condition {
+    PaperCondition {
         id: "changing",
         name: "The load changes",
         paper: "If it does not, and fits, a fixed partition of the cores does at least as well.",
@@ -56,14 +56,14 @@ struct ConditionsSection<'a> {
     is_examined: bool,
     /// The number of conditions that agree with the paper.
     tally: String,
-    conditions: Vec<(&'static Condition, Vec<ExaminedCondition<'a>>)>,
+    conditions: Vec<(&'static PaperCondition, Vec<ExaminedCondition<'a>>)>,
 }
 
 /// The study, the tone and the word of its badge, and the sentence.
 type ExaminedCondition<'a> = (&'a Study<'a>, Tone, &'static str, String);
 
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
-    let examined = |condition: &'static Condition| {
+    let examined = |condition: &'static PaperCondition| {
         let here = studies.iter().filter(|s| s.head.condition.as_deref() == Some(condition.id));
         let examined = here.map(|study| {
             let (tone, (word, text)) = judge_sweeps(study);
@@ -71,7 +71,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         });
         (condition, examined.collect())
     };
-    let conditions: Vec<(&'static Condition, Vec<ExaminedCondition<'_>>)> =
+    let conditions: Vec<(&'static PaperCondition, Vec<ExaminedCondition<'_>>)> =
         CONDITIONS.iter().map(examined).collect();
     let words: Vec<&'static str> =
         conditions.iter().flat_map(|(_, all)| all.iter().map(|(_, _, word, _)| *word)).collect();
@@ -138,7 +138,7 @@ fn judge_comparisons(study: &Study<'_>) -> (Tone, (&'static str, String)) {
         .filter(|(verdict, _)| of_paper(verdict))
         .flat_map(|(verdict, judged)| {
             judged.iter().filter_map(move |j| {
-                let c = wording::comparison(j)?;
+                let c = j.comparison()?;
                 verdict::meets_expectation(verdict, c)
                     .map(|met| met || verdict.expected.is_some_and(|e| c.ratio.contains(e)))
             })

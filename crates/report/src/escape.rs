@@ -29,9 +29,9 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// [`Escaped`] for templates; `askama.toml` names it.
+/// `Escaped` for templates; `askama.toml` names it.
 #[derive(Clone, Copy)]
-pub(crate) struct Disarmed;
+pub struct Disarmed;
 
 impl askama::filters::Escaper for Disarmed {
     fn write_escaped_str<W: fmt::Write>(&self, mut to: W, text: &str) -> fmt::Result {

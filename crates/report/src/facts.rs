@@ -6,7 +6,7 @@ use unisono_measure::record::{HostFacts, Outcome, RunLine};
 use unisono_text::counted;
 
 /// A line for each machine of the runs: at most four.
-pub(crate) fn machines(runs: &[&RunLine]) -> Vec<String> {
+pub fn machines(runs: &[&RunLine]) -> Vec<String> {
     let mut hosts: Vec<&HostFacts> = Vec::new();
     for run in runs {
         let same = |host: &&HostFacts| {
@@ -29,7 +29,7 @@ pub(crate) fn machines(runs: &[&RunLine]) -> Vec<String> {
 }
 
 /// Start, number and commit of the runs: pairs of a name and a text.
-pub(crate) fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
+pub fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     if let Some(first) = runs.iter().map(|run| run.started.as_str()).filter(|s| !s.is_empty()).min() {
         let date: String = first.chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect();

@@ -1,10 +1,10 @@
 //! Turns records into one self-contained HTML file that reports the measurements in words and pictures.
 //!
 //! The idea: the first screen has an answer for each topic (a sentence, a small picture, the command to
-//! type). Then come the longer answers, each of the paper's conditions, the claims of the papers, and one
-//! section per study with its verdicts, its figures, the paper's statement beside our result, and reasons for
-//! doubt. The page needs no script, no network and no other file. It is readable on a phone, on a dark
-//! background, on paper and by a screen reader.
+//! type). Then come the longer answers, each of the paper's conditions, and one section per study with its
+//! verdicts, its figures, the paper's statement beside our result, and reasons for doubt. The page needs no
+//! script, no network and no other file. It is readable on a phone, on a dark background, on paper and by a
+//! screen reader.
 //!
 //! ```text
 //! records.jsonl -> records_file -> study (what belongs together) -> chart_figure (draw/) --+
@@ -18,19 +18,19 @@
 //! function, and no records make it panic. The HTML is in `templates/`, the drawings are in `draw/`.
 #![forbid(unsafe_code)]
 
+mod added;
 mod answer_cards;
 mod budgets;
 mod changes;
 mod chart_figure;
 mod chart_table;
-mod claims;
 mod conditions;
 mod draw;
 mod error;
 mod escape;
+mod events;
+pub mod extension;
 mod facts;
-mod maps;
-mod middleware;
 mod number;
 mod one_sided;
 mod page;
@@ -47,13 +47,14 @@ mod summary;
 mod topic_answer;
 mod trees;
 mod verdicts;
+mod waiting;
 mod wording;
 
+pub use added::{ClaimsFormat, LessonSummary};
 pub use changes::RecordsChange;
-pub use claims::{ClaimPaper, ClaimResult, ClaimSummary};
 pub use error::Error;
 pub use screen::screen;
-pub use verdicts::{LessonSummary, RecordsSummary, VerdictSummary};
+pub use verdicts::{RecordsSummary, VerdictSummary};
 pub use wording::Tone;
 
 use std::io::Write as _;
@@ -81,9 +82,9 @@ pub fn lines(records: &Path) -> Result<Vec<Line>, Error> {
     records_file::read(records).map(|read| read.lines)
 }
 
-/// The lessons of the middleware studies; none if the lines have no such study.
+/// The lessons that an extension knows of; none if the lines have no study about them.
 pub fn lessons(lines: &[Line]) -> Vec<LessonSummary> {
-    verdicts::lessons(&study::studies(lines))
+    added::lessons(&study::studies(lines))
 }
 
 /// The changes of all figures that both sets of lines have.
@@ -104,14 +105,9 @@ pub fn changes_in_words(first: &[Line], second: &[Line]) -> String {
     text + &changes::in_words(&changes::changes(&first, &second), &first, &second)
 }
 
-/// All claims of the four papers beside these lines.
-pub fn claims(lines: &[Line]) -> Vec<ClaimSummary> {
-    claims::claims(&study::studies(lines))
-}
-
-/// The claims as a document in Markdown.
-pub fn claims_in_markdown(lines: &[Line]) -> String {
-    claims::markdown(&study::studies(lines))
+/// The document of the papers' claims beside these lines. `None` if no extension knows claims.
+pub fn claims(lines: &[Line], format: ClaimsFormat) -> Option<String> {
+    added::added().map(|extension| (extension.claims)(&study::studies(lines), format))
 }
 
 /// The page for these lines. The same lines give the same page, byte for byte.

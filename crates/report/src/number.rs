@@ -4,7 +4,7 @@
 use crate::escape::slug;
 
 /// The space between a number and its unit: no line break, not stretched by justification.
-pub(crate) const NO_BREAK_SPACE: char = '\u{a0}';
+pub const NO_BREAK_SPACE: char = '\u{a0}';
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum UnitKind {
@@ -33,7 +33,7 @@ fn kind(unit: &str) -> UnitKind {
 }
 
 /// A value with its unit, in the most readable magnitude.
-pub(crate) fn quantity(value: f64, unit: &str) -> String {
+pub fn quantity(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return "no number".to_owned();
     }
@@ -74,7 +74,7 @@ fn magnitude(value: f64, steps: &[(f64, &str)]) -> String {
 }
 
 /// Three significant digits, groups of thousands, no unit.
-pub(crate) fn plain(value: f64) -> String {
+pub fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "no number".to_owned();
     }

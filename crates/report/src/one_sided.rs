@@ -79,8 +79,10 @@ impl Claim<'_> {
 
     /// The comparison with the median ratio, in words and as a picture.
     fn typical(&self) -> Option<(String, Option<AnswerPicture>)> {
-        let ratio = |judgement: &Judgement| wording::comparison(judgement).map(|c| c.ratio.value);
-        let mut ratios: Vec<_> = self.compared.iter().filter_map(|c| Some((ratio(c.1)?, *c))).collect();
+        let ratio = |judgement: &Judgement| judgement.comparison().map(|c| c.ratio.value);
+        let is_decided = |judgement: &Judgement| wording::tone(judgement) != Tone::Undecided;
+        let decided = self.compared.iter().filter(|(_, judgement)| is_decided(judgement));
+        let mut ratios: Vec<_> = decided.filter_map(|c| Some((ratio(c.1)?, *c))).collect();
         ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (ratio, (verdict, judgement)) = *ratios.get(ratios.len() / 2)?;
         let (ours, theirs) = wording::sides(self.study, verdict);
@@ -92,7 +94,11 @@ impl Claim<'_> {
 
     fn sentence(&self) -> String {
         let Self { who, better, total, .. } = self;
-        if better == total {
+        if *better == 0 && self.holds().0 == Tone::Undecided {
+            format!(
+                "not decided whether windows by {who} are faster than messages, in any of {total} comparisons"
+            )
+        } else if better == total {
             format!(
                 "windows by {who} are faster than messages at every size and with every synchronization ({total} of {total})"
             )
@@ -138,7 +144,7 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
                     claim.better += 1;
                 } else {
                     claim.refuted += usize::from(matches!(tone, Tone::Worse | Tone::Same));
-                    let ratio = wording::comparison(judgement).map(|c| c.ratio.value);
+                    let ratio = judgement.comparison().map(|c| c.ratio.value);
                     let times = ratio
                         .map(|ratio| wording::factor_in_words(study, verdict, ratio))
                         .unwrap_or_default();
@@ -167,7 +173,7 @@ mod tests {
             figure: "step_ns".into(),
             better: unisono_measure::record::Better::Lower,
             by: Some("bytes".into()),
-            words: "the engine's fence against MPICH's messages".into(),
+            sides: Some(["the engine's fence", "MPICH's messages"].map(str::to_owned)),
             ..Verdict::default()
         };
         let mut lines = vec![Line::Study(Box::new(StudyLine {

@@ -5,7 +5,7 @@ use crate::facts::{facts, machines};
 use crate::section::StudySection;
 use crate::study::Study;
 use crate::wording::{self, Tone};
-use crate::{answer_cards, claims, number, screen, summary};
+use crate::{added, answer_cards, number, screen, summary};
 use askama::Template;
 use std::collections::BTreeMap;
 use unisono_measure::record::{Outcome, RunLine};
@@ -19,7 +19,8 @@ struct ReportPage<'a> {
     notices: Vec<String>,
     answers: String,
     topics: Vec<TopicPage<'a>>,
-    claims: String,
+    /// The section of an extension.
+    added: String,
     runs: String,
     version: &'static str,
 }
@@ -33,7 +34,7 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
         notices: notices(&runs, cut_off),
         answers: answer_cards::html(studies),
         topics: screen::topics(studies).into_iter().map(|topic| TopicPage::new(studies, topic)).collect(),
-        claims: claims::html(studies),
+        added: added::section(studies),
         runs: number::count(runs.len()),
         version: env!("CARGO_PKG_VERSION"),
     };
@@ -121,12 +122,11 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
             counted(number::count(cut), "run")
         ));
     }
-    let disturbed = runs
-        .iter()
-        .filter(|run| {
-            run.host.foreign_load.is_some_and(|load| load >= unisono_measure::noise::FOREIGN_LOAD_LIMIT)
-        })
-        .count();
+    let host = |run: &&RunLine| Some((run.host.background?, run.host.cpus));
+    if let Some(words) = runs.iter().find_map(host).and_then(|(load, processors)| load.in_words(processors)) {
+        notices.push(format!("Before the first run, {words}."));
+    }
+    let disturbed = runs.iter().filter(|run| unisono_measure::noise::has_foreign_load(run)).count();
     if disturbed * 5 > runs.len() {
         notices.push(format!(
             "Other programs were running during {} of {}. Stop them and measure again before trusting small differences.",

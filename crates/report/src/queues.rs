@@ -88,26 +88,26 @@ mod tests {
     #[test]
     fn lending_is_compared_with_the_kernels() {
         let runs = [("kernel-plain", 0, "b_to_c", 1.5), ("middleware", 0, "b_to_c", 3.0)];
-        let said = page("queue-borrow", &runs);
-        assert!(said.contains("3.00 to 1 under the middleware."), "{said}");
-        assert!(said.contains("no more than its rates lends as 1.50 to 1"), "{said}");
+        let text = page("queue-borrow", &runs);
+        assert!(text.contains("3.00 to 1 under the middleware."), "{text}");
+        assert!(text.contains("no more than its rates lends as 1.50 to 1"), "{text}");
     }
 
     #[test]
     fn what_the_places_add_and_carry_and_a_disk_are_said_in_a_sentence_each() {
         let delay = |variant: &'static str, value| (variant, 0, "delay_us", value);
-        let said = page("queue-added", &[delay("cable", 2.0), delay("af-xdp-spin", 5.5), delay("tun", 30.0)]);
-        assert!(said.contains("busy polling adds +3.5 us, TUN +28.0 us"), "{said}");
+        let text = page("queue-added", &[delay("cable", 2.0), delay("af-xdp-spin", 5.5), delay("tun", 30.0)]);
+        assert!(text.contains("busy polling adds +3.5 us, TUN +28.0 us"), "{text}");
         let goodput = |variant: &'static str, value| (variant, 0, "goodput_mbit", value);
         let runs =
             [("cable", 40_000.0), ("tun-spin", 2000.0), ("af-xdp-spin", 5100.0), ("af-xdp-fifo", 5000.0)];
-        let said = page("queue-unshaped", &runs.map(|(variant, value)| goodput(variant, value)));
-        assert!(said.contains("gets 5.10 Gbit/s") && said.contains("1.02 times"), "{said}");
+        let text = page("queue-unshaped", &runs.map(|(variant, value)| goodput(variant, value)));
+        assert!(text.contains("gets 5.10 Gbit/s") && text.contains("1.02 times"), "{text}");
         let got = ["cello", "fifo", "kernel"].map(|variant| {
             [(variant, 0, "interactive_ms", 0.5), (variant, 0, "real_time_late_percent", 4.0)]
         });
-        let said = page("queue-disk", &got.concat());
-        assert!(said.contains("under Cello") && said.contains("under one queue"), "{said}");
+        let text = page("queue-disk", &got.concat());
+        assert!(text.contains("under Cello") && text.contains("under one queue"), "{text}");
     }
 
     #[test]

@@ -3,13 +3,14 @@
 //!
 //! If the study tried OpenMP programs with passive waiting, the answer is about them, because most readers
 //! have such programs. It names the remedies with their gains over plain Linux; among remedies with similar
-//! gains the one with the least effort comes first. The program is the one that gained least by passive
-//! waiting, so the answer never describes the luckiest program. Otherwise the answer names the largest gains
-//! by pinning and by gangs. All gains are work per processor time obtained, if the studies have it.
+//! gains the one with the least effort comes first. Of several programs the answer describes the program that
+//! gained least by passive waiting, never the luckiest. Otherwise the answer names the largest gains by
+//! pinning and by gangs. All gains are work per processor time obtained, if the studies have it.
 
 use crate::study::{Study, question};
 use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::wording::{self, Tone};
+use unisono_measure::Selector;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
 use unisono_text::counted;
@@ -28,7 +29,7 @@ struct RemedyComparison<'a> {
 
 impl RemedyComparison<'_> {
     fn ratio(&self) -> Option<f64> {
-        wording::comparison(self.judgement).map(|c| c.ratio.value)
+        self.judgement.comparison().map(|c| c.ratio.value)
     }
 
     fn is_better(&self) -> bool {
@@ -46,6 +47,10 @@ impl RemedyComparison<'_> {
             "up to {factor}{}",
             wording::place_in_words(self.study, self.verdict, self.judgement)
         ))
+    }
+
+    fn answers(&self, of: &Selector) -> bool {
+        of.is_answered_by(self.verdict, &self.judgement.place)
     }
 
     fn picture(&self) -> Option<AnswerPicture> {
@@ -91,20 +96,14 @@ fn open_mp_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let passive =
         comparisons_for(studies, Question::PassiveWaiting).into_iter().filter(RemedyComparison::is_better);
     let passive = passive.min_by(|a, b| a.strength().total_cmp(&b.strength()))?;
-    let place = &passive.verdict.only;
-    let against = &passive.verdict.against;
-    let is_here = |verdict: &Verdict, judgement: &Judgement| {
-        let mut here = verdict.only.clone();
-        here.extend(verdict.by.clone().zip(judgement.at.clone()));
-        here == *place && verdict.against == *against
-    };
+    let here = passive.verdict.selector(&passive.judgement.place);
     let remedies = [("set OMP_WAIT_POLICY=passive", "passive"), ("pin the threads", "spread")];
     let remedies = remedies.into_iter().chain([("run them as gangs", "gang")]);
     let found = remedies.filter_map(|(what, variant)| {
-        let of_study =
-            all_comparisons(std::slice::from_ref(passive.study), move |verdict| verdict.variant == variant);
-        let here = of_study.filter(|asked| is_here(asked.verdict, asked.judgement) && asked.is_better());
-        let gain = here.filter_map(|asked| asked.ratio()).next()?;
+        let of = Selector { variants: vec![variant.to_owned()], ..here.clone() };
+        let of_study = all_comparisons(std::slice::from_ref(passive.study), |_| true);
+        let mut here = of_study.filter(|asked| asked.is_better() && asked.answers(&of));
+        let gain = here.find_map(|asked| asked.ratio())?;
         Some(RemedyGain { what, gain, variant: variant.to_owned() })
     });
     let found = by_gain_and_effort(found.collect());
@@ -120,11 +119,11 @@ fn open_mp_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         (_, true) => "OMP_WAIT_POLICY=passive PROGRAM    unisono gang run -- A ::: B",
         (_, false) => "OMP_WAIT_POLICY=passive PROGRAM    unisono fit -- A ::: B",
     };
-    let sides: Vec<&str> =
-        std::iter::once(against.as_str()).chain(found.iter().map(|remedy| remedy.variant.as_str())).collect();
-    let said_place = wording::place_in_words(passive.study, passive.verdict, passive.judgement);
-    let picture = AnswerPicture::from_variants(passive.study, passive.verdict, place, &sides, &said_place);
-    Some(TopicAnswer { words, picture, command: Some(command) })
+    let sides = here.against.clone().into_iter().chain(found.iter().map(|remedy| remedy.variant.clone()));
+    let of = Selector { variants: sides.collect(), against: None, ..here };
+    let place_in_words = wording::place_in_words(passive.study, passive.verdict, passive.judgement);
+    let picture = AnswerPicture::new(passive.study, &of, passive.verdict.better, &place_in_words);
+    Some(TopicAnswer { command: Some(command), ..TopicAnswer::new(words, picture) })
 }
 
 /// Sorts remedies by gain, but puts those with nearly the largest gain first, in order of effort.
@@ -213,7 +212,7 @@ mod tests {
             figure: "work".into(),
             divisor: Some("processors".into()),
             by: Some("program".into()),
-            words: format!("{variant} against {against}"),
+            sides: Some([variant, against].map(str::to_owned)),
             answers,
             ..Verdict::default()
         };
@@ -271,7 +270,7 @@ mod tests {
         let bars: Vec<(&str, &str)> =
             picture.bars.iter().map(|bar| (bar.name.as_str(), bar.value.as_str())).collect();
         let names: Vec<&str> = bars.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["linux", "passive", "gang", "spread"], "{}", picture.title);
+        assert_eq!(names, ["gang", "passive", "spread", "linux"], "{}", picture.title);
     }
 
     #[test]

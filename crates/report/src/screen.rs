@@ -3,19 +3,20 @@
 //! A terminal shows 24 lines of 80 columns. Answers that are too long for it lose their last sentences, but
 //! never their command. Tables and verdicts are shown by `--text` on a terminal, and in the report.
 
-use crate::maps;
-use crate::middleware;
+use crate::added::{self, ScreenTopic};
+use crate::events;
 use crate::one_sided;
 use crate::queues;
 use crate::remedies;
 use crate::study::{SIMULATED, Study, studies};
-use crate::summary;
 use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::trees;
+use crate::waiting;
 use crate::wording::{self, Tone};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use unisono_measure::record::{Line, Outcome, RunLine};
+use unisono_measure::time_to_decide;
 
 const COLUMNS: usize = 80;
 /// Lines for answers, of the terminal's 24; the others name the report and the problems.
@@ -24,23 +25,14 @@ const LINES: usize = 18;
 const INDENT: usize = 12;
 const MAX_ANSWER_LINES: usize = 3;
 
-struct ScreenTopic {
-    topic: &'static str,
-    name: &'static str,
-    /// The command that a reader types next.
-    command: &'static str,
-    /// The effect of the command, before a colon.
-    does: &'static str,
-    answer: fn(&[Study<'_>]) -> Option<TopicAnswer>,
-}
-
-const TOPICS: [ScreenTopic; 8] = [
+static TOPICS: [ScreenTopic; 6] = [
     ScreenTopic {
         topic: "barrier",
         name: "Waiting",
         command: "unisono advise -- PROGRAM",
         does: "Says what PROGRAM needs on this machine",
-        answer: summary::waiting_answer,
+        answer: waiting::waiting_answer,
+        long: None,
     },
     ScreenTopic {
         topic: "gang",
@@ -48,20 +40,7 @@ const TOPICS: [ScreenTopic; 8] = [
         command: "unisono fit -- A ::: B    unisono gang run -- A ::: B",
         does: "Runs two programs that both make progress",
         answer: remedies::topic_answer,
-    },
-    ScreenTopic {
-        topic: "gang-map",
-        name: "Gangs",
-        command: "unisono gang simulate --cores 64 --programs 64x50us,64x0us",
-        does: "Predicts your programs on that many cores",
-        answer: maps::topic_answer,
-    },
-    ScreenTopic {
-        topic: "monitor",
-        name: "Monitor",
-        command: "unisono fit -- PROGRAM",
-        does: "Starts PROGRAM with the threads that it can really have",
-        answer: strongest_comparison,
+        long: None,
     },
     ScreenTopic {
         topic: one_sided::TOPIC,
@@ -69,6 +48,7 @@ const TOPICS: [ScreenTopic; 8] = [
         command: "mpiexec -n 4 unisono mpi -- PROGRAM",
         does: "Runs an MPI program as it is, with these windows",
         answer: one_sided::topic_answer,
+        long: None,
     },
     ScreenTopic {
         topic: "tree",
@@ -76,6 +56,7 @@ const TOPICS: [ScreenTopic; 8] = [
         command: "unisono tree plan NETWORK",
         does: "Plans the trees of a network",
         answer: |studies| trees::QUESTION.topic_answer(studies),
+        long: None,
     },
     ScreenTopic {
         topic: "queue",
@@ -83,15 +64,23 @@ const TOPICS: [ScreenTopic; 8] = [
         command: "unisono queue apply POLICY --dev DEV",
         does: "Shares out a device; queue clear undoes it",
         answer: |studies| queues::QUESTION.topic_answer(studies),
+        long: None,
     },
     ScreenTopic {
-        topic: middleware::TOPIC,
+        topic: events::QUESTION.topic,
         name: "Events",
         command: "unisono events serve",
         does: "Serves topics with deadlines and shares",
-        answer: middleware::topic_answer,
+        answer: |studies| events::QUESTION.topic_answer(studies),
+        long: None,
     },
 ];
+
+/// The topic of this name: of an extension, or built in.
+pub(crate) fn topic(name: &str) -> Option<&'static ScreenTopic> {
+    let added = added::added().map_or(&[][..], |extension| extension.topics);
+    added.iter().chain(&TOPICS).find(|known| known.topic == name)
+}
 
 const NOTHING_DECIDED: &str = "Undecided: the runs scatter more than the variants differ.";
 
@@ -99,6 +88,12 @@ const NOTHING_DECIDED: &str = "Undecided: the runs scatter more than the variant
 pub(crate) struct ScreenBlock {
     pub(crate) name: String,
     pub(crate) answer: String,
+    /// Whether the runs answer the topic.
+    pub(crate) is_answered: bool,
+    /// The runs behind the answer; empty if they are not known.
+    pub(crate) evidence: String,
+    /// Whether the answer's figures come from too few rounds for a conclusion.
+    pub(crate) is_seen_once: bool,
     /// Whether the answer comes from a simulation, and so is about other machines than this one.
     pub(crate) is_simulated: bool,
     /// The picture for the first sentence.
@@ -130,14 +125,14 @@ pub fn screen(lines: &[Line]) -> String {
     let mut out = String::new();
     let mut left = LINES;
     for (block, most) in blocks.iter().zip(most) {
-        let mut said = fit_lines(&block.answer, width, most);
-        said.extend(block.command.map(|command| format!("> {command}")));
-        for (at, line) in said.iter().take(left).enumerate() {
+        let mut shown = fit_lines(&block.answer, width, most);
+        shown.extend(block.command.map(|command| format!("> {command}")));
+        for (at, line) in shown.iter().take(left).enumerate() {
             let name = if at == 0 { &block.name } else { "" };
             // writing to a String cannot fail
             let _infallible = writeln!(out, "{name:<INDENT$}{line}");
         }
-        left = left.saturating_sub(said.len());
+        left = left.saturating_sub(shown.len());
     }
     out
 }
@@ -155,38 +150,86 @@ pub(crate) fn topics<'a>(studies: &'a [Study<'_>]) -> Vec<&'a str> {
 
 pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
     let own: Vec<Study<'_>> = studies.iter().filter(|study| study.head.topic == topic).cloned().collect();
-    let known = TOPICS.iter().find(|known| known.topic == topic);
+    let known = self::topic(topic);
     let name = known.map_or_else(|| wording::capitalized(topic), |known| known.name.to_owned());
     let is_simulated = SIMULATED.contains(&topic);
     let found = match no_verdict(&own, topic) {
         Some(why) => Err(why),
         None => {
             let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest_comparison(&own));
-            found.ok_or_else(|| NOTHING_DECIDED.to_owned())
+            found.ok_or_else(|| format!("{NOTHING_DECIDED}{}", more_would_tell(&own)))
         }
     };
     match found {
         Ok(found) => {
             let command = found.command.or(known.map(|known| known.command));
             let does = known.map_or("", |known| known.does);
-            ScreenBlock { name, answer: found.words, is_simulated, picture: found.picture, command, does }
+            // a simulation repeats nothing of this machine
+            let is_seen_once =
+                !is_simulated && found.evidence.is_some_and(|evidence| evidence.is_seen_once());
+            let evidence = found.evidence.map_or_else(String::new, |evidence| evidence.in_words());
+            let answer = match is_seen_once {
+                true => format!("Seen once ({evidence}), no verdict: {}", found.words),
+                false => found.words,
+            };
+            let (is_answered, picture) = (found.is_decided, found.picture);
+            ScreenBlock {
+                name,
+                answer,
+                is_answered,
+                evidence,
+                is_seen_once,
+                is_simulated,
+                picture,
+                command,
+                does,
+            }
         }
-        Err(answer) => ScreenBlock { name, answer, is_simulated, picture: None, command: None, does: "" },
+        Err(answer) => ScreenBlock {
+            name,
+            answer,
+            is_answered: false,
+            evidence: String::new(),
+            is_seen_once: false,
+            is_simulated,
+            picture: None,
+            command: None,
+            does: "",
+        },
     }
 }
 
 impl ScreenBlock {
+    /// The heading's badge, with its class: where the answer comes from, and whether it is one.
+    pub(crate) fn badge(&self) -> (&'static str, &'static str) {
+        match (self.is_simulated, self.is_answered, self.is_seen_once) {
+            (true, ..) => ("undecided", "simulated, not this machine"),
+            (_, false, _) => ("unanswered", "no verdict"),
+            (_, _, true) => ("undecided", "seen once"),
+            _ => ("same", "measured here"),
+        }
+    }
+
     /// Shortens the name to the indent, and marks an answer from a simulation.
     fn for_terminal(self, topic: &str) -> Self {
         let name = self.name.chars().take(INDENT - 1).collect();
-        let is_answer = self.is_simulated && (self.command.is_some() || self.answer == NOTHING_DECIDED);
+        let is_answer = self.is_simulated && (self.is_answered || self.answer.starts_with(NOTHING_DECIDED));
         let mut answer = if is_answer { format!("(simulated) {}", self.answer) } else { self.answer };
-        if answer.ends_with(NOTHING_DECIDED) {
+        if answer.contains(NOTHING_DECIDED) {
             // writing to a String cannot fail
             let _infallible = write!(answer, " See the figures: --text {topic}");
         }
         Self { name, answer, ..self }
     }
+}
+
+/// For example ` About 6 min more would tell.`; empty if more runs do not help.
+fn more_would_tell(studies: &[Study<'_>]) -> String {
+    let judged = studies.iter().flat_map(|study| study.judged.iter().flatten());
+    let least = judged.filter_map(|judgement| judgement.time_to_decide).min();
+    least.map_or_else(String::new, |time| {
+        format!(" {} would tell.", wording::capitalized(&time_to_decide::in_words(time)))
+    })
 }
 
 /// The reason why a topic gets no verdict: nothing was measured, or most of its runs stayed disturbed.
@@ -201,7 +244,8 @@ fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
             if lost == planned { "each run".to_owned() } else { format!("{lost} of {planned} runs") };
         // the reason ends with the remedy: stop them and measure again
         return Some(format!(
-            "No verdict, because {how_many} stayed disturbed: {why} (unisono study {topic})."
+            "No verdict, because {how_many} stayed disturbed: {why} (unisono study {topic}).{}",
+            more_would_tell(studies)
         ));
     }
     if runs().any(|run| run.outcome == Outcome::Measured) {
@@ -226,12 +270,12 @@ fn disturbed_runs<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize)
 }
 
 /// The comparison with the largest gain; `None` if nothing was better.
-fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer> {
+pub(crate) fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let better = studies.iter().flat_map(|study| {
         let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
         let better = all.filter(|(_, judgement)| wording::tone(judgement) == Tone::Better);
         better.filter_map(move |(verdict, judgement)| {
-            let ratio = wording::comparison(judgement)?.ratio.value;
+            let ratio = judgement.comparison()?.ratio.value;
             let strength = ratio.ln().abs();
             strength.is_finite().then_some((strength, ratio, study, verdict, judgement))
         })
@@ -301,7 +345,7 @@ fn wrap_words(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use unisono_measure::record::{Better, Figure, StudyLine, Verdict};
+    use unisono_measure::record::{Better, Chart, Figure, Question, StudyLine, Verdict};
 
     fn study(id: &str, topic: &str) -> Line {
         let verdict = Verdict {
@@ -309,7 +353,7 @@ mod tests {
             against: "plain".into(),
             figure: "latency".into(),
             better: Better::Lower,
-            words: "fit against plain Linux".into(),
+            sides: Some(["fit", "plain Linux"].map(str::to_owned)),
             ..Verdict::default()
         };
         let (study, topic) = (id.to_owned(), topic.to_owned());
@@ -337,10 +381,73 @@ mod tests {
 
     #[test]
     fn a_gain_is_a_factor_above_one_with_its_sides() {
-        let said = screen(&compared("monitor", 0.04));
-        assert!(said.contains("Fit against plain Linux: up to 25.0 times lower latency."), "{said}");
-        assert!(said.contains("> unisono fit -- PROGRAM"), "{said}");
+        let shown = screen(&compared("monitor", 0.04));
+        assert!(shown.contains("Fit against plain Linux: up to 25.0 times lower latency."), "{shown}");
+        assert!(!shown.contains('>'), "no command for a topic that nothing is known about: {shown}");
         assert!(screen(&compared("monitor", 4.0)).contains("Undecided"), "a loss is no gain");
+    }
+
+    /// A study of waiting whose dearest way takes 1,700 times as long, in this many rounds.
+    fn waiting(rounds: u32) -> Vec<Line> {
+        let chart = Chart { title: "One processor".into(), y: vec!["latency".into()], ..Chart::default() };
+        let head = StudyLine {
+            study: "s".into(),
+            topic: "barrier".into(),
+            answers: Some(Question::Waiting),
+            charts: vec![chart],
+            ..StudyLine::default()
+        };
+        let runs = (0..rounds).flat_map(|repetition| {
+            [("sleep", 1.0), ("spin", 1700.0)]
+                .map(|(variant, value)| Line::Run(Box::new(run("s", "barrier", variant, repetition, value))))
+        });
+        [Line::Study(Box::new(head))].into_iter().chain(runs).collect()
+    }
+
+    #[test]
+    fn fewer_than_three_rounds_are_seen_once_on_the_screen_the_page_and_in_its_section() {
+        for rounds in [1, 2, 3] {
+            let lines = waiting(rounds);
+            let studies = studies(&lines);
+            let said = [
+                screen(&lines),
+                crate::answer_cards::html(&studies),
+                crate::summary::topic_html(&studies, "barrier"),
+            ];
+            for text in said {
+                let is_marked = text.contains("Seen once (n = ");
+                assert_eq!(is_marked, rounds < 3, "{rounds} rounds: {text}");
+                assert!(text.contains("1,700"), "{text}");
+            }
+            let card = block(&studies, "barrier");
+            assert_eq!(card.badge().1, if rounds < 3 { "seen once" } else { "measured here" });
+        }
+    }
+
+    #[test]
+    fn a_card_says_no_verdict_where_its_section_does() {
+        let head = StudyLine { study: "queue-shares".into(), topic: "queue".into(), ..StudyLine::default() };
+        let figure = |variant: &str, name: &str, repetition| {
+            let figures = vec![Figure { name: name.into(), value: 2.0, ..Figure::default() }];
+            Line::Run(Box::new(RunLine { figures, ..run("queue-shares", "queue", variant, repetition, 1.0) }))
+        };
+        let runs = (0..3).flat_map(|repetition| {
+            let sides = ["none", "kernel"].into_iter();
+            sides.flat_map(move |side| {
+                ["share_off_percent", "goodput_mbit"].map(|name| figure(side, name, repetition))
+            })
+        });
+        let lines: Vec<Line> = [Line::Study(Box::new(head))].into_iter().chain(runs).collect();
+        let studies = studies(&lines);
+        let (card, section) = (block(&studies, "queue"), crate::summary::topic_html(&studies, "queue"));
+        let reason = "Not answered: no run in these records had a program that does not cooperate.";
+        assert!(section.contains(reason), "{section}");
+        assert!(
+            card.answer.starts_with(reason) && card.answer.contains("60 to 30 to 10"),
+            "{}",
+            card.answer
+        );
+        assert_eq!((card.badge().1, card.is_answered), ("no verdict", false));
     }
 
     #[test]
@@ -358,12 +465,33 @@ mod tests {
         ] {
             let mut one = run("s", "gang", "gangs", 0, 1.0);
             (one.outcome, one.reason) = (outcome, Some("the reason".into()));
-            let said = screen(&[study("s", "gang"), Line::Run(Box::new(one))]);
-            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(said.contains(words) && !said.contains('>'), "{said}");
+            let shown = screen(&[study("s", "gang"), Line::Run(Box::new(one))]);
+            let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(shown.contains(words) && !shown.contains('>'), "{shown}");
         }
         assert!(screen(&[study("s", "gang")]).contains("ended before"));
         assert_eq!(screen(&[]), "");
+    }
+
+    #[test]
+    fn an_undecided_topic_says_how_long_it_takes_to_tell() {
+        let mut lines = compared("monitor", 1.0);
+        let ours = [0.5, 2.0, 1.1, 0.8, 1.3, 0.9];
+        let runs = lines.iter_mut().filter_map(|line| match line {
+            Line::Run(run) => Some(run),
+            Line::Study(_) => None,
+        });
+        for run in runs {
+            run.elapsed_s = 5.0;
+            if run.variant == "fit" {
+                run.figures[0].value = ours[run.repetition as usize];
+            }
+        }
+        let shown = screen(&lines).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            shown.contains("than the variants differ. About ") && shown.contains(" more would tell."),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -378,10 +506,10 @@ mod tests {
             }));
             lines
         };
-        let said = screen(&with_lost(13)).split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown = screen(&with_lost(13)).split_whitespace().collect::<Vec<_>>().join(" ");
         let wanted = "No verdict, because 13 of 25 runs stayed disturbed: strangers took some; stop them and measure \
                       again (unisono study monitor).";
-        assert!(said.contains(wanted), "{said}");
+        assert!(shown.contains(wanted), "{shown}");
         assert!(screen(&with_lost(12)).contains("25.0 times lower"), "half of them are enough");
         let mut again = with_lost(13);
         again.extend((0..13).map(|at| Line::Run(Box::new(run("s", "monitor", "other", at, 1.0)))));
@@ -415,9 +543,9 @@ mod tests {
                 (one.outcome, one.reason) = (Outcome::Skipped, Some(reason.clone()));
                 lines.push(Line::Run(Box::new(one)));
             }
-            let said = screen(&lines);
-            prop_assert!(said.lines().count() <= LINES, "{said}");
-            prop_assert!(said.lines().all(|line| line.chars().count() <= COLUMNS), "{said}");
+            let shown = screen(&lines);
+            prop_assert!(shown.lines().count() <= LINES, "{shown}");
+            prop_assert!(shown.lines().all(|line| line.chars().count() <= COLUMNS), "{shown}");
         }
     }
 }

@@ -5,18 +5,18 @@
 //! in braces. A sentence is left out if one of its figures is missing:
 //!
 //! ```text
-//!   {cable.delay_us us}                                    the average of a variant's figure, and its format
-//!   {tree.latency_us@members=256 us}                       if `members` is 256 (or `least`, `most`)
-//!   {tree@members=most count}                              the parameter's greatest value itself
-//!   {tun-spin|tun.delay_us us}                             the first of these variants that was measured
+//!   {cable.delay_us us}                              the average of a selector's values, and its format
+//!   {channel/tcp.delay_us .2}                              the ratio of two variants, pair by pair
+//!   {@members=most count}                                  the parameter's greatest value itself
 //!   {fair.rate per fifo.rate .2}   {a.x less b.x +us}      a ratio, a difference
 //!   {saving a.x of b.x .0}         {change a.x of b.x .1}  by how many percent a value is less, or more
 //!   {places *.delay_us us}                                 a list: the value for each place, with its name
 //!   {if a.x under b.x: yes | no}                           one of two texts
 //!   {headline}                                             a text that the topic computes by a function
 //! ```
-//! The study may be followed by the picture of the sentence: variants, a figure for which less is better, and
-//! a parameter value: `[queue-decisions; ours heap.ns_per_packet@classes=most]`.
+//! The study may be followed by the picture of the sentence: a selector of variants and a figure for which
+//! less is better: `[queue-decisions; ours|heap.ns_per_packet@classes=most]`. [`unisono_measure::selector`]
+//! explains selectors.
 //!
 //! Formats: a unit (three digits, the most readable magnitude), `+us` (a difference), `.1` (digits after the
 //! point), `plain`, `count`, `ratio` (2.50 to 1).
@@ -25,9 +25,13 @@ use crate::number;
 use crate::study::Study;
 use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use askama::Template;
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::cell::Cell;
+use unisono_measure::Evidence;
 use unisono_measure::quantile;
-use unisono_measure::record::{Better, RunLine, Verdict};
+use unisono_measure::record::{Better, Verdict};
+use unisono_measure::selector::{Condition, Selector, parameter_values};
+use unisono_measure::verdict::judge;
 
 /// The value that represents several runs of a variant.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,15 @@ pub(crate) struct TopicQuestion {
 pub(crate) struct TopicFigures<'a> {
     pub(crate) question: &'a TopicQuestion,
     study: &'a Study<'a>,
+    /// The weakest of the figures that were looked up.
+    evidence: &'a Cell<Option<Evidence>>,
+}
+
+/// A sentence with the study of its figures, and the runs behind the weakest of them.
+struct FilledSentence<'s> {
+    words: String,
+    study: &'s Study<'s>,
+    evidence: Option<Evidence>,
 }
 
 #[derive(Template)]
@@ -64,6 +77,15 @@ struct TopicSection<'a> {
 }
 
 impl TopicQuestion {
+    /// The headline with its study, or the reason why the records do not answer the question. The page, its
+    /// cards and the last screen show the same verdict.
+    fn verdict<'s>(&self, studies: &'s [Study<'s>]) -> Result<FilledSentence<'s>, String> {
+        let mut paragraphs = self.paragraphs().skip(1);
+        let (headline, otherwise) =
+            (paragraphs.next().unwrap_or_default(), paragraphs.next().unwrap_or_default());
+        self.filled_sentence(studies, &headline).ok_or(otherwise)
+    }
+
     /// The answer as HTML. Empty if no study is about the topic.
     pub(crate) fn html(&self, studies: &[Study<'_>]) -> String {
         if !studies.iter().any(|study| study.head.topic == self.topic) {
@@ -71,24 +93,38 @@ impl TopicQuestion {
         }
         let filled = |paragraph: &str| self.filled_sentence(studies, paragraph);
         let paragraphs: Vec<String> = self.paragraphs().collect();
-        let [question, headline, otherwise, sentences @ .., hint] = &paragraphs[..] else {
+        let [question, _, _, sentences @ .., hint] = &paragraphs[..] else {
             return String::new();
         };
         TopicSection {
             question: question.clone(),
-            headline: filled(headline).map_or_else(|| otherwise.clone(), |(text, _)| text),
-            sentences: sentences.iter().filter_map(|sentence| filled(sentence)).collect(),
+            headline: self.verdict(studies).map_or_else(|otherwise| otherwise, |headline| headline.words),
+            sentences: sentences
+                .iter()
+                .filter_map(|sentence| filled(sentence))
+                .map(|one| (one.words, one.study))
+                .collect(),
             hint: hint.clone(),
         }
         .to_string()
     }
 
-    /// The first sentence that these records allow, with its picture.
+    /// The verdict, with its picture. Without one, the reason, and the first sentence that these records
+    /// allow.
     pub(crate) fn topic_answer(&self, studies: &[Study<'_>]) -> Option<TopicAnswer> {
-        self.paragraphs().find_map(|paragraph| {
-            let (words, study) = self.filled_sentence(studies, &paragraph)?;
-            let picture = TopicFigures { question: self, study }.picture(&paragraph);
-            Some(TopicAnswer::new(words, picture))
+        let first = self.paragraphs().find_map(|paragraph| {
+            let filled = self.filled_sentence(studies, &paragraph)?;
+            let evidence = Cell::new(None);
+            let figures = TopicFigures { question: self, study: filled.study, evidence: &evidence };
+            let picture = figures.picture(&paragraph);
+            Some(TopicAnswer::new(filled.words, picture).resting_on(filled.evidence))
+        })?;
+        Some(match self.verdict(studies) {
+            Ok(_) => first,
+            Err(otherwise) => {
+                let words = format!("{otherwise} Beside that: {}", first.words);
+                TopicAnswer { words, ..first }.undecided()
+            }
         })
     }
 
@@ -96,44 +132,33 @@ impl TopicQuestion {
         self.sentences.split("\n\n").map(|lines| lines.trim_end().replace('\n', " "))
     }
 
-    fn filled_sentence<'s>(
-        &self,
-        studies: &'s [Study<'s>],
-        paragraph: &str,
-    ) -> Option<(String, &'s Study<'s>)> {
+    fn filled_sentence<'s>(&self, studies: &'s [Study<'s>], paragraph: &str) -> Option<FilledSentence<'s>> {
         let (head, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
         let id = head.split("; ").next()?;
         let is_meant = |study: &&Study<'_>| study.head.topic == self.topic && study.head.study == id;
         let study = studies.iter().find(is_meant)?;
-        Some((TopicFigures { question: self, study }.sentence(text)?, study))
+        let evidence = Cell::new(None);
+        let words = TopicFigures { question: self, study, evidence: &evidence }.sentence(text)?;
+        Some(FilledSentence { words, study, evidence: evidence.get() })
     }
 
     /// The sentences about one study.
     pub(crate) fn sentences_about(&self, studies: &[Study<'_>], id: &str) -> Vec<String> {
         let of_study = self.paragraphs().filter(|paragraph| paragraph.starts_with(&format!("[{id}")));
         of_study
-            .filter_map(|paragraph| self.filled_sentence(studies, &paragraph).map(|(text, _)| text))
+            .filter_map(|paragraph| self.filled_sentence(studies, &paragraph).map(|filled| filled.words))
             .collect()
     }
 }
 
 impl TopicFigures<'_> {
-    /// The picture that the head of a paragraph asks for: variants, a figure, and a parameter with its value.
+    /// The picture that the head of a paragraph asks for.
     fn picture(self, paragraph: &str) -> Option<AnswerPicture> {
         let (head, _) = paragraph.strip_prefix('[')?.split_once("] ")?;
-        let (_, picture) = head.split_once("; ")?;
-        let (names, which) = picture.rsplit_once('@')?;
-        let (variants, figure) = names.rsplit_once('.')?;
-        let (parameter, which) = which.split_once('=')?;
-        let all = self.parameters(parameter);
-        let at = if which == "most" { *all.last()? } else { *all.first()? };
-        let is_there = |run: &&&RunLine| number_of(run, parameter) == Some(at);
-        let value = self.study.runs.iter().find(is_there)?.parameters.get(parameter)?;
-        let place = BTreeMap::from([(parameter.to_owned(), value.clone())]);
-        let words = self.study.place_in_words(std::iter::once((parameter, value)));
-        let of = Verdict { figure: figure.to_owned(), better: Better::Lower, ..Verdict::default() };
-        let variants: Vec<&str> = variants.split(' ').collect();
-        AnswerPicture::from_variants(self.study, &of, &place, &variants, &words)
+        let of: Selector = head.split_once("; ")?.1.parse().ok()?;
+        let place = of.place(&self.study.runs)?;
+        let words = self.study.place_in_words(place.iter().map(|(name, value)| (name.as_str(), value)));
+        AnswerPicture::new(self.study, &of, Better::Lower, &words)
     }
 
     fn sentence(self, text: &str) -> Option<String> {
@@ -180,49 +205,44 @@ impl TopicFigures<'_> {
         }
     }
 
+    /// A number, the value of a parameter, the ratio of two variants, or the average of the values of a
+    /// selector.
     fn term(self, text: &str) -> Option<f64> {
-        let (name, place) = text.split_once('@').map_or((text, None), |(name, place)| (name, Some(place)));
-        let (variant, figure) =
-            name.split_once('.').map_or((name, None), |(variant, figure)| (variant, Some(figure)));
-        let Some((parameter, which)) = place.and_then(|place| place.split_once('=')) else {
-            return text.parse().ok().or_else(|| self.average(variant, figure?, |_| true));
-        };
-        let all = self.parameters(parameter);
-        let at = match which {
-            "least" => *all.first()?,
-            "most" => *all.last()?,
-            number => number.parse().ok()?,
-        };
-        let is_there = |run: &RunLine| number_of(run, parameter) == Some(at);
-        figure.map_or(Some(at), |figure| self.average(variant, figure, is_there))
-    }
-
-    /// The parameter's values in the runs of the study, ascending.
-    pub(crate) fn parameters(self, parameter: &str) -> Vec<f64> {
-        let values: Vec<f64> = self.study.runs.iter().filter_map(|run| number_of(run, parameter)).collect();
-        let mut all = quantile::sorted(&values);
-        all.dedup();
-        all
-    }
-
-    /// The middle over the runs of the first of these variants that has the figure.
-    fn average(self, variants: &str, figure: &str, is_meant: impl Fn(&RunLine) -> bool) -> Option<f64> {
-        variants.split('|').find_map(|variant| self.average_of(variant, figure, &is_meant))
-    }
-
-    fn average_of(self, variant: &str, figure: &str, is_meant: impl Fn(&RunLine) -> bool) -> Option<f64> {
-        let runs = self.study.runs.iter().filter(|run| run.variant == variant && is_meant(run));
-        let values = runs.filter_map(|run| run.value(figure)).filter(|value| value.is_finite());
-        let values: Vec<f64> = values.collect();
-        match self.question.average {
-            Average::Median => quantile::median(&values),
-            Average::Mean => (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64),
+        let runs = &self.study.runs;
+        if let Some((parameter, which)) = text.strip_prefix('@').and_then(|text| text.split_once('=')) {
+            return which.parse::<Condition>().ok()?.value(parameter, runs)?.as_f64();
         }
+        if let Ok(of) = text.parse::<Selector>() {
+            self.note_evidence(&of);
+        }
+        if let Some(of) = text.parse::<Selector>().ok().filter(|of| of.against.is_some()) {
+            let asked = Verdict { only: of.place(runs)?, ..Verdict::from(&of) };
+            return Some(judge(&asked, runs).first()?.comparison()?.ratio.value);
+        }
+        let values = || Some(text.parse::<Selector>().ok()?.values(runs));
+        text.parse().ok().or_else(|| match self.question.average {
+            Average::Median => quantile::median(&values()?),
+            Average::Mean => values()
+                .filter(|values| !values.is_empty())
+                .map(|values| values.iter().sum::<f64>() / values.len() as f64),
+        })
     }
-}
 
-fn number_of(run: &RunLine, parameter: &str) -> Option<f64> {
-    run.parameters.get(parameter)?.as_f64()
+    fn note_evidence(self, of: &Selector) {
+        let Some(place) = of.place(&self.study.runs) else { return };
+        let has_values = |variant: &&String| !of.of_variant(variant).values(&self.study.runs).is_empty();
+        let named: Vec<&String> =
+            of.variants.iter().find(has_values).into_iter().chain(&of.against).collect();
+        let behind = self.study.runs.iter().copied();
+        let behind = behind.filter(|run| named.contains(&&run.variant) && run.has_parameters(&place));
+        let found = Evidence::from_runs(&behind.collect::<Vec<_>>(), |run| of.value_of(run));
+        self.evidence.set(self.evidence.get().into_iter().chain(found).reduce(Evidence::weaker));
+    }
+
+    /// The numeric values of a parameter in the runs of the study, ascending.
+    pub(crate) fn parameters(self, parameter: &str) -> Vec<f64> {
+        parameter_values(&self.study.runs, parameter).into_iter().filter_map(Value::as_f64).collect()
+    }
 }
 
 fn formatted(value: f64, format: &str) -> Option<String> {
@@ -241,7 +261,7 @@ fn formatted(value: f64, format: &str) -> Option<String> {
 }
 
 /// For example `a, b and c`. `None` for an empty list.
-pub(crate) fn list(parts: &[String]) -> Option<String> {
+pub fn list(parts: &[String]) -> Option<String> {
     match parts {
         [] => None,
         [one] => Some(one.clone()),
@@ -251,26 +271,31 @@ pub(crate) fn list(parts: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Condition, Selector};
     use crate::study::studies;
-    use std::collections::BTreeMap;
     use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
 
     /// Runs for every figure that a sentence names, each with the value 7.
     fn runs(study: &str, text: &str) -> Vec<Line> {
         let mut lines = Vec::new();
-        for term in text.split(['{', '}', ' ']).filter(|term| term.contains('.') || term.contains('@')) {
-            let (name, place) = term.split_once('@').unwrap_or((term, ""));
-            let Some((variant, figure)) = name.split_once('.').or((!place.is_empty()).then_some((name, "x")))
-            else {
-                continue;
+        for term in text.split(['{', '}', ' ']).map(|term| term.trim_end_matches(':')) {
+            let written = if term.starts_with('@') { format!("any.x{term}") } else { term.to_owned() };
+            let Ok(of) = written.parse::<Selector>() else { continue };
+            let (name, condition) = of.conditions.iter().next().unzip();
+            let values = match condition {
+                Some(Condition::Is(value)) => vec![value.clone()],
+                _ => vec![10.into(), 2000.into()],
             };
-            let (parameter, at) = place.split_once('=').unwrap_or(("", ""));
-            for value in at.parse::<u32>().map_or(vec![10, 2000], |at| vec![at]) {
+            let sides = of.variants.iter().take(1).chain(&of.against).map(|name| name.replace('*', "kernel"));
+            for (variant, value) in
+                sides.flat_map(|side| values.iter().map(move |value| (side.clone(), value.clone())))
+            {
+                let parameters = name.map(|name| (name.clone(), value));
                 lines.push(Line::Run(Box::new(RunLine {
                     study: study.into(),
-                    variant: variant.split('|').next().unwrap_or_default().replace('*', "kernel"),
-                    parameters: BTreeMap::from([(parameter.trim_end_matches(':').to_owned(), value.into())]),
-                    figures: vec![Figure { name: figure.into(), value: 7.0, ..Figure::default() }],
+                    variant,
+                    parameters: parameters.into_iter().collect(),
+                    figures: vec![Figure { name: of.figure.clone(), value: 7.0, ..Figure::default() }],
                     ..RunLine::default()
                 })));
             }
@@ -280,7 +305,7 @@ mod tests {
 
     #[test]
     fn every_sentence_can_be_said() {
-        for question in [crate::queues::QUESTION, crate::trees::QUESTION] {
+        for question in [crate::events::QUESTION, crate::queues::QUESTION, crate::trees::QUESTION] {
             for paragraph in question.sentences.split("\n\n").filter(|text| text.starts_with('[')) {
                 let paragraph = paragraph.replace('\n', " ");
                 let (study, text) = paragraph[1..].split_once("] ").expect("a study");

@@ -7,7 +7,7 @@
 
 use crate::escape::Escaped;
 use crate::study::{Study, question};
-use crate::wording::{self, Tone, comparison, tone};
+use crate::wording::{self, Tone, tone};
 use askama::Template;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ type JudgedVerdict<'a> = (&'a Verdict, &'a Judgement);
 struct Situation<'a> {
     study: &'a Study<'a>,
     /// The parameters of the situation.
-    place: BTreeMap<&'a str, &'a Value>,
+    place: &'a BTreeMap<String, Value>,
     pinning: Option<JudgedVerdict<'a>>,
     ganging: Option<JudgedVerdict<'a>>,
 }
@@ -110,9 +110,7 @@ fn situations<'a>(studies: &'a [Study<'a>]) -> Vec<Situation<'a>> {
                 continue;
             };
             for judgement in judged {
-                let mut place: BTreeMap<&str, &Value> =
-                    verdict.only.iter().map(|(name, value)| (name.as_str(), value)).collect();
-                place.extend(verdict.by.as_deref().zip(judgement.at.as_ref()));
+                let place = &judgement.place;
                 let known = situations[first..].iter().position(|situation| situation.place == place);
                 let at = known.map_or(situations.len(), |known| first + known);
                 if at == situations.len() {
@@ -169,7 +167,7 @@ pub(crate) fn ratio_cell(judged: Option<JudgedVerdict<'_>>) -> String {
     let Some((_, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
     let tone = tone(judgement);
     let sign = format!("<i class=\"{}\">{}</i>", tone.class(), tone.sign());
-    let Some(c) = comparison(judgement) else {
+    let Some(c) = judgement.comparison() else {
         return format!("{sign} <small>not measured</small>");
     };
     let reach = format!("{} to {}", verdict::format_ratio(c.ratio.low), verdict::format_ratio(c.ratio.high));

@@ -8,21 +8,22 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use unisono_measure::record::{Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict};
 use unisono_measure::verdict::{Answer, Judgement, judge};
+use unisono_measure::{Comparison, Selector};
 
 /// Topics whose answers come from a simulation and are about other machines.
 pub(crate) const SIMULATED: [&str; 2] = ["gang-map", "tree"];
 
 #[derive(Clone)]
-pub(crate) struct Study<'a> {
-    pub(crate) head: Cow<'a, StudyLine>,
-    pub(crate) runs: Vec<&'a RunLine>,
+pub struct Study<'a> {
+    pub head: Cow<'a, StudyLine>,
+    pub runs: Vec<&'a RunLine>,
     pub(crate) styles: VariantStyles,
     /// One entry for each verdict of the head.
     pub(crate) judged: Vec<Vec<Judgement>>,
 }
 
 /// Sorts lines into studies, in the order of the report.
-pub(crate) fn studies(lines: &[Line]) -> Vec<Study<'_>> {
+pub fn studies(lines: &[Line]) -> Vec<Study<'_>> {
     let mut order: Vec<&str> = Vec::new();
     let mut heads: BTreeMap<&str, &StudyLine> = BTreeMap::new();
     let mut runs: BTreeMap<&str, Vec<&RunLine>> = BTreeMap::new();
@@ -94,7 +95,7 @@ impl<'a> Study<'a> {
     }
 
     /// The recorded reason why a variant has no measured run.
-    pub(crate) fn never_measured_reason(&self, variant: &str) -> Option<String> {
+    pub fn never_measured_reason(&self, variant: &str) -> Option<String> {
         let mut of_variant = self.runs.iter().filter(|run| run.variant == variant);
         if of_variant.clone().any(|run| run.outcome == Outcome::Measured) {
             return None;
@@ -111,7 +112,7 @@ impl<'a> Study<'a> {
     }
 
     /// The unit as recorded, otherwise from the figure's name.
-    pub(crate) fn unit(&self, figure: &str) -> String {
+    pub fn unit(&self, figure: &str) -> String {
         let recorded = self.runs.iter().flat_map(|run| &run.figures).find(|f| f.name == figure);
         recorded.map_or_else(|| number::unit_in_name(figure).to_owned(), |f| f.unit.clone())
     }
@@ -127,13 +128,17 @@ impl<'a> Study<'a> {
 
     /// For example `interval 10 us`, or `2 threads` for a count.
     pub(crate) fn parameter_in_words(&self, name: &str, value: &Value) -> String {
-        let (label, said) = (self.label(name), self.parameter(name, value));
-        if is_count(&label, name, value) { format!("{said} {label}") } else { format!("{label} {said}") }
+        let (label, value_text) = (self.label(name), self.parameter(name, value));
+        if is_count(&label, name, value) {
+            format!("{value_text} {label}")
+        } else {
+            format!("{label} {value_text}")
+        }
     }
 
     /// For example ` at interval 10 us, with 2 threads`: "with" before counts and names, "at" before
     /// quantities.
-    pub(crate) fn place_in_words<'v>(&self, place: impl Iterator<Item = (&'v str, &'v Value)>) -> String {
+    pub fn place_in_words<'v>(&self, place: impl Iterator<Item = (&'v str, &'v Value)>) -> String {
         let part = |(name, value): (&str, &Value)| {
             let is_with = is_count(&self.label(name), name, value) || value.is_string();
             format!(" {} {}", if is_with { "with" } else { "at" }, self.parameter_in_words(name, value))
@@ -142,7 +147,7 @@ impl<'a> Study<'a> {
     }
 
     /// A run's variant, and the parameters in which it differs from other runs.
-    pub(crate) fn circumstances(&self, run: &RunLine) -> String {
+    pub fn circumstances(&self, run: &RunLine) -> String {
         let measured: Vec<&RunLine> =
             self.runs.iter().filter(|run| run.outcome == Outcome::Measured).copied().collect();
         let differs = varying(&measured, None);
@@ -150,15 +155,28 @@ impl<'a> Study<'a> {
         format!("{}{}", self.label(&run.variant), self.place_in_words(place))
     }
 
-    pub(crate) fn verdicts(&self) -> impl Iterator<Item = (&Verdict, &[Judgement])> {
+    pub fn verdicts(&self) -> impl Iterator<Item = (&Verdict, &[Judgement])> {
         self.head.verdicts.iter().zip(self.judged.iter().map(Vec::as_slice))
+    }
+
+    /// The study's own comparison that answers a selector.
+    pub fn comparison(&self, of: &Selector) -> Option<&Comparison> {
+        let judged =
+            self.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |one| (verdict, one)));
+        let mut answers = judged.filter(|(verdict, judgement)| of.is_answered_by(verdict, &judgement.place));
+        answers.next()?.1.comparison()
+    }
+
+    /// The median of the values that a written selector selects.
+    pub fn median(&self, written: &str) -> Option<f64> {
+        written.parse::<Selector>().ok()?.median(&self.runs)
     }
 
     pub(crate) fn count(&self, outcome: Outcome) -> usize {
         self.runs.iter().filter(|run| run.outcome == outcome).count()
     }
 
-    pub(crate) fn id(&self) -> String {
+    pub fn id(&self) -> String {
         slug(&self.head.study)
     }
 
@@ -167,7 +185,7 @@ impl<'a> Study<'a> {
     }
 
     /// Whether the study simulates other machines.
-    pub(crate) fn is_simulated(&self) -> bool {
+    pub fn is_simulated(&self) -> bool {
         SIMULATED.contains(&self.head.topic.as_str())
     }
 

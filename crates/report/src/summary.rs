@@ -1,4 +1,4 @@
-//! The long answers of topics: the cost of waiting on this host, and whether gang scheduling is worth it, in
+//! The long answers of topics: whether gang scheduling is worth it, in
 //! which situations.
 //!
 //! It distinguishes three remedies, because they are often presented as one: *unstacking* (a core for each
@@ -6,19 +6,19 @@
 //! *leaving alone*. Every sentence is based on judgements; without judgements the page says so.
 
 use crate::conditions;
-use crate::middleware;
+use crate::events;
 use crate::number;
 use crate::one_sided;
 use crate::queues;
+use crate::screen;
 use crate::situations;
 use crate::study::{Study, question};
-use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::trees;
+use crate::waiting::{WaitingCost, waiting_costs};
 use crate::wording::{self, SweepSegment, Tone};
 use askama::Template;
 use unisono_measure::modes::TwoModes;
-use unisono_measure::quantile;
-use unisono_measure::record::{Better, Chart, Distribution, Question, Verdict};
+use unisono_measure::record::{Question, Verdict};
 use unisono_text::counted;
 
 /// A segment of comparisons with the study that it comes from.
@@ -76,12 +76,15 @@ struct Remedy<'a> {
 
 /// The long answer of a topic, as HTML. Empty if the topic has only its sentence on the first screen.
 pub(crate) fn topic_html(studies: &[Study<'_>], topic: &str) -> String {
+    if let Some(long) = screen::topic(topic).and_then(|known| known.long) {
+        return long(studies);
+    }
     let answer = match topic {
         "barrier" => TopicSummary::Waiting(waiting_costs(studies)),
         "gang" => TopicSummary::Gangs(Box::new(GangsAnswer::new(studies))),
         one_sided::TOPIC => return one_sided::html(studies),
-        middleware::TOPIC => return middleware::html(studies),
         _ if topic == trees::QUESTION.topic => return trees::QUESTION.html(studies),
+        _ if topic == events::QUESTION.topic => return events::QUESTION.html(studies),
         _ if topic == queues::QUESTION.topic => return queues::QUESTION.html(studies),
         _ => return String::new(),
     };
@@ -126,28 +129,6 @@ impl<'a> GangsAnswer<'a> {
             conditions: conditions::html(studies),
         }
     }
-}
-
-/// The costs of the cheapest and the dearest way to wait, in the first two situations of the study.
-pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
-    let study = waiting_studies(studies).into_iter().find(|study| WaitingCost::new(study).is_some())?;
-    let charts = || study.head.charts.iter().take(2);
-    let costs: Vec<WaitingCost<'_>> =
-        charts().filter_map(|chart| WaitingCost::from_chart(study, chart)).collect();
-    let words: Vec<String> = costs.iter().filter_map(|cost| cost.in_words.clone()).collect();
-    let picture = charts().find_map(|chart| {
-        let of = Verdict { figure: chart.y.first()?.clone(), better: Better::Lower, ..Verdict::default() };
-        let first: Vec<&str> = WaitingCost::from_chart(study, chart)?.variants;
-        let place = format!(", {}", lower(&chart.title));
-        AnswerPicture::from_variants(study, &of, &chart.only, &first, &place)
-    });
-    (!words.is_empty()).then(|| TopicAnswer::new(words.join(" "), picture))
-}
-
-/// The title with a small first letter, for use within a sentence.
-fn lower(title: &str) -> String {
-    let mut chars = title.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 const OPEN_TONES: [Tone; 2] = [Tone::Undecided, Tone::Unanswered];
@@ -313,88 +294,4 @@ fn stacking_answer(unstacking: &[GangCell<'_>]) -> String {
         number::quantity(modes.high.median, &unit),
     );
     wording::capitalized(&text)
-}
-
-/// The studies about the cost of waiting, otherwise the first study that timed a barrier.
-fn waiting_studies<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
-    let named: Vec<_> = studies.iter().filter(|study| study.is_about_waiting()).collect();
-    if !named.is_empty() {
-        return named;
-    }
-    let times = |study: &&Study<'_>| {
-        let figure = study.head.charts.first().and_then(|chart| chart.y.first());
-        study.head.topic == "barrier" && figure.is_some_and(|f| matches!(study.unit(f).as_str(), "ns" | "us"))
-    };
-    studies.iter().find(times).into_iter().collect()
-}
-
-struct WaitingCost<'a> {
-    study: &'a Study<'a>,
-    title: &'a str,
-    headline: Option<String>,
-    /// For example `One processor: fastest is yield ...`; the picture has the whole title.
-    in_words: Option<String>,
-    tiles: Vec<CostTile>,
-    /// The variants, the cheapest first.
-    variants: Vec<&'a str>,
-}
-
-struct CostTile {
-    name: String,
-    median: String,
-    least: String,
-    greatest: String,
-}
-
-fn waiting_costs<'a>(studies: &'a [Study<'a>]) -> Vec<WaitingCost<'a>> {
-    waiting_studies(studies).into_iter().filter_map(WaitingCost::new).collect()
-}
-
-impl<'a> WaitingCost<'a> {
-    fn new(study: &'a Study<'a>) -> Option<Self> {
-        Self::from_chart(study, study.head.charts.first()?)
-    }
-
-    fn from_chart(study: &'a Study<'a>, chart: &'a Chart) -> Option<Self> {
-        let (title, figure) = (chart.title.as_str(), chart.y.first()?);
-        let unit = study.unit(figure);
-        let says = |value: f64| number::quantity(value, &unit);
-        let mut rows = study.rows(chart, None);
-        rows.retain(|row| !row.values(figure).is_empty());
-        let costs = rows.into_iter().filter_map(|row| {
-            let cost = quantile::distribution(&row.values(figure))?;
-            Some((row.variant, row.name, cost))
-        });
-        let mut costs: Vec<(&'a str, String, Distribution)> = costs.collect();
-        costs.sort_by(|a, b| a.2.median.total_cmp(&b.2.median));
-        let ((_, best, least), (_, worst, most)) = (costs.first()?, costs.last()?);
-        let figure = lower(&study.label(figure));
-        let (best, worst) = (short_label(best), short_label(worst));
-        let (fast, slow) = (says(least.median), says(most.median));
-        let compared = (costs.len() > 1 && least.median > 0.0).then(|| {
-            let times = number::plain((most.median / least.median).round());
-            let headline =
-                format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times} times as long.");
-            let short = title.split_once(", ").map_or(title, |(title, _)| title);
-            let in_words = format!(
-                "{short}: fastest is {best} ({figure} {fast}); {worst} takes {times} times as long ({slow})."
-            );
-            (headline, in_words)
-        });
-        let (headline, in_words) = compared.unzip();
-        let tile = |(_, name, cost): &(&str, String, Distribution)| CostTile {
-            name: name.clone(),
-            median: says(cost.median),
-            least: says(cost.min),
-            greatest: says(cost.max),
-        };
-        let tiles = costs.iter().take(8).map(tile).collect();
-        let variants = costs.iter().map(|(variant, ..)| *variant).collect();
-        Some(Self { study, title, headline, in_words, tiles, variants })
-    }
-}
-
-/// A label without its part in brackets.
-fn short_label(label: &str) -> &str {
-    label.split_once(" (").map_or(label, |(label, _)| label)
 }

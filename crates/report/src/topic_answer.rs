@@ -1,47 +1,78 @@
 //! The answer of a topic: its sentences, the picture for the first sentence, and the command to type.
 //!
-//! The picture draws the comparison of the first sentence at the same parameter values: its two sides first,
-//! then other variants measured there.
+//! The picture draws the comparison of the first sentence at the same parameter values: its two sides, and
+//! other variants measured there, the best first. Bars begin at zero; values that span more than twenty times
+//! are dots on a logarithmic axis, because a short bar would vanish.
 
 use crate::number;
 use crate::study::Study;
 use crate::wording;
-use serde_json::Value;
-use std::collections::BTreeMap;
-use unisono_measure::quantile;
+use unisono_measure::bootstrap::{Estimate, LEVEL, median_interval};
 use unisono_measure::record::{Better, Outcome, Verdict};
 use unisono_measure::verdict::Judgement;
+use unisono_measure::{Evidence, Selector, verdict};
 
 /// The least length of a bar, in per cent of the longest bar: a shorter bar would be invisible.
 const MIN_LENGTH: f64 = 0.6;
+/// Values that span more than this are drawn on a logarithmic axis.
+const MAX_LINEAR_SPAN: f64 = 20.0;
+/// A fixed seed, so that the same records give the same interval.
+const SEED: u64 = 0x0075_6e69_736f_6e6f;
 /// The most bars of a picture: the two sides, and as many others as fit into a card.
 const MAX_BARS: usize = 4;
 
-pub(crate) struct TopicAnswer {
-    pub(crate) words: String,
+pub struct TopicAnswer {
+    pub words: String,
     pub(crate) picture: Option<AnswerPicture>,
     /// Replaces the topic's usual command.
     pub(crate) command: Option<&'static str>,
+    /// The runs behind the figures of the first sentence, if they are known.
+    pub(crate) evidence: Option<Evidence>,
+    /// Whether the words answer the topic's question; otherwise they say why not.
+    pub(crate) is_decided: bool,
 }
 
 impl TopicAnswer {
-    pub(crate) fn new(words: String, picture: Option<AnswerPicture>) -> Self {
-        Self { words, picture, command: None }
+    pub fn new(words: String, picture: Option<AnswerPicture>) -> Self {
+        let evidence = picture.as_ref().and_then(|picture| picture.evidence);
+        Self { words, picture, command: None, evidence, is_decided: true }
+    }
+
+    /// The same answer with the runs behind its figures; the picture's runs count, too.
+    pub(crate) fn resting_on(self, evidence: Option<Evidence>) -> Self {
+        let evidence = self.evidence.into_iter().chain(evidence).reduce(Evidence::weaker);
+        Self { evidence, ..self }
+    }
+
+    /// The same words as no answer to the topic's question.
+    pub(crate) fn undecided(self) -> Self {
+        Self { is_decided: false, ..self }
     }
 }
 
-/// Bars from zero on a linear scale.
-pub(crate) struct AnswerPicture {
+/// Bars or dots, the best first.
+pub struct AnswerPicture {
     /// The quantity of the bars, and the parameter values.
     pub(crate) title: String,
     pub(crate) bars: Vec<AnswerBar>,
+    /// Whether the bars are dots on a logarithmic axis.
+    pub(crate) is_logarithmic: bool,
+    /// The runs behind the bars of the selector.
+    evidence: Option<Evidence>,
 }
 
 pub(crate) struct AnswerBar {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// Length in per cent of the longest bar.
+    /// Times the best: `1.4 x`; empty for the best.
+    pub(crate) factor: String,
+    /// The interval and the number of runs.
+    pub(crate) spread: String,
+    /// The end of the bar, or the place of the dot, in per cent of the axis.
     pub(crate) length: f64,
+    /// The ends of the interval, in per cent of the axis.
+    pub(crate) low: f64,
+    pub(crate) high: f64,
     pub(crate) class: &'static str,
 }
 
@@ -52,55 +83,138 @@ impl AnswerPicture {
         verdict: &Verdict,
         judgement: &Judgement,
     ) -> Option<Self> {
-        let mut place = verdict.only.clone();
-        place.extend(verdict.by.clone().zip(judgement.at.clone()));
-        let sides = [verdict.variant.as_str(), verdict.against.as_str()];
-        Self::from_variants(
-            study,
-            verdict,
-            &place,
-            &sides,
-            &wording::place_in_words(study, verdict, judgement),
-        )
+        let words = wording::place_in_words(study, verdict, judgement);
+        Self::new(study, &verdict.selector(&judgement.place), verdict.better, &words)
     }
 
-    /// The figure of `asked` at a place (parameter values): first these variants, then others measured there.
-    pub(crate) fn from_variants(
-        study: &Study<'_>,
-        asked: &Verdict,
-        place: &BTreeMap<String, Value>,
-        first: &[&str],
-        place_in_words: &str,
-    ) -> Option<Self> {
+    /// A figure where a selector says: first the selector's variants, then others measured there. `None` if
+    /// fewer than two were measured.
+    pub fn new(study: &Study<'_>, of: &Selector, better: Better, place_in_words: &str) -> Option<Self> {
+        let place = of.place(&study.runs)?;
         let here =
-            || study.runs.iter().filter(|run| run.outcome == Outcome::Measured && run.has_parameters(place));
-        let mut variants = first.to_vec();
-        for run in here() {
-            if !variants.contains(&run.variant.as_str()) {
-                variants.push(&run.variant);
+            study.runs.iter().filter(|run| run.outcome == Outcome::Measured && run.has_parameters(&place));
+        let named = of.variants.iter().chain(&of.against).map(String::as_str);
+        let count = of.variants.len() + usize::from(of.against.is_some());
+        let mut variants: Vec<&str> = Vec::new();
+        for variant in named.chain(here.map(|run| run.variant.as_str())) {
+            if !variants.contains(&variant) {
+                variants.push(variant);
             }
         }
         let median = |variant: &str| {
-            let values = here().filter(|run| run.variant == variant).filter_map(|run| asked.value_of(run));
-            quantile::median(&values.collect::<Vec<f64>>()).filter(|value| value.is_finite() && *value >= 0.0)
+            let estimate = median_interval(&of.of_variant(variant).values(&study.runs), LEVEL, SEED)?;
+            Some(estimate).filter(|estimate| estimate.value.is_finite() && estimate.value >= 0.0)
         };
         let values = variants.into_iter().filter_map(|variant| Some((variant, median(variant)?)));
-        let values: Vec<(&str, f64)> = values.take(MAX_BARS.max(first.len())).collect();
-        let most = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+        let mut values: Vec<(&str, Estimate)> = values.take(MAX_BARS.max(count)).collect();
+        values.sort_by(|(_, one), (_, other)| match better {
+            Better::Lower => one.value.total_cmp(&other.value),
+            _ => other.value.total_cmp(&one.value),
+        });
+        let axis = AnswerAxis::new(&values)?;
+        let named: Vec<&str> = of.variants.iter().chain(&of.against).map(String::as_str).collect();
+        let behind = study
+            .runs
+            .iter()
+            .copied()
+            .filter(|run| named.contains(&run.variant.as_str()) && run.has_parameters(&place));
+        let evidence = Evidence::from_runs(&behind.collect::<Vec<_>>(), |run| of.value_of(run));
+        let unit = study.unit(&of.figure);
+        let best = values[0].1.value;
+        let bar = |(variant, estimate): &(&str, Estimate)| AnswerBar {
+            name: study.label(variant),
+            value: number::quantity(estimate.value, &unit),
+            factor: factor(estimate.value, best),
+            spread: spread(estimate, &unit),
+            length: axis.place(estimate.value).max(MIN_LENGTH),
+            low: axis.place(estimate.low),
+            high: axis.place(estimate.high),
+            class: study.styles.style(variant).class,
+        };
+        let better = if better == Better::Lower { "less" } else { "more" };
+        let figure = wording::figure_in_words(study, &Verdict::from(of));
+        let title = wording::capitalized(&format!("{figure}{place_in_words}"));
+        let title = format!("{title} (medians; {better} is better)");
+        let is_logarithmic = axis.min > 0.0;
+        Some(Self { title, bars: values.iter().map(bar).collect(), is_logarithmic, evidence })
+    }
+}
+
+/// The axis of a picture: from zero, or logarithmic from `min`.
+struct AnswerAxis {
+    /// Zero on a linear axis.
+    min: f64,
+    max: f64,
+}
+
+impl AnswerAxis {
+    /// `None` if fewer than two values were measured, or none is above zero.
+    fn new(values: &[(&str, Estimate)]) -> Option<Self> {
+        let least = values.iter().map(|(_, estimate)| estimate.low).fold(f64::INFINITY, f64::min);
+        let medians = values.iter().map(|(_, estimate)| estimate.value);
+        let (low, most) =
+            medians.fold((f64::INFINITY, 0.0_f64), |(low, most), value| (low.min(value), most.max(value)));
         if values.len() < 2 || most <= 0.0 {
             return None;
         }
-        let unit = study.unit(&asked.figure);
-        let bar = |(variant, value): &(&str, f64)| AnswerBar {
-            name: study.label(variant),
-            value: number::quantity(*value, &unit),
-            length: (value / most * 100.0).max(MIN_LENGTH),
-            class: study.styles.style(variant).class,
-        };
-        let better = if asked.better == Better::Lower { "less" } else { "more" };
-        let title =
-            wording::capitalized(&format!("{}{place_in_words}", wording::figure_in_words(study, asked)));
-        let title = format!("{title} (medians; {better} is better)");
-        Some(Self { title, bars: values.iter().map(bar).collect() })
+        let max = values.iter().map(|(_, estimate)| estimate.high).fold(most, f64::max);
+        let is_logarithmic = least > 0.0 && most > low * MAX_LINEAR_SPAN;
+        // a dot at the end of the axis would be cut
+        Some(if is_logarithmic { Self { min: least / 1.5, max: max * 1.2 } } else { Self { min: 0.0, max } })
+    }
+
+    /// The place of a value in per cent of the axis.
+    fn place(&self, value: f64) -> f64 {
+        match self.min > 0.0 {
+            true => (value / self.min).ln() / (self.max / self.min).ln() * 100.0,
+            false => value / self.max * 100.0,
+        }
+    }
+}
+
+/// A value as a multiple of the best; empty for the best.
+fn factor(value: f64, best: f64) -> String {
+    let factor = value / best;
+    if best <= 0.0 || factor == 1.0 {
+        return String::new();
+    }
+    format!("{}{}×", verdict::format_ratio(factor), number::NO_BREAK_SPACE)
+}
+
+/// `n = 3, 102 to 110 ns`; of one run only the number.
+fn spread(estimate: &Estimate, unit: &str) -> String {
+    let Estimate { low, high, n, .. } = *estimate;
+    let count = format!("n{0}={0}{n}", number::NO_BREAK_SPACE);
+    if n < 2 {
+        return count;
+    }
+    format!("{count}, {} to {}", number::quantity(low, unit), number::quantity(high, unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(value: f64) -> Estimate {
+        Estimate { value, low: value * 0.9, high: value * 1.1, n: 3, level: LEVEL }
+    }
+
+    #[test]
+    fn values_that_span_more_than_twenty_times_have_a_logarithmic_axis() {
+        let near = AnswerAxis::new(&[("a", estimate(1.0)), ("b", estimate(19.0))]).expect("an axis");
+        assert!((near.min, near.place(0.0)) == (0.0, 0.0) && near.place(19.0) < 100.0);
+        let far = AnswerAxis::new(&[("a", estimate(1.0)), ("b", estimate(10.0)), ("c", estimate(100.0))]);
+        let far = far.expect("an axis");
+        let [a, b, c] = [1.0, 10.0, 100.0].map(|value| far.place(value));
+        assert!(a > 0.0 && c < 100.0 && ((b - a) - (c - b)).abs() < 1e-9, "{a} {b} {c}");
+        assert!(AnswerAxis::new(&[("a", estimate(1.0))]).is_none());
+    }
+
+    #[test]
+    fn each_value_has_its_factor_its_interval_and_its_runs() {
+        let plain = |text: String| text.replace(number::NO_BREAK_SPACE, " ");
+        assert_eq!((plain(factor(14.0, 10.0)), factor(10.0, 10.0)), ("1.40 ×".to_owned(), String::new()));
+        assert_eq!(plain(spread(&estimate(100.0), "ns")), "n = 3, 90 ns to 110 ns");
+        assert_eq!(plain(spread(&Estimate { n: 1, ..estimate(100.0) }, "ns")), "n = 1");
     }
 }

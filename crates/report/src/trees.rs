@@ -17,7 +17,7 @@ pub(crate) const QUESTION: TopicQuestion = TopicQuestion {
     average: Average::Mean,
     places: &[],
     sentences: include_str!("../templates/tree.txt"),
-    computed: |figures, what| if what == "roots" { rooted(figures) } else { headline(figures) },
+    computed: |figures, what| if what == "roots" { root_sentence(figures) } else { headline(figures) },
 };
 
 fn headline(figures: TopicFigures<'_>) -> Option<String> {
@@ -42,7 +42,7 @@ fn headline(figures: TopicFigures<'_>) -> Option<String> {
     })
 }
 
-fn rooted(figures: TopicFigures<'_>) -> Option<String> {
+fn root_sentence(figures: TopicFigures<'_>) -> Option<String> {
     let gain = |members: f64| {
         let of = |part| format!("tree-{part}.latency_us@members={members}");
         Some((members, figures.value(&format!("saving {} of {}", of("any"), of("turned")))?))

@@ -1,9 +1,10 @@
 //! The contents of a report as data: for `--json`, and for other programs that draw charts.
 
-use crate::middleware;
+use crate::added::{LessonSummary, lessons};
 use crate::study::{Study, question};
 use crate::wording::{self, Tone};
 use serde::Serialize;
+use unisono_measure::paired::MIN_PAIRS;
 use unisono_measure::record::{Outcome, Question};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -15,17 +16,9 @@ pub struct RecordsSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_off_line: Option<usize>,
     pub verdicts: Vec<VerdictSummary>,
-    /// The lessons of the middleware studies; empty if the records have none of these studies.
+    /// The lessons of an extension; empty if the records have no study about them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lessons: Vec<LessonSummary>,
-}
-
-/// A lesson of a paper, and the result of these runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LessonSummary {
-    pub name: &'static str,
-    /// One sentence each; empty if these runs do not answer it.
-    pub found: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,6 +42,8 @@ pub struct VerdictSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<f64>,
     pub pairs: usize,
+    /// Whether there are too few pairs for a conclusion.
+    pub seen_once: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +60,7 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Rec
     for study in studies {
         for (verdict, judged) in study.verdicts() {
             for judgement in judged {
-                let comparison = wording::comparison(judgement);
+                let comparison = judgement.comparison();
                 let finite = |value: f64| value.is_finite().then_some(value);
                 verdicts.push(VerdictSummary {
                     study: study.head.study.clone(),
@@ -80,6 +75,7 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Rec
                     high: comparison.and_then(|c| finite(c.ratio.high)),
                     level: comparison.filter(|c| c.ratio.n > 1).map(|c| c.ratio.honest_level()),
                     pairs: comparison.map_or(0, |c| c.ratio.n),
+                    seen_once: comparison.is_some_and(|c| c.ratio.n < MIN_PAIRS),
                     expected: verdict.expected,
                     expected_met: comparison
                         .and_then(|c| unisono_measure::verdict::meets_expectation(verdict, c)),
@@ -98,9 +94,4 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Rec
         verdicts,
         lessons: lessons(studies),
     }
-}
-
-pub(crate) fn lessons(studies: &[Study<'_>]) -> Vec<LessonSummary> {
-    let said = middleware::lessons(studies).into_iter();
-    said.map(|lesson| LessonSummary { name: lesson.name, found: lesson.found }).collect()
 }

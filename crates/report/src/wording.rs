@@ -74,27 +74,17 @@ pub(crate) fn tone(judgement: &Judgement) -> Tone {
     }
 }
 
-pub(crate) fn comparison(judgement: &Judgement) -> Option<&Comparison> {
-    match &judgement.answer {
-        Answer::Compared { comparison, .. } => Some(comparison),
-        Answer::Unanswered(_) => None,
-    }
-}
-
-/// The names of the two sides, from the comparison's words.
+/// The names of the two sides.
 pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
-    match verdict.words.split_once(" against ") {
-        Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
-            let theirs = theirs.split_once(", ").map_or(theirs, |(theirs, _)| theirs);
-            (ours.trim().trim_end_matches(',').to_owned(), theirs.trim().to_owned())
-        }
-        _ => (study.label(&verdict.variant), study.label(&verdict.against)),
+    match &verdict.sides {
+        Some([ours, theirs]) => (ours.clone(), theirs.clone()),
+        None => (study.label(&verdict.variant), study.label(&verdict.against)),
     }
 }
 
 /// For example `2.45×` in a cell of a table, with as many digits as the ends of its interval; with fewer
 /// digits it could seem to lie outside.
-pub(crate) fn times_sign(ratio: f64) -> String {
+pub fn times_sign(ratio: f64) -> String {
     format!("{}\u{d7}", verdict::format_ratio(ratio))
 }
 
@@ -102,16 +92,16 @@ pub(crate) fn times_sign(ratio: f64) -> String {
 pub(crate) const LESS_BELOW: f64 = 0.9;
 
 /// A ratio in a sentence: `2.45 times`, `12.0 times less`.
-pub(crate) fn multiple(ratio: f64) -> String {
+pub fn multiple(ratio: f64) -> String {
     if ratio > 0.0 && ratio < LESS_BELOW {
         return format!("{} times less", verdict::format_ratio(1.0 / ratio));
     }
     format!("{} times", verdict::format_ratio(ratio))
 }
 
-/// The quantity that a verdict compares: `total iterations/s per processor obtained`.
+/// The quantity that a verdict compares: `total iterations/s for each processor used`.
 pub(crate) fn figure_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
-    let per = if verdict.divisor.is_some() { " per processor obtained" } else { "" };
+    let per = if verdict.divisor.is_some() { " for each processor used" } else { "" };
     format!("{}{per}", study.label(&verdict.figure))
 }
 
@@ -139,7 +129,7 @@ pub(crate) fn pair_count(c: &Comparison) -> String {
 
 /// For example `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree, in the words of the
 /// terminal output.
-pub(crate) fn interval_in_words(c: &Comparison) -> String {
+pub fn interval_in_words(c: &Comparison) -> String {
     // no line break between a number and its unit
     verdict::confidence(c)
         .replace(" %", &format!("{NO_BREAK_SPACE}%"))
@@ -147,7 +137,7 @@ pub(crate) fn interval_in_words(c: &Comparison) -> String {
 }
 
 /// As [`interval_in_words`], for the factor that [`multiple`] shows.
-pub(crate) fn multiple_interval(c: &Comparison) -> String {
+pub fn multiple_interval(c: &Comparison) -> String {
     let is_less = c.ratio.value > 0.0 && c.ratio.value < LESS_BELOW;
     interval_in_words(&if is_less { verdict::at_least_one(c) } else { *c })
 }
@@ -155,7 +145,7 @@ pub(crate) fn multiple_interval(c: &Comparison) -> String {
 /// For example ` at interval 10 us, threads 2`; may be empty.
 pub(crate) fn place_in_words(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     let split = verdict.by.as_deref().zip(judgement.at.as_ref());
-    match (split, circumstance(verdict)) {
+    match (split, verdict.circumstance.as_deref()) {
         (None, Some(more)) => format!(", {more}"),
         (Some(split), Some(more)) => format!("{}, {more}", study.place_in_words(std::iter::once(split))),
         (split, None) => {
@@ -165,20 +155,12 @@ pub(crate) fn place_in_words(study: &Study<'_>, verdict: &Verdict, judgement: &J
     }
 }
 
-/// The end of a verdict's words: `idle cores` in `ours against libomp, idle cores`.
-pub(crate) fn circumstance(verdict: &Verdict) -> Option<&str> {
-    let (_, theirs) = verdict.words.split_once(" against ")?;
-    let (_, more) = theirs.split_once(", ")?;
-    // after this preposition follows a value, which the place names anyway
-    (more.trim() != "beside").then(|| more.trim())
-}
-
 pub(crate) fn sentence(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     capitalized(&in_words(study, verdict, judgement))
 }
 
 /// Capitalizes the first word, unless it is the name of a program (`libgomp`, `pthread_barrier`).
-pub(crate) fn capitalized(text: &str) -> String {
+pub fn capitalized(text: &str) -> String {
     let word = text.split(' ').next().unwrap_or_default();
     if word.starts_with("lib") || !word.trim_end_matches(':').chars().all(char::is_alphabetic) {
         return text.to_owned();
@@ -301,7 +283,7 @@ impl<'j> SweepSegment<'j> {
             let d = c.ratio.value.abs().ln().abs();
             if d.is_nan() { 0.0 } else { d }
         };
-        let compared = self.judgements.iter().filter_map(|j| Some((*j, comparison(j)?)));
+        let compared = self.judgements.iter().filter_map(|j| Some((*j, j.comparison()?)));
         compared.max_by(|a, b| distance(a.1).total_cmp(&distance(b.1)))
     }
 
@@ -314,13 +296,13 @@ impl<'j> SweepSegment<'j> {
 
     /// The range of ratios: `0.98 to 1.02 times`, or `3.00 to 15.0 times less` if all are below one.
     pub(crate) fn ratio_range(&self) -> String {
-        let ratios = || self.judgements.iter().filter_map(|j| comparison(j)).map(|c| c.ratio.value);
+        let ratios = || self.judgements.iter().filter_map(|j| j.comparison()).map(|c| c.ratio.value);
         let (least, greatest) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
-        let said = verdict::format_ratio;
-        match (said(least) == said(greatest), least > 0.0 && greatest < LESS_BELOW) {
+        let format = verdict::format_ratio;
+        match (format(least) == format(greatest), least > 0.0 && greatest < LESS_BELOW) {
             (true, _) => multiple(least),
-            (false, true) => format!("{} to {} times less", said(1.0 / greatest), said(1.0 / least)),
-            (false, false) => format!("{} to {} times", said(least), said(greatest)),
+            (false, true) => format!("{} to {} times less", format(1.0 / greatest), format(1.0 / least)),
+            (false, false) => format!("{} to {} times", format(least), format(greatest)),
         }
     }
 
@@ -416,7 +398,7 @@ fn segment_in_words(study: &Study<'_>, verdict: &Verdict, segment: &SweepSegment
 
 /// The fixed part of a comparison: the circumstance in its words, otherwise its fixed parameters.
 pub(crate) fn fixed_part(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
-    match circumstance(verdict) {
+    match &verdict.circumstance {
         Some(more) => vec![more.to_owned()],
         None => verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value)).collect(),
     }
@@ -482,7 +464,7 @@ mod tests {
             divisor: per.then(|| "processors".to_owned()),
             better,
             by: Some("interval_us".into()),
-            words: "gangs against pinned threads".into(),
+            sides: Some(["gangs", "pinned threads"].map(str::to_owned)),
             ..Verdict::default()
         };
         let head = StudyLine { study: "s".into(), verdicts: vec![verdict], ..StudyLine::default() };
@@ -508,21 +490,21 @@ mod tests {
         let (verdict, judged) = studies[0].verdicts().next().expect("one verdict");
         let of_stretches = segments(judged).into_iter().map(|s| segment_sentence(&studies[0], verdict, &s));
         let each = judged.iter().map(|judgement| sentence(&studies[0], verdict, judgement));
-        of_stretches.chain(each).map(|said| said.replace(NO_BREAK_SPACE, " ")).collect()
+        of_stretches.chain(each).map(|sentence| sentence.replace(NO_BREAK_SPACE, " ")).collect()
     }
 
     #[test]
     fn a_stretch_says_how_much_of_what_than_whose() {
-        let said = sentences(&swept([0.1, 0.05], Better::Lower, false));
+        let found = sentences(&swept([0.1, 0.05], Better::Lower, false));
         assert_eq!(
-            said[0],
+            found[0],
             "Gangs at every interval from 10 us to 11 us: 10.0 to 20.0 times lower latency than pinned threads (farthest: 20.0 \
              times less, 93 % interval 20.0 to 20.0, n = 5): better."
         );
-        let said = sentences(&swept([3.0, 4.0], Better::Higher, true));
+        let found = sentences(&swept([3.0, 4.0], Better::Higher, true));
         assert!(
-            said[0].contains("3.00 to 4.00 times the latency per processor obtained of pinned threads"),
-            "{said:?}"
+            found[0].contains("3.00 to 4.00 times the latency for each processor used of pinned threads"),
+            "{found:?}"
         );
     }
 
@@ -536,12 +518,12 @@ mod tests {
             per: bool,
         ) {
             let better = if is_lower { Better::Lower } else { Better::Higher };
-            for said in sentences(&swept(ours, better, per)) {
-                prop_assert!(!said.contains('\u{d7}') && !said.contains("e-") && !said.contains("e5"), "{said}");
-                let is_decided = said.ends_with("better.") || said.ends_with("worse.");
-                let factor = said.split(": ").nth(1).and_then(|rest| rest.split(' ').next());
+            for sentence in sentences(&swept(ours, better, per)) {
+                prop_assert!(!sentence.contains('\u{d7}') && !sentence.contains("e-") && !sentence.contains("e5"), "{sentence}");
+                let is_decided = sentence.ends_with("better.") || sentence.ends_with("worse.");
+                let factor = sentence.split(": ").nth(1).and_then(|rest| rest.split(' ').next());
                 let factor = factor.and_then(|factor| factor.replace(',', "").parse::<f64>().ok());
-                prop_assert!(!is_decided || factor.is_some_and(|factor| factor >= 1.0), "{said}");
+                prop_assert!(!is_decided || factor.is_some_and(|factor| factor >= 1.0), "{sentence}");
             }
         }
     }

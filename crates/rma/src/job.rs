@@ -228,7 +228,7 @@ impl Job {
     /// must make progress meanwhile. The hook must not call this job or its windows.
     pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() -> HookOutcome + Send>) {
         let crowded = self.host.as_ref().is_some_and(|host| host.crowded);
-        self.shared.hook.set(every, crowded, hook);
+        self.shared.hook.set(every.into(), crowded, hook);
     }
 
     /// Stops the agent thread: from now on this member serves other members only in its own calls. This is

@@ -7,7 +7,7 @@
  * then all accept or reject the candidate.
  *
  * Whole numbers throughout, so the result does not depend on the number of
- * threads. The same computation as crates/study/src/workload/kernel/clustering.rs.
+ * threads. The same computation as crates/workload/src/kernel/clustering.rs.
  */
 #include "openmp.h"
 

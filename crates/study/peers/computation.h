@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * Computation of a known length, and the arrival times of participants. The same
- * as spin.rs and arrival.rs in crates/study/src/workload: a test compares the
+ * as spin.rs and arrival.rs in crates/workload/src: a test compares the
  * draws.
  */
 #ifndef UNISONO_COMPUTATION_H

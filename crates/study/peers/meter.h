@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * Records of participant 0: batches of some microseconds, counted in buckets. The
- * same as histogram.rs and meter.rs in crates/study/src/workload.
+ * same as histogram.rs and meter.rs in crates/workload/src.
  */
 #ifndef UNISONO_METER_H
 #define UNISONO_METER_H

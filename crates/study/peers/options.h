@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * The options of every program. The same flags as
- * crates/study/src/workload/options.rs.
+ * crates/workload/src/options.rs.
  */
 #ifndef UNISONO_OPTIONS_H
 #define UNISONO_OPTIONS_H

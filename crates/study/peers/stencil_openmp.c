@@ -5,7 +5,7 @@
  * and the default size). The result does not depend on the number of threads: a
  * cell reads only cells of the other color.
  *
- * The same computation, bit for bit, as crates/study/src/workload/kernel/stencil.rs.
+ * The same computation, bit for bit, as crates/workload/src/kernel/stencil.rs.
  */
 #include "openmp.h"
 

@@ -4,13 +4,12 @@
 //! turn have the same seed, so that all compute the same.
 
 use crate::peer::{self, PeerBench, PeerBuilds, PeerFile, catalogue};
-use crate::workload::own::{self, BarrierChoice};
-use crate::workload::{self, Measurement, Options};
 use std::path::Path;
 use std::time::Duration;
 use unisono_barrier::{Algorithm, SpinBudget, Wait};
-use unisono_linux::clock::Nanos;
 use unisono_text::nearest;
+use unisono_workload::barrier_choice::{self, BarrierChoice};
+use unisono_workload::{self as workload, Measurement, Options};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -52,13 +51,15 @@ enum VariantKind {
 impl ComparedRow {
     fn measure(&self, options: &Options, alone: bool, unisono: &Path) -> Result<Measurement, Error> {
         Ok(match &self.how {
-            VariantKind::Unisono(choice) if alone => own::run(choice, options)?,
+            VariantKind::Unisono(choice) if alone => barrier_choice::run(choice, options)?,
             VariantKind::Unisono(choice) => {
-                let budget = choice.spin_budget.map(|budget| Duration::from(budget.nanos()));
+                let budget = choice.spin_budget.map(|budget| Duration::from(budget.duration()));
                 let (algorithm, wait) = (choice.algorithm_name(), choice.wait_name());
                 PeerFile::unisono(unisono, algorithm, wait, budget).measure(options)?
             }
-            VariantKind::Program(program) if program.name == "std" && alone => own::run_std(options)?,
+            VariantKind::Program(program) if program.name == "std" && alone => {
+                barrier_choice::run_std(options)?
+            }
             VariantKind::Program(program) => program.measure(options)?,
         })
     }
@@ -101,11 +102,11 @@ pub enum WantedRow {
 
 const RECOMMENDED: &str = "recommended";
 
-pub fn algorithms() -> impl Iterator<Item = &'static str> {
+pub fn algorithm_names() -> impl Iterator<Item = &'static str> {
     std::iter::once(RECOMMENDED).chain(Algorithm::ALL.iter().map(|algorithm| algorithm.name()))
 }
 
-pub fn waits() -> impl Iterator<Item = &'static str> {
+pub fn wait_names() -> impl Iterator<Item = &'static str> {
     Wait::ALL.iter().map(|wait| wait.name())
 }
 
@@ -123,8 +124,8 @@ pub fn parse(
         names => names.to_vec(),
     };
     let implementations = &every(implementations, catalogue::barriers().collect());
-    let algorithms = &every(algorithms, self::algorithms().filter(|name| *name != RECOMMENDED).collect());
-    let waits = &every(waits, self::waits().collect());
+    let algorithms = &every(algorithms, algorithm_names().filter(|name| *name != RECOMMENDED).collect());
+    let waits = &every(waits, wait_names().collect());
     let mut choices = Vec::new();
     for algorithm in optional_names(algorithms) {
         for wait in optional_names(waits) {
@@ -159,16 +160,18 @@ pub fn read_choice(
 ) -> Result<BarrierChoice, workload::Error> {
     let algorithm = match algorithm {
         None | Some(RECOMMENDED) => None,
-        Some(name) => {
-            Some(name.parse().map_err(|_| unknown("algorithm", name, &algorithms().collect::<Vec<_>>()))?)
-        }
+        Some(name) => Some(
+            name.parse().map_err(|_| unknown("algorithm", name, &algorithm_names().collect::<Vec<_>>()))?,
+        ),
     };
     let wait = match wait {
         None | Some(RECOMMENDED) => None,
-        Some(name) => Some(name.parse().map_err(|_| unknown("wait", name, &waits().collect::<Vec<_>>()))?),
+        Some(name) => {
+            Some(name.parse().map_err(|_| unknown("wait", name, &wait_names().collect::<Vec<_>>()))?)
+        }
     };
     let spin_budget = spin_budget
-        .map(|budget| SpinBudget::new(Nanos::from(budget)))
+        .map(|budget| SpinBudget::new(budget.into()))
         .transpose()
         .map_err(|error| workload::Error::Options(error.to_string()))?;
     Ok(BarrierChoice { algorithm, wait, spin_budget })

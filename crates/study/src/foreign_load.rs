@@ -19,7 +19,7 @@ const KTHREADD: i32 = 2;
 
 /// The foreign processes, with their usage at the start of a run.
 #[derive(Debug)]
-pub struct ForeignLoadWatch(BTreeMap<i32, ForeignProcess>);
+pub(crate) struct ForeignLoadWatch(BTreeMap<i32, ForeignProcess>);
 
 #[derive(Debug)]
 struct ForeignProcess {
@@ -28,8 +28,22 @@ struct ForeignProcess {
     is_above: bool,
 }
 
+/// The processor time of foreign processes during a run.
+#[derive(Debug)]
+pub(crate) struct ForeignUse {
+    /// Ticks of a hundredth of a second.
+    pub(crate) ticks: u64,
+    /// The process that used most, its ended children included: `rustc (process 41)`.
+    pub(crate) most: Option<String>,
+}
+
+fn named(number: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+    format!("{} (process {number})", if name.trim().is_empty() { "a program" } else { name.trim() })
+}
+
 impl ForeignLoadWatch {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let own = std::process::id().cast_signed();
         let ours = process_list::with_descendants(|one| one.number == own);
         let parent = |number: &i32| ProcessStat::read(number).map(|stat| stat.parent);
@@ -43,15 +57,20 @@ impl ForeignLoadWatch {
         Self(known.collect())
     }
 
-    /// Ticks of a hundredth of a second that the foreign processes have used since the start of the run.
-    pub fn used_ticks(&self) -> u64 {
+    /// The processor time that the foreign processes have used since the start of the run.
+    pub(crate) fn used(&self) -> ForeignUse {
         let used = self.0.iter().filter_map(|(number, ForeignProcess { before, is_above })| {
             // another process may have the number by now
             let now = ProcessStat::read(number).filter(|now| now.started == before.started)?;
             let ended = if *is_above { 0 } else { now.children_ticks.saturating_sub(before.children_ticks) };
-            Some(now.own_ticks.saturating_sub(before.own_ticks) + ended)
+            Some((number, now.own_ticks.saturating_sub(before.own_ticks) + ended))
         });
-        used.sum()
+        let (mut ticks, mut most) = (0, None);
+        for (number, own) in used.filter(|(_, own)| *own > 0) {
+            ticks += own;
+            most = most.filter(|(_, most)| *most >= own).or(Some((number, own)));
+        }
+        ForeignUse { ticks, most: most.map(|(number, _)| named(*number)) }
     }
 }
 
@@ -80,13 +99,16 @@ mod tests {
     fn what_a_stranger_uses_counts() {
         let mut watch = watch_of_this(false);
         let start = Instant::now();
-        while watch.used_ticks() < 3 {
+        while watch.used().ticks < 3 {
             assert!(start.elapsed() < Duration::from_secs(60), "30 ms of work are seen");
         }
+        let most = watch.used().most.expect("it is the only one");
+        let name = std::fs::read_to_string("/proc/self/comm").expect("a name");
+        assert_eq!(most, format!("{} (process {})", name.trim(), std::process::id()));
         for stranger in watch.0.values_mut() {
             stranger.before.started += 1;
         }
-        assert_eq!(watch.used_ticks(), 0, "another process");
+        assert_eq!(watch.used().ticks, 0, "another process");
     }
 
     #[test]
@@ -96,7 +118,7 @@ mod tests {
         let ended = Command::new("sh").args(["-c", busy]).status().expect("sh runs");
         assert!(ended.success());
         // the time of this process itself counts in both watches
-        let (stranger, above) = (stranger.used_ticks(), above.used_ticks());
+        let (stranger, above) = (stranger.used().ticks, above.used().ticks);
         assert!(
             stranger > above + 2,
             "a loop of 200,000 rounds takes more than 20 ms: {stranger}, {above}"

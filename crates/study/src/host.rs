@@ -2,9 +2,11 @@
 //!
 //! Foreign load is the share of all processors that was busy in the gaps between runs, when no program of the
 //! study runs. The kernel counts in ticks of 10 ms, so recent gaps are added up until they contain
-//! [`WINDOW_TICKS`]. Steal is the time that the hypervisor took during the run, from the same counters.
+//! `WINDOW_TICKS`. Steal is the time that the hypervisor took during the run, from the same counters.
 //!
-//! Cost: one read of `/proc/stat` and a gap of [`IDLE_PAUSE`] before each run. Reference: proc_stat(5).
+//! Before the first run, [`watch_background`] watches the load of others for a few seconds.
+//!
+//! Cost: one read of `/proc/stat` and a gap of `IDLE_INTERVAL` before each run. Reference: proc_stat(5).
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,13 +14,15 @@ use std::path::Path;
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::processor_ticks::ProcessorTicks;
+use unisono_measure::background::BackgroundLoad;
 use unisono_measure::record::HostFacts;
+use unisono_measure::tick_share::TickShare;
 
 /// The pause before each run in which foreign load is measured.
-pub const IDLE_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Ticks (of all processors together) from which foreign load is computed.
-pub const WINDOW_TICKS: u64 = 60;
+pub(crate) const WINDOW_TICKS: u64 = 60;
 
 /// Facts that do not change while a study runs.
 pub fn facts() -> HostFacts {
@@ -37,6 +41,7 @@ pub fn facts() -> HostFacts {
         foreign_load: None,
         foreign_load_during: None,
         steal: None,
+        background: None,
     }
 }
 
@@ -58,17 +63,41 @@ fn virtualization(cpuinfo: &str) -> Option<String> {
     }
 }
 
+/// Windows of the watch before a study.
+const BACKGROUND_WINDOWS: usize = 6;
+
+/// The length of a window: 50 ticks of each processor, so that one tick is no more than a disturbance.
+const BACKGROUND_WINDOW: Duration = Duration::from_millis(500);
+
+/// Watches for three seconds how much of the processors others take, while the study runs nothing. `None` if
+/// the kernel does not say, or a signal came.
+pub fn watch_background(interrupted: &dyn Fn() -> Option<&'static str>) -> Option<BackgroundLoad> {
+    let (mut windows, mut stolen) = (Vec::new(), 0);
+    for _ in 0..BACKGROUND_WINDOWS {
+        let start = ProcessorTicks::now()?;
+        std::thread::sleep(BACKGROUND_WINDOW);
+        let during = ProcessorTicks::now()?.since(start);
+        let steal = during.steal.unwrap_or(0);
+        windows.push(TickShare { taken: during.busy + steal, all: during.all() });
+        stolen += steal;
+        if interrupted().is_some() {
+            return None;
+        }
+    }
+    BackgroundLoad::from_windows(&windows, stolen)
+}
+
 #[derive(Debug, Default)]
-pub struct LoadWatch {
+pub(crate) struct LoadWatch {
     gaps: VecDeque<ProcessorTicks>,
     run_began: Option<ProcessorTicks>,
 }
 
 impl LoadWatch {
     /// Waits through the gap before a run; returns the foreign load over the last gaps.
-    pub fn before_run(&mut self) -> Option<f64> {
+    pub(crate) fn before_run(&mut self) -> Option<f64> {
         let start = ProcessorTicks::now();
-        std::thread::sleep(IDLE_PAUSE);
+        std::thread::sleep(IDLE_INTERVAL);
         let end = ProcessorTicks::now();
         self.run_began = end;
         self.note(end?.since(start?))
@@ -87,7 +116,7 @@ impl LoadWatch {
     }
 
     /// The processors' time since [`before_run`](Self::before_run).
-    pub fn during_run(&self) -> Option<ProcessorTicks> {
+    pub(crate) fn during_run(&self) -> Option<ProcessorTicks> {
         Some(ProcessorTicks::now()?.since(self.run_began?)).filter(|during| during.all() > 0)
     }
 }

@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -42,18 +43,28 @@ pub struct RunPlan {
 /// Plans the runs; `seed` decides the shuffling and the runs' own seeds. Does not fail for a file that was
 /// parsed.
 pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, String> {
+    plan_repetitions(file, profile, seed, 0..*file.repetitions.value_for(profile))
+}
+
+/// Plans these repetitions only, as they would be in a plan of the same seed with more repetitions.
+pub(crate) fn plan_repetitions(
+    file: &StudyFile,
+    profile: Profile,
+    seed: u64,
+    repetitions: Range<u32>,
+) -> Result<RunPlan, String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ hash(&file.id));
     let seconds = *file.seconds.value_for(profile);
     let points = points(file, profile);
     let mut runs = Vec::new();
-    for repetition in 0..*file.repetitions.value_for(profile) {
+    for repetition in 0..repetitions.end {
         let mut order: Vec<&Settings> = points.iter().collect();
         order.shuffle(&mut random);
         for point in order {
             // one seed for each point and repetition: all variants get the same arrival times
             let seed = random.random::<u64>() >> 12;
             let mut group = Vec::new();
-            for (variant, start) in turns(file, profile, point) {
+            for (variant, start) in start_order(file, profile, point) {
                 let driver = file.run_of(variant, point.clone())?;
                 let estimate = estimate(file, &*driver, seconds);
                 let mut parameters: BTreeMap<String, Value> = file.settings.values().into_iter().collect();
@@ -73,7 +84,9 @@ pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<RunPlan, St
             if repetition % 2 == 1 {
                 group.reverse();
             }
-            runs.extend(group);
+            if repetitions.contains(&repetition) {
+                runs.extend(group);
+            }
         }
     }
     let estimate = runs.iter().map(|run| run.estimate).sum();
@@ -85,7 +98,7 @@ fn estimate(file: &StudyFile, driver: &dyn Driver, seconds: f64) -> Duration {
     if file.driver.is_simulated {
         return around;
     }
-    Duration::from_secs_f64(seconds) + around + crate::host::IDLE_PAUSE
+    Duration::from_secs_f64(seconds) + around + crate::host::IDLE_INTERVAL
 }
 
 /// Every combination of the sweeps' values; one empty point if there are no sweeps.
@@ -108,7 +121,7 @@ fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
 
 /// The variants at a point, each with the number of its start. First starts come in the file's order, second
 /// starts after all of them, and so on, so that starts of one variant are not neighbors.
-fn turns<'a>(file: &'a StudyFile, profile: Profile, point: &Settings) -> Vec<(&'a Variant, u32)> {
+fn start_order<'a>(file: &'a StudyFile, profile: Profile, point: &Settings) -> Vec<(&'a Variant, u32)> {
     let here: Vec<&Variant> = file
         .variants
         .iter()

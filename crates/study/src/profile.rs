@@ -34,7 +34,7 @@ pub struct PerProfile<T> {
 }
 
 impl<T> PerProfile<T> {
-    pub fn value_for(&self, profile: Profile) -> &T {
+    pub(crate) fn value_for(&self, profile: Profile) -> &T {
         match profile {
             Profile::Smoke => &self.smoke,
             Profile::Quick => &self.quick,

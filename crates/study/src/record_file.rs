@@ -44,6 +44,20 @@ impl RecordFile {
         Ok(Self { file, path })
     }
 
+    /// Opens the `records.jsonl` of a directory to append to it. Half a line at the end, left by a crash, is
+    /// removed.
+    pub fn continue_in(directory: &Path) -> Result<Self, RecordError> {
+        let path = directory.join("records.jsonl");
+        let io = |source| RecordError::Io { path: path.clone(), source };
+        let whole = std::fs::read(&path).map_err(io)?;
+        let file = File::options().append(true).open(&path).map_err(io)?;
+        let end = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        if end < whole.len() {
+            file.set_len(end as u64).map_err(io)?;
+        }
+        Ok(Self { file, path })
+    }
+
     /// Appends a line and waits until it is on disk.
     pub fn append(&mut self, line: &Line) -> Result<String, RecordError> {
         let io = |source| RecordError::Io { path: self.path.clone(), source };
@@ -88,6 +102,17 @@ mod tests {
                 Line::Run(_) => Box::default(),
             }
         );
+    }
+
+    #[test]
+    fn a_file_is_continued_after_its_last_whole_line() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("records.jsonl");
+        std::fs::write(&path, "whole\nha").expect("written");
+        let mut records = RecordFile::continue_in(directory.path()).expect("it is there");
+        let line = records.append(&Line::Study(Box::default())).expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("readable"), format!("whole\n{line}\n"));
+        assert!(RecordFile::continue_in(&directory.path().join("none")).is_err());
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! measurements are kept and no process keeps running. A variant that the host cannot run is recorded once
 //! with the reason and then left out.
 //!
-//! A run is no data if other programs or the hypervisor took processors during it. It is recorded as
-//! disturbed and repeated, up to [`MAX_REPEATS`] times, as far as there is time. A study with a time limit
-//! leaves out runs that would exceed it, and records each as cut (`time_table.rs` chooses them).
+//! A run is no data if other programs or the hypervisor took more of the processors during it than is normal
+//! here ([`unisono_measure::disturbance`]). It is recorded as disturbed and repeated, up to `MAX_REPEATS`
+//! times, as far as there is time. A study with a time limit leaves out runs that would exceed it, and
+//! records each as cut (`time_table.rs` chooses them).
 //!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; only between runs.
 
@@ -17,22 +18,30 @@ use crate::host::LoadWatch;
 use crate::plan::{PlannedRun, RunPlan};
 use crate::profile::Profile;
 use crate::record_file::{RecordError, RecordFile};
+use crate::time_left::TimeLeft;
 use crate::time_table::TimeTable;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
+use unisono_linux::processor_ticks::ProcessorTicks;
+use unisono_measure::background::{BackgroundLoad, LoadPattern};
+use unisono_measure::disturbance::NormalLoad;
 use unisono_measure::noise;
 use unisono_measure::record::{FORMAT, Figure, HostFacts, Line, Outcome, RunLine};
+use unisono_measure::tick_share::TickShare;
 
 pub trait Observer {
     /// `left` is the estimated time for this and all later runs, corrected by the runs so far.
     fn run_begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
     fn line_recorded(&mut self, line: &Line, json: &str);
+    /// A run was disturbed. `culprit` is the foreign process that used most, for example `rustc (process
+    /// 41)`.
+    fn run_disturbed(&mut self, _why: &str, _culprit: Option<&str>) {}
     /// A run was disturbed and is repeated.
-    fn run_repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str) {}
+    fn run_repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str, _left: Duration) {}
 }
 
 /// The most repetitions of a disturbed run.
-pub const MAX_REPEATS: u32 = 3;
+pub(crate) const MAX_REPEATS: u32 = 3;
 
 /// The time limit of `--quick` for the default studies, from the start of the program to its last output.
 const QUICK_LIMIT: Duration = Duration::from_secs(120);
@@ -47,48 +56,73 @@ pub struct StudyOutcome {
     pub stopped_by: Option<String>,
 }
 
-pub const SMOKE_WARNING: &str =
+pub(crate) const SMOKE_WARNING: &str =
     "a smoke run shows that the study works; no basis for conclusions, use --quick or --paper";
 
-/// Executes all runs of all studies, in order. Their time counts from `began`.
+/// The situation in which the runs begin.
+#[derive(Debug)]
+pub struct Start {
+    /// The moment from which the time of the runs counts.
+    pub began: Instant,
+    /// The load of others before the first run ([`crate::host::watch_background`]).
+    pub background: Option<BackgroundLoad>,
+    /// Lines that the records file has already; the runs continue them.
+    pub recorded: Vec<Line>,
+}
+
+/// Executes all runs of all studies, in order.
 pub fn run(
     studies: &[(StudyFile, RunPlan)],
     profile: Profile,
-    began: Instant,
+    start: Start,
     context: Context,
     records: &mut RecordFile,
     observer: &mut dyn Observer,
 ) -> Result<StudyOutcome, RecordError> {
-    let mut left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
+    let all = || studies.iter().flat_map(|(_, plan)| &plan.runs);
+    let left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
+    let Start { began, background, recorded } = start;
+    let sequence = recorded.iter().map(|line| match line {
+        Line::Run(run) => run.sequence + 1,
+        Line::Study(_) => 0,
+    });
+    let sequence = sequence.max().unwrap_or(0);
+    let end = deadline(profile, began, left);
     let mut runner = Runner {
-        host: crate::host::facts(),
+        host: HostFacts { background, ..crate::host::facts() },
+        normal: NormalLoad::new(background),
         load: LoadWatch::default(),
-        ran: StudyOutcome::default(),
+        ran: StudyOutcome { lines: recorded, stopped_by: None },
         skipped: HashSet::new(),
-        sequence: 0,
-        correction: EstimateCorrection::default(),
-        time: TimeTable::until(deadline(profile, began, left)),
+        sequence,
+        left,
+        left_of_first: all().filter(|run| run.repetition == 0).map(|run| run.estimate).sum(),
+        time_left: TimeLeft::until(end),
+        time: TimeTable::until(end),
         profile,
         context,
         records,
         observer,
     };
     for (file, plan) in studies {
-        runner.record(Line::Study(Box::new(file.line(profile))))?;
-        runner.time.study_begins(Instant::now(), plan.estimate, left);
+        if !runner.is_recorded(&file.id) {
+            runner.record(Line::Study(Box::new(file.line(profile))))?;
+        }
+        runner.time.study_begins(Instant::now(), plan.estimate, runner.left);
         for planned in &plan.runs {
-            runner.observer.run_begins(file, planned, runner.correction.correct(left));
-            left = left.saturating_sub(planned.estimate);
+            runner.observer.run_begins(file, planned, runner.time_left());
+            runner.left = runner.left.saturating_sub(planned.estimate);
+            if planned.repetition == 0 {
+                runner.left_of_first = runner.left_of_first.saturating_sub(planned.estimate);
+            }
             if planned.repetition > 0 && !runner.has_time_for(planned) {
                 runner.record_cut(file, planned)?;
                 continue;
             }
-            let began = Instant::now();
             runner.run_with_repeats(file, planned)?;
             if runner.ran.stopped_by.is_some() {
                 return Ok(runner.ran);
             }
-            runner.correction.add(planned.estimate, began.elapsed());
         }
     }
     Ok(runner.ran)
@@ -96,42 +130,27 @@ pub fn run(
 
 /// The moment by which all runs should be finished, for runs with this total estimate. `None`: no limit.
 fn deadline(profile: Profile, began: Instant, estimate: Duration) -> Option<Instant> {
-    let time = (QUICK_LIMIT - RESERVE).max(estimate + estimate / 10);
-    (profile != Profile::Paper).then(|| began + time)
+    longest(profile, estimate).map(|longest| began + longest)
 }
 
-/// Ratio of the runs' time on this host to their estimates.
-#[derive(Debug, Default)]
-struct EstimateCorrection {
-    estimated: Duration,
-    taken: Duration,
-}
-
-impl EstimateCorrection {
-    /// Weight of the prior: as if runs of this total estimate had taken exactly their estimates.
-    const PRIOR: Duration = Duration::from_secs(5);
-
-    /// A run counts at most this multiple of its estimate, because a hang says nothing about other runs.
-    const MAX_ESTIMATE_FACTOR: u32 = 4;
-
-    fn add(&mut self, estimate: Duration, taken: Duration) {
-        self.estimated += estimate;
-        self.taken += taken.min(estimate * Self::MAX_ESTIMATE_FACTOR);
-    }
-
-    fn correct(&self, left: Duration) -> Duration {
-        let taken = (self.taken + Self::PRIOR).as_secs_f64();
-        left.mul_f64(taken / (self.estimated + Self::PRIOR).as_secs_f64())
-    }
+/// The time after which only first repetitions are made, for runs with this total estimate: the longest that
+/// disturbed runs, which are made again, can draw a study out. `None`: no limit.
+#[must_use]
+pub fn longest(profile: Profile, estimate: Duration) -> Option<Duration> {
+    (profile != Profile::Paper).then(|| (QUICK_LIMIT - RESERVE).max(estimate + estimate / 10))
 }
 
 struct Runner<'a> {
     host: HostFacts,
+    normal: NormalLoad,
     load: LoadWatch,
     ran: StudyOutcome,
     skipped: HashSet<(String, String, String)>,
     sequence: u32,
-    correction: EstimateCorrection,
+    /// Estimate of the runs that have not begun, and of the first repetitions among them.
+    left: Duration,
+    left_of_first: Duration,
+    time_left: TimeLeft,
     time: TimeTable,
     profile: Profile,
     context: Context<'a>,
@@ -147,16 +166,28 @@ impl Runner<'_> {
         Ok(())
     }
 
+    fn is_recorded(&self, id: &str) -> bool {
+        self.ran.lines.iter().any(|line| matches!(line, Line::Study(study) if study.study == id))
+    }
+
     /// Executes a run, and repeats it if it was disturbed, as far as there is time.
     fn run_with_repeats(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
-        for _ in 0..MAX_REPEATS {
-            let Some(why) = self.attempt(file, planned)? else { return Ok(()) };
-            if !self.has_time_for(planned) {
+        self.time_left.add_run(planned.estimate);
+        for repeats in 0..=MAX_REPEATS {
+            let began = Instant::now();
+            let disturbance = self.attempt(file, planned)?;
+            self.time_left.add_attempt(planned.estimate, began.elapsed());
+            let Some(why) = disturbance else { return Ok(()) };
+            if repeats == MAX_REPEATS || !self.has_time_for(planned) {
                 return Ok(());
             }
-            self.observer.run_repeats(file, planned, &why);
+            self.observer.run_repeats(file, planned, &why, self.time_left());
         }
-        self.attempt(file, planned).map(|_| ())
+        Ok(())
+    }
+
+    fn time_left(&self) -> Duration {
+        self.time_left.after(Instant::now(), self.left, self.left_of_first)
     }
 
     fn has_time_for(&self, planned: &PlannedRun) -> bool {
@@ -201,12 +232,18 @@ impl Runner<'_> {
         let result = planned.driver.run(self.context, planned.seconds, planned.seed);
         line.elapsed_s = clock.elapsed().as_secs_f64();
         let during = if timed { self.load.during_run() } else { None };
-        let share = |ticks: u64| during.map(|during| ticks as f64 / during.all() as f64);
-        let steal = share(during.and_then(|during| during.steal).unwrap_or(0));
-        let foreign_load_during = foreign_load_during.and_then(|watch| share(watch.used_ticks()));
-        // a smoke run shows that the study works, even on a busy machine
-        let disturbance =
-            noise::disturbance(foreign_load_during, steal).filter(|_| self.profile != Profile::Smoke);
+        let of_all = |taken: u64| TickShare { taken, all: during.map_or(0, ProcessorTicks::all) };
+        let stolen = of_all(during.and_then(|during| during.steal).unwrap_or(0));
+        let foreign_use = foreign_load_during.map(|watch| watch.used());
+        let foreign = foreign_use.as_ref().map(|used| of_all(used.ticks));
+        let (steal, foreign_load_during) = (stolen.share(), foreign.and_then(TickShare::share));
+        let figures = result.as_ref().map_or(&[][..], |measured| &measured.figures);
+        let is_foreign = self.normal.is_foreign(foreign.unwrap_or_default());
+        let disturbance = self.judge(foreign.unwrap_or_default(), stolen, figures);
+        if let Some(why) = &disturbance {
+            let culprit = foreign_use.filter(|_| is_foreign).and_then(|used| used.most);
+            self.observer.run_disturbed(why, culprit.as_deref());
+        }
         line.host = HostFacts { foreign_load, foreign_load_during, steal, ..self.host.clone() };
         let names = || planned.driver.record_names(&planned.variant);
         match result {
@@ -214,7 +251,9 @@ impl Runner<'_> {
                 let chosen = planned.driver.chosen_parameter(self.context);
                 line.parameters.extend(chosen.map(|(name, value)| (name.to_owned(), value)));
                 line.warnings = measured.warnings;
-                line.warnings.extend(noise::run_warnings(foreign_load, steal));
+                let unsteady = foreign_load.filter(|_| !self.is_steady());
+                let significant = steal.filter(|_| stolen.exceeds(noise::STEAL_LIMIT));
+                line.warnings.extend(noise::run_warnings(unsteady, significant));
                 if self.profile == Profile::Smoke {
                     line.warnings.push(SMOKE_WARNING.to_owned());
                 }
@@ -267,6 +306,17 @@ impl Runner<'_> {
         }
     }
 
+    /// Why a run is no data. A smoke run shows that the study works, even on a busy machine.
+    fn judge(&mut self, foreign: TickShare, steal: TickShare, figures: &[Figure]) -> Option<String> {
+        let disturbance = self.normal.disturbance(foreign, steal, figures);
+        self.normal.add_steal(steal);
+        disturbance.filter(|_| self.profile != Profile::Smoke)
+    }
+
+    fn is_steady(&self) -> bool {
+        self.host.background.is_some_and(|load| load.pattern == LoadPattern::Steady)
+    }
+
     /// Records each part that was not measured, with the reason.
     fn record_unmeasured(
         &mut self,
@@ -313,18 +363,9 @@ mod tests {
         assert_eq!(obtained_share(&[], 0.0, 2), None);
     }
 
-    #[test]
-    fn the_time_left_follows_the_runs_and_forgives_one_that_hangs() {
-        let (second, left) = (Duration::from_secs(1), Duration::from_secs(100));
-        let mut correction = EstimateCorrection::default();
-        assert_eq!(correction.correct(left), left);
-        for _ in 0..15 {
-            correction.add(second, second * 2);
-        }
-        assert_eq!(correction.correct(left), Duration::from_secs(175), "30 + 5 seconds instead of 15 + 5");
-        let mut hung = EstimateCorrection::default();
-        hung.add(second, second * 20);
-        assert_eq!(hung.correct(left), Duration::from_secs(150), "4 + 5 seconds instead of 1 + 5");
+    fn context<'a>(bench: &'a crate::peer::PeerBench, directory: &'a std::path::Path) -> Context<'a> {
+        let unisono = std::path::Path::new("unisono");
+        Context { bench, unisono, directory, cpus: &[0], interrupted: &|| None }
     }
 
     /// Reports the given duration as its estimate, and takes that long.
@@ -369,16 +410,12 @@ mod tests {
         };
         let directory = tempfile::tempdir().expect("a directory");
         let mut records = RecordFile::create(&directory.path().join("out")).expect("a file");
-        let context = Context {
-            bench: &crate::peer::PeerBench::default(),
-            unisono: std::path::Path::new("unisono"),
-            directory: directory.path(),
-            cpus: &[0],
-            interrupted: &|| None,
-        };
+        let bench = crate::peer::PeerBench::default();
+        let context = context(&bench, directory.path());
         let began = Instant::now().checked_sub(late).expect("this machine runs for some minutes");
         let studies = [study("first"), study("second")];
-        let ran = run(&studies, Profile::Quick, began, context, &mut records, &mut Unobserved).expect("ran");
+        let start = Start { began, background: None, recorded: Vec::new() };
+        let ran = run(&studies, Profile::Quick, start, context, &mut records, &mut Unobserved).expect("ran");
         let of = |line: Line| match line {
             Line::Run(run) => {
                 assert_eq!(run.outcome == Outcome::Cut, run.reason.is_some() && run.figures.is_empty());
@@ -399,5 +436,52 @@ mod tests {
             let wanted = if repetition == 0 { Outcome::Measured } else { Outcome::Cut };
             assert_eq!(outcome, wanted, "{study}, repetition {repetition}");
         }
+    }
+
+    /// The outcomes of one run of 300 ms beside a loop that keeps a processor busy.
+    fn outcomes_beside_a_loop(background: BackgroundLoad) -> Vec<RunLine> {
+        // the shell ends at once, so the loop is no descendant of this process
+        let script = "(while :; do :; done) >/dev/null 2>&1 & echo $!";
+        let started =
+            std::process::Command::new("sh").args(["-c", script]).output().expect("sh is everywhere");
+        let stranger = String::from_utf8_lossy(&started.stdout).trim().to_owned();
+        let text = crate::library::study_text("barriers").expect("a built-in study");
+        let file = StudyFile::parse("f", text).expect("a good file");
+        let planned = PlannedRun {
+            variant: "slow".into(),
+            parameters: Default::default(),
+            driver: Box::new(Slow(Duration::from_millis(300))),
+            estimate: Duration::from_millis(300),
+            repetition: 0,
+            start: 0,
+            seed: 1,
+            seconds: 0.0,
+        };
+        let plan = RunPlan { estimate: planned.estimate, runs: vec![planned] };
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut records = RecordFile::create(&directory.path().join("out")).expect("a file");
+        let bench = crate::peer::PeerBench::default();
+        let context = context(&bench, directory.path());
+        let start = Start { began: Instant::now(), background: Some(background), recorded: Vec::new() };
+        let ran = run(&[(file, plan)], Profile::Quick, start, context, &mut records, &mut Unobserved);
+        let killed = std::process::Command::new("kill").args(["-KILL", &stranger]).status().expect("kill");
+        assert!(killed.success());
+        let runs = ran.expect("ran").lines.into_iter().filter_map(|line| match line {
+            Line::Run(run) => Some(*run),
+            Line::Study(_) => None,
+        });
+        runs.collect()
+    }
+
+    #[test]
+    fn steady_load_spoils_no_run_and_a_stranger_on_a_quiet_machine_spoils_each() {
+        let steady = BackgroundLoad { pattern: LoadPattern::Steady, share: 1.0, steal: 0.0 };
+        let runs = outcomes_beside_a_loop(steady);
+        assert_eq!(runs.iter().map(|run| run.outcome).collect::<Vec<_>>(), [Outcome::Measured]);
+        assert_eq!(runs[0].host.background, Some(steady), "the record says which");
+        let quiet = BackgroundLoad { pattern: LoadPattern::Quiet, share: 0.0, steal: 0.0 };
+        let runs = outcomes_beside_a_loop(quiet);
+        assert_eq!(runs.len(), 1 + MAX_REPEATS as usize);
+        assert!(runs.iter().all(|run| run.outcome == Outcome::Disturbed), "{runs:?}");
     }
 }

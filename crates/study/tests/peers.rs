@@ -5,9 +5,9 @@ use rand_pcg::Pcg32;
 use std::path::Path;
 use std::time::Duration;
 use unisono_study::peer::{PeerBench, PeerBuilds, PeerFile, PeerKind, catalogue};
-use unisono_study::workload::kernel::{clustering, stencil};
-use unisono_study::workload::own::BarrierChoice;
-use unisono_study::workload::{Options, arrival::truncated_normal};
+use unisono_workload::barrier_choice::BarrierChoice;
+use unisono_workload::kernel::{clustering, stencil};
+use unisono_workload::{Options, arrival::truncated_normal};
 
 fn bench() -> Vec<PeerFile> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");

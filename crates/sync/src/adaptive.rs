@@ -19,16 +19,16 @@ use crate::policies::{Block, poll, spin_for};
 use crate::regime::{Regime, RegimeAdvice};
 use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
-use unisono_linux::clock::{Nanos, Ticks};
+use unisono_linux::clock::{Duration, Ticks};
 
 /// A yield that takes longer than this let a foreign thread run: a slice of the fair scheduler lasts 2 to 4
 /// ms, while a member of the group yields back within microseconds (a switch among members measured 0.5 us).
-pub(crate) const LONG_YIELD: Nanos = Nanos(1_000_000);
+pub(crate) const LONG_YIELD: Duration = Duration::from_millis(1);
 
 /// The spin when all members that last ran on this core have arrived: about two context switches
 /// (0.5 us each). The awaited members then run on other cores and arrive within this time, or yielding is
 /// cheaper.
-const NEAR: Nanos = Nanos(1_500);
+const NEAR: Duration = Duration::from_nanos(1_500);
 
 /// Hints for one wait about the awaited members.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +64,9 @@ impl Adaptive {
     /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self {
-            budget: Ticks::from_nanos(budget.nanos()),
-            near: Ticks::from_nanos(NEAR),
-            long_yield: Ticks::from_nanos(LONG_YIELD),
+            budget: Ticks::from_duration(budget.duration()),
+            near: Ticks::from_duration(NEAR),
+            long_yield: Ticks::from_duration(LONG_YIELD),
             block: Block::new(wakeups),
         }
     }

@@ -5,7 +5,7 @@
 //! because loom has no membarrier; on the machine it is a compiler fence whose partner calls membarrier. The
 //! clocks [`now`] and [`ticks`] stand still.
 
-use unisono_linux::clock::{self, Nanos, Ticks};
+use unisono_linux::clock::{self, Instant, Ticks};
 
 #[cfg(loom)]
 pub use loom::sync::Arc;
@@ -43,8 +43,8 @@ pub fn light_fence() {
 }
 
 /// Now on `CLOCK_MONOTONIC`; in a model time does not pass.
-pub fn now() -> Nanos {
-    if cfg!(loom) { Nanos::ZERO } else { clock::now() }
+pub fn now() -> Instant {
+    if cfg!(loom) { Instant::ZERO } else { clock::now() }
 }
 
 /// Now by the cheapest clock; in a model time does not pass.

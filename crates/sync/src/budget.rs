@@ -1,4 +1,8 @@
-//! Polling before a sleep, in waits for something other than a [`Flag`](crate::Flag).
+//! Budgets of spinning before a sleep: the spin budget of wait policies, and polling in waits for something
+//! other than a [`Flag`](crate::Flag).
+//!
+//! The spin budget of barriers and of all other waits for flags is [`SpinBudget`]; its default is set here.
+//! [`SpinBlock`](crate::SpinBlock) and [`Adaptive`](crate::Adaptive) spend it.
 //!
 //! A [`WaitPolicy`](crate::WaitPolicy) waits for a flag and sleeps on it. Some callers wait for something
 //! else: a lock word with a protocol of its own, a socket, frames of a device. They sleep by their own system
@@ -14,27 +18,27 @@
 //! [`Waiter`](crate::Waiter) finds it out by itself.
 
 use crate::atomics::{pause, ticks};
-use unisono_linux::clock::{Nanos, Ticks};
+use unisono_linux::clock::{Duration, Instant, Ticks};
 
-/// The longest time that the spin-block policy spins before it sleeps.
+/// The longest time that the policies spin-block and adaptive spin before they sleep.
 ///
 /// A waiter that spins as long as a sleep costs, and then sleeps, pays at most twice the cheaper of the two
 /// (Karlin, Li, Manasse, Owicki 1991). Peter et al. tuned to 50 us, about the price of a wake-up across
 /// halted CPUs (28 to 60 us measured on two virtual CPUs of an AMD EPYC, Linux 6.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SpinBudget(Nanos);
+pub struct SpinBudget(Duration);
 
 impl SpinBudget {
-    pub const DEFAULT: Self = Self(Nanos(50_000));
+    pub const DEFAULT: Self = Self(Duration::from_micros(50));
     /// One second. A longer spin needs no budget: the policy `spin` never sleeps.
-    pub const MAX: Self = Self(Nanos(1_000_000_000));
+    pub const MAX: Self = Self(Duration::SECOND);
 
     /// A budget of at most [`SpinBudget::MAX`]; zero means to sleep at once. A longer budget is an error.
-    pub fn new(budget: Nanos) -> Result<Self, BadSpinBudget> {
+    pub fn new(budget: Duration) -> Result<Self, BadSpinBudget> {
         if budget > Self::MAX.0 { Err(BadSpinBudget { budget }) } else { Ok(Self(budget)) }
     }
 
-    pub const fn nanos(self) -> Nanos {
+    pub const fn duration(self) -> Duration {
         self.0
     }
 }
@@ -47,12 +51,9 @@ impl Default for SpinBudget {
 
 /// A spin budget beyond [`SpinBudget::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a spin budget of {:?} is too long: at most 1s, or wait by 'spin', which never sleeps",
-    std::time::Duration::from(*budget)
-)]
+#[error("a spin budget of {budget} is too long: at most 1s, or wait by 'spin', which never sleeps")]
 pub struct BadSpinBudget {
-    budget: Nanos,
+    budget: Duration,
 }
 
 /// Calls `ready` up to `polls` times, with a pause before each call; returns whether it answered true. In a
@@ -81,8 +82,8 @@ pub struct BriefBudget {
 
 impl BriefBudget {
     #[inline]
-    pub fn new(budget: Nanos) -> Self {
-        Self { start: ticks(), budget: Ticks::from_nanos(budget), polls: 0 }
+    pub fn new(budget: Duration) -> Self {
+        Self { start: ticks(), budget: Ticks::from_duration(budget), polls: 0 }
     }
 
     /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls
@@ -98,13 +99,13 @@ impl BriefBudget {
 /// The time for which a serving thread polls for more work before it sleeps.
 ///
 /// ```
-/// use unisono_sync::{Nanos, PollBudget};
+/// use unisono_sync::{Duration, Instant, PollBudget};
 ///
-/// let mut budget = PollBudget::lasting(Nanos(50_000));
-/// assert!(!budget.is_left(|| Nanos(1_000_000)), "no work has come");
-/// budget.renew(|| Nanos(1_000_000));
-/// assert!(budget.is_left(|| Nanos(1_020_000)));
-/// assert!(!budget.is_left(|| Nanos(1_060_000)));
+/// let mut budget = PollBudget::lasting(Duration::from_micros(50));
+/// assert!(!budget.is_left(|| Instant::from_millis(1)), "no work has come");
+/// budget.renew(|| Instant::from_millis(1));
+/// assert!(budget.is_left(|| Instant::from_micros(1020)));
+/// assert!(!budget.is_left(|| Instant::from_micros(1060)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollBudget {
@@ -113,28 +114,28 @@ pub enum PollBudget {
     Endless,
     /// Poll for `budget` after the last work, which came at `until - budget`.
     Lasting {
-        budget: Nanos,
-        until: Nanos,
+        budget: Duration,
+        until: Instant,
     },
 }
 
 impl PollBudget {
     /// A budget that is spent until some work [renews](Self::renew) it.
-    pub const fn lasting(budget: Nanos) -> Self {
-        Self::Lasting { budget, until: Nanos::ZERO }
+    pub const fn lasting(budget: Duration) -> Self {
+        Self::Lasting { budget, until: Instant::ZERO }
     }
 
     /// Restarts the budget after some work. Reads the clock only for a lasting budget.
     #[inline]
-    pub fn renew(&mut self, now: impl FnOnce() -> Nanos) {
+    pub fn renew(&mut self, now: impl FnOnce() -> Instant) {
         if let Self::Lasting { budget, until } = self {
-            *until = budget.after(now());
+            *until = now() + *budget;
         }
     }
 
     /// Whether to poll once more. Reads the clock only for a lasting budget.
     #[inline]
-    pub fn is_left(&self, now: impl FnOnce() -> Nanos) -> bool {
+    pub fn is_left(&self, now: impl FnOnce() -> Instant) -> bool {
         match self {
             Self::Nothing => false,
             Self::Endless => true,
@@ -149,9 +150,9 @@ mod tests {
 
     #[test]
     fn a_spin_budget_beyond_a_second_is_refused() {
-        assert_eq!(SpinBudget::new(Nanos(50_000)), Ok(SpinBudget::DEFAULT));
-        assert!(SpinBudget::new(SpinBudget::MAX.nanos()).is_ok());
-        assert!(SpinBudget::new(Nanos(1_000_000_001)).is_err());
+        assert_eq!(SpinBudget::new(Duration::from_micros(50)), Ok(SpinBudget::DEFAULT));
+        assert!(SpinBudget::new(SpinBudget::MAX.duration()).is_ok());
+        assert!(SpinBudget::new(Duration::from_nanos(1_000_000_001)).is_err());
     }
 
     #[test]
@@ -168,21 +169,21 @@ mod tests {
 
     #[test]
     fn a_spent_brief_budget_says_so_after_every_eight_polls() {
-        let mut spent = BriefBudget::new(Nanos::ZERO);
+        let mut spent = BriefBudget::new(Duration::ZERO);
         let answers: Vec<bool> = (0..24).map(|_| spent.is_left()).collect();
         assert_eq!(answers, (1..=24).map(|poll| poll % 8 != 0).collect::<Vec<_>>());
-        let mut hour = BriefBudget::new(Nanos(3_600_000_000_000));
+        let mut hour = BriefBudget::new(Duration::from_secs(3600));
         assert!((0..100).all(|_| hour.is_left()));
     }
 
     #[test]
     fn a_budget_lasts_from_the_last_work_on() {
-        let mut budget = PollBudget::lasting(Nanos(50));
-        assert!(!budget.is_left(|| Nanos(0)), "there was no work yet");
-        budget.renew(|| Nanos(100));
-        assert!(budget.is_left(|| Nanos(149)) && !budget.is_left(|| Nanos(150)));
-        budget.renew(|| Nanos(160));
-        assert!(budget.is_left(|| Nanos(209)));
+        let mut budget = PollBudget::lasting(Duration::from_nanos(50));
+        assert!(!budget.is_left(|| Instant::ZERO), "there was no work yet");
+        budget.renew(|| Instant::from_nanos(100));
+        assert!(budget.is_left(|| Instant::from_nanos(149)) && !budget.is_left(|| Instant::from_nanos(150)));
+        budget.renew(|| Instant::from_nanos(160));
+        assert!(budget.is_left(|| Instant::from_nanos(209)));
     }
 
     #[test]

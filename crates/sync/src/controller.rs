@@ -16,13 +16,13 @@
 //! because each answer says after how many episodes the next observation is due
 //! ([`ControllerStep::observe_after`]). A probe lasts 16 to 64 episodes, or a few milliseconds when the
 //! probed mode is the dearer one. The pause between two probes grows to a second, so probing costs about 1 %
-//! at most.
+//! at most, and 5 % at first.
 //!
 //! The constants below follow from two measured prices: a sleep and its wake-up cost 5 us on one processor
 //! and 28 to 60 us across processors, and a foreign thread that gets a slice keeps a processor for 2 to 20 ms
 //! (two virtual processors, AMD EPYC, Linux 6.18).
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// The two modes of waiting between which the controller chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,43 +58,50 @@ const PROBE: u32 = 16;
 const LONG_PROBE: u32 = 64;
 /// A probe ends when it has taken longer than this and longer than the other mode would. A foreign slice is
 /// at least this long, so a bad probe costs one slice at most.
-const PROBE_LIMIT: Nanos = Nanos(2_000_000);
+const PROBE_LIMIT: Duration = Duration::from_millis(2);
 /// The pause before the next probe after a waiter gave up: about one foreign slice. Most foreign
 /// threads run only briefly; those that stay double the pause with each probe.
-const MIN_PROBE_INTERVAL: Nanos = Nanos(10_000_000);
+const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(10);
+/// The pause after a waiter gave up, in multiples of the time that the foreign threads kept it: beside eight
+/// loops a slice comes round after 10 to 24 ms, and the next probe costs as much again.
+const GIVE_UP_PAUSE: u64 = 5;
+/// The longest pause after a waiter gave up: the observation may have been long for another reason.
+const MAX_GIVE_UP_PAUSE: Duration = Duration::from_millis(200);
+/// The pause after a probe that failed, in multiples of its time: a bad probe takes at most 5 %.
+const BAD_PROBE_PAUSE: u64 = 20;
 /// The first pause between probes. A bad probe costs about 2 ms, so it may take 4 % once; then pauses double.
-const FIRST_PROBE_INTERVAL: Nanos = Nanos(50_000_000);
+const FIRST_PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest pause: the group notices a changed machine within a second, and a bad probe costs 0.2 %.
-const MAX_PROBE_INTERVAL: Nanos = Nanos(1_000_000_000);
+const MAX_PROBE_INTERVAL: Duration = Duration::SECOND;
 /// About this much time passes between two observations. An observation reads the clock (20 to 40 ns), so the
 /// controller costs 0.02 %.
-const SCAN_INTERVAL: Nanos = Nanos(250_000);
+const SCAN_INTERVAL: Duration = Duration::from_micros(250);
 /// The mean cost of an episode below which sleeping is not probed: a wake-up alone costs more (5 us).
-const TOO_CHEAP_TO_SLEEP: Nanos = Nanos(2_000);
+const TOO_CHEAP_TO_SLEEP: Duration = Duration::from_micros(2);
 /// The sums are halved when their time exceeds twice this: ten foreign slices of 2 ms, so that one slice does
 /// not decide.
-const MEMORY: Nanos = Nanos(20_000_000);
+const MEMORY: Duration = Duration::from_millis(20);
 
 /// The time and the number of episodes of one mode; older episodes count less.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
-    time: Nanos,
+    time: Duration,
     episodes: u64,
 }
 
 impl Cost {
-    fn add(&mut self, time: Nanos, episodes: u32) {
-        self.time = time.after(self.time);
+    fn add(&mut self, time: Duration, episodes: u32) {
+        self.time += time;
         self.episodes = self.episodes.saturating_add(episodes.into());
-        while self.time > MEMORY.times(2) && self.episodes > 1 {
-            self.time.0 /= 2;
+        while self.time > MEMORY * 2 && self.episodes > 1 {
+            self.time = self.time / 2;
             self.episodes = self.episodes.div_ceil(2);
         }
     }
 
     /// The mean cost of an episode; `None` before the first.
-    fn mean(self) -> Option<Nanos> {
-        self.time.0.checked_div(self.episodes).map(Nanos)
+    fn mean(self) -> Option<Duration> {
+        (self.episodes > 0).then(|| self.time / self.episodes)
     }
 }
 
@@ -104,9 +111,9 @@ pub(crate) struct Controller {
     mode: ControllerMode,
     awake: Cost,
     asleep: Cost,
-    last: Nanos,
-    probe_interval: Nanos,
-    next_probe: Nanos,
+    last: Instant,
+    probe_interval: Duration,
+    next_probe: Instant,
     /// Time and episodes of the running probe.
     probe: Option<Cost>,
     /// The number of successive observations that were more than twice as dear as the mean.
@@ -115,21 +122,21 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// Starts awake: a wrong start awake is noticed sooner than a wrong start asleep.
-    pub(crate) fn new(now: Nanos) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             mode: ControllerMode::Awake,
             awake: Cost::default(),
             asleep: Cost::default(),
             last: now,
             probe_interval: FIRST_PROBE_INTERVAL,
-            next_probe: FIRST_PROBE_INTERVAL.after(now),
+            next_probe: now + FIRST_PROBE_INTERVAL,
             probe: None,
             dear: 0,
         }
     }
 
     /// The mean cost of an episode in a mode; `None` while it is unknown.
-    pub(crate) fn cost(&self, mode: ControllerMode) -> Option<Nanos> {
+    pub(crate) fn cost(&self, mode: ControllerMode) -> Option<Duration> {
         match mode {
             ControllerMode::Awake => self.awake.mean(),
             ControllerMode::Asleep => self.asleep.mean(),
@@ -138,13 +145,13 @@ impl Controller {
 
     /// Records that `episodes` have completed since the last observation. `gave_up`: a waiter sent all
     /// members to sleep because a yield took too long.
-    pub(crate) fn observe(&mut self, now: Nanos, episodes: u32, gave_up: bool) -> ControllerStep {
-        let elapsed = now.since(self.last);
+    pub(crate) fn observe(&mut self, now: Instant, episodes: u32, gave_up: bool) -> ControllerStep {
+        let elapsed = now - self.last;
         self.last = now;
         let before = self.cost(self.mode);
         // In the mode asleep, a sleeping group is no sign that a waiter gave up.
         let gave_up = gave_up && self.mode == ControllerMode::Awake;
-        if elapsed > Nanos::ZERO {
+        if elapsed > Duration::ZERO {
             // The first observation only starts the clock: otherwise its episodes would look free.
             self.cost_mut(self.mode).add(elapsed, episodes);
         }
@@ -153,7 +160,8 @@ impl Controller {
             let probe = *probe;
             self.judge(now, probe, gave_up);
         } else if gave_up {
-            self.set_mode(now, ControllerMode::Asleep, MIN_PROBE_INTERVAL);
+            let pause = (elapsed * GIVE_UP_PAUSE).clamp(MIN_PROBE_INTERVAL, MAX_GIVE_UP_PAUSE);
+            self.set_mode(now, ControllerMode::Asleep, pause);
         } else {
             self.note_change(now, elapsed, episodes, before);
             if now >= self.next_probe && self.is_worth_a_probe() {
@@ -171,36 +179,37 @@ impl Controller {
     }
 
     /// Ends the probe if it has enough episodes to decide by.
-    fn judge(&mut self, now: Nanos, probe: Cost, gave_up: bool) {
-        let old = self.cost(self.mode.other()).unwrap_or(Nanos(u64::MAX));
-        let too_long = probe.time > PROBE_LIMIT.max(old.times(PROBE.into()));
+    fn judge(&mut self, now: Instant, probe: Cost, gave_up: bool) {
+        let old = self.cost(self.mode.other()).unwrap_or(Duration::MAX);
+        let too_long = probe.time > PROBE_LIMIT.max(old * u64::from(PROBE));
         let quick = probe.time < PROBE_LIMIT;
         let enough = if quick { LONG_PROBE } else { PROBE };
         if !gave_up && !too_long && probe.episodes < u64::from(enough) {
             return;
         }
-        let new = probe.mean().unwrap_or(Nanos(u64::MAX));
+        let new = probe.mean().unwrap_or(Duration::MAX);
         // Ten per cent: less is within the scatter of 16 episodes, and each change costs a round of wake-ups.
-        if !gave_up && Nanos(new.0 / 10).after(new) < old {
+        if !gave_up && new + new / 10 < old {
             self.set_mode(now, self.mode, FIRST_PROBE_INTERVAL);
         } else {
-            self.set_mode(now, self.mode.other(), self.probe_interval.times(2).min(MAX_PROBE_INTERVAL));
+            let pause = (self.probe_interval * 2).max(probe.time * BAD_PROBE_PAUSE);
+            self.set_mode(now, self.mode.other(), pause.min(MAX_PROBE_INTERVAL));
         }
     }
 
-    fn set_mode(&mut self, now: Nanos, mode: ControllerMode, probe_interval: Nanos) {
+    fn set_mode(&mut self, now: Instant, mode: ControllerMode, probe_interval: Duration) {
         self.mode = mode;
         self.probe = None;
         self.dear = 0;
         self.probe_interval = probe_interval;
-        self.next_probe = probe_interval.after(now);
+        self.next_probe = now + probe_interval;
     }
 
     /// Brings the next probe forward when episodes have cost twice as much as before in four observations in
     /// a row (a millisecond): one or two may be a foreign slice, four mean that the machine has changed.
-    fn note_change(&mut self, now: Nanos, elapsed: Nanos, episodes: u32, before: Option<Nanos>) {
-        let episode_cost = Nanos(elapsed.0 / u64::from(episodes.max(1)));
-        let dear = before.is_some_and(|before| episode_cost > before.times(2));
+    fn note_change(&mut self, now: Instant, elapsed: Duration, episodes: u32, before: Option<Duration>) {
+        let episode_cost = elapsed / u64::from(episodes.max(1));
+        let dear = before.is_some_and(|before| episode_cost > before * 2);
         self.dear = if dear { self.dear + 1 } else { 0 };
         if self.dear == 4 && self.probe_interval > FIRST_PROBE_INTERVAL {
             self.probe_interval = FIRST_PROBE_INTERVAL;
@@ -224,8 +233,8 @@ impl Controller {
         if self.probe.is_some() {
             return PROBE / 4;
         }
-        let episode_cost = self.cost(self.mode).unwrap_or(SCAN_INTERVAL).0.max(1);
-        u32::try_from(SCAN_INTERVAL.0 / episode_cost).unwrap_or(u32::MAX).clamp(1, 1 << 16)
+        let episode_cost = self.cost(self.mode).unwrap_or(SCAN_INTERVAL).as_nanos().max(1);
+        u32::try_from(SCAN_INTERVAL.as_nanos() / episode_cost).unwrap_or(u32::MAX).clamp(1, 1 << 16)
     }
 }
 
@@ -234,61 +243,68 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The costs of an episode in ns, awake and asleep, and whether yields take long.
+    /// The costs of an episode, awake and asleep, and whether yields take long.
     #[derive(Clone, Copy, Debug)]
     struct Machine {
-        awake: u64,
-        asleep: u64,
+        awake: Duration,
+        asleep: Duration,
         yields_take_long: bool,
     }
+
+    const IDLE: Machine = Machine {
+        awake: Duration::from_micros(5),
+        asleep: Duration::from_micros(28),
+        yields_take_long: false,
+    };
+    const LOADED: Machine = Machine {
+        awake: Duration::from_millis(2),
+        asleep: Duration::from_micros(40),
+        yields_take_long: true,
+    };
 
     /// Lets `time` pass; returns the part of it that episodes in the dearer mode took.
     fn live(
         controller: &mut Controller,
-        now: &mut Nanos,
+        now: &mut Instant,
         step: &mut ControllerStep,
         machine: Machine,
-        time: u64,
+        time: Duration,
     ) -> f64 {
-        let (end, mut episodes_done) = (now.0 + time, 0.0);
-        let start = now.0;
-        while now.0 < end {
+        let (start, mut episodes_done) = (*now, 0.0);
+        while *now < start + time {
             let episode_cost =
                 if step.mode == ControllerMode::Awake { machine.awake } else { machine.asleep };
             let gives_up = step.mode == ControllerMode::Awake && machine.yields_take_long;
             let episodes = if gives_up { 1 } else { step.observe_after };
-            now.0 += episode_cost * u64::from(episodes);
+            *now += episode_cost * u64::from(episodes);
             episodes_done += f64::from(episodes);
             *step = controller.observe(*now, episodes, gives_up);
         }
-        #[expect(clippy::cast_precision_loss, reason = "test arithmetic on small numbers")]
-        let ideal = (now.0 - start) as f64 / machine.awake.min(machine.asleep) as f64;
+        let ideal = (*now - start).as_secs_f64() / machine.awake.min(machine.asleep).as_secs_f64();
         episodes_done / ideal
     }
 
-    fn begin() -> (Controller, Nanos, ControllerStep) {
-        let (mut controller, now) = (Controller::new(Nanos(1)), Nanos(1));
+    fn begin() -> (Controller, Instant, ControllerStep) {
+        let (mut controller, now) = (Controller::new(Instant::from_nanos(1)), Instant::from_nanos(1));
         let step = controller.observe(now, 0, false);
         (controller, now, step)
     }
 
     #[test]
     fn each_regime_is_matched_within_a_tenth_and_every_change_noticed() {
-        let idle = Machine { awake: 5_000, asleep: 28_000, yields_take_long: false };
-        let loaded = Machine { awake: 2_000_000, asleep: 40_000, yields_take_long: true };
         let (mut controller, mut now, mut step) = begin();
-        for machine in [idle, loaded, idle, loaded, idle] {
-            live(&mut controller, &mut now, &mut step, machine, 3_000_000_000);
-            let share = live(&mut controller, &mut now, &mut step, machine, 3_000_000_000);
+        for machine in [IDLE, LOADED, IDLE, LOADED, IDLE] {
+            live(&mut controller, &mut now, &mut step, machine, Duration::from_secs(3));
+            let share = live(&mut controller, &mut now, &mut step, machine, Duration::from_secs(3));
             assert!(share > 0.9, "{share} of the best possible under {machine:?}");
         }
     }
 
     #[test]
     fn what_is_too_cheap_to_sleep_is_never_probed() {
-        let machine = Machine { awake: 40, asleep: 30_000, yields_take_long: false };
+        let machine = Machine { awake: Duration::from_nanos(40), ..IDLE };
         let (mut controller, mut now, mut step) = begin();
-        live(&mut controller, &mut now, &mut step, machine, 5_000_000_000);
+        live(&mut controller, &mut now, &mut step, machine, Duration::from_secs(5));
         assert_eq!(controller.cost(ControllerMode::Asleep), None);
         assert!(
             step.observe_after > 1_000,
@@ -300,9 +316,8 @@ mod tests {
     #[test]
     fn one_that_gives_up_sleeps_at_once() {
         let (mut controller, mut now, mut step) = begin();
-        let idle = Machine { awake: 5_000, asleep: 28_000, yields_take_long: false };
-        live(&mut controller, &mut now, &mut step, idle, 10_000_000);
-        let step = controller.observe(Nanos(now.0 + 4_000_000), 1, true);
+        live(&mut controller, &mut now, &mut step, IDLE, Duration::from_millis(10));
+        let step = controller.observe(now + Duration::from_millis(4), 1, true);
         assert_eq!((step.mode, step.probing), (ControllerMode::Asleep, false));
     }
 
@@ -313,10 +328,11 @@ mod tests {
         ) {
             let ratio = awake.max(asleep) / awake.min(asleep);
             prop_assume!(ratio >= 2);
+            let [awake, asleep] = [awake, asleep].map(Duration::from_nanos);
             let machine = Machine { awake, asleep, yields_take_long: false };
             let (mut controller, mut now, mut step) = begin();
-            live(&mut controller, &mut now, &mut step, machine, 5_000_000_000);
-            let share = live(&mut controller, &mut now, &mut step, machine, 5_000_000_000);
+            live(&mut controller, &mut now, &mut step, machine, Duration::from_secs(5));
+            let share = live(&mut controller, &mut now, &mut step, machine, Duration::from_secs(5));
             prop_assert!(share > 0.85, "{} of the best possible", share);
         }
 
@@ -324,11 +340,11 @@ mod tests {
         fn any_sequence_of_observations_yields_a_sane_step(
             observations in prop::collection::vec((0_u64..10_000_000_000, 0_u32..1_000_000, any::<bool>()), 1..200)
         ) {
-            let mut controller = Controller::new(Nanos(0));
-            let (mut now, mut mode) = (0_u64, ControllerMode::Awake);
+            let mut controller = Controller::new(Instant::ZERO);
+            let (mut now, mut mode) = (Instant::ZERO, ControllerMode::Awake);
             for (elapsed, episodes, gave_up) in observations {
-                now += elapsed;
-                let step = controller.observe(Nanos(now), episodes, gave_up);
+                now += Duration::from_nanos(elapsed);
+                let step = controller.observe(now, episodes, gave_up);
                 prop_assert!(step.observe_after >= 1 && step.observe_after <= 1 << 16);
                 // After it gave up while awake, the group is never told to stay awake.
                 prop_assert!(!(gave_up && mode == ControllerMode::Awake && step.mode == ControllerMode::Awake));

@@ -45,7 +45,7 @@ use crate::watch::{Watch, WatchVerdict};
 #[cfg(not(loom))]
 use std::io;
 #[cfg(not(loom))]
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
 use unisono_linux::{futex, membarrier};
@@ -335,7 +335,11 @@ impl Drop for CountedSleeper<'_> {
 /// # Errors
 /// More flags than [`futex::MAX_WORDS`], or a kernel without futex_waitv(2) (Linux before 5.16).
 #[cfg(not(loom))]
-pub fn sleep_at_any(counted: &[CountedSleeper<'_>], until: Option<Nanos>, scope: Scope) -> io::Result<Sleep> {
+pub fn sleep_at_any(
+    counted: &[CountedSleeper<'_>],
+    until: Option<Instant>,
+    scope: Scope,
+) -> io::Result<Sleep> {
     let words: Vec<_> = counted.iter().map(|one| (&one.sleepers.woken, one.woken)).collect();
     Ok(match futex::wait_any(&words, until, scope)? {
         futex::FutexWait::Changed => Sleep::Unneeded,
@@ -392,8 +396,8 @@ mod tests {
     use crate::line::Lines;
     use crate::watch::Unwatched;
     use std::thread;
-    use std::time::Duration;
-    use unisono_linux::clock::now;
+    use std::time::Duration as StdDuration;
+    use unisono_linux::clock::{Duration, now};
 
     #[test]
     fn a_word_that_wrapped_is_still_past_its_targets() {
@@ -415,7 +419,7 @@ mod tests {
                     while !lines.line(0).flag(2).has_sleepers() {
                         thread::yield_now();
                     }
-                    thread::sleep(Duration::from_millis(5));
+                    thread::sleep(StdDuration::from_millis(5));
                     lines.line(0).flag(2).signal(1, wakeups);
                 });
                 assert!(!lines.line(0).flag(2).has_sleepers());
@@ -444,7 +448,7 @@ mod tests {
                 while !flags[at].has_sleepers() {
                     thread::yield_now();
                 }
-                thread::sleep(Duration::from_millis(5));
+                thread::sleep(StdDuration::from_millis(5));
                 flags[at].signal(1, kind);
             });
             let counted = flags.map(Flag::count_sleeper);
@@ -463,7 +467,7 @@ mod tests {
         let flag = lines.line(0).flag(0);
         let kind = Wakeups::Symmetric(Scope::Private);
         flag.signal(3, kind);
-        let mut soon = Until { time: Nanos(5_000_000).after(now()), verdict: WatchVerdict::Continue };
+        let mut soon = Until { time: now() + Duration::from_millis(5), verdict: WatchVerdict::Continue };
         assert_eq!(flag.sleep(3, kind, &mut soon), Sleep::Unneeded);
         assert_eq!(flag.sleep(4, kind, &mut soon), Sleep::TimedOut);
         assert_eq!(flag.sleep(4, Wakeups::Never, &mut soon), Sleep::Woken);
@@ -473,7 +477,7 @@ mod tests {
     }
 
     struct Until {
-        time: Nanos,
+        time: Instant,
         verdict: WatchVerdict,
     }
 
@@ -482,7 +486,7 @@ mod tests {
             self.verdict
         }
 
-        fn sleep_until(&mut self) -> Option<Nanos> {
+        fn sleep_until(&mut self) -> Option<Instant> {
             Some(self.time)
         }
     }

@@ -9,10 +9,10 @@
 //!    processors the awaited threads last ran.
 //! 5. `waiter.rs`: all of this in one value, which a barrier or a window holds ([`Waiter`]).
 //!
-//! `budget.rs` serves waits for something other than a flag: it says how long to poll before the caller
-//! sleeps. `initial_poll.rs` is the fast path of a wait: a few dozen polls before any policy runs. `line.rs`
-//! is the memory of flags, private or shared between processes ([`Lines`]); `published.rs` is memory that one
-//! process writes and other processes only read ([`PublishedWords`]).
+//! `budget.rs` holds the spin budget of the policies ([`SpinBudget`]), and budgets of polling for waits for
+//! something other than a flag. `initial_poll.rs` is the fast path of a wait: a few dozen polls before any
+//! policy runs. `line.rs` is the memory of flags, private or shared between processes ([`Lines`]);
+//! `published.rs` is memory that one process writes and other processes only read ([`PublishedWords`]).
 
 mod adaptive;
 pub mod atomics;
@@ -25,6 +25,7 @@ mod line;
 mod policies;
 mod published;
 mod regime;
+mod strangers;
 mod wait;
 mod waiter;
 mod watch;
@@ -40,7 +41,7 @@ pub use line::{CacheLine, Lines};
 pub use policies::{Block, Spin, SpinBlock, Yield};
 pub use published::{ForeignWords, PublishedWords};
 pub use regime::{Regime, RegimeAdvice, RegimeLearner};
-pub use unisono_linux::clock::Nanos;
+pub use unisono_linux::clock::{Duration, Instant};
 pub use unisono_linux::futex::Scope;
 pub use wait::{Wait, WaitPolicy, Waited};
 pub use waiter::{GroupState, Waiter, WaiterPolicy};

@@ -19,7 +19,7 @@ use crate::budget::SpinBudget;
 use crate::flag::{Flag, Sleep, Wakeups};
 use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
-use unisono_linux::clock::{Nanos, Ticks};
+use unisono_linux::clock::{Duration, Ticks};
 
 /// Polls between two calls of the watch: one in a model, where each poll is a branch.
 const POLLS_PER_CLOCK_READ: u32 = if cfg!(loom) { 1 } else { 64 };
@@ -73,13 +73,13 @@ impl WaitPolicy for Yield {
 pub struct Block {
     wakeups: Wakeups,
     blocks: u64,
-    asleep: Nanos,
+    asleep: Duration,
 }
 
 impl Block {
     /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(wakeups: Wakeups) -> Self {
-        Self { wakeups, blocks: 0, asleep: Nanos::ZERO }
+        Self { wakeups, blocks: 0, asleep: Duration::ZERO }
     }
 
     /// The number of sleeps of this waiter so far.
@@ -88,7 +88,7 @@ impl Block {
     }
 
     /// The time that this waiter has slept so far.
-    pub fn asleep(&self) -> Nanos {
+    pub fn asleep(&self) -> Duration {
         self.asleep
     }
 }
@@ -105,7 +105,7 @@ impl WaitPolicy for Block {
                 Sleep::Woken | Sleep::TimedOut => {
                     self.blocks += 1;
                     // Compared with a sleep, two readings of the clock cost nothing.
-                    self.asleep = now().since(before).after(self.asleep);
+                    self.asleep += now() - before;
                 }
                 Sleep::Stopped => return WatchVerdict::Stop,
             }
@@ -132,7 +132,7 @@ pub struct SpinBlock {
 impl SpinBlock {
     /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
-        Self { budget: Ticks::from_nanos(budget.nanos()), block: Block::new(wakeups) }
+        Self { budget: Ticks::from_duration(budget.duration()), block: Block::new(wakeups) }
     }
 
     #[inline]

@@ -7,7 +7,8 @@
 //! Any member may send all members to sleep. A yield that takes longer than a millisecond shows that a
 //! foreign thread had the processor. One such yield may be an accident: a thread that ran briefly. Two that
 //! are less than 2 ms apart are one slice, seen by two members. Two that are 2 to 50 ms apart prove that a
-//! foreign thread stays. During a probe of staying awake, one long yield ends the probe.
+//! foreign thread stays. During a probe of staying awake, one long yield ends the probe. Members with a
+//! processor each do not yield; the learner then looks for preemptions in slow episodes (`strangers.rs`).
 //!
 //! Cost: a load to read the regime; an addition and a comparison to count a wait; a clock reading to decide,
 //! a few thousand times a second at most. When not to use: with a fixed wait policy. A wrong regime costs
@@ -16,8 +17,9 @@
 use crate::atomics::{AtomicU32, Ordering};
 use crate::controller::{Controller, ControllerMode};
 use crate::line::CacheLine;
+use crate::strangers::StrangerWatch;
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 
 /// The word of the line that holds the mode. Word 0 belongs to the owner of the line (such as a barrier), for
 /// another value that every wait reads.
@@ -134,8 +136,8 @@ impl<'a> Regime<'a> {
     }
 
     /// Reports that a foreign thread had the processor during a yield that ended at `moment`.
-    pub fn yield_took_long(self, moment: Nanos) {
-        let milliseconds = u32::try_from((moment.0 / 1_000_000) & 0xffff_ffff).unwrap_or(0);
+    pub fn yield_took_long(self, moment: Instant) {
+        let milliseconds = u32::try_from((moment.as_nanos() / 1_000_000) & 0xffff_ffff).unwrap_or(0);
         let before = self.line.word(LAST_LONG_YIELD).swap(milliseconds, Ordering::Relaxed);
         let apart = milliseconds.wrapping_sub(before);
         let trying = self.mode().load(Ordering::Relaxed) == TRYING_AWAKE;
@@ -152,23 +154,32 @@ pub struct RegimeLearner {
     remaining: u32,
     counted: u32,
     sleeps_seen: u64,
+    strangers: StrangerWatch,
 }
 
 impl Default for RegimeLearner {
     fn default() -> Self {
-        Self { controller: None, remaining: 1, counted: 0, sleeps_seen: 0 }
+        let strangers = StrangerWatch::default();
+        Self { controller: None, remaining: 1, counted: 0, sleeps_seen: 0, strangers }
     }
 }
 
 impl RegimeLearner {
     /// Counts a finished wait, and now and then decides. `sleeps` is the number of sleeps of all waits so
-    /// far. `moment` reads the clock; it is called only for a decision.
+    /// far. `moment` reads the clock, and `shares` says whether members share processors; both are called
+    /// only for a decision.
     #[inline]
-    pub fn learn(&mut self, regime: Regime<'_>, sleeps: u64, moment: impl FnOnce() -> Nanos) {
+    pub fn learn(
+        &mut self,
+        regime: Regime<'_>,
+        sleeps: u64,
+        moment: impl FnOnce() -> Instant,
+        shares: impl FnOnce() -> bool,
+    ) {
         self.counted += 1;
         self.remaining -= 1;
         if self.remaining == 0 || sleeps >= self.sleeps_seen + MANY_SLEEPS {
-            self.decide(regime, sleeps, moment());
+            self.decide(regime, sleeps, moment(), shares);
         }
     }
 
@@ -186,10 +197,11 @@ impl RegimeLearner {
     }
 
     #[cold]
-    fn decide(&mut self, regime: Regime<'_>, sleeps: u64, moment: Nanos) {
+    fn decide(&mut self, regime: Regime<'_>, sleeps: u64, moment: Instant, shares: impl FnOnce() -> bool) {
         let before = regime.mode().load(Ordering::Relaxed);
+        let strangers = self.strangers.were_here(moment, shares);
         let controller = self.controller.get_or_insert_with(|| Controller::new(moment));
-        let step = controller.observe(moment, self.counted, before == Regime::ASLEEP);
+        let step = controller.observe(moment, self.counted, strangers || before == Regime::ASLEEP);
         let mode = match (step.mode, step.probing) {
             (ControllerMode::Asleep, _) => Regime::ASLEEP,
             (ControllerMode::Awake, true) => TRYING_AWAKE,
@@ -206,8 +218,40 @@ impl RegimeLearner {
 mod tests {
     use super::*;
     use crate::line::Lines;
+    use crate::strangers::SignSource;
+    use unisono_linux::clock::Duration;
 
-    const MILLISECOND: u64 = 1_000_000;
+    /// A learner on a host without foreign threads.
+    fn quiet() -> RegimeLearner {
+        with_signs(|| 0)
+    }
+
+    fn with_signs(preemptions: fn() -> u64) -> RegimeLearner {
+        let strangers = StrangerWatch::with_source(SignSource { preemptions, waited_at_start: || false });
+        RegimeLearner { strangers, ..RegimeLearner::default() }
+    }
+
+    #[test]
+    fn the_first_foreign_slice_sends_a_group_with_a_processor_for_each_member_to_sleep() {
+        static PREEMPTIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let counted = || PREEMPTIONS.load(std::sync::atomic::Ordering::Relaxed);
+        let lines = Lines::on_heap(1);
+        let regime = Regime::new(lines.line(0));
+        regime.mode().store(AWAKE, Ordering::Relaxed);
+        let (mut learner, mut now) = (with_signs(counted), Instant::from_nanos(1));
+        for _ in 0..1_000 {
+            now += Duration::from_nanos(400);
+            learner.learn(regime, 0, || now, || false);
+        }
+        assert_eq!(regime.advice(false), RegimeAdvice::Spin);
+        PREEMPTIONS.store(1, std::sync::atomic::Ordering::Relaxed);
+        now += Duration::from_millis(3);
+        for _ in 0..1_000 {
+            now += Duration::from_nanos(400);
+            learner.learn(regime, 0, || now, || false);
+        }
+        assert_eq!(regime.advice(false), RegimeAdvice::Sleep, "one slice of 3 ms is enough");
+    }
 
     #[test]
     fn two_long_yields_within_a_while_send_all_to_sleep_and_one_alone_or_at_once_again_does_not() {
@@ -220,7 +264,7 @@ mod tests {
             (1_101, RegimeAdvice::Yield),
             (1_105, RegimeAdvice::Sleep),
         ] {
-            regime.yield_took_long(Nanos(milliseconds * MILLISECOND));
+            regime.yield_took_long(Instant::from_millis(milliseconds));
             assert_eq!(regime.advice(true), advice, "after the one at {milliseconds} ms");
         }
     }
@@ -231,7 +275,7 @@ mod tests {
         let regime = Regime::new(lines.line(0));
         regime.mode().store(TRYING_AWAKE, Ordering::Relaxed);
         assert_eq!(regime.advice(false), RegimeAdvice::Spin);
-        regime.yield_took_long(Nanos(1_000 * MILLISECOND));
+        regime.yield_took_long(Instant::from_millis(1_000));
         assert_eq!(regime.advice(false), RegimeAdvice::Sleep);
     }
 
@@ -240,13 +284,13 @@ mod tests {
         let lines = Lines::on_heap(1);
         let regime = Regime::new(lines.line(0));
         regime.mode().store(Regime::ASLEEP, Ordering::Relaxed);
-        let (mut learner, mut now) = (RegimeLearner::default(), Nanos(1));
+        let (mut learner, mut now) = (quiet(), Instant::from_nanos(1));
         let mut waits = 0;
         while regime.is_asleep() {
-            now.0 += 30_000;
+            now += Duration::from_micros(30);
             waits += 1;
-            learner.learn(regime, waits, || now);
-            assert!(now.0 < 1_000 * MILLISECOND, "still asleep after a second");
+            learner.learn(regime, waits, || now, || false);
+            assert!(now < Instant::from_secs(1), "still asleep after a second");
         }
         assert_eq!(regime.mode().load(Ordering::Relaxed), TRYING_AWAKE);
     }
@@ -257,15 +301,15 @@ mod tests {
             let lines = Lines::on_heap(1);
             let regime = Regime::new(lines.line(0));
             regime.mode().store(AWAKE, Ordering::Relaxed);
-            let (mut learner, mut now, mut sleeps) = (RegimeLearner::default(), Nanos(1), 0);
+            let (mut learner, mut now, mut sleeps) = (quiet(), Instant::from_nanos(1), 0);
             let mut spent = [0, 0];
-            while now.0 < 2_000 * MILLISECOND {
+            while now < Instant::from_secs(2) {
                 let sleeping = regime.is_asleep();
                 let cost = if sleeping { asleep } else { awake };
-                now.0 += cost;
+                now += Duration::from_nanos(cost);
                 sleeps += u64::from(sleeping);
                 spent[usize::from(sleeping)] += cost;
-                learner.learn(regime, sleeps, || now);
+                learner.learn(regime, sleeps, || now, || false);
             }
             let cheaper = spent[usize::from(asleep < awake)] as f64 / (spent[0] + spent[1]) as f64;
             assert!(
@@ -279,20 +323,21 @@ mod tests {
     fn waits_that_pass_uncounted_bring_the_next_decision_no_later() {
         let lines = Lines::on_heap(1);
         let regime = Regime::new(lines.line(0));
-        let (mut learner, mut now) = (RegimeLearner::default(), Nanos(1));
+        let (mut learner, mut now) = (quiet(), Instant::from_nanos(1));
         for _ in 0..100 {
-            now.0 += 100_000;
-            learner.learn(regime, 0, || now);
+            now += Duration::from_micros(100);
+            learner.learn(regime, 0, || now, || false);
         }
         // After catching up, the next wait leads to a decision: it asks for the moment.
         let spare = learner.uncounted_remaining();
         learner.add_uncounted(spare + 5);
         assert_eq!(learner.uncounted_remaining(), 0);
         let mut asked = false;
-        learner.learn(regime, 0, || {
+        let moment = || {
             asked = true;
-            Nanos(now.0 + 100_000)
-        });
+            now + Duration::from_micros(100)
+        };
+        learner.learn(regime, 0, moment, || false);
         assert!(asked);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::flag::Flag;
 use crate::watch::{Watch, WatchVerdict};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_text::named;
 
 /// A way to wait for a flag.
@@ -29,22 +29,22 @@ pub trait WaitPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// Awake: polling, yielding, asking the watch.
-    pub awake: Nanos,
+    pub awake: Duration,
     /// Asleep in the kernel.
-    pub asleep: Nanos,
+    pub asleep: Duration,
 }
 
 impl Waited {
     /// Adds a wait that lasted `total`; the waiter slept for `asleep` of it.
-    pub fn add(&mut self, total: Nanos, asleep: Nanos) {
-        self.awake.0 += total.since(asleep).0;
-        self.asleep.0 += asleep.0;
+    pub fn add(&mut self, total: Duration, asleep: Duration) {
+        self.awake += total - asleep;
+        self.asleep += asleep;
     }
 
     /// The time added since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
-        Self { awake: self.awake.since(before.awake), asleep: self.asleep.since(before.asleep) }
+        Self { awake: self.awake - before.awake, asleep: self.asleep - before.asleep }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::policies::{Block, Spin, SpinBlock, Yield};
 use crate::regime::{Regime, RegimeLearner};
 use crate::wait::{Wait, WaitPolicy};
 use crate::watch::{Watch, WatchVerdict};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// A waiter with any of the five policies.
 #[derive(Clone, Debug)]
@@ -150,7 +150,8 @@ impl Waiter {
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>) {
         if !cfg!(loom) && matches!(self.policy, AnyPolicy::Adaptive(_)) {
-            self.learner.learn(regime, self.blocks(), now);
+            let (sleeps, shares) = (self.blocks(), self.crowded);
+            self.learner.learn(regime, sleeps, now, || shares);
         }
     }
 
@@ -160,8 +161,8 @@ impl Waiter {
     }
 
     /// The time that this waiter has slept so far.
-    pub fn asleep(&self) -> Nanos {
-        self.policy.block().map_or(Nanos::ZERO, Block::asleep)
+    pub fn asleep(&self) -> Duration {
+        self.policy.block().map_or(Duration::ZERO, Block::asleep)
     }
 }
 

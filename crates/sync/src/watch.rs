@@ -6,12 +6,12 @@
 //! disturbs sleepers ([`crate::Flag::disturb`]) therefore either finds this sleeper counted, or its writes
 //! are visible to the call. A wait that ends within its first polls never calls the watch.
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// The caller's side of a wait; see the module.
 ///
 /// ```
-/// use unisono_sync::{Lines, Nanos, Scope, Watch, WatchVerdict, WaitPolicy, Wakeups, Block};
+/// use unisono_sync::{Instant, Lines, Scope, Watch, WatchVerdict, WaitPolicy, Wakeups, Block};
 ///
 /// /// Gives up at its first call.
 /// struct Impatient;
@@ -21,7 +21,7 @@ use unisono_linux::clock::Nanos;
 ///         WatchVerdict::Stop
 ///     }
 ///
-///     fn sleep_until(&mut self) -> Option<Nanos> {
+///     fn sleep_until(&mut self) -> Option<Instant> {
 ///         None
 ///     }
 /// }
@@ -35,7 +35,7 @@ pub trait Watch {
     fn check(&mut self) -> WatchVerdict;
 
     /// When a sleeper has to wake by itself, to check for events that no thread disturbs it for.
-    fn sleep_until(&mut self) -> Option<Nanos>;
+    fn sleep_until(&mut self) -> Option<Instant>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,21 +54,21 @@ impl Watch for Unwatched {
         WatchVerdict::Continue
     }
 
-    fn sleep_until(&mut self) -> Option<Nanos> {
+    fn sleep_until(&mut self) -> Option<Instant> {
         None
     }
 }
 
 /// Limits each sleep to a moment, and never stops a wait.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Until(pub Option<Nanos>);
+pub struct Until(pub Option<Instant>);
 
 impl Watch for Until {
     fn check(&mut self) -> WatchVerdict {
         WatchVerdict::Continue
     }
 
-    fn sleep_until(&mut self) -> Option<Nanos> {
+    fn sleep_until(&mut self) -> Option<Instant> {
         self.0
     }
 }
@@ -78,7 +78,7 @@ impl Watch for Until {
 /// second, and ten wake-ups a second cost less than a thousandth of a processor. Twice as much would still
 /// keep the promise on an idle host; half as much would double the wake-ups without any gain. Chosen by this
 /// arithmetic, not measured.
-pub const MAX_SLEEP: Nanos = Nanos(100_000_000);
+pub const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// Makes one call of a watch in `EVERY` a thorough one, and each call after a sleep. `EVERY` is a power of 2.
 ///
@@ -97,9 +97,9 @@ impl<const EVERY: u32> SparseChecks<EVERY> {
 
     /// When a sleeper has to wake: at `until`, or earlier to check the members. A sleeper calls its watch
     /// rarely, so its next call is thorough.
-    pub fn sleep_until(&mut self, now: Nanos, until: Option<Nanos>) -> Nanos {
+    pub fn sleep_until(&mut self, now: Instant, until: Option<Instant>) -> Instant {
         self.0 |= EVERY - 1;
-        let slice = MAX_SLEEP.after(now);
+        let slice = now + MAX_SLEEP;
         until.map_or(slice, |until| until.min(slice))
     }
 }
@@ -114,10 +114,13 @@ mod tests {
         let thorough: Vec<bool> = (0..8).map(|_| checks.is_due()).collect();
         assert_eq!(thorough, [false, false, false, true, false, false, false, true]);
         assert!(!checks.is_due());
-        let slice = MAX_SLEEP.after(Nanos(5));
-        assert_eq!(checks.sleep_until(Nanos(5), None), slice);
+        let slice = Instant::from_nanos(5) + MAX_SLEEP;
+        assert_eq!(checks.sleep_until(Instant::from_nanos(5), None), slice);
         assert!(checks.is_due());
-        assert_eq!(checks.sleep_until(Nanos(5), Some(Nanos(7))), Nanos(7));
-        assert_eq!(checks.sleep_until(Nanos(5), Some(Nanos::NEVER)), slice);
+        assert_eq!(
+            checks.sleep_until(Instant::from_nanos(5), Some(Instant::from_nanos(7))),
+            Instant::from_nanos(7)
+        );
+        assert_eq!(checks.sleep_until(Instant::from_nanos(5), Some(Instant::NEVER)), slice);
     }
 }

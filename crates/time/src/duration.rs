@@ -15,54 +15,64 @@ impl Duration {
     /// The longest length; stands for no limit.
     pub const MAX: Self = Self(u64::MAX);
 
+    #[inline]
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
+    #[inline]
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1000))
     }
 
+    #[inline]
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
+    #[inline]
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
+    #[inline]
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// Whole microseconds, rounded down.
+    #[inline]
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / 1000
     }
 
     /// Whole milliseconds, rounded down.
+    #[inline]
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
+    #[inline]
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
+    #[inline]
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
     /// The difference of two lengths, whichever is longer.
+    #[inline]
     #[must_use]
     pub const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
@@ -72,12 +82,14 @@ impl Duration {
 impl Add for Duration {
     type Output = Self;
 
+    #[inline]
     fn add(self, more: Self) -> Self {
         Self(self.0.saturating_add(more.0))
     }
 }
 
 impl AddAssign for Duration {
+    #[inline]
     fn add_assign(&mut self, more: Self) {
         *self = *self + more;
     }
@@ -87,12 +99,14 @@ impl AddAssign for Duration {
 impl Sub for Duration {
     type Output = Self;
 
+    #[inline]
     fn sub(self, less: Self) -> Self {
         Self(self.0.saturating_sub(less.0))
     }
 }
 
 impl SubAssign for Duration {
+    #[inline]
     fn sub_assign(&mut self, less: Self) {
         *self = *self - less;
     }
@@ -101,6 +115,7 @@ impl SubAssign for Duration {
 impl Mul<u64> for Duration {
     type Output = Self;
 
+    #[inline]
     fn mul(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
@@ -110,12 +125,14 @@ impl Mul<u64> for Duration {
 impl Div<u64> for Duration {
     type Output = Self;
 
+    #[inline]
     fn div(self, divisor: u64) -> Self {
         Self(self.0 / divisor)
     }
 }
 
 impl Sum for Duration {
+    #[inline]
     fn sum<I: Iterator<Item = Self>>(lengths: I) -> Self {
         lengths.fold(Self::ZERO, Add::add)
     }
@@ -123,12 +140,14 @@ impl Sum for Duration {
 
 /// A length of more than 584 years becomes [`Duration::MAX`].
 impl From<core::time::Duration> for Duration {
+    #[inline]
     fn from(length: core::time::Duration) -> Self {
         Self(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
 impl From<Duration> for core::time::Duration {
+    #[inline]
     fn from(length: Duration) -> Self {
         Self::from_nanos(length.0)
     }
@@ -136,12 +155,14 @@ impl From<Duration> for core::time::Duration {
 
 /// With the largest unit that fits, as `1.5ms`.
 impl fmt::Display for Duration {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&core::time::Duration::from(*self), f)
     }
 }
 
 impl fmt::Debug for Duration {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -15,45 +15,53 @@ impl Instant {
     /// Later than every moment: a deadline that does not exist.
     pub const NEVER: Self = Self(u64::MAX);
 
+    #[inline]
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
+    #[inline]
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1000))
     }
 
+    #[inline]
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
+    #[inline]
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
     /// Nanoseconds since the origin of the clock.
+    #[inline]
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// Whole microseconds since the origin of the clock, rounded down.
+    #[inline]
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / 1000
     }
 
     /// The time from `earlier` to `self`; `None` if `earlier` is later.
+    #[inline]
     #[must_use]
     pub fn checked_since(self, earlier: Self) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 
     /// The length between two moments, whichever is later.
+    #[inline]
     #[must_use]
     pub const fn abs_diff(self, other: Self) -> Duration {
         Duration::from_nanos(self.0.abs_diff(other.0))
@@ -64,12 +72,14 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Self;
 
+    #[inline]
     fn add(self, length: Duration) -> Self {
         Self(self.0.saturating_add(length.as_nanos()))
     }
 }
 
 impl AddAssign<Duration> for Instant {
+    #[inline]
     fn add_assign(&mut self, length: Duration) {
         *self = *self + length;
     }
@@ -79,12 +89,14 @@ impl AddAssign<Duration> for Instant {
 impl Sub<Duration> for Instant {
     type Output = Self;
 
+    #[inline]
     fn sub(self, length: Duration) -> Self {
         if self == Self::NEVER { self } else { Self(self.0.saturating_sub(length.as_nanos())) }
     }
 }
 
 impl SubAssign<Duration> for Instant {
+    #[inline]
     fn sub_assign(&mut self, length: Duration) {
         *self = *self - length;
     }
@@ -94,6 +106,7 @@ impl SubAssign<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
+    #[inline]
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

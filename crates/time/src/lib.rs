@@ -15,16 +15,12 @@
 //! assert_eq!(Instant::NEVER + Duration::SECOND, Instant::NEVER);
 //! ```
 //!
-//! [`Nanos`] is both in one type. Crates that were written before the two others use it.
-//!
 //! The feature `serde` reads and writes each type as a number.
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod duration;
 mod instant;
-mod nanos;
 
 pub use duration::Duration;
 pub use instant::Instant;
-pub use nanos::Nanos;

@@ -14,13 +14,12 @@
 
 use anyhow::{Context as _, bail, ensure};
 use std::sync::Arc;
-use std::time::Instant;
 use unisono_eventchannel::{
     ChannelLimits, ConsumerSpec, EventChannel, ExecutionTime, InboxCapacity, InboxSpec, Interest, Offer,
     Publication, Reservation, TopicSpec,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, now};
 
 /// The payload of events: shared, never copied.
 type Bytes = Arc<[u8]>;
@@ -28,7 +27,7 @@ type Bytes = Arc<[u8]>;
 const CONTROL: usize = 300;
 const FRAMES: usize = 1000;
 /// The worst-case execution time of each handler.
-const WORST: Nanos = Nanos(10_000);
+const WORST: Duration = Duration::from_micros(10);
 
 #[allow(clippy::print_stdout, reason = "a program speaks")]
 fn main() -> anyhow::Result<()> {
@@ -41,7 +40,7 @@ fn main() -> anyhow::Result<()> {
     let supplier = channel.supplier(start, None)?;
     let mut offer = |name: &str| -> anyhow::Result<_> {
         let topic = channel.declare(TopicSpec::new(name)?)?;
-        channel.offer(supplier, Offer::of(topic))?;
+        channel.offer(supplier, Offer::new(topic))?;
         Ok(topic)
     };
     let (arm, picture) = (offer("robot/arm")?, offer("robot/picture")?);
@@ -59,10 +58,10 @@ fn main() -> anyhow::Result<()> {
     channel.subscribe(start, watcher, Interest::in_topics("robot/picture".parse()?))?;
 
     // a further handler that wants 9 us of every 10: no class is guaranteed that much
-    let (period, deadline) = (Nanos(10_000), Nanos(10_000));
+    let (period, deadline) = (Duration::from_micros(10), Duration::from_micros(10));
     let greedy = InboxSpec {
         reservation: Some(Reservation { period, deadline, largest: 64 }),
-        execution: ExecutionTime::constant(Nanos(9_000)),
+        execution: ExecutionTime::constant(Duration::from_micros(9)),
         ..inbox("control")
     };
     match channel.connect(start, ConsumerSpec::new("greedy").with(greedy)) {
@@ -70,19 +69,19 @@ fn main() -> anyhow::Result<()> {
         Err(refused) => println!("refused, as it has to be: {refused}"),
     }
 
-    let began = Instant::now();
+    let began = now();
     let frame: Bytes = vec![7; 1 << 20].into();
     for _ in 0..FRAMES {
         channel.try_publish(now(), supplier, picture, Publication::new(Arc::clone(&frame)))?;
     }
-    let soon = Nanos::SECOND.after(now());
+    let soon = now() + Duration::SECOND;
     for number in 0..CONTROL {
         let step: Bytes = (number as u32).to_le_bytes().to_vec().into();
         channel.try_publish(
             now(),
             supplier,
             arm,
-            Publication::new(step).due(Nanos(number as u64).after(soon)),
+            Publication::new(step).due(soon + Duration::from_nanos(number as u64)),
         )?;
     }
 
@@ -109,7 +108,7 @@ fn main() -> anyhow::Result<()> {
         (moved as usize, watched as usize) == (CONTROL, FRAMES),
         "{moved} and {watched} events came"
     );
-    let each = began.elapsed() / (CONTROL + FRAMES) as u32;
+    let each = (now() - began) / (CONTROL + FRAMES) as u64;
     println!(
         "co-located: {moved} control events by deadline, {watched} pictures in their share, {each:?} each"
     );

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, Client, Error, EventDraft, FieldSet, ReceivedEvent, Reception, SubscriptionSpec,
     TopicHandle, default_socket,
 };
@@ -47,7 +47,7 @@ fn supply(args: &Args) -> anyhow::Result<()> {
     let mut file = File::open(&args.file).with_context(|| args.file.display().to_string())?;
     let size = file.metadata()?.len();
     let mut client = broker(&args.at)?;
-    client.subscribe(&SubscriptionSpec::of("file"))?;
+    client.subscribe(&SubscriptionSpec::new("file"))?;
     loop {
         let Some(Reception::Event(request)) = client.receive(None)? else { continue };
         let mut piece = Vec::new();
@@ -75,7 +75,7 @@ fn piece(client: &mut Client, topic: TopicHandle, offset: i64) -> anyhow::Result
 fn consume(args: &Args) -> anyhow::Result<()> {
     let mut file = File::create(&args.file).with_context(|| args.file.display().to_string())?;
     let mut client = broker(&args.at)?;
-    let topic = client.advertise(&Advertisement::of("file"))?;
+    let topic = client.advertise(&Advertisement::new("file"))?;
     let (mut offset, mut requests) = (0, 0);
     loop {
         let reply = piece(&mut client, topic, offset)?;

@@ -13,7 +13,7 @@ use clap::Parser;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, EventDraft, FieldSet, InterestSpec, NoticeText, Reception, SubscriptionSpec, WhenFull,
     default_socket,
 };
@@ -46,7 +46,7 @@ fn main() -> anyhow::Result<()> {
 fn supply(args: &Args) -> anyhow::Result<()> {
     let mut client = broker(&args.at)?;
     // each event is due 20 ms after the broker gets it
-    let offer = Advertisement { deadline_ns: Some(20_000_000), ..Advertisement::of("sensor/1/heat") };
+    let offer = Advertisement { deadline_ns: Some(20_000_000), ..Advertisement::new("sensor/1/heat") };
     let heat = client.advertise(&offer)?;
     let event = |number| {
         let fields = FieldSet::new().with("number", number).with("celsius", celsius(number));

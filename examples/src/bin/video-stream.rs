@@ -14,7 +14,7 @@ use clap::Parser;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, EventDraft, FieldSet, NoticeText, Reception, SubscriptionSpec, WhenFull, WhenLate,
     default_socket,
 };
@@ -61,7 +61,7 @@ fn main() -> anyhow::Result<()> {
 fn supply(args: &Args) -> anyhow::Result<()> {
     let mut client = broker(&args.at)?;
     let deadline_ns = Some(u64::try_from(PERIOD.as_nanos())?);
-    let video = client.advertise(&Advertisement { deadline_ns, ..Advertisement::of("video") })?;
+    let video = client.advertise(&Advertisement { deadline_ns, ..Advertisement::new("video") })?;
     let start = Instant::now();
     for number in 0..args.count {
         let (bytes, criticality) = frame(number);
@@ -91,7 +91,7 @@ fn consume(args: &Args) -> anyhow::Result<()> {
         queue_events: 64,
         full: WhenFull::DropByDeadline,
         late: WhenLate::Report,
-        ..SubscriptionSpec::of("video")
+        ..SubscriptionSpec::new("video")
     })?;
     let (mut shown, mut missing, mut before) = (0, 0, -1);
     loop {

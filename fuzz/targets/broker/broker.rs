@@ -2,8 +2,10 @@
 //! disconnected. The bytes are frames, each after its length in a byte.
 #![no_main]
 
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{Broker, ClientId, Frame, Greeting, Limits, Nanos, Next, Sent, Task};
+use unisono_events_wire::transport::TransportPeer;
+use unisono_broker::{Broker, ClientId, Limits, Next, Sent, Task};
+use unisono_events_wire::{Greeting, Instant};
+use unisono_events_wire::Frame;
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Rate};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -12,12 +14,12 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let limits =
         Limits { clients: 2, topics: 3, credit: 2000, memory: 6000, path_largest: 200, ..Limits::default() };
     let mut broker = Broker::new(tree, limits)
-        .with_paths(LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Limits::LATE));
-    let (client, mut now, mut rest) = (ClientId(1), Nanos::ZERO, bytes);
-    assert!(broker.connected(Nanos::ZERO, client, TransportPeer::User(0)));
+        .with_paths(LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Limits::MAX_LATENESS));
+    let (client, mut now, mut rest) = (ClientId(1), Instant::ZERO, bytes);
+    assert!(broker.connected(Instant::ZERO, client, TransportPeer::User(0)));
     let mut hello = Vec::new();
     Frame::Hello(Greeting::default()).write(&mut hello);
-    let _ = broker.received(Nanos::ZERO, client, &hello, None);
+    let _ = broker.received(Instant::ZERO, client, &hello, None);
     while let Some((length, after)) = rest.split_first() {
         let (frame, after) = after.split_at(usize::from(*length).min(after.len()));
         rest = after;
@@ -40,7 +42,7 @@ fn work(broker: &mut Broker) {
     }
 }
 
-fn send(broker: &mut Broker, now: &mut Nanos, most: usize) {
+fn send(broker: &mut Broker, now: &mut Instant, most: usize) {
     for _ in 0..most {
         work(broker);
         match broker.next(*now) {

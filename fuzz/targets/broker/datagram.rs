@@ -3,36 +3,26 @@
 //! bytes are steps, one after the other.
 #![no_main]
 
-#[path = "../../../crates/broker/tests/common/authority.rs"]
+#[path = "../../../crates/events-wire/tests/common/authority.rs"]
 mod authority;
 
 use authority::Authority;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use unisono_broker::datagram::{DatagramDoor, DatagramLink, Knock};
+use unisono_events_wire::TlsClient;
+use unisono_events_wire::datagram::{DatagramDoor, DatagramLink, Knock};
 use unisono_broker::{TlsCertificates, TlsService, Uncertified};
 
-static KEYS: LazyLock<(TlsCertificates, rustls::ClientConfig)> = LazyLock::new(|| {
+static KEYS: LazyLock<(TlsCertificates, TlsClient)> = LazyLock::new(|| {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "brokers");
     let own = authority.certify("broker", &["localhost"]);
     let broker = TlsService { own, client_authority: None, revocations: None }
         .read(Uncertified::Heard)
         .expect("they are sound");
-    let mut roots = rustls::RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_file(&authority.file).expect("it was written"))
-        .expect("a certificate");
-    let program =
-        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("the provider has them")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+    let program = TlsClient::read("localhost", &authority.file, None).expect("it was written");
     (broker, program)
 });
 
@@ -61,8 +51,8 @@ struct Scene {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let [program, broker] = [1000, 7402].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
     let now = Instant::now();
-    let link = DatagramLink::connect(now, broker, (&KEYS.1, "localhost")).expect("a name");
-    let door = DatagramDoor::new(&KEYS.0).expect("TLS 1.3");
+    let link = DatagramLink::connect(now, broker, &KEYS.1).expect("a name");
+    let door = DatagramDoor::new(&KEYS.0, Duration::from_secs(30)).expect("TLS 1.3");
     let mut scene = Scene { now, program, door, ends: [End::new(Some(link)), End::new(None)] };
     let mut bytes = bytes.iter().copied();
     // more takes long, and shows nothing else
@@ -127,7 +117,7 @@ impl Scene {
         let mut datagram = Vec::new();
         for from in 0..2 {
             while let Some(link) = &mut self.ends[from].link
-                && link.give(self.now, &mut datagram)
+                && link.next_datagram(self.now, &mut datagram)
             {
                 self.ends[1 - from].coming.push_back(datagram.clone());
             }

@@ -4,7 +4,7 @@
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use unisono_broker::transport::{FrameTransport as _, StreamTransport};
+use unisono_events_wire::transport::{FrameTransport as _, StreamTransport};
 
 const MAX_EVENT_BYTES: usize = 300;
 

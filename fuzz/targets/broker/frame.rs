@@ -2,7 +2,7 @@
 //! frame.
 #![no_main]
 
-use unisono_broker::Frame;
+use unisono_events_wire::Frame;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(frame) = Frame::read(bytes) {

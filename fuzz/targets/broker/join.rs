@@ -4,7 +4,7 @@
 #![no_main]
 
 use std::collections::BTreeMap;
-use unisono_broker::Nanos;
+use unisono_events_wire::Instant;
 use unisono_broker::join::{JoinEnvelope, JoinReceiver, JoinStep, MAX_STREAMS};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -17,7 +17,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         if let Ok(read) = JoinEnvelope::read(envelope) {
             assert_eq!(read.to_bytes().as_deref(), Some(envelope));
         }
-        for step in receiver.arrived(Nanos(1), envelope) {
+        for step in receiver.arrived(Instant::from_nanos(1), envelope) {
             if let JoinStep::Publish { stream, event, .. } = step {
                 assert!(last.insert(stream, event.sequence).is_none_or(|last| last < event.sequence));
             }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use std::os::fd::AsFd;
-use unisono_broker::memory::{MemoryConsumer, MemoryGeometry, NextEvent, PAGE_LINES};
+use unisono_events_wire::memory::{MemoryConsumer, MemoryGeometry, NextEvent, PAGE_LINES};
 use unisono_sync::{ForeignWords, Lines, PublishedWords, SpinBudget, Wait};
 
 /// Bytes of a header, which is valid in half of the runs: otherwise the data after it is not reached.

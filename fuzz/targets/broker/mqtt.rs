@@ -3,10 +3,10 @@
 //! byte selects the MQTT versions.
 #![no_main]
 
-use unisono_broker::transport::{PayloadRef, TransportPeer};
-use unisono_broker::{
-    Broker, ClientId, Frame, Greeting, InterestSpec, Limits, Nanos, Next, SubscriptionSpec, Task,
-};
+use unisono_events_wire::transport::{PayloadRef, TransportPeer};
+use unisono_broker::{Broker, ClientId, Limits, Next, Task};
+use unisono_events_wire::{Duration, Greeting, Instant, InterestSpec, SubscriptionSpec};
+use unisono_events_wire::Frame;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const PROGRAM: ClientId = ClientId(9);
@@ -15,18 +15,18 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let mut broker = Broker::new(tree.expect("it is sound"), Limits::default());
     let Some((versions, mut rest)) = bytes.split_first() else { return };
-    assert!(broker.connected(Nanos::ZERO, PROGRAM, TransportPeer::User(0)));
+    assert!(broker.connected(Instant::ZERO, PROGRAM, TransportPeer::User(0)));
     let interest = InterestSpec { topics: "#".to_owned(), ..InterestSpec::default() };
     let spec = SubscriptionSpec { interests: vec![interest], ..SubscriptionSpec::default() };
     for frame in [Frame::Hello(Greeting::default()), Frame::Subscribe { number: 1, spec: Box::new(spec) }] {
         let mut head = Vec::new();
         frame.write(&mut head);
-        let _ = broker.received(Nanos::ZERO, PROGRAM, &head, None);
+        let _ = broker.received(Instant::ZERO, PROGRAM, &head, None);
     }
-    let mut now = Nanos::ZERO;
+    let mut now = Instant::ZERO;
     for (number, filter) in [(1, b'#'), (2, b'+')] {
         let five = versions >> number & 1 == 1;
-        assert!(broker.connected_by_mqtt(Nanos::ZERO, ClientId(number), TransportPeer::User(1)));
+        assert!(broker.connected_by_mqtt(Instant::ZERO, ClientId(number), TransportPeer::User(1)));
         let mut connect = vec![0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 0, 0, 0, 0, 1, b'0' + number as u8];
         let mut subscribe = vec![0x82, 6, 0, 1, 0, 1, filter, number as u8];
         if five {
@@ -35,14 +35,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             subscribe[1] = 7;
             subscribe.insert(4, 0);
         }
-        let _ = broker.received(Nanos::ZERO, ClientId(number), &connect, None);
-        let _ = broker.received(Nanos::ZERO, ClientId(number), &subscribe, None);
+        let _ = broker.received(Instant::ZERO, ClientId(number), &connect, None);
+        let _ = broker.received(Instant::ZERO, ClientId(number), &subscribe, None);
     }
     check(&mut broker, &mut now);
     while let Some((length, after)) = rest.split_first() {
         let (packet, after) = after.split_at(usize::from(*length >> 1).min(after.len()));
         rest = after;
-        now = Nanos(50_000_000).after(now);
+        now += Duration::from_millis(50);
         let _ = broker.received(now, ClientId(1 + u32::from(length & 1)), packet, None);
         check(&mut broker, &mut now);
     }
@@ -53,7 +53,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert_eq!(broker.statistics(now).clients, 1);
 });
 
-fn check(broker: &mut Broker, now: &mut Nanos) {
+fn check(broker: &mut Broker, now: &mut Instant) {
     loop {
         while let Some(task) = broker.task() {
             if let Task::Answer { client, head, body } = task {

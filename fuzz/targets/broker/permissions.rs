@@ -3,11 +3,10 @@
 //! pattern and a name, the others are the file.
 #![no_main]
 
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{
-    Broker, ClientId, Frame, Greeting, Limits, Nanos, Permissions, PermissionsError, SubscriptionSpec, Task,
-    Tokens, TopicPattern,
-};
+use unisono_events_wire::transport::TransportPeer;
+use unisono_broker::{Broker, ClientId, Limits, Permissions, PermissionsError, Task, Tokens};
+use unisono_events_wire::{Greeting, Instant, SubscriptionSpec, TopicPattern};
+use unisono_events_wire::Frame;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const CLIENT: ClientId = ClientId(1);
@@ -17,7 +16,7 @@ const USER: u32 = 7;
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let mut parts = text.splitn(3, '\n');
     let (Some(pattern), Some(name), Some(file)) = (parts.next(), parts.next(), parts.next()) else { return };
-    if let Err(error) = Tokens::parse(file, Nanos(1), 0) {
+    if let Err(error) = Tokens::parse(file, Instant::from_nanos(1), 0) {
         is_within(file, &error);
     }
     let permissions = match Permissions::parse(file, &|user| (user == "me").then_some(USER)) {
@@ -29,8 +28,8 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     }
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let mut broker = Broker::new(tree.expect("it is sound"), Limits::default()).with_permissions(permissions);
-    assert!(broker.connected(Nanos(1), CLIENT, TransportPeer::User(USER)));
-    if !says(&mut broker, &Frame::Hello(Greeting::default())) {
+    assert!(broker.connected(Instant::from_nanos(1), CLIENT, TransportPeer::User(USER)));
+    if !send(&mut broker, &Frame::Hello(Greeting::default())) {
         return;
     }
     let may_all = subscribes(&mut broker, 1, pattern);
@@ -44,19 +43,19 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
 
 fn subscribes(broker: &mut Broker, number: u32, pattern: &str) -> bool {
     // small queues: both fit into any memory that the first one fits into
-    let spec = SubscriptionSpec { queue_events: 1, queue_bytes: 1, ..SubscriptionSpec::of(pattern) };
-    let accepted = says(broker, &Frame::Subscribe { number, spec: Box::new(spec) });
+    let spec = SubscriptionSpec { queue_events: 1, queue_bytes: 1, ..SubscriptionSpec::new(pattern) };
+    let accepted = send(broker, &Frame::Subscribe { number, spec: Box::new(spec) });
     if accepted {
-        says(broker, &Frame::Unsubscribe { number });
+        send(broker, &Frame::Unsubscribe { number });
     }
     accepted
 }
 
 /// Sends a frame to the broker; returns whether the broker accepts it.
-fn says(broker: &mut Broker, frame: &Frame<'_>) -> bool {
+fn send(broker: &mut Broker, frame: &Frame<'_>) -> bool {
     let mut bytes = Vec::new();
     frame.write(&mut bytes);
-    let _ = broker.received(Nanos(1), CLIENT, &bytes, None);
+    let _ = broker.received(Instant::from_nanos(1), CLIENT, &bytes, None);
     let mut agrees = false;
     while let Some(task) = broker.task() {
         if let Task::Answer { head, .. } = task {

@@ -7,7 +7,7 @@ use crate::workload::channel::subscriptions::{self, SubscriptionKind};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
-use unisono_broker::BrokerAddress;
+use unisono_events_client::BrokerAddress;
 use unisono_measure::record::Figure;
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 
@@ -67,8 +67,8 @@ impl Driver for ChannelDriver {
                     }
                 };
                 let done = match address {
-                    None => deadlines::measure(self.served_by, time, seed),
-                    Some(address) => brokered::measure(&address, self.served_by, time, seed),
+                    None => deadlines::measure(self.served_by, time.into(), seed),
+                    Some(address) => brokered::measure(&address, self.served_by, time.into(), seed),
                 }
                 .map_err(NoResult::Failed)?;
                 vec![

@@ -1,18 +1,18 @@
 //! A disk shared by classes of requests: under Cello, under one queue, or in the kernel's order.
 //!
 //! ```text
-//!   two downloads, a user, a player -- the service of unisono-enforce -- a file, bypassing the page cache
+//!   two downloads, a user, a player -- the disk service -- a file, bypassing the page cache
 //! ```
 //! The service has two threads, so two requests are at the disk at a time, and the discipline orders the
 //! waiting requests. For the kernel's order there are as many threads as requests, so that no request waits
 //! in the service.
 
 use crate::workload::disk::{CLASS_NAMES, ClassResult, MAX_WAITING_REQUESTS, SharedFile, hierarchy, serve};
+use crate::workload::disk_service::DiskRule;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
-use unisono_enforce::disk::DiskRule;
+use std::time::Duration as StdDuration;
 use unisono_fairqueue::{Disk, Purpose};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_measure::record::Figure;
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 
@@ -24,7 +24,8 @@ const QUEUE_DEPTH: usize = 2;
 /// Cello's model of the disk: a slow SSD, 0.3 ms a request and 200 MB/s. It underestimates the disk, because
 /// the guarantees computed from it must hold. A class may be ahead by one of the downloads' reads. Chosen for
 /// any disk that a study may meet, not measured.
-const DISK: Disk = Disk { request: Nanos(300_000), bytes_per_second: 200_000_000, ahead: 256 << 10 };
+const DISK: Disk =
+    Disk { request: Duration::from_micros(300), bytes_per_second: 200_000_000, ahead: 256 << 10 };
 
 pub const DISK_SHARES: DriverKind = DriverKind::new::<DiskDriver>("disk");
 
@@ -45,8 +46,8 @@ enum DiskBackend {
 }
 
 impl Driver for DiskDriver {
-    fn estimated_overhead(&self, _: f64) -> Duration {
-        Duration::from_millis(700)
+    fn estimated_overhead(&self, _: f64) -> StdDuration {
+        StdDuration::from_millis(700)
     }
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
@@ -67,7 +68,7 @@ impl Driver for DiskDriver {
                 context.directory.display()
             ))
         })?;
-        let results = serve(rule, threads, &file, Duration::from_secs_f64(seconds), &|| {
+        let results = serve(rule, threads, &file, StdDuration::from_secs_f64(seconds), &|| {
             (context.interrupted)().is_some()
         });
         if let Some(signal) = (context.interrupted)() {

@@ -2,7 +2,7 @@
 //! program was built from.
 //!
 //! Blank lines, comment lines and tests do not count. The applications are written once over a
-//! [`Conversation`](unisono_study::workload::conversation::Conversation), so the versions differ only in
+//! [`Conversation`](unisono_workload::conversation::Conversation), so the versions differ only in
 //! their communication.
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ macro_rules! applications {
 
 macro_rules! conversations {
     ($($file:literal),*) => {
-        [$(include_str!(concat!("../../../crates/study/src/workload/conversation/", $file))),*]
+        [$(include_str!(concat!("../../../crates/workload/src/conversation/", $file))),*]
     };
 }
 

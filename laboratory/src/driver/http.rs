@@ -11,7 +11,7 @@ use unisono_study::child::{self, StudyChild};
 use unisono_study::driver::NoResult;
 use unisono_study::driver::run_host::RunHost;
 use unisono_study::peer::PeerFile;
-use unisono_study::workload::conversation::Serving;
+use unisono_workload::conversation::Serving;
 
 pub(super) const PORT: u16 = 5080;
 

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
-use unisono_study::driver::launch::{self, App};
+use unisono_study::driver::launch::{self, ProgramSpec};
 use unisono_study::driver::regime::{self, RegimeSettings, SharingRegime};
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 use unisono_study::peer::{PeerFile, PeerKind};
-use unisono_study::workload::{Measurement, Options};
+use unisono_workload::{Measurement, Options};
 
 pub const MONITOR: DriverKind = DriverKind::new::<MonitorDriver>("monitor");
 
@@ -56,7 +56,7 @@ impl Driver for MonitorDriver {
         }
         let threads = self.threads.unwrap_or_else(|| threads(context));
         let streams = 1 + self.regime.others.unwrap_or_else(|| streams(context, threads) - 1);
-        let app = |stream: usize| App {
+        let app = |stream: usize| ProgramSpec {
             program: PeerFile::own(
                 context.unisono,
                 &format!("monitor {stream}"),

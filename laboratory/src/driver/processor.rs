@@ -7,12 +7,12 @@
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use unisono_enforce::cpu::{Keeper, Options};
 use unisono_fairqueue::Policy;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, ControlGroup, unguessable};
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::Signal;
 use unisono_linux::{schedstat, timer};
@@ -20,7 +20,7 @@ use unisono_measure::record::Figure;
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 
 const CLASS_NAMES: [&str; 4] = ["a", "b", "c", "d"];
-const WARM_UP: Duration = Duration::from_millis(100);
+const WARM_UP: StdDuration = StdDuration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -53,8 +53,8 @@ impl Default for ProcessorDriver {
 }
 
 impl Driver for ProcessorDriver {
-    fn estimated_overhead(&self, _: f64) -> Duration {
-        Duration::from_millis(150)
+    fn estimated_overhead(&self, _: f64) -> StdDuration {
+        StdDuration::from_millis(150)
     }
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
@@ -76,12 +76,12 @@ impl Driver for ProcessorDriver {
             }
             _ => None,
         };
-        let total = WARM_UP + Duration::from_secs_f64(seconds);
+        let total = WARM_UP + StdDuration::from_secs_f64(seconds);
         let mut before = Vec::new();
         let (start, mut switches) = (clock::now(), 0_u32);
         let mut began = start;
-        let from = Nanos::from(WARM_UP).after(start);
-        let until = Nanos::from(total).after(start);
+        let from = start + WARM_UP.into();
+        let until = start + total.into();
         loop {
             let now = clock::now();
             if before.is_empty() && now >= from {
@@ -97,12 +97,12 @@ impl Driver for ProcessorDriver {
                 timer::sleep_until(start_keeper.turn().min(until));
                 switches += 1;
             } else {
-                timer::sleep_until(Nanos(10_000_000).after(now).min(until));
+                timer::sleep_until((now + Duration::from_millis(10)).min(until));
             }
         }
         let used: Vec<u64> =
             loops.used_times()?.iter().zip(&before).map(|(after, before)| after - before).collect();
-        let seconds = Duration::from(clock::now().since(began)).as_secs_f64();
+        let seconds = (clock::now() - began).as_secs_f64();
         Ok(result(weights, &used, seconds, (backend == ProcessorBackend::Core).then_some(switches)))
     }
 }
@@ -215,7 +215,7 @@ impl Drop for LoopGroups {
                 if group.remove().is_ok() {
                     break;
                 }
-                std::thread::sleep(Duration::from_millis(2));
+                std::thread::sleep(StdDuration::from_millis(2));
             }
         }
     }
@@ -243,7 +243,7 @@ fn start_keeper(
     let policy = Policy::parse(&text.concat()).map_err(|error| failed(error.to_string()))?;
     let mut guard = Command::new(unisono);
     guard.args(["queue", "guard"]);
-    let options = Options { quantum: Duration::from_secs_f64(quantum_ms / 1e3), ..Options::default() };
+    let options = Options { quantum: StdDuration::from_secs_f64(quantum_ms / 1e3), ..Options::default() };
     Keeper::start(&policy, &options, guard).map_err(|error| failed(error.to_string()))
 }
 

@@ -20,8 +20,8 @@ use serde_json::Value;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
-use unisono_broker::ChannelWait;
-use unisono_linux::clock::Nanos;
+use unisono_events_client::ChannelWait;
+use unisono_linux::clock::Instant;
 use unisono_study::child;
 use unisono_study::driver::conversation::{
     ANSWER_TIMEOUT, BROKER_PORT, ConversationRun, END_TIME, LEAD, MAX_DEFAULT_CLIENTS, PORT, START_TIME,
@@ -29,7 +29,7 @@ use unisono_study::driver::conversation::{
 };
 use unisono_study::driver::run_host::{RunHost, run_in_thread};
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
-use unisono_study::workload::conversation::{ConversationCarrier, ConversationScene, Serving};
+use unisono_workload::conversation::{ConversationCarrier, ConversationScene, Serving};
 
 pub const SERVICE: DriverKind =
     DriverKind::new::<ServiceDriver>("service").with_curve_axes(&["elapsed_s", "after_ms"]);
@@ -234,9 +234,9 @@ impl ServiceDriver {
             broker: None,
             port: PORT,
             congestion: self.congestion.clone(),
-            from: Nanos::ZERO,
-            until: longest.into(),
-            meeting: None,
+            from: Instant::ZERO,
+            until: Instant::ZERO + longest.into(),
+            rendezvous: None,
             timeout: ANSWER_TIMEOUT,
             conversations: self.application.conversations(self.clients, self.sensor),
             message_bytes: self.message_bytes,
@@ -279,7 +279,7 @@ impl ServiceDriver {
         interrupted: child::Interrupted,
     ) -> Result<RunResult, NoResult> {
         let place = stage.map_or(ServerPlace::Here, |_| ServerPlace::Beyond(SENDER));
-        let measured = Duration::from(scene.ends.until.since(scene.ends.from));
+        let measured = Duration::from(scene.ends.until - scene.ends.from);
         let run = ConversationRun::prepare(host, place, self.pinned, scene.ends.clone(), interrupted)?;
         let scene = ServiceScene { ends: run.scene.clone(), ..scene };
         let _loops = self.busy.then(|| host.competitors()).transpose()?;

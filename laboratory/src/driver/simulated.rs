@@ -6,14 +6,14 @@
 //! every machine.
 
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use unisono_gang::GangWeight;
 use unisono_gang::policy::Backfill;
 use unisono_gang::simulate::{
     JobArrivals, KernelModel, Report, Sharing, SimulatedMachine, SimulatedProgram, SimulatedWait, WaitCosts,
     simulate_with,
 };
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_measure::record::Figure;
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 
@@ -83,7 +83,7 @@ impl SimulatedDriver {
     }
 
     fn sharing(&self) -> Result<Sharing, String> {
-        let slice = Nanos((self.slice_ms.unwrap_or(20.0) * 1e6) as u64);
+        let slice = Duration::from_nanos((self.slice_ms.unwrap_or(20.0) * 1e6) as u64);
         Ok(match self.scheduler.as_deref().unwrap_or("linux") {
             "linux" => Sharing::Linux,
             "spread" => Sharing::Spread,
@@ -95,7 +95,7 @@ impl SimulatedDriver {
     }
 
     fn programs(&self, cores: usize) -> Result<Vec<SimulatedProgram>, String> {
-        let us = |us: f64| Nanos((us.max(0.0) * 1e3) as u64);
+        let us = |us: f64| Duration::from_nanos((us.max(0.0) * 1e3) as u64);
         let jobs = self.job_barriers.map(|barriers| JobArrivals {
             barriers,
             every: us(self.job_every_s.unwrap_or(1.0) * 1e6),
@@ -125,7 +125,7 @@ impl SimulatedDriver {
     fn simulate(&self, context: &Context, how: Sharing, seed: u64) -> Result<Report, NoResult> {
         let machine = self.machine().map_err(NoResult::Failed)?;
         let programs = self.programs(machine.cores).map_err(NoResult::Failed)?;
-        let length = Nanos((self.simulated_s.unwrap_or(1.0) * 1e9) as u64);
+        let length = Duration::from_nanos((self.simulated_s.unwrap_or(1.0) * 1e9) as u64);
         let mut go_on = |_| (context.interrupted)().is_none();
         simulate_with(&machine, &programs, how, length, seed, &mut go_on).map_err(|error| {
             match (context.interrupted)() {
@@ -141,10 +141,10 @@ fn rate(report: &Report) -> f64 {
 }
 
 impl Driver for SimulatedDriver {
-    fn estimated_overhead(&self, _: f64) -> Duration {
+    fn estimated_overhead(&self, _: f64) -> StdDuration {
         // 16 cores: about 0.1 s for a simulated second of plain Linux
         let cores = self.cores.unwrap_or(16) as f64;
-        Duration::from_secs_f64(self.simulated_s.unwrap_or(1.0) * cores / 160.0)
+        StdDuration::from_secs_f64(self.simulated_s.unwrap_or(1.0) * cores / 160.0)
     }
 
     fn run(&self, context: Context, _: f64, seed: u64) -> Result<RunResult, NoResult> {

@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// Packets a second; without it, chunks arrive without pauses
     #[arg(long)]
     packets_per_s: Option<f64>,
-    /// How many times faster than that packets come within a burst
+    /// Factor of the rate within a burst: packets come this many times as fast
     #[arg(long, default_value_t = 1.0)]
     burst: f64,
     /// Where the threads meet

@@ -3,11 +3,11 @@
 use crate::workload::rival::{RivalCarrier, RivalEnd, RivalRole};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_broker::ChannelWait;
 use unisono_cli::one_of;
-use unisono_linux::clock::Nanos;
+use unisono_events_client::ChannelWait;
+use unisono_linux::clock::Instant;
 use unisono_linux::parent_death::die_with_parent;
-use unisono_study::workload::options::write_result;
+use unisono_workload::options::write_result;
 
 /// Publish a stream of events, or subscribe to it
 #[derive(clap::Args)]
@@ -41,8 +41,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         address: args.address.clone(),
         bytes: args.bytes,
         events_per_s: args.events_per_s,
-        from: Nanos(args.from),
-        until: Nanos(args.until),
+        from: Instant::from_nanos(args.from),
+        until: Instant::from_nanos(args.until),
         wait: args.wait,
     };
     let stream = end.run()?;

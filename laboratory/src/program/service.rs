@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use unisono_cli::{Failure, one_of};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_linux::read;
-use unisono_study::workload::conversation::ConversationEnd;
-use unisono_study::workload::options::write_result;
+use unisono_workload::conversation::ConversationEnd;
+use unisono_workload::options::write_result;
 
 /// Be the server or the client of a scene
 #[derive(clap::Args)]

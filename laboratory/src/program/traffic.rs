@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use unisono_cli::Failure;
 use unisono_linux::parent_death::die_with_parent;
 use unisono_linux::read;
-use unisono_study::workload::options::write_result;
+use unisono_workload::options::write_result;
 
 /// Send or receive one class's traffic of a scene
 #[derive(clap::Args)]

@@ -7,6 +7,7 @@
 //! Cost: the file is written once and afterwards read without the page cache. When not to use it: on a file
 //! system in memory, whose requests have no order.
 
+use super::disk_service::{DiskOperation, DiskRule, Reply, Service};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use unisono_enforce::disk::{DiskOperation, DiskRule, Reply, Service};
 use unisono_fairqueue::{ClassId, ClassSpec, Hierarchy, Weight};
 use unisono_linux::direct::{FileAccess, open};
 use unisono_measure::Histogram;
@@ -104,7 +104,7 @@ impl<'a> DiskClient<'a> {
             &self.file.0,
             position % FILE_BYTES,
             DiskOperation::Read(length),
-            due,
+            due.map(Into::into),
             &self.reply,
         );
         asked.map_err(io::Error::other)
@@ -113,7 +113,7 @@ impl<'a> DiskClient<'a> {
     fn receive_reply(&mut self) -> io::Result<()> {
         let reply = self.replies.recv().map_err(io::Error::other)?;
         reply.data?;
-        self.took.record(reply.took);
+        self.took.record(reply.took.into());
         self.late += u64::from(reply.late);
         Ok(())
     }

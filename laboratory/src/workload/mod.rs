@@ -1,7 +1,8 @@
-//! The programs that the laboratory's studies run, beside those of [`unisono_study::workload`].
+//! The programs that the laboratory's studies run, beside those of [`unisono_workload`].
 
 pub mod channel;
 pub mod disk;
+pub mod disk_service;
 pub mod monitor;
 pub mod rival;
 pub mod service;

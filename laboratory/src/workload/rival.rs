@@ -13,15 +13,15 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, BrokerAddress, ChannelWait, Client, EventDraft, Reception, SubscriptionSpec, TopicHandle,
     WhenFull,
 };
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Instant};
 use unisono_linux::timer;
-use unisono_study::workload::Error;
-use unisono_study::workload::conversation::{Conversation, NextMessage, TcpConversation};
-use unisono_study::workload::retry::retry;
+use unisono_workload::Error;
+use unisono_workload::conversation::{Conversation, NextMessage, TcpConversation};
+use unisono_workload::retry::retry;
 
 /// The transport of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +69,8 @@ pub struct RivalEnd {
     /// Events per second. 0: as fast as they are accepted.
     pub events_per_s: f64,
     /// Start and end of the measured time, on the monotonic clock.
-    pub from: Nanos,
-    pub until: Nanos,
+    pub from: Instant,
+    pub until: Instant,
     /// How an end of the event channel waits.
     pub wait: ChannelWait,
 }
@@ -118,7 +118,8 @@ impl RivalEnd {
         timer::sleep_until(self.from);
         for number in 0.. {
             if self.events_per_s > 0.0 {
-                let due = Nanos((number as f64 * 1e9 / self.events_per_s) as u64).after(self.from);
+                let due =
+                    self.from + clock::Duration::from_nanos((number as f64 * 1e9 / self.events_per_s) as u64);
                 if due >= self.until {
                     break;
                 }
@@ -144,7 +145,7 @@ impl RivalEnd {
                 return;
             }
             if stream.delays_ns.len() < MAX_DELAYS {
-                stream.delays_ns.push(here.since(sent).0);
+                stream.delays_ns.push((here - sent).as_nanos());
             }
             stream.events += 1;
             stream.wrong_length += u64::from(bytes != self.bytes);
@@ -157,7 +158,7 @@ impl RivalEnd {
                     _ => WhenFull::BlockSupplier,
                 };
                 let queue_bytes = SubscriptionSpec::default().queue_bytes.max(4 * self.bytes);
-                let spec = SubscriptionSpec { full, queue_bytes, ..SubscriptionSpec::of(TOPIC) };
+                let spec = SubscriptionSpec { full, queue_bytes, ..SubscriptionSpec::new(TOPIC) };
                 client.subscribe(&spec).map_err(io::Error::other)?;
                 while clock::now() < self.until {
                     if let Some(Reception::Event(event)) =
@@ -221,7 +222,7 @@ struct ChannelOutlet {
 impl ChannelOutlet {
     fn open(end: &RivalEnd) -> io::Result<Self> {
         let mut client = end.client()?;
-        let topic = client.advertise(&Advertisement::of(TOPIC)).map_err(io::Error::other)?;
+        let topic = client.advertise(&Advertisement::new(TOPIC)).map_err(io::Error::other)?;
         Ok(Self { client, topic, in_batches: end.events_per_s == 0.0 })
     }
 }
@@ -230,7 +231,7 @@ impl RivalOutlet for ChannelOutlet {
     fn publish(&mut self, event: &[u8]) -> io::Result<()> {
         let event = EventDraft::new(event);
         let published = if self.in_batches {
-            self.client.publish_later(self.topic, &event)
+            self.client.publish_buffered(self.topic, &event)
         } else {
             self.client.publish(self.topic, &event)
         };
@@ -250,7 +251,7 @@ impl TcpOutlet {
         let listener = TcpListener::bind(&end.address)?;
         listener.set_nonblocking(true)?;
         let mut subscribers = Vec::new();
-        while Nanos::from(POLL_INTERVAL).after(clock::now()) <= end.from {
+        while clock::now() + POLL_INTERVAL.into() <= end.from {
             match listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(false)?;
@@ -288,7 +289,7 @@ mod tests {
     fn every_event_of_a_paced_stream_over_tcp_arrives_and_is_timed() {
         let port =
             TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
-        let from = Nanos(300_000_000).after(clock::now());
+        let from = clock::now() + clock::Duration::from_millis(300);
         let end = |role| RivalEnd {
             carrier: RivalCarrier::Tcp,
             role,
@@ -296,7 +297,7 @@ mod tests {
             bytes: 1024,
             events_per_s: 100.0,
             from,
-            until: Nanos(500_000_000).after(from),
+            until: from + clock::Duration::from_millis(500),
             wait: ChannelWait::Sleep,
         };
         let stream = std::thread::scope(|scope| {
@@ -318,8 +319,8 @@ mod tests {
             address: String::new(),
             bytes: 8,
             events_per_s: 0.0,
-            from: Nanos::ZERO,
-            until: Nanos::ZERO,
+            from: Instant::ZERO,
+            until: Instant::ZERO,
             wait: ChannelWait::Sleep,
         };
         assert!(end.run().expect_err("refused").to_string().contains("8 bytes"));

@@ -1,10 +1,10 @@
 //! A library names no command of the program `unisono` in its messages, because other programs use it, too.
-//! It returns what the user could do as a value, and the program adds the command.
+//! It returns the remedy as a value, and the program adds the command.
 
 use super::sources::{SourceFile, Sources};
 
 /// The crates that know no program.
-const LIBRARIES: [&str; 12] = [
+const LIBRARIES: [&str; 13] = [
     "time",
     "text",
     "intrinsics",
@@ -17,6 +17,7 @@ const LIBRARIES: [&str; 12] = [
     "btin",
     "fairqueue",
     "eventchannel",
+    "events-wire",
 ];
 
 const COMMANDS: [&str; 12] = [

@@ -26,16 +26,22 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // the other dependency between two topics: fair queuing implements the shares of event classes
     ("eventchannel", &["fairqueue", "text", "time"]),
     // adapters
-    ("broker", &["eventchannel", "fairqueue", "linux", "measure", "sync", "text"]),
+    ("events-wire", &["eventchannel", "linux", "sync"]),
+    ("events-client", &["eventchannel", "events-wire", "linux", "sync"]),
+    (
+        "broker",
+        &["eventchannel", "events-client", "events-wire", "fairqueue", "linux", "measure", "sync", "text"],
+    ),
     ("fabric", &["btin", "linux", "measure", "text"]),
     ("enforce", &["fairqueue", "linux", "measure", "sync"]),
     ("launch", &["linux", "rma", "text"]),
-    ("c", &["broker", "linux", "rma", "sync", "text"]),
+    ("c", &["events-client", "linux", "rma", "sync", "text"]),
     ("mpi-preload", &["linux", "text"]),
     // measuring and showing
+    ("workload", &["barrier", "events-client", "fairqueue", "linux", "measure", "rma", "sync"]),
     (
         "study",
-        &["barrier", "broker", "btin", "fairqueue", "fit", "linux", "measure", "rma", "sync", "text"],
+        &["barrier", "btin", "events-client", "fit", "linux", "measure", "text", "workload"],
     ),
     ("report", &["linux", "measure", "text"]),
     ("advise", &["fit", "gang", "linux", "measure", "text"]),
@@ -48,6 +54,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "broker",
             "btin",
             "enforce",
+            "events-client",
             "fairqueue",
             "fit",
             "gang",
@@ -60,8 +67,11 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "study",
             "sync",
             "text",
+            "workload",
         ],
     ),
+    // one command of the program
+    ("fit-alone", &["fit", "launch", "linux", "mpi-preload", "text"]),
     // the program with the studies of the papers
     (
         "laboratory",
@@ -70,18 +80,22 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "broker",
             "enforce",
             "eventchannel",
+            "events-client",
             "fairqueue",
             "gang",
             "linux",
             "measure",
+            "report",
             "study",
+            "text",
             "unisono",
+            "workload",
         ],
     ),
     // no crate depends on these
     (
         "examples",
-        &["barrier", "broker", "eventchannel", "fairqueue", "laboratory", "linux", "rma"],
+        &["barrier", "eventchannel", "events-client", "fairqueue", "laboratory", "linux", "rma"],
     ),
     ("host-tests", &["linux"]),
     ("xtask", &["enforce", "gang", "host-tests", "linux", "measure"]),
@@ -120,6 +134,8 @@ fn member_problems(package: &Value, sources: &Sources) -> Vec<String> {
     let ours = package["dependencies"].as_array().into_iter().flatten();
     let ours = ours.filter(|d| d["path"].is_string() && d["kind"] != "dev").map(|d| name(&d["name"]));
     let ours: Vec<&str> = ours.collect();
+    let shared = shared_files(folder, sources);
+    let is_own = |path: &str| path.starts_with(folder) || shared.iter().any(|one| one == path);
     let mut problems = Vec::new();
     for other in &ours {
         // the library of the program has another name than its package
@@ -127,7 +143,7 @@ fn member_problems(package: &Value, sources: &Sources) -> Vec<String> {
         let word = format!("unisono_{}", library.replace('-', "_"));
         if !row.contains(other) {
             problems.push(format!("{manifest}:1: {own} must not depend on {other}"));
-        } else if !sources.rust().any(|file| file.path.starts_with(folder) && file.text.contains(&word)) {
+        } else if !sources.rust().any(|file| is_own(&file.path) && file.text.contains(&word)) {
             problems.push(format!("{manifest}:1: {own} does not use {other}; delete the dependency"));
         }
     }
@@ -137,12 +153,21 @@ fn member_problems(package: &Value, sources: &Sources) -> Vec<String> {
     problems
 }
 
+/// The files of other crates that a crate compiles as its own modules: `#[path = "../../other/src/file.rs"]`.
+fn shared_files(folder: &str, sources: &Sources) -> Vec<String> {
+    let files = sources.rust().filter(|file| file.path.starts_with(folder));
+    let paths =
+        files.flat_map(|file| file.text.lines()).filter_map(|line| line.strip_prefix("#[path = \"../"));
+    // from the root of the tree: such paths lead up to it
+    paths.map(|path| path.trim_end_matches("\"]").trim_start_matches("../").to_owned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The problems of a crate with these dependencies, all of which it uses.
+    /// The problems of a crate that uses all of these dependencies.
     fn problems(name: &str, dependencies: &Value) -> Vec<String> {
         let text = "use unisono_linux::x; use unisono_sync::x; use unisono_gang::x; use unisono_text::x;";
         let sources = Sources::from_texts(&[("crates/a/src/lib.rs", text)]);

@@ -32,8 +32,8 @@ fn lock_problems(path: &str, text: &str, metadata: &Value) -> Vec<String> {
     problems
 }
 
-/// The dependencies that a workspace crate always has, and those that it has with all its features; without
-/// its tests' dependencies. `None`: it is no member.
+/// The dependencies of a workspace crate without its features, and with all of them; without its tests'
+/// dependencies. `None`: it is no member.
 fn dependencies<'a>(metadata: &'a Value, name: &str) -> Option<(BTreeSet<&'a str>, BTreeSet<&'a str>)> {
     let member = metadata["packages"].as_array()?.iter().find(|package| package["name"] == name)?;
     let shipped = member["dependencies"].as_array()?.iter().filter(|it| it["kind"] != "dev");

@@ -43,7 +43,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("lock files know the crates' dependencies", locks::check),
     ("every file of tests runs", tests_run::check),
     ("no file too long", length::check),
-    ("times are Nanos", times::check),
+    ("times are Instants or Durations", times::check),
     ("libraries name no command of the program", commands::check),
     ("links in documents resolve", links::check),
     ("modules form no cycle", cycles::check),
@@ -67,8 +67,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
         let mut command = unisono_host_tests::program::cargo();
         command.args(["doc", "--locked", "--workspace", "--no-deps", "--quiet"]).current_dir(workspace());
         command.env("RUSTDOCFLAGS", "--deny warnings");
-        let done = TimedStep::new("cargo doc", command).succeeds();
-        if done { StepVerdict::passed(1) } else { StepVerdict::failed("cargo doc") }
+        TimedStep::new("cargo doc", command).verdict("cargo doc")
     });
     run_project_checks(&mut summary)?;
     summary.step("licences, sources and advisories of dependencies", || dependencies(Install::Never));
@@ -102,10 +101,10 @@ fn cargo(arguments: &[&str]) -> StepVerdict {
     let mut command = unisono_host_tests::program::cargo();
     command.args(arguments).current_dir(workspace());
     let name = format!("cargo {}", arguments.join(" "));
-    if TimedStep::new(&name, command).succeeds() { StepVerdict::passed(1) } else { StepVerdict::failed(name) }
+    TimedStep::new(&name, command).verdict(&name)
 }
 
-/// Checks licences, bans, sources and advisories with cargo-deny, which is installed first if `install`
+/// Checks licences, bans, sources and advisories with cargo-deny; installs cargo-deny first if `install`
 /// allows it.
 pub(crate) fn dependencies(install: Install) -> StepVerdict {
     if !has_deny() && install == Install::IfAllowed {

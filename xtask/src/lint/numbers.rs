@@ -5,7 +5,8 @@
 
 use super::sources::{SourceFile, Sources};
 
-/// What takes a bare number, what to write instead, and where it may stand.
+/// The start of a call with a bare process number, the form to write instead, and the places where the call
+/// may stand.
 const BARE: &[(&str, &str, &[&str])] = &[
     ("kill_process(", "PinnedProcess::send", &["crates/linux/src/fork.rs"]),
     ("kill_process_group(", "ProcessGroup::tell", &["crates/linux/src/process_group.rs"]),
@@ -25,22 +26,40 @@ const BARE: &[(&str, &str, &[&str])] = &[
     ("affinity::restrict(", "PinnedThread::restrict", &["crates/linux/src/pinned.rs"]),
     ("scheduling::set(", "PinnedThread::set_class", &["crates/linux/src/pinned.rs"]),
     ("SYS_sched_setaffinity", "PinnedThread::restrict", &["crates/linux/src/affinity.rs"]),
-    ("SYS_sched_setattr", "PinnedThread::set_class", &["crates/linux/src/scheduling.rs"]),
+    (
+        "SYS_sched_setattr",
+        "PinnedThread::set_class",
+        &["crates/linux/src/scheduling.rs", ALLOWED_CALLS],
+    ),
     ("process_vm_writev(", "process_vm::write", &["crates/linux/src/process_vm.rs"]),
     ("process_vm_readv(", "process_vm::read", &["crates/linux/src/process_vm.rs"]),
-    ("\"cgroup.procs\"", "ControlGroup::mover", &["crates/linux/src/cgroup/", FREEZER, EXISTS]),
+    (
+        "\"cgroup.procs\"",
+        "ControlGroup::mover",
+        &["crates/linux/src/cgroup/", FREEZER, EXISTS, NAMESPACES],
+    ),
     ("\"cgroup.threads\"", "ControlGroup::mover", &["crates/linux/src/cgroup/"]),
-    ("\"/proc/{", "PinnedProcess::read", &["crates/linux/src/", SHOWN_THREADS, SHOWN_LAUNCHER]),
+    (
+        "\"/proc/{",
+        "PinnedProcess::read",
+        &["crates/linux/src/", SHOWN_THREADS, SHOWN_LAUNCHER, SHOWN_STARTER, SHOWN_CULPRIT],
+    ),
 ];
 
+/// The numbers of the system calls that a filter lets through.
+const ALLOWED_CALLS: &str = "crates/linux/src/seccomp.rs";
 /// The nice value of the calling thread.
 const NICE: &str = "crates/linux/src/scheduling.rs";
 /// Only whether there is such a file.
 const FREEZER: &str = "crates/gang/src/";
+/// Only the network namespaces of its processes.
+const NAMESPACES: &str = "crates/enforce/src/containers.rs";
 const EXISTS: &str = "crates/enforce/src/kernel/cgroups.rs";
 /// Figures to show; nothing is done to the process.
 const SHOWN_THREADS: &str = "crates/advise/src/tree.rs";
 const SHOWN_LAUNCHER: &str = "cli/src/mpi/first_rank.rs";
+const SHOWN_CULPRIT: &str = "crates/study/src/foreign_load.rs";
+const SHOWN_STARTER: &str = "crates/fit/src/ranks.rs";
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
     sources.rust().filter(|file| is_shipped(file)).flat_map(of_file).collect()

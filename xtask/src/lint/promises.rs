@@ -10,7 +10,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     let mut file = None;
     for (line, at) in document.text.lines().zip(1..) {
-        // the file goes on over the end of a line, but not over that of a table's row or a paragraph
+        // the file goes on over the end of a line, but not over the end of a table's row or a paragraph
         if line.trim().is_empty() || line.starts_with('|') {
             file = None;
         }

@@ -1,5 +1,5 @@
-//! Time is a type: parameters and results that are times have the type `Nanos`, so that a count cannot be
-//! mistaken for a time.
+//! Time is a type: parameters and results that are times have the type `Instant` or `Duration`, so that a
+//! count cannot be mistaken for a time.
 //!
 //! If the kernel's or C's interface uses `u64` (crates/linux, abi), the type stays `u64`.
 
@@ -26,7 +26,11 @@ fn file_problems(file: &SourceFile) -> Vec<String> {
             || ["_ns", "_deadline", "_until"].iter().any(|end| name.ends_with(end))
     };
     let times = code.bare_numbers.into_iter().filter(|(name, _)| is_time(name));
-    times.map(|(name, line)| format!("{}:{line}: {name} is a time; make it a Nanos", file.path)).collect()
+    times
+        .map(|(name, line)| {
+            format!("{}:{line}: {name} is a time; make it an Instant or a Duration", file.path)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -36,13 +40,14 @@ mod tests {
     #[test]
     fn a_bare_time_is_a_problem_where_shipped_code_takes_or_returns_it() {
         let text = "struct A { at_ns: u64 }\nimpl A { fn a(&self, now: u64) {} }\nfn b<T>(x: u64, wait_ns: u64) {}\n\
-                    fn c(now: Nanos, now_then: u64) {}\nfn now() -> u64 { 0 }\nfn used_ns() -> Nanos { x() }\n\
+                    fn c(now: Instant, now_then: u64) {}\nfn now() -> u64 { 0 }\nfn used_ns() -> Duration { x() }\n\
                     #[cfg(test)]\nmod tests { fn d(now: u64) {} }";
         let files =
             [("crates/a/src/a.rs", text), ("crates/linux/src/a.rs", text), ("crates/a/tests/a.rs", text)];
         let found = [("now", 2), ("wait_ns", 3), ("now", 5)];
-        let found =
-            found.map(|(name, at)| format!("crates/a/src/a.rs:{at}: {name} is a time; make it a Nanos"));
+        let found = found.map(|(name, at)| {
+            format!("crates/a/src/a.rs:{at}: {name} is a time; make it an Instant or a Duration")
+        });
         assert_eq!(check(&Sources::from_texts(&files)), found);
     }
 }

@@ -1,4 +1,4 @@
-//! The files that a change touches: those that differ from a base commit, in the working tree.
+//! The files that a change touches: the files of the working tree that differ from a base commit.
 
 use anyhow::{Context, bail};
 use std::path::Path;

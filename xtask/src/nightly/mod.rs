@@ -12,7 +12,7 @@ mod changes;
 use crate::packages::Install;
 use crate::step::{Cases, StepVerdict};
 use crate::summary::StepSummary;
-use crate::{lint, test, vm};
+use crate::{install, libraries, lint, package, test, vm};
 use anyhow::{Context, bail, ensure};
 use changes::ChangedFiles;
 use std::time::{Duration, Instant, SystemTime};
@@ -39,8 +39,18 @@ enum PartWork {
     Vm(&'static [&'static str]),
     /// Tests of a test program, with all cases. A word selects the tests whose names contain it.
     AllCases { program: &'static str, words: &'static [&'static str] },
+    /// The property tests with many cases.
+    PropertyCases,
     /// Licences, sources and advisories of dependencies.
     Dependencies,
+    /// The README's build, installed into a new directory, with a program built against it.
+    Installation,
+    /// The archives of the libraries, and a project outside the workspace for each.
+    Libraries,
+    /// The packages for users, each in a fresh root.
+    Packages,
+    /// Two builds of the packages, byte for byte.
+    PackagesEqual,
 }
 
 const fn part(
@@ -66,10 +76,10 @@ const PARTS: &[NightlyPart] = &[
         PartWork::Model("rma"),
     ),
     part(
-        "model-broker",
+        "model-events-wire",
         3,
-        &["crates/broker/src/memory/", "crates/broker/tests/loom", "crates/sync/"],
-        PartWork::Model("broker"),
+        &["crates/events-wire/src/memory/", "crates/events-wire/tests/loom", "crates/sync/"],
+        PartWork::Model("events-wire"),
     ),
     part("miri", 5, &["crates/barrier/src/", "crates/sync/src/"], PartWork::Miri),
     part(
@@ -80,7 +90,7 @@ const PARTS: &[NightlyPart] = &[
     ),
     part(
         "vm-gang",
-        3,
+        6,
         &[
             "crates/gang/",
             "crates/host-tests/tests/mechanism",
@@ -99,7 +109,7 @@ const PARTS: &[NightlyPart] = &[
     part(
         "events",
         5,
-        &["crates/broker/src/memory/", "crates/host-tests/tests/events_memory"],
+        &["crates/events-wire/src/memory/", "crates/host-tests/tests/events_memory"],
         host(&["events_memory::"]),
     ),
     part(
@@ -158,9 +168,82 @@ const PARTS: &[NightlyPart] = &[
         host(&["queue_in::", "queue_lifecycle::"]),
     ),
     part("browser", 3, &["crates/report/", "crates/host-tests/tests/report"], host(&["report::"])),
+    part(
+        "laboratory",
+        3,
+        &[
+            "laboratory/",
+            "crates/host-tests/tests/middleware_study",
+            "crates/host-tests/tests/monitor",
+            "crates/host-tests/tests/queue_study",
+        ],
+        host(&["middleware_study::", "monitor::", "queue_study::"]),
+    ),
+    part("installation", 9, &["abi/c/include/", "xtask/src/install/"], PartWork::Installation),
+    part(
+        "libraries",
+        4,
+        &[
+            "crates/barrier/README.md",
+            "crates/barrier/Cargo.toml",
+            "crates/btin/README.md",
+            "crates/btin/Cargo.toml",
+            "crates/eventchannel/README.md",
+            "crates/eventchannel/Cargo.toml",
+            "crates/events-client/README.md",
+            "crates/events-client/Cargo.toml",
+            "crates/events-wire/README.md",
+            "crates/events-wire/Cargo.toml",
+            "crates/fairqueue/README.md",
+            "crates/fairqueue/Cargo.toml",
+            "crates/rma/README.md",
+            "crates/rma/Cargo.toml",
+            "crates/sync/README.md",
+            "crates/sync/Cargo.toml",
+            "xtask/src/libraries.rs",
+        ],
+        PartWork::Libraries,
+    ),
+    part(
+        "packages",
+        30,
+        &["packaging/", "xtask/src/package/", "xtask/src/install/", "python/unisono/_library.py"],
+        PartWork::Packages,
+    ),
+    part(
+        "packages-equal",
+        40,
+        &["xtask/src/package/toolchain", "packaging/wheel.py", "abi/c/build.rs", "abi/mpi/preload/build.rs"],
+        PartWork::PackagesEqual,
+    ),
+    part(
+        "fit-runtimes",
+        10,
+        &["crates/fit/", "crates/host-tests/tests/fit"],
+        host(&["fit_runtimes::"]),
+    ),
+    part(
+        "cases",
+        60,
+        &["crates/btin/src/", "crates/eventchannel/src/", "crates/fairqueue/src/"],
+        PartWork::PropertyCases,
+    ),
+    part(
+        "gangs",
+        3,
+        &["crates/gang/src/", "crates/host-tests/tests/gang", "crates/host-tests/tests/mechanism"],
+        host(&[
+            "gang::a_gang_that_",
+            "gang_daemon::slices_grow",
+            "gang_rules::",
+            "gang_told::equal_gangs",
+            "::freeze_gangs_that_fit",
+            "::real_time_gangs_that_fit",
+        ]),
+    ),
 ];
 
-/// What a command line asks for.
+/// The choices of a command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NightlyOptions<'a> {
     /// Only the parts that the change touches, and the tenth.
@@ -209,8 +292,8 @@ enum PartSelection {
     LeftOut(String),
 }
 
-/// The choice for a part at this position. `files` are those of the change; `None`: they are not known, so
-/// every part may be touched.
+/// The choice for a part at this position. `files` are the files of the change; `None`: they are not known,
+/// so every part may be touched.
 fn choose(at: usize, part: &NightlyPart, files: Option<&[String]>, tenth: u64) -> PartSelection {
     let Some(files) = files else { return PartSelection::Touched("(unknown files)".to_owned()) };
     let touches = |file: &&String| part.paths.iter().any(|path| file.starts_with(path));
@@ -250,7 +333,7 @@ pub(crate) fn run(options: &NightlyOptions) -> anyhow::Result<bool> {
         let asked = |part: &&NightlyPart| options.names.is_empty() || options.names.contains(&part.name);
         PARTS.iter().filter(asked).map(|part| (part, PartSelection::Asked)).collect()
     };
-    // where the time is limited, what is touched goes first, and the short parts before the long
+    // where the time is limited, touched parts go first, and the short parts before the long
     chosen.sort_by_key(|(part, choice)| (matches!(choice, PartSelection::Turn), part.minutes));
     let cases = if options.changed { Cases::Some } else { Cases::All };
     let mut summary = StepSummary::default();
@@ -293,9 +376,19 @@ impl NightlyPart {
             PartWork::Miri => test::miri(),
             PartWork::Vm(modules) => vm::step(modules, &[], cases),
             PartWork::AllCases { program, words } => test::all_cases(program, words),
+            PartWork::PropertyCases => test::property_cases(),
             PartWork::Dependencies => lint::dependencies(Install::IfAllowed),
+            PartWork::Installation => StepVerdict::from_result(installation()),
+            PartWork::Libraries => libraries::step(),
+            PartWork::Packages => package::trial(),
+            PartWork::PackagesEqual => package::again(),
         }
     }
+}
+
+fn installation() -> anyhow::Result<String> {
+    let scratch = tempfile::tempdir().context("a temporary directory")?;
+    install::trial(&scratch.path().join("installed"))
 }
 
 #[cfg(test)]

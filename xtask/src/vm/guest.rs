@@ -67,7 +67,7 @@ fn kernel_log() -> io::Result<String> {
     }
 }
 
-/// Lines in which the kernel reports a fault of its own.
+/// Lines with the kernel's reports of its own faults.
 fn kernel_warnings(log: &str) -> Vec<&str> {
     const WORDS: [&str; 5] = ["WARNING:", "BUG:", "Oops", "refcount_t:", "unregister_netdevice: waiting"];
     log.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()

@@ -62,8 +62,8 @@ const COMMANDS: [&str; 5] = ["sh", "sleep", "timeout", "true", "renice"];
 /// The limit for the whole run: generous, because only a hang should reach it.
 const RUN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// A module of the host tests, and which of its tests the machine runs: all whose names contain one of these
-/// words; without a word, all.
+/// A module of the host tests, and its tests for the machine: all whose names contain any of these words;
+/// without a word, all.
 struct GuestTest {
     name: &'static str,
     usually: &'static [&'static str],
@@ -73,7 +73,7 @@ struct GuestTest {
 }
 
 impl GuestTest {
-    /// The whole names of its tests among `all` that contain one of the words.
+    /// The whole names of its tests among `all` that contain any of the words.
     fn select<'a>(&self, all: &'a str, words: &[&str]) -> Vec<&'a str> {
         let names = all.lines().filter_map(|line| line.strip_suffix(": test"));
         let ours = names.filter(|name| name.split("::").next() == Some(self.name));
@@ -81,7 +81,7 @@ impl GuestTest {
     }
 }
 
-/// What a test asks of the machine's processors. There is a machine for each.
+/// A test's demand on the machine's processors. There is a machine for each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processors {
     Any,

@@ -1,5 +1,5 @@
-//! Events with deadlines: the C form of [`unisono_broker::Client`], a connection to the broker that `unisono
-//! events serve` starts.
+//! Events with deadlines: the C form of [`unisono_events_client::Client`], a connection to the broker that
+//! `unisono events serve` starts.
 //!
 //! | file | holds |
 //! |---|---|
@@ -18,9 +18,11 @@ use crate::error::{CallStatus, failed, ffi_call_or, guarded, null, set_error_tex
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
 use std::time::Duration;
-use unisono_broker::{
-    AddressError, BrokerAddress, ChannelWait, Client, ClientOptions, SubscriptionHandle, TopicHandle, now,
+use unisono_events_client::{
+    AddressError, BrokerAddress, ChannelWait, Client, ClientOptions, SubscriptionHandle, TopicHandle,
+    interrupt, now,
 };
 
 /// A connection to a broker. One thread at a time uses it; other threads open connections of their own.
@@ -40,7 +42,7 @@ pub struct ClientHandle {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EventsError {
     #[error(transparent)]
-    Broker(#[from] unisono_broker::Error),
+    Broker(#[from] unisono_events_client::Error),
     #[error(transparent)]
     Address(#[from] AddressError),
     /// Wrong arguments: the rest of this crate reports them as errors of the engine.
@@ -50,15 +52,18 @@ pub(crate) enum EventsError {
     Options(#[from] serde_json::Error),
     #[error("nothing came within {0:?}")]
     Nothing(Duration),
+    /// The event, or a part of it, is still in this process.
+    #[error("no room for the event within {0:?}")]
+    NoRoom(Duration),
 }
 
 impl EventsError {
     fn status(&self) -> CallStatus {
-        use unisono_broker::Error as Broker;
+        use unisono_events_client::Error as Broker;
         match self {
             Self::Argument(error) => failed(error),
             Self::Address(_) | Self::Options(_) => CallStatus::Arg,
-            Self::Nothing(_) => CallStatus::TimedOut,
+            Self::Nothing(_) | Self::NoRoom(_) => CallStatus::TimedOut,
             Self::Broker(error) => match error {
                 Broker::Nobody { .. }
                 | Broker::NobodyThere { .. }
@@ -70,9 +75,10 @@ impl EventsError {
                     CallStatus::Refused
                 }
                 Broker::Unanswered => CallStatus::Unanswered,
+                Broker::Interrupted => CallStatus::Interrupted,
                 Broker::TooLong { .. } => CallStatus::Size,
                 Broker::Options(_) => CallStatus::Arg,
-                Broker::NoReply(_) | Broker::NobodyReplies { .. } => CallStatus::TimedOut,
+                Broker::NoReply(_) | Broker::NobodyReplies { .. } | Broker::NoRoom => CallStatus::TimedOut,
                 _ => CallStatus::Other,
             },
         }
@@ -132,7 +138,7 @@ impl ClientHandle {
     }
 }
 
-/// The version of this library, such as "0.1.0"; never NULL.
+/// The version of this library, such as "0.2.0"; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_version() -> *const c_char {
     // the macro makes the C string from the manifest's version
@@ -142,7 +148,27 @@ pub extern "C" fn unisono_version() -> *const c_char {
 /// The current time of CLOCK_MONOTONIC in nanoseconds. Deadlines are on this clock.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_now() -> u64 {
-    now().0
+    now().as_nanos()
+}
+
+/// The time so many nanoseconds from now, for the deadline of an event: unisono_due_in(5 * 1000 * 1000) is in
+/// 5 ms. A time beyond the end of the clock is that end.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_due_in(length_ns: u64) -> u64 {
+    unisono_now().saturating_add(length_ns)
+}
+
+static ENDS_WAIT: OnceLock<extern "C" fn() -> c_int> = OnceLock::new();
+
+/// Sets a function for this process that each thread calls ten times a second while it waits in a function of
+/// this library. A result other than 0 ends the wait with UNISONO_STATUS_INTERRUPTED. For languages that
+/// handle signals between two calls, such as Python. Only the first function is kept.
+#[unsafe(no_mangle)]
+pub extern "C" fn unisono_end_waits_by(ends: Option<extern "C" fn() -> c_int>) {
+    if let Some(ends) = ends {
+        let _ = ENDS_WAIT.set(ends); // the first one stays
+        interrupt::set_check(|| ENDS_WAIT.get().is_some_and(|ends| ends() != 0));
+    }
 }
 
 /// How a program waits in unisono_receive() and other calls.

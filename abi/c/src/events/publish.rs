@@ -7,8 +7,10 @@ use crate::error::{CallStatus, argument, null};
 use crate::layout::slice;
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
-use unisono_broker::frame::MAX_KEY;
-use unisono_broker::{Advertisement, EventDraft, FieldSet, FieldValue, KeptHistory, Nanos, PublishOutcome};
+use unisono_events_client::MAX_KEY;
+use unisono_events_client::{
+    Advertisement, EventDraft, FieldSet, FieldValue, Instant, KeptHistory, PublishOutcome, PublishProgress,
+};
 
 /// Only the strongest living supplier of the topic is heard; the others stand by.
 pub const UNISONO_TOPIC_EXCLUSIVE: u32 = 1;
@@ -34,8 +36,9 @@ pub struct TopicOptions {
     /// Among the suppliers of an exclusive topic, the supplier with the greatest strength is heard.
     pub strength: u32,
     /// Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
-    /// frame (crates/broker/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers share
-    /// the queue of a subscription.
+    /// frame (crates/events-wire/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers
+    /// share the queue of a subscription. "{\"order\": \"publication\"}" lets no consumer get an event before
+    /// an earlier one of this supplier.
     pub more: *const c_char,
 }
 
@@ -187,7 +190,7 @@ unsafe fn numbered<'a>(draft: *const PublishDraft) -> Result<(EventDraft<'a>, Op
         made = made.with_fields(set);
     }
     if given.deadline_ns > 0 {
-        made = made.due_at(Nanos(given.deadline_ns));
+        made = made.due_at(Instant::from_nanos(given.deadline_ns));
     }
     Ok((made.critical(given.criticality), (given.number > 0).then_some(given.number)))
 }
@@ -256,7 +259,7 @@ pub unsafe extern "C" fn unisono_publish_later(
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
         // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
-        Ok(handle.client.publish_later(topic, &unsafe { self::draft(draft) }?)?)
+        Ok(handle.client.publish_buffered(topic, &unsafe { self::draft(draft) }?)?)
     })
 }
 
@@ -265,6 +268,43 @@ pub unsafe extern "C" fn unisono_publish_later(
 pub unsafe extern "C" fn unisono_flush(client: *mut ClientHandle) -> CallStatus {
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
     ffi_events_call(|| Ok(unsafe { connection(client) }?.client.flush()?))
+}
+
+/// As unisono_publish(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT: if
+/// `*taken` is 0, publish the event again; otherwise it leaves with later calls, such as
+/// unisono_flush_within(). A program that receives its own events by another connection takes them meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_publish_within(
+    client: *mut ClientHandle,
+    topic: u32,
+    draft: *const PublishDraft,
+    timeout_ns: u64,
+    taken: *mut c_int,
+) -> CallStatus {
+    ffi_events_call(|| {
+        // SAFETY: unisono.h requires NULL or room for the answer.
+        let taken = unsafe { taken.as_mut() }.ok_or_else(|| null("taken"))?;
+        *taken = 0;
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
+        let handle = unsafe { connection(client) }?;
+        let (topic, timeout) = (handle.topic(topic)?, Duration::from_nanos(timeout_ns));
+        // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
+        let progress = handle.client.publish_within(topic, &unsafe { self::draft(draft) }?, timeout)?;
+        *taken = c_int::from(progress != PublishProgress::NotTaken);
+        if progress == PublishProgress::Left { Ok(()) } else { Err(EventsError::NoRoom(timeout)) }
+    })
+}
+
+/// As unisono_flush(), but waits no longer than `timeout_ns`. UNISONO_STATUS_TIMED_OUT: some events are still
+/// in this process.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_flush_within(client: *mut ClientHandle, timeout_ns: u64) -> CallStatus {
+    ffi_events_call(|| {
+        let timeout = Duration::from_nanos(timeout_ns);
+        // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
+        let left = unsafe { connection(client) }?.client.flush_within(timeout)?;
+        if left { Ok(()) } else { Err(EventsError::NoRoom(timeout)) }
+    })
 }
 
 /// Publishes an event if no consumer would block it, and waits for the event's outcome.
@@ -283,7 +323,7 @@ pub unsafe extern "C" fn unisono_try_publish(
         let topic = handle.topic(topic)?;
         // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
         let (draft, number) = unsafe { numbered(draft) }?;
-        let handed = handle.client.hand_in_at_once(topic, &draft, number)?;
+        let handed = handle.client.try_publish_with_receipt(topic, &draft, number)?;
         let became = handle.client.outcome(handed)?;
         let (outcome, consumers) = match became.outcome {
             PublishOutcome::Taken(consumers) => (OutcomeCode::Taken, consumers),

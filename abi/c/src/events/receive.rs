@@ -5,7 +5,7 @@ use super::{ClientHandle, EventsError, connection, ffi_events_call, text, timeou
 use crate::error::{CallStatus, argument, null};
 use std::borrow::Cow;
 use std::ffi::{CString, c_char, c_int, c_void};
-use unisono_broker::{
+use unisono_events_client::{
     AgainSpec, FieldValue, InterestSpec, KeptHistory, NoticeText, ReceivedEvent, Reception, SubscriptionSpec,
     WhenFull, WhenLate, now,
 };
@@ -56,14 +56,15 @@ pub struct SubscriptionOptions {
     pub late: c_int,
     /// The number of earlier events to receive as well; the topic has to keep at least as many.
     pub last: usize,
-    /// An event that is not acknowledged within this time is delivered again, at most 16 times; 0: no event
-    /// needs an acknowledgment.
+    /// An event that is not acknowledged within this time is delivered again, at most 16 times or as often as
+    /// "again" in `more` says; 0: no event needs an acknowledgment, unless "again" is in `more`.
     pub acknowledge_ns: u64,
     /// Further options in JSON, such as "{\"silence_ns\": 1000000000}": the keys of a SUBSCRIBE frame
-    /// (crates/broker/PROTOCOL.md). "{\"direct\": false}" refuses events that suppliers send directly,
+    /// (crates/events-wire/PROTOCOL.md). "{\"direct\": false}" refuses events that suppliers send directly,
     /// through shared memory and without the broker. "{\"between\": \"shares\"}" divides the queue among
-    /// suppliers by their shares. Over UDP, with "{\"best_effort\": true}", no event waits for another event
-    /// that the network lost.
+    /// suppliers by their shares. "{\"order\": \"publication\"}" keeps the order in which each supplier
+    /// published on a topic; otherwise the event that is due first comes first. Over UDP, with
+    /// "{\"best_effort\": true}", no event waits for another event that the network lost.
     pub more: *const c_char,
 }
 
@@ -219,8 +220,8 @@ impl OwnedEvent {
             owned.fields.push(field);
         }
         (owned.view.fields, owned.view.field_count) = (owned.fields.as_ptr(), owned.fields.len());
-        owned.view.published_ns = event.published.0;
-        owned.view.deadline_ns = event.deadline.unwrap_or_default().0;
+        owned.view.published_ns = event.published.as_nanos();
+        owned.view.deadline_ns = event.deadline.unwrap_or_default().as_nanos();
         (owned.view.sequence, owned.view.supplier) = (event.sequence, event.supplier);
         owned.view.last = event.delivery.unwrap_or(0);
         let flags = [
@@ -361,7 +362,9 @@ unsafe fn subscription(options: *const SubscriptionOptions) -> Result<Subscripti
         made.history = KeptHistory::Last(given.last);
     }
     if given.acknowledge_ns > 0 {
-        made.again = Some(AgainSpec { after_ns: given.acknowledge_ns, attempts: 16, window: 64 });
+        let usual = AgainSpec { after_ns: given.acknowledge_ns, attempts: 16, window: 64 };
+        let more = made.again.take().unwrap_or(usual);
+        made.again = Some(AgainSpec { after_ns: given.acknowledge_ns, ..more });
     }
     Ok(made)
 }
@@ -437,7 +440,8 @@ pub unsafe extern "C" fn unisono_receive(
                 }
                 Some(Reception::Reconnected { away }) => {
                     let mut owned = OwnedEvent::new(ReceptionCode::Reconnected, 0);
-                    owned.view.published_ns = now().since(away.into()).0;
+                    owned.view.published_ns =
+                        (now() - unisono_events_client::Duration::from(away)).as_nanos();
                     owned.view.text = owned.text(&format!("connected again after {away:.1?}"));
                     break owned;
                 }

@@ -33,20 +33,20 @@ use crate::window::{self, WindowHandle, with_window};
 use messages::{Callbacks, HostMessages};
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, Ticks, ticks};
+use std::time::Duration as StdDuration;
+use unisono_linux::clock::{Duration, Ticks, ticks};
 use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, Rank, Window};
 
 /// The interval of progress calls into the host MPI while this rank waits. A wake-up costs a few
 /// microseconds; a message that needs this rank's progress waits at most this long.
-const PROGRESS_EVERY: Duration = Duration::from_micros(500);
+const PROGRESS_EVERY: StdDuration = StdDuration::from_micros(500);
 /// A progress call that takes longer has moved a part of a message: the host MPI does not report that, but an
 /// idle call takes 10 to 50 ns (MPICH 4.0 and Open MPI 4.1). A rank that lost its processor during the call
 /// counts as busy; that costs a few more calls.
-const MOVED_SOMETHING: Nanos = Nanos(1_000);
+const MOVED_SOMETHING: Duration = Duration::from_micros(1);
 /// The time limit for the other ranks to arrive. All of them are in the same collective call, but they may
 /// share a processor.
-const PEER_TIMEOUT: Duration = Duration::from_secs(60);
+const PEER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 
 fn membership(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error> {
     let number = |what: &str, value: c_int| {
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
         // SAFETY: the shim passes 16 readable bytes.
         let key = unsafe { *key.cast::<[u8; 16]>() };
         let mut made = Job::shared(&membership(rank, size, Key::from_bytes(key))?, PEER_TIMEOUT)?;
-        let moved = Ticks::from_nanos(MOVED_SOMETHING);
+        let moved = Ticks::from_duration(MOVED_SOMETHING);
         let call = move || {
             let before = ticks();
             progress();
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_window_patience(window: *mut WindowHandle, nanoseconds: u64) {
     let call = |window: &mut Window| {
-        window.set_wait_timeout(Some(Duration::from_nanos(nanoseconds)));
+        window.set_wait_timeout(Some(StdDuration::from_nanos(nanoseconds)));
         Ok(())
     };
     // SAFETY: the shim passes a live handle, with the window's mutex held.

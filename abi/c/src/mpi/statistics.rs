@@ -14,7 +14,6 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use unisono_linux::clock::Nanos;
 use unisono_rma::{StatsTable, WindowStats};
 
 static WINDOWS: Mutex<Option<StatsTable>> = Mutex::new(None);
@@ -106,7 +105,6 @@ fn write(file: &Path, windows: &StatsTable, waits: &JobWaits) {
 
 fn json(windows: &StatsTable, waits: &JobWaits) -> Value {
     let mut all = waits.json();
-    let seconds = |nanos: Nanos| nanos.0 as f64 / 1e9;
     let row = |(name, count, stats): (&str, u64, &WindowStats)| {
         let kinds = [("fence", stats.fence), ("pscw", stats.pscw), ("passive", stats.passive)];
         let kinds = kinds.into_iter().filter(|(_, stats)| stats.epochs + stats.operations > 0);
@@ -117,8 +115,8 @@ fn json(windows: &StatsTable, waits: &JobWaits) -> Value {
                     "epochs": stats.epochs,
                     "operations": stats.operations,
                     "bytes": stats.bytes,
-                    "waited_awake_s": seconds(stats.spun),
-                    "waited_asleep_s": seconds(stats.blocked),
+                    "waited_awake_s": stats.spun.as_secs_f64(),
+                    "waited_asleep_s": stats.blocked.as_secs_f64(),
                 })
             })
             .collect();

@@ -20,6 +20,7 @@ typedef int MPI_Request;
 typedef int MPI_Message;
 typedef int MPI_Errhandler;
 typedef int MPI_Session;
+typedef struct mpich_file *MPI_File;
 typedef long MPI_Aint;
 typedef long long MPI_Count;
 typedef long long MPI_Offset;

@@ -21,6 +21,7 @@ typedef struct openmpi_request *MPI_Request;
 typedef struct openmpi_message *MPI_Message;
 typedef struct openmpi_errhandler *MPI_Errhandler;
 typedef struct openmpi_session *MPI_Session;
+typedef struct openmpi_file *MPI_File;
 typedef ptrdiff_t MPI_Aint;
 typedef long long MPI_Count;
 typedef long long MPI_Offset;

@@ -20,6 +20,7 @@ typedef struct standard_request *MPI_Request;
 typedef struct standard_message *MPI_Message;
 typedef struct standard_errhandler *MPI_Errhandler;
 typedef struct standard_session *MPI_Session;
+typedef struct standard_file *MPI_File;
 typedef ptrdiff_t MPI_Aint;
 typedef long long MPI_Count;
 typedef long long MPI_Offset;

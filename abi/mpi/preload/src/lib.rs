@@ -6,7 +6,7 @@
 //! The idea: handles differ between MPIs, but there are only three ABIs. So three bridges suffice, which are
 //! compiled with this crate. One preload exports the names of the MPI calls. At the first call it finds out
 //! which MPI the process has loaded, and opens that MPI's bridge and the core (`libunisono.so`, in the
-//! directory of `unisono`). The user need not say which MPI a program uses.
+//! directory of `unisono` or in the libraries of its prefix). The user need not say which MPI a program uses.
 //!
 //! Cost: one jump for each call; the first process writes 700 kB into a cache. When not to use it: a program
 //! that is linked to its MPI statically cannot be overridden.
@@ -34,7 +34,7 @@ named! {
 }
 
 impl HostMpi {
-    /// Identifies an MPI by the name of a shared library of its.
+    /// The MPI to which a shared library of this file name belongs.
     pub fn of_library(name: &str) -> Option<Self> {
         let is = |stem: &str| name == stem || name.starts_with(&format!("{stem}."));
         if is("libmpi_abi.so") || is("libmpifort_abi.so") {
@@ -83,7 +83,10 @@ pub enum Error {
     #[error("the preload is not made for processors of type {arch}, only for x86-64 and aarch64")]
     NoBridges { arch: &'static str },
     /// The core (`libunisono.so`) is missing.
-    #[error("{path} is missing; 'cargo build --release' makes it in target/release: copy it there")]
+    #[error(
+        "{path} is missing. Install a package that has it ('pip install unisono-*.whl' or 'apt install \
+         ./unisono_*.deb'; docs/install.md), or copy it there from target/release ('cargo build --release')"
+    )]
     NoCore { path: PathBuf },
     #[error("{compiler} cannot compile a bridge: {message}")]
     NotBuilt { compiler: PathBuf, message: String },
@@ -113,7 +116,7 @@ impl Error {
 
 /// Refuses ranks that `unisono run` started: without an MPI's launcher the ranks cannot find each other.
 /// Fails with [`Error::Alone`].
-pub fn in_company(program: &str, variable: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
+pub fn require_launcher(program: &str, variable: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
     let ranks = variable("UNISONO_SIZE").and_then(|size| size.parse().ok()).unwrap_or(1);
     if ranks > 1 && HostMpi::of_launcher(|name| variable(name).is_some()).is_none() {
         return Err(Error::Alone { program: program.to_owned(), ranks });
@@ -140,7 +143,8 @@ pub fn find(program: &str) -> Result<PathBuf, Error> {
     on_path(program).ok_or_else(missing)
 }
 
-/// Whether a program starts MPI ranks, by its name: `mpiexec` and others, also with an MPI's suffix.
+/// Whether a program's name is that of an MPI launcher: `mpiexec` and others, also with a suffix such as
+/// `.mpich`.
 pub fn is_launcher(program: &str) -> bool {
     let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let stem = name.split('.').next().unwrap_or_default();
@@ -159,8 +163,9 @@ pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     Ok((linked, linking))
 }
 
-/// The MPI whose launcher started this process, if it is not `mpi`: every rank would then believe that it is
-/// alone. With the standard ABI the answer is `None`, because any MPI's library may serve the program.
+/// The MPI whose launcher started this process, if that is another MPI than the program's, `mpi`. In such a
+/// job each rank believes to be the only rank. `None` for the standard ABI, because the library of any MPI
+/// may serve the program.
 pub fn other_launcher(mpi: HostMpi) -> Option<HostMpi> {
     HostMpi::of_launcher(|name| env::var_os(name).is_some())
         .filter(|launcher| *launcher != mpi && mpi != HostMpi::Standard)
@@ -216,7 +221,7 @@ mod tests {
     #[test]
     fn ranks_without_a_launcher_of_an_mpi_are_refused_unless_there_is_only_one() {
         let started = |variables: &'static [(&str, &str)]| {
-            in_company("./solver", move |name| {
+            require_launcher("./solver", move |name| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
             })
         };

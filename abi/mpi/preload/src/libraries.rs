@@ -41,9 +41,22 @@ const BUILT: &[BuiltFile] = built![
 #[cfg(not(has_bridges))]
 const BUILT: &[BuiltFile] = &[];
 
+/// Whether this build has the preload: on other processors than x86-64 and aarch64 there is none.
+pub const HAS_BRIDGES: bool = !BUILT.is_empty();
+
 const CORE: &str = "libunisono.so";
+/// The core's name for the dynamic linker (`abi/c/build.rs`).
+const CORE_ABI: &str = "libunisono.so.0";
 const PRELOAD: &str = "libunisono-mpi.so";
 const BRIDGE: &str = "bridge.so";
+
+/// A number of the preloaded libraries' contents, by which the ranks of a job notice that they have others.
+#[must_use]
+pub fn build() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    BUILT.hash(&mut hasher);
+    hasher.finish()
+}
 
 /// The cache directory: private to this user, with a path that is valid in `LD_PRELOAD`.
 pub fn cache() -> Result<PrivateDirectory, Error> {
@@ -60,11 +73,17 @@ fn preloadable(path: &Path) -> Result<(), String> {
     wrong.map_or(Ok(()), |wrong| Err(format!("a path with {wrong:?} cannot be preloaded")))
 }
 
-/// The path of the core, in the directory of the program `unisono` or, in an installed tree, in `../lib`.
+/// The path of the core, in the directory of the program `unisono` or, in an installed tree, in the prefix's
+/// directory of libraries: `lib`, or the directories of Debian's and Red Hat's packages.
 /// Fails with [`Error::NoCore`].
 pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
     let beside = unisono.with_file_name(CORE);
-    let installed = unisono.parent().and_then(Path::parent).map(|root| root.join("lib").join(CORE));
+    let installed = unisono.parent().and_then(Path::parent).into_iter().flat_map(|prefix| {
+        let debian = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
+        ["lib", &debian, "lib64"].map(|folder| prefix.join(folder))
+    });
+    // packages of Debian and Red Hat have the link without a number only in their packages for developers
+    let installed = installed.flat_map(|folder| [folder.join(CORE), folder.join(CORE_ABI)]);
     let found = std::iter::once(beside.clone()).chain(installed).find(|path| path.is_file());
     found.ok_or(Error::NoCore { path: beside })
 }
@@ -243,9 +262,21 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let error = core(&directory.path().join("unisono")).expect_err("nothing there");
         assert!(error.is_of_host());
-        assert!(error.to_string().contains("cargo build --release"), "{error}");
+        assert!(error.to_string().contains("pip install unisono"), "{error}");
         fs::write(directory.path().join(CORE), b"").expect("a file");
         assert!(core(&directory.path().join("unisono")).is_ok());
+    }
+
+    #[test]
+    fn the_core_of_an_installed_tree_is_found_in_its_directory_of_libraries() {
+        let debian = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
+        for library in ["lib/libunisono.so", "lib64/libunisono.so.0", &format!("{debian}/libunisono.so.0")] {
+            let prefix = tempfile::tempdir().expect("a directory");
+            let path = prefix.path().join(library);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a directory");
+            fs::write(&path, b"").expect("a file");
+            assert_eq!(core(&prefix.path().join("bin/unisono")).expect("it is there"), path);
+        }
     }
 
     #[test]

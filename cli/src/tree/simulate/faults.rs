@@ -19,11 +19,10 @@ pub(super) struct FaultFlags {
     /// repeated
     #[arg(long, value_name = "LINK[@TIME]", value_parser = failing)]
     fail_link: Vec<(u32, SimulatedTime)>,
-    /// How long a node waits before it sends a message again [default: four times the scheme's latency on
-    /// paper]
+    /// Time until a node sends a message again [default: four times the scheme's latency on paper]
     #[arg(long, value_name = "DURATION", value_parser = time)]
     pub(super) timeout: Option<SimulatedTime>,
-    /// How often a node sends a message again before it gives up
+    /// Number of times that a node sends a message again before it gives up
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(super) attempts: u32,
 }

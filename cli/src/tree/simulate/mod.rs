@@ -8,6 +8,7 @@ use super::input::NetworkSource;
 use super::planning::{AskedGroups, PlannedGroup, Planning, Trees};
 use super::slow::Slow;
 use crate::help::{Completed, owned};
+use crate::machine_output::{self, CsvFlag};
 use crate::output;
 use collectives::CollectiveRow;
 use faults::FaultFlags;
@@ -26,8 +27,9 @@ use unisono_measure::units;
 ///
 /// The command plans the tree as `tree plan` does with the same options, and simulates every message. For
 /// each scheme it prints the latency (from the last arrival to the last release), the links crossed, the
-/// messages, and the start-ups that follow each other. The defaults are the paper's assumptions; each has an
-/// option. The same seed gives the same answer on every machine, because nothing is measured.
+/// messages, and the start-ups: the messages that must be sent or received one after the other. The defaults
+/// are the paper's assumptions; each has an option. The same seed gives the same answer on every machine,
+/// because nothing is measured.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | unisono tree simulate -
@@ -96,6 +98,8 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    table: CsvFlag,
 }
 
 fn time(text: &str) -> Result<SimulatedTime, String> {
@@ -185,7 +189,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if args.json {
         eprint!("{}", trees.notes);
-        output::answer(&table::json(&run, &conditions, args.per_link).to_string())?;
+        let object = table::json(&run, &conditions, args.per_link);
+        output::answer(&machine_output::json("unisono-tree-simulate-1", &object)?)?;
+    } else if args.table.csv {
+        output::answer(&machine_output::csv(&table::rows(&run)))?;
     } else {
         output::answer(&table::text(&run))?;
     }

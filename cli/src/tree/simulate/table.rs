@@ -163,14 +163,32 @@ pub(super) fn json(run: &SimulationRun<'_>, conditions: &Conditions, per_link: b
             (simulated.scheme.name().to_owned(), scheme(run, simulated, *analytic, per_link))
         })
         .collect();
+    let traffic = analytic::figure_7_traffic(network.switch_count() as u64, group.members().len() as u64);
     json!({
         "switches": network.switch_count(), "nodes": network.nodes().len(), "links": network.links().len(),
         "members": group.members().len(), "root_switch": plan.tree.root_switch.0,
         "root_node": plan.tree.root_node.map(|node| node.0), "height": plan.height,
         "height_by_theorem_1": theorem(run), "edges": plan.edges, "leaves": plan.leaves, "schemes": schemes,
+        "traffic_as_in_figure_7": {"multicast": traffic.0, "btin": traffic.1},
         "collectives": (!run.collectives.is_empty()).then(|| collectives::json(&run.collectives)),
         "assumptions": assumptions(run, conditions),
     })
+}
+
+/// The figures of each scheme, without those of each group.
+pub(super) fn rows(run: &SimulationRun<'_>) -> Vec<Value> {
+    let row = |(simulated, analytic): &(Simulated, SimulatedTime)| {
+        let mut figures = scheme(run, simulated, *analytic, false);
+        if let Some(figures) = figures.as_object_mut() {
+            figures.remove("groups");
+        }
+        let name = ("scheme".to_owned(), json!(simulated.scheme.name()));
+        [name]
+            .into_iter()
+            .chain(figures.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())))
+            .collect()
+    };
+    run.schemes.iter().map(row).collect()
 }
 
 fn scheme(run: &SimulationRun<'_>, simulated: &Simulated, analytic: SimulatedTime, per_link: bool) -> Value {

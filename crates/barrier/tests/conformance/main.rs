@@ -61,7 +61,7 @@ impl Subject {
     pub(crate) fn episodes(self, participants: usize) -> u32 {
         match (self.wait, participants) {
             (_, 1 | 2) => 2_000,
-            (Wait::Spin, _) => 12,
+            (Wait::Spin, _) => 6,
             (Wait::SpinBlock | Wait::Yield, _) => 150,
             _ => 300,
         }

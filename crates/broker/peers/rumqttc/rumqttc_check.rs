@@ -53,7 +53,7 @@ macro_rules! clients {
                 }
 
                 /// Polls for events for at most this long; returns the first event that `pick` accepts.
-                fn look<T>(
+                fn poll_until<T>(
                     &mut self,
                     time: Duration,
                     mut pick: impl FnMut(&Event) -> Option<T>,
@@ -74,7 +74,7 @@ macro_rules! clients {
                 }
 
                 fn wait<T>(&mut self, pick: impl FnMut(&Event) -> Option<T>) -> T {
-                    self.look(TIMEOUT, pick).unwrap_or_else(|| panic!("it did not come within {TIMEOUT:?}"))
+                    self.poll_until(TIMEOUT, pick).unwrap_or_else(|| panic!("it did not come within {TIMEOUT:?}"))
                 }
 
                 pub(super) fn subscribe(&mut self, filter: &str, level: u8) {
@@ -104,7 +104,7 @@ macro_rules! clients {
                 }
 
                 pub(super) fn try_message(&mut self, time: Duration) -> Option<ReadMessage> {
-                    self.look(time, |event| match event {
+                    self.poll_until(time, |event| match event {
                         Event::Incoming(Packet::Publish(message)) => Some(came(message)),
                         _ => None,
                     })

@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// The mode of a new file.
 const MODE: u32 = 0o600;
@@ -80,10 +80,10 @@ impl AuditFile {
     ///
     /// # Errors
     /// The write failed, for example on a full disk. The entries are not written again.
-    pub fn append(&mut self, now: Nanos, entries: &[AuditEntry]) -> Result<(), AuditError> {
+    pub fn append(&mut self, now: Instant, entries: &[AuditEntry]) -> Result<(), AuditError> {
         let mut bytes = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
         for entry in entries {
-            let line = AuditLine { time: time_of_day(now.since(entry.at)), entry };
+            let line = AuditLine { time: time_of_day(now - entry.at), entry };
             serde_json::to_writer(&mut bytes, &line).map_err(|error| self.failed(error.into()))?;
             bytes.push(b'\n');
         }
@@ -107,8 +107,8 @@ impl AuditFile {
 }
 
 /// The time of day `ago` before now, to the microsecond (RFC 3339).
-fn time_of_day(ago: Nanos) -> String {
-    let ago = jiff::SignedDuration::from_nanos(i64::try_from(ago.0).unwrap_or(i64::MAX));
+fn time_of_day(ago: Duration) -> String {
+    let ago = jiff::SignedDuration::from_nanos(i64::try_from(ago.as_nanos()).unwrap_or(i64::MAX));
     let at = Timestamp::now().checked_sub(ago).unwrap_or_else(|_| Timestamp::now());
     format!("{at:.6}")
 }
@@ -128,7 +128,7 @@ mod tests {
             name: name.to_owned(),
             what: None,
         };
-        AuditEntry { at: Nanos(5), subject, why: Some("no".to_owned()), count: 2 }
+        AuditEntry { at: Instant::from_nanos(5), subject, why: Some("no".to_owned()), count: 2 }
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         let path = directory.path().join("audit");
         for name in ["one", "two\n{\"forged\":1}"] {
             let mut file = AuditFile::open(&path).expect("it is ours");
-            file.append(Nanos(7), &[entry(name)]).expect("there is room");
+            file.append(Instant::from_nanos(7), &[entry(name)]).expect("there is room");
         }
         assert_eq!(path.metadata().expect("it is there").mode() & 0o777, 0o600);
         let text = std::fs::read_to_string(&path).expect("it is text");
@@ -172,7 +172,7 @@ mod tests {
         let path = directory.path().join("audit");
         std::fs::write(&path, b"{\"cut\":").expect("there is room");
         let mut file = AuditFile { is_torn: true, ..AuditFile::open(&path).expect("it is ours") };
-        file.append(Nanos(7), &[entry("a")]).expect("there is room");
+        file.append(Instant::from_nanos(7), &[entry("a")]).expect("there is room");
         let text = std::fs::read_to_string(&path).expect("it is text");
         let last = text.lines().last().expect("a line");
         serde_json::from_str::<serde_json::Value>(last).expect("an object");

@@ -19,10 +19,10 @@ mod file;
 pub use file::{AuditError, AuditFile};
 
 use crate::task::ClientId;
-use crate::transport::TransportPeer;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_linux::clock::{Duration, Instant};
 
 /// Most entries with a subject of one identity in a second. A starting program seldom asks for more topics.
 /// Chosen, not measured.
@@ -51,6 +51,8 @@ pub enum AuditAction {
     /// A supplier and a consumer were introduced, to exchange events without the broker.
     Ring,
     Publish,
+    /// The broker's files were read again.
+    Reload,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
@@ -83,7 +85,7 @@ pub struct AuditSubject {
 pub struct AuditEntry {
     /// By the monotonic clock.
     #[serde(skip)]
-    pub at: Nanos,
+    pub at: Instant,
     #[serde(flatten)]
     pub subject: AuditSubject,
     /// The reason of the refusal, or of the end.
@@ -124,7 +126,7 @@ struct LineBudget {
 
 impl LineBudget {
     /// The budgets that an entry counts in; the last one covers clients of several addresses.
-    fn of(subject: &AuditSubject) -> Vec<Self> {
+    fn for_subject(subject: &AuditSubject) -> Vec<Self> {
         let proven = subject.who.as_deref().filter(|who| *who != "anonymous");
         match proven {
             Some(who) => {
@@ -143,12 +145,12 @@ impl LineBudget {
 /// Makes entries and bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct AuditTrail {
-    now: Nanos,
+    now: Instant,
     clients: HashMap<ClientId, AuditedClient>,
     /// The request in the frame that the broker handles now.
     request: Option<(ClientId, AuditAction, String)>,
     /// When the current second began.
-    second: Nanos,
+    second: Instant,
     /// The entries of this second, each with the count of equal ones that were not written.
     seen: BTreeMap<AuditSubject, AuditEntry>,
     /// The entries of this second in each budget.
@@ -160,9 +162,9 @@ pub(crate) struct AuditTrail {
 
 impl AuditTrail {
     /// Advances the time: at the end of a second the counted entries are entered.
-    pub(crate) fn advance(&mut self, now: Nanos) {
+    pub(crate) fn advance(&mut self, now: Instant) {
         self.now = now;
-        if now.since(self.second) < Nanos::SECOND {
+        if now - self.second < Duration::SECOND {
             return;
         }
         self.second = now;
@@ -172,8 +174,8 @@ impl AuditTrail {
     }
 
     /// Enters the counted entries when the broker ends.
-    pub(crate) fn finish(&mut self, now: Nanos) {
-        self.second = Nanos::ZERO;
+    pub(crate) fn finish(&mut self, now: Instant) {
+        self.second = Instant::ZERO;
         self.advance(now);
     }
 
@@ -267,7 +269,7 @@ impl AuditTrail {
             entry.count += 1;
             return;
         }
-        let budgets = LineBudget::of(&subject);
+        let budgets = LineBudget::for_subject(&subject);
         let is_used_up =
             |budget: &LineBudget| self.lines.get(&budget.of).is_some_and(|lines| *lines >= budget.most);
         if budgets.iter().any(is_used_up) {

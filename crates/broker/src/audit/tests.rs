@@ -10,7 +10,7 @@ fn identity(who: &str) -> AuditedIdentity {
 
 fn trail() -> AuditTrail {
     let mut trail = AuditTrail::default();
-    trail.advance(Nanos::SECOND.times(100));
+    trail.advance(Instant::from_secs(100));
     trail.arrived(CLIENT, TransportPeer::User(7));
     trail
 }
@@ -24,10 +24,10 @@ fn equal_entries_within_a_second_are_one_line_and_a_count() {
     let first = trail.take();
     assert_eq!(first.iter().map(|entry| entry.count).collect::<Vec<_>>(), [1]);
     assert_eq!(first[0].why.as_deref(), Some("no"));
-    trail.advance(Nanos::SECOND.times(101));
+    trail.advance(Instant::from_secs(101));
     let rest = trail.take();
     assert_eq!(rest.iter().map(|entry| entry.count).collect::<Vec<_>>(), [999]);
-    trail.advance(Nanos::SECOND.times(102));
+    trail.advance(Instant::from_secs(102));
     assert!(trail.take().is_empty(), "all were counted");
 }
 
@@ -37,7 +37,7 @@ fn a_client_that_varies_its_subjects_makes_a_bounded_number_of_lines_and_all_are
     for number in 0..10_000 {
         trail.enter(CLIENT, identity("unix:7"), REFUSED, Some(number.to_string()), None);
     }
-    trail.advance(Nanos::SECOND.times(101));
+    trail.advance(Instant::from_secs(101));
     let entries = trail.take();
     assert!(entries.len() <= MAX_LINES_OF_CLIENT + 2, "{}", entries.len());
     assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 10_000);
@@ -52,7 +52,7 @@ fn many_clients_make_a_bounded_number_of_lines_and_all_are_counted() {
     for number in 0..20_000 {
         trail.enter(CLIENT, identity(&format!("token:{number}")), REFUSED, Some("a".to_owned()), None);
     }
-    trail.advance(Nanos::SECOND.times(101));
+    trail.advance(Instant::from_secs(101));
     let entries = trail.take();
     assert!(entries.len() <= MAX_LINES + 2, "{}", entries.len());
     assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 20_000);
@@ -74,7 +74,7 @@ fn an_identity_with_many_addresses_has_the_lines_of_one() {
     // a token is one identity, over frames and over MQTT
     let ways = ["token:x", "mqtt:x"];
     flood_from_many_addresses(&mut trail, |number| Some(ways[number as usize % 2].to_owned()));
-    trail.advance(Nanos::SECOND.times(101));
+    trail.advance(Instant::from_secs(101));
     let entries = trail.take();
     assert!(entries.len() <= MAX_LINES_OF_CLIENT + 4, "{}", entries.len());
     assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 5000);

@@ -3,13 +3,13 @@
 use super::Broker;
 use super::places::may_take_one_more;
 use crate::name_owner::NameOwner;
-use crate::permissions::{ClientIdentity, RefusalKind};
-use crate::spec::{Advertisement, KeptHistory, SubscriptionSpec, WhenFull};
+use crate::permissions::{ClientIdentity, RefusalKind, TokenHash};
 use crate::task::ClientId;
-use crate::transport::TransportPeer;
 use std::sync::Arc;
 use unisono_eventchannel::BlockedSuppliers;
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_events_wire::{Advertisement, KeptHistory, SubscriptionSpec, WhenFull};
+use unisono_linux::clock::Instant;
 
 impl Broker {
     /// Identifies a client; `login` is a token, or MQTT's user and password. With the identifier of an MQTT
@@ -19,7 +19,7 @@ impl Broker {
     /// The credentials are wrong, no rule admits the client, or its connections are at their limit.
     pub(super) fn identify(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         login: Option<(Option<&str>, &[u8])>,
         session: Option<&str>,
@@ -50,6 +50,7 @@ impl Broker {
         let tenant = self.tenant_number(&who, peer);
         if let Some(connected) = self.clients.get_mut(&client) {
             (connected.who, connected.grant, connected.expires) = (who, grant, expires);
+            connected.token = login.map(|(_, secret)| TokenHash::from_secret(secret));
             connected.owner = owner;
             connected.tenant = tenant;
         }
@@ -59,10 +60,10 @@ impl Broker {
     /// The identity of a client, and when its credentials expire.
     fn identity(
         &self,
-        now: Nanos,
+        now: Instant,
         (peer, secured): (TransportPeer, Option<&[Arc<str>]>),
         login: Option<(Option<&str>, &[u8])>,
-    ) -> Result<(ClientIdentity, Option<Nanos>), String> {
+    ) -> Result<(ClientIdentity, Option<Instant>), String> {
         let Some((user, secret)) = login else {
             if let Some(who) = self.access.certified(secured.unwrap_or_default()) {
                 return Ok((who, None));
@@ -84,7 +85,7 @@ impl Broker {
             return Err(what.to_owned());
         }
         let tokens = self.access.tokens.as_ref().ok_or("this broker knows no tokens; connect without one")?;
-        let (name, expires) = tokens.name(now, secret)?;
+        let (name, expires) = tokens.name(now, &TokenHash::from_secret(secret))?;
         match user {
             None => Ok((ClientIdentity::Token(name), expires)),
             Some(user) if *user == *name => Ok((ClientIdentity::Mqtt(name), expires)),
@@ -187,11 +188,11 @@ impl Broker {
 
     /// Whether a peer is root or the broker's own user, as the kernel reports.
     pub(super) fn is_operator(&self, peer: TransportPeer) -> bool {
-        matches!(peer, TransportPeer::User(user) if user == 0 || Some(user) == self.own_user)
+        matches!(peer, TransportPeer::User(user) if user == 0 || Some(user) == self.run.own_user)
     }
 
     /// Checks that a program may publish an event of `bytes` bytes now.
-    pub(super) fn check_event(&mut self, now: Nanos, client: ClientId, bytes: usize) -> Result<(), String> {
+    pub(super) fn check_event(&mut self, now: Instant, client: ClientId, bytes: usize) -> Result<(), String> {
         let connected = self.clients.get_mut(&client).ok_or("it is gone")?;
         let (size, rate) = (connected.grant.size, connected.grant.rate);
         if bytes > size {
@@ -203,7 +204,10 @@ impl Broker {
         match rate.map(|rate| connected.budget.take(now, rate)) {
             Some(Err(wait)) => {
                 self.access.count(RefusalKind::Rate);
-                Err(format!("more events in a second than the permissions allow; try again in {} ns", wait.0))
+                Err(format!(
+                    "more events in a second than the permissions allow; try again in {} ns",
+                    wait.as_nanos()
+                ))
             }
             _ => Ok(()),
         }
@@ -214,12 +218,12 @@ impl Broker {
         if let Some(connected) = self.clients.get_mut(&client)
             && let Some(rate) = connected.grant.rate
         {
-            connected.budget.give_back(rate);
+            connected.budget.refund(rate);
         }
     }
 
     /// Whether an MQTT client may publish one more event in this second.
-    pub(super) fn has_budget(&mut self, now: Nanos, client: ClientId) -> bool {
+    pub(super) fn has_budget(&mut self, now: Instant, client: ClientId) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         let over = connected.grant.rate.is_some_and(|rate| connected.budget.take(now, rate).is_err());
         if over {

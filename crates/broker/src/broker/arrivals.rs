@@ -1,23 +1,22 @@
 //! The arrival of a program: its connection, its TLS identity, and its greeting.
 
 use super::{Broker, ClientProtocol, ConnectedClient};
-use crate::frame::{Frame, VERSION};
-use crate::name::check_program_name;
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientGrant, ClientIdentity, RateBudget, RefusalKind};
-use crate::spec::{Greeting, WelcomeTerms};
+use crate::sorted_map::SortedMap;
 use crate::task::ClientId;
-use crate::topic_names::ToldTopics;
-use crate::transport::TransportPeer;
-use std::collections::BTreeMap;
+use crate::topic_names::AnnouncedTopics;
 use std::sync::Arc;
-use unisono_eventchannel::NumberMap;
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::check_program_name;
+use unisono_events_wire::frame::{Frame, VERSION};
+use unisono_events_wire::transport::TransportPeer;
+use unisono_events_wire::{Greeting, WelcomeTerms};
+use unisono_linux::clock::{Duration, Instant};
 
 impl Broker {
     /// Handles a new connection; returns whether it may stay.
-    pub fn connected(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
-        self.look(now);
+    pub fn connected(&mut self, now: Instant, client: ClientId, peer: TransportPeer) -> bool {
+        self.run_timers(now);
         if let Some(trail) = &mut self.audit {
             trail.arrived(client, peer);
         }
@@ -29,15 +28,14 @@ impl Broker {
                 peer,
                 tenant,
                 held: 0,
-                costs: NumberMap::default(),
                 secured: None,
                 since: now,
                 greeted: false,
                 name: String::new(),
                 lease: None,
-                outlets: BTreeMap::new(),
-                consumers: BTreeMap::new(),
-                named: ToldTopics::default(),
+                outlets: SortedMap::default(),
+                consumers: SortedMap::default(),
+                named: AnnouncedTopics::default(),
                 paused: false,
                 takes_descriptors: false,
                 understands_rings: false,
@@ -46,6 +44,7 @@ impl Broker {
                 who: ClientIdentity::Anonymous,
                 owner: NameOwner::Anonymous,
                 grant: Arc::new(ClientGrant::all()),
+                token: None,
                 expires: None,
                 budget: RateBudget::default(),
                 ahead: None,
@@ -84,7 +83,7 @@ impl Broker {
 
     pub(super) fn greet(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         greeting: Greeting,
         same_clock: bool,
@@ -94,17 +93,18 @@ impl Broker {
         self.identify(now, client, token, None)?;
         if let Some(connected) = self.clients.get_mut(&client) {
             (connected.greeted, connected.name) = (true, greeting.name);
-            connected.lease = greeting.lease_ns.map(Nanos);
+            connected.lease = greeting.lease_ns.map(Duration::from_nanos);
             connected.understands_rings = greeting.rings;
             if greeting.types {
-                connected.named = ToldTopics::with_types();
+                connected.named = AnnouncedTopics::with_types();
             }
         }
         self.audit_connected(client);
         let (largest, path_largest) = (self.limits.largest, self.limits.path_largest);
         let reply = self.replies.grant(client);
+        let (run, peer_timeout_ns) = (self.run.number, self.limits.peer_timeout.as_nanos());
         let terms =
-            WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run: self.run, reply };
+            WelcomeTerms { version: VERSION, largest, path_largest, same_clock, run, reply, peer_timeout_ns };
         self.answer(client, &Frame::Welcome(terms));
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! Calls from the broker to its audit trail.
 
 use super::mqtt::MqttSessionId;
-use super::{Broker, ConnectedClient};
+use super::{Broker, ConnectedClient, ReloadAsker};
 use crate::audit::{AuditAction, AuditEntry, AuditOutcome, AuditTrail, AuditedIdentity};
-use crate::frame::Frame;
-use crate::spec::SubscriptionSpec;
+use crate::permissions::ClientIdentity;
 use crate::task::{ClientId, Task};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::SubscriptionSpec;
+use unisono_events_wire::frame::Frame;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_linux::clock::Instant;
 
 impl Broker {
     /// Adds an audit trail; [`audit_entries`](Self::audit_entries) returns its entries.
@@ -22,7 +24,7 @@ impl Broker {
     }
 
     /// Turns counted requests into entries when the broker ends.
-    pub fn finish_audit(&mut self, now: Nanos) {
+    pub fn finish_audit(&mut self, now: Instant) {
         if let Some(trail) = &mut self.audit {
             trail.finish(now);
         }
@@ -145,6 +147,25 @@ impl Broker {
         let action = if shared { AuditAction::JoinGroup } else { AuditAction::Subscribe };
         let outcome = if refused.is_some() { AuditOutcome::Refused } else { AuditOutcome::Done };
         trail.enter(client, of, (action, outcome), Some(filter.to_owned()), refused);
+    }
+
+    /// Enters that the broker's files were read again, or why they are not in force.
+    pub(super) fn audit_reload(&mut self, asker: ReloadAsker, (what, why): (&str, Option<&str>)) {
+        let outcome = if why.is_some() { AuditOutcome::Refused } else { AuditOutcome::Done };
+        let (entry, what) = ((AuditAction::Reload, outcome), Some(what.to_owned()));
+        match asker {
+            ReloadAsker::Client(client) => {
+                if let Some((trail, of)) = self.audited(client) {
+                    trail.enter(client, of, entry, what, why);
+                }
+            }
+            ReloadAsker::Signal { user } => {
+                let Some(trail) = self.audit.as_deref_mut() else { return };
+                let who = user.map(|user| ClientIdentity::Unix(user).to_string());
+                let of = AuditedIdentity { who, name: "SIGHUP".to_owned() };
+                trail.enter_from(user.map(TransportPeer::User), of, entry, what, why);
+            }
+        }
     }
 
     /// Enters introductions of suppliers to consumers.

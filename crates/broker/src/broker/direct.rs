@@ -15,16 +15,17 @@
 //! a higher number than the last event before the ring, the consumer empties the ring first.
 
 use super::{Broker, ConnectedClient};
-use crate::frame::Frame;
-use crate::notice::NoticeText;
-use crate::ring::{DirectCounts, RingOrder, RingReport};
-use crate::spec::{Advertisement, Durability, KeptHistory, SubscriptionSpec, WhenFull};
+use crate::sorted_map::SortedMap;
 use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_eventchannel::{
     BlockedSuppliers, ChangedAudiences, ConsumerId, InboxCounters, Interest, NumberMap, SubscriptionId,
     SubscriptionIndex, SupplierId, SupplierOwner, TopicId,
 };
+use unisono_events_wire::NoticeText;
+use unisono_events_wire::frame::Frame;
+use unisono_events_wire::{Advertisement, Durability, EventOrder, KeptHistory, SubscriptionSpec, WhenFull};
+use unisono_events_wire::{DirectCounts, RingOrder, RingReport};
 
 /// Most consumers of one direct supplier; with more, one copy into the broker is cheaper than the sockets and
 /// pages of the links.
@@ -62,13 +63,15 @@ struct DirectSupplier {
     supplier: SupplierId,
     topic: TopicId,
     owner: SupplierOwner,
+    /// Whether the supplier asks for the order of publication.
+    in_order: bool,
     state: DirectState,
     /// The number of the supplier's last event before the ring.
     last: Option<u64>,
-    links: BTreeMap<ConsumerId, IntroducedLink>,
+    links: SortedMap<ConsumerId, IntroducedLink>,
     /// Consumers that cannot read the ring, or have stopped reading it, each with the number of ring events
     /// that the consumer got: it has lost the others.
-    cut_off: BTreeMap<ConsumerId, u64>,
+    cut_off: SortedMap<ConsumerId, u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,29 +115,29 @@ struct WaitingLink {
 #[derive(Debug, Default)]
 struct LinkCounts {
     idle: usize,
-    idle_of: BTreeMap<ClientId, usize>,
-    supplied: BTreeMap<ClientId, usize>,
-    read: BTreeMap<ClientId, usize>,
+    idle_of: SortedMap<ClientId, usize>,
+    supplied: SortedMap<ClientId, usize>,
+    read: SortedMap<ClientId, usize>,
 }
 
 impl LinkCounts {
     fn add(&mut self, supplier: ClientId, reader: Option<&DirectReader>, used: bool) {
         if !used {
             self.idle += 1;
-            *self.idle_of.entry(supplier).or_default() += 1;
+            *self.idle_of.get_or_insert_with(supplier, || 0) += 1;
         }
-        *self.supplied.entry(supplier).or_default() += 1;
+        *self.supplied.get_or_insert_with(supplier, || 0) += 1;
         if let Some(reader) = reader {
-            *self.read.entry(reader.client).or_default() += 1;
+            *self.read.get_or_insert_with(reader.client, || 0) += 1;
         }
     }
 
     /// Whether a supplier may get links to these readers, too.
     fn fit<'a>(&self, supplier: ClientId, readers: impl Iterator<Item = &'a DirectReader>) -> bool {
-        let mut new = BTreeMap::<ClientId, usize>::new();
-        readers.for_each(|reader| *new.entry(reader.client).or_default() += 1);
+        let mut new = SortedMap::<ClientId, usize>::default();
+        readers.for_each(|reader| *new.get_or_insert_with(reader.client, || 0) += 1);
         let of =
-            |counts: &BTreeMap<ClientId, usize>, client| counts.get(&client).copied().unwrap_or_default();
+            |counts: &SortedMap<ClientId, usize>, client| counts.get(&client).copied().unwrap_or_default();
         let all: usize = new.values().sum();
         self.idle + all <= MAX_IDLE
             && of(&self.idle_of, supplier) + all <= MAX_IDLE_PER_SUPPLIER
@@ -193,7 +196,7 @@ impl Broker {
 
     /// Registers a program's new topic for rings, if the program and the topic need no other service of the
     /// broker.
-    pub(super) fn may_supply(
+    pub(super) fn add_direct_supplier(
         &mut self,
         (client, number): (ClientId, u32),
         (supplier, topic): (SupplierId, TopicId),
@@ -206,14 +209,15 @@ impl Broker {
             && (&spec.period_ns, &spec.writer) == (&None, &None)
             && spec.from_elsewhere.is_none(); // its events have numbers of their own
         if let Some(connected) = self.clients.get(&client).filter(|client| plain && client.has_rings()) {
-            let (state, links) = (DirectState::Brokered, BTreeMap::new());
-            let (owner, cut_off) = (connected.owner.of_supplier(), BTreeMap::new());
-            let at = DirectSupplier { supplier, topic, owner, state, last: None, links, cut_off };
+            let (state, links) = (DirectState::Brokered, SortedMap::default());
+            let (owner, cut_off) = (connected.owner.of_supplier(), SortedMap::default());
+            let in_order = spec.order == EventOrder::Publication;
+            let at = DirectSupplier { supplier, topic, owner, in_order, state, last: None, links, cut_off };
             self.direct.add((client, number), at);
         }
     }
 
-    pub(super) fn may_read(
+    pub(super) fn add_direct_reader(
         &mut self,
         (client, number): (ClientId, u32),
         (consumer, blocked): (ConsumerId, BlockedSuppliers),
@@ -229,26 +233,32 @@ impl Broker {
         }
     }
 
-    pub(super) fn supplies_no_more(&mut self, client: ClientId, number: u32) {
+    pub(super) fn remove_direct_supplier(&mut self, client: ClientId, number: u32) {
         if let Some(at) = self.direct.remove((client, number)) {
-            self.forget(at.links.into_values().map(|it| it.link));
+            self.forget(at.links.into_iter().map(|(_, it)| it.link));
             self.idle_links_changed();
         }
+    }
+
+    /// Arranges a program's rings again, after its rights have changed.
+    pub(super) fn rearrange_rings(&mut self, client: ClientId) {
+        let theirs = self.direct.suppliers.range((client, 0)..=(client, u32::MAX));
+        self.direct.changed.extend(theirs.map(|(_, at)| at.topic));
     }
 
     /// Lets topics that waited for idle links be arranged again.
     fn idle_links_changed(&mut self) {
         let mut short = std::mem::take(&mut self.direct.short);
-        self.work += short.len();
+        self.counters.work += short.len();
         self.direct.changed.append(&mut short);
     }
 
-    pub(super) fn reads_no_more(&mut self, consumer: ConsumerId) {
+    pub(super) fn remove_direct_reader(&mut self, consumer: ConsumerId) {
         self.direct.readers.remove(&consumer);
     }
 
     fn forget(&mut self, links: impl Iterator<Item = u32>) {
-        self.tasks.extend(links.map(|link| Task::Forget { link }));
+        links.for_each(|link| self.tasks.push_back(Task::Forget { link }));
     }
 
     /// Finds the topics of rings whose consumers may have changed.
@@ -274,7 +284,7 @@ impl Broker {
                     }
                 }
                 if number > 0 {
-                    self.work += topics.len() / 16;
+                    self.counters.work += topics.len() / 16;
                     let is_named = |topic: &TopicId| {
                         let spec = channel.topic_spec(*topic);
                         spec.is_some_and(|spec| wild.of_topic(&spec.name, None).next().is_some())
@@ -284,7 +294,7 @@ impl Broker {
             }
             _ => changed.extend(topics.keys().copied()),
         }
-        self.work += changed.len() - before;
+        self.counters.work += changed.len() - before;
     }
 
     /// Drops the links of consumers that have gone from the changed topics. Returns the consumers of each
@@ -320,7 +330,7 @@ impl Broker {
     /// Introduces and recalls suppliers after consumers have come or gone. These orders go out before all
     /// other tasks. Cost: a search of the consumers of each topic that may have changed, and a look at each
     /// link.
-    pub(super) fn arrange(&mut self) {
+    pub(super) fn update_links(&mut self) {
         self.find_changed_audiences();
         if self.direct.changed.is_empty() {
             return;
@@ -329,7 +339,8 @@ impl Broker {
         let mut first = Vec::new();
         let topics: BTreeSet<TopicId> = audiences.keys().copied().collect();
         let affected: BTreeSet<_> = self.direct.suppliers_of(&topics).collect();
-        let DirectRings { suppliers, readers, last_link, short, .. } = &mut self.direct;
+        let (clients, direct) = (&self.clients, &mut self.direct);
+        let DirectRings { suppliers, readers, last_link, short, .. } = direct;
         short.retain(|topic| !topics.contains(topic));
         for (client, number) in &affected {
             let Some(at) = suppliers.get_mut(&(*client, *number)) else { continue };
@@ -343,7 +354,9 @@ impl Broker {
                 let may_read = |reader: &DirectReader| {
                     reader.client != *client && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
                 };
-                audience.len() <= MAX_LINKS
+                // a rule that was read since may leave the program no rings
+                clients.get(client).is_some_and(ConnectedClient::has_rings)
+                    && audience.len() <= MAX_LINKS
                     && audience.iter().all(|reader| readers.get(reader).is_some_and(may_read))
             });
             let audience = audience.map(Vec::as_slice).unwrap_or_default();
@@ -362,7 +375,7 @@ impl Broker {
             new().for_each(|it| counts.add(*client, readers.get(it), false));
             for consumer in audience {
                 let Some(reader) = readers.get(consumer) else { continue };
-                at.links.entry(*consumer).or_insert_with(|| {
+                at.links.get_or_insert_with(*consumer, || {
                     *last_link = last_link.wrapping_add(1);
                     let link = *last_link;
                     let DirectReader { events, bytes, .. } = *reader;
@@ -417,7 +430,7 @@ impl Broker {
             // the supplier began a ring after all its consumers had left for good
             return self.tasks.push_front(recall(client, number));
         };
-        let (supplier, topic) = (at.supplier, at.topic);
+        let (supplier, topic, in_order) = (at.supplier, at.topic, at.in_order);
         let last = *at.last.get_or_insert_with(|| self.channel.last_sequence(supplier, topic));
         let mut supplied = Vec::new();
         for (consumer, it) in at.links.iter_mut().filter(|(_, it)| links.contains(&it.link)) {
@@ -432,15 +445,15 @@ impl Broker {
                 continue;
             };
             self.name_topic(client, topic);
-            let order = RingOrder::Read { link, topic: topic.0, supplier: supplier.0, last };
+            let order = RingOrder::Read { link, topic: topic.0, supplier: supplier.0, last, in_order };
             self.tasks.push_back(Task::Pass { client, link, head: frame(number, order) });
             self.direct.waiting.push(WaitingLink { link, consumer, supplier, topic });
         }
-        self.let_read();
+        self.grant_rings();
     }
 
     /// Tells consumers to begin with rings, once they have all earlier events that came through the broker.
-    pub(super) fn let_read(&mut self) {
+    pub(super) fn grant_rings(&mut self) {
         if self.direct.waiting.is_empty() {
             return;
         }
@@ -464,7 +477,7 @@ impl Broker {
         at.state = DirectState::Brokered;
         let (supplier, topic, last) = (at.supplier, at.topic, at.last.take().unwrap_or_default());
         let (links, cut_off) = (std::mem::take(&mut at.links), std::mem::take(&mut at.cut_off));
-        self.forget(links.into_values().map(|it| it.link));
+        self.forget(links.into_iter().map(|(_, it)| it.link));
         self.direct.changed.insert(topic);
         self.idle_links_changed();
         if ends {
@@ -472,12 +485,12 @@ impl Broker {
         }
         for (consumer, taken) in cut_off.into_iter().filter(|(_, taken)| *taken < events) {
             let first = last.saturating_add(taken).saturating_add(1);
-            self.tell_of_loss(consumer, (supplier, topic), (first, events - taken));
+            self.report_loss(consumer, (supplier, topic), (first, events - taken));
         }
     }
 
     /// Tells a consumer that it has lost the ring events that it could not read.
-    fn tell_of_loss(
+    fn report_loss(
         &mut self,
         consumer: ConsumerId,
         (supplier, topic): (SupplierId, TopicId),
@@ -528,7 +541,7 @@ impl Broker {
             && let Some(at) = self.direct.suppliers.get_mut(&of)
             && at.links.get(&consumer).is_some_and(|it| it.used)
         {
-            at.cut_off.entry(consumer).or_insert(taken);
+            at.cut_off.get_or_insert_with(consumer, || taken);
         }
     }
 

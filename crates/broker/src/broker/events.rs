@@ -1,31 +1,34 @@
 //! Programs as suppliers and consumers of the channel.
 
-use super::elsewhere::FarName;
+use super::best_effort::DeliveryRoute;
 use super::ledger::QueueGrant;
-use super::loosely::DeliveryWay;
+use super::remote_suppliers::RemoteName;
 use super::{Addressee, Broker, ConnectedClient, Outlet, structures};
 use crate::body::EventBody;
-use crate::frame::{DeliverFlags, DeliverHead, Frame, PublishHead, PublishOutcome};
 use crate::log::OwnedKind;
-use crate::name::check_program_name;
-use crate::notice::NoticeText;
 use crate::permissions::RefusalKind;
-use crate::spec::{Advertisement, InterestSpec, MIN_PERIOD, SubscriptionSpec};
 use crate::task::{ClientId, Received};
-use crate::topic_names::{ALL_NAMES, NameTelling};
-use crate::transport::{SharedPayload, TransportPeer};
+use crate::topic_names::NameAnnouncement;
 use std::sync::Arc;
 use unisono_eventchannel::{
     BlockedSuppliers, ChannelError, ChannelEvent, ConsumerId, Criticality, DeliveredEvent, Delivery,
     EventPayload, Lateness, NO_DEADLINE, Offer, Publication, PublishError, Published, Retention, SupplierId,
     TimerSpec, TopicId,
 };
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::NoticeText;
+use unisono_events_wire::check_program_name;
+use unisono_events_wire::frame::ALL_TOPICS;
+use unisono_events_wire::frame::{
+    DeliverFlags, DeliverHead, DeliverTimes, Frame, PublishDeadline, PublishHead, PublishOutcome,
+};
+use unisono_events_wire::transport::{SharedPayload, TransportPeer};
+use unisono_events_wire::{Advertisement, InterestSpec, MIN_PERIOD, SubscriptionSpec};
+use unisono_linux::clock::{Duration, Instant};
 
 impl Broker {
     pub(super) fn advertise(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         number: u32,
         spec: &Advertisement,
@@ -38,18 +41,15 @@ impl Broker {
         let cost = structures::outlet(spec);
         let made = self.hold_for_client(client, cost).and_then(|()| {
             let made = self.try_advertise(now, (client, lease), spec, outlets);
-            made.inspect_err(|_| self.let_go_for_client(client, cost))
+            made.inspect_err(|_| self.release_for_client(client, cost))
         });
         match made {
-            Ok(outlet) => {
+            Ok((supplier, topic)) => {
                 if let Some(connected) = self.clients.get_mut(&client) {
-                    connected.outlets.insert(number, outlet);
-                    connected.costs.insert(number, cost);
+                    connected.outlets.insert(number, Outlet::Topic { supplier, topic, held: cost });
                 }
                 self.answer(client, &Frame::Accepted { number });
-                if let Outlet::Topic { supplier, topic } = outlet {
-                    self.may_supply((client, number), (supplier, topic), spec);
-                }
+                self.add_direct_supplier((client, number), (supplier, topic), spec);
             }
             Err(reason) => self.refuse(client, number, &reason),
         }
@@ -57,17 +57,17 @@ impl Broker {
     }
 
     fn refuse(&mut self, client: ClientId, number: u32, reason: &str) {
-        self.refused += 1;
+        self.counters.refused += 1;
         self.answer(client, &Frame::Refused { number, reason });
     }
 
     fn try_advertise(
         &mut self,
-        now: Nanos,
-        (client, lease): (ClientId, Option<Nanos>),
+        now: Instant,
+        (client, lease): (ClientId, Option<Duration>),
         spec: &Advertisement,
         outlets: usize,
-    ) -> Result<Outlet, String> {
+    ) -> Result<(SupplierId, TopicId), String> {
         if outlets >= self.limits.topics {
             self.access.count(RefusalKind::Limit);
             return Err(format!("a program may have {} topics and paths; close one", self.limits.topics));
@@ -104,20 +104,20 @@ impl Broker {
         };
         let topic = declared.map_err(|error| self.access.refuse(&error))?;
         let who = self.clients.get(&client).map(|connected| &connected.who);
-        let far = spec.from_elsewhere.zip(who).map(|(origin, who)| FarName {
+        let remote = spec.from_elsewhere.zip(who).map(|(origin, who)| RemoteName {
             who: who.clone(),
             origin,
             topic: spec.topic.as_str().into(),
         });
-        if let Some(supplier) = far.as_ref().and_then(|name| self.far.join(name, topic)) {
-            return Ok(Outlet::Topic { supplier, topic });
+        if let Some(supplier) = remote.as_ref().and_then(|name| self.remote_suppliers.join(name, topic)) {
+            return Ok((supplier, topic));
         }
         // several programs may stand for one supplier of another broker: the lease of none applies to it
-        let lease = lease.filter(|_| far.is_none());
+        let lease = lease.filter(|_| remote.is_none());
         let supplier =
             self.channel.supplier_of(tenant, now, lease).map_err(|error| self.access.refuse(&error))?;
         let mut offer = Offer { owner: user.owner.of_supplier(), ..spec.offer(topic) };
-        if far.is_some() {
+        if remote.is_some() {
             offer.event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
         }
         let offered = self.channel.offer(supplier, offer).map_err(|error| self.access.refuse(&error));
@@ -131,11 +131,11 @@ impl Broker {
             });
         match named {
             Ok(()) => {
-                if let Some(name) = far {
-                    let last = self.far.begin(name, supplier, topic);
+                if let Some(name) = remote {
+                    let last = self.remote_suppliers.begin(name, supplier, topic);
                     self.channel.skip_sequences(supplier, topic, last);
                 }
-                Ok(Outlet::Topic { supplier, topic })
+                Ok((supplier, topic))
             }
             Err(refused) => {
                 self.channel.withdraw(supplier);
@@ -146,8 +146,8 @@ impl Broker {
 
     /// Removes a program from a supplier of a topic; returns whether no other program publishes as that
     /// supplier.
-    pub(super) fn let_go(&mut self, supplier: SupplierId, topic: TopicId) -> bool {
-        let alone = self.far.leave(supplier, || self.channel.last_sequence(supplier, topic));
+    pub(super) fn leave_supplier(&mut self, supplier: SupplierId, topic: TopicId) -> bool {
+        let alone = self.remote_suppliers.leave(supplier, || self.channel.last_sequence(supplier, topic));
         if alone {
             self.forget_offer(supplier);
         }
@@ -156,25 +156,24 @@ impl Broker {
 
     pub(super) fn publish(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         head: PublishHead<'_>,
-        (payload, apart): (&[u8], Option<SharedPayload>),
+        (payload, shared): (&[u8], Option<SharedPayload>),
     ) -> Result<Received, String> {
         let ConnectedClient { peer, outlets, .. } = self.clients.get(&client).ok_or("it is gone")?;
         let (topic, token) = (head.topic, head.token);
         let same_clock = matches!(peer, TransportPeer::User(_));
         let outlet = outlets.get(&topic).copied();
         let outlet = outlet.ok_or_else(|| format!("an event on number {topic}, which was never opened"))?;
-        let deadline = match (head.deadline, head.flags.remaining) {
-            (NO_DEADLINE, _) => NO_DEADLINE,
-            (remaining, true) => remaining.after(now),
-            (at, false) if same_clock => at,
-            (_, false) => return Err("the deadline is a time of the clock of another host than the broker's; give the time that remains instead".to_owned()),
+        let deadline = match head.deadline {
+            PublishDeadline::In(remaining) => now + remaining,
+            PublishDeadline::At(at) if same_clock || at == NO_DEADLINE => at,
+            PublishDeadline::At(_) => return Err("the deadline is a time of the clock of another host than the broker's; give the time that remains instead".to_owned()),
         };
-        let length = apart.as_ref().map_or(payload.len(), SharedPayload::length);
+        let length = shared.as_ref().map_or(payload.len(), SharedPayload::length);
         if let Err(reason) = self.check_event(now, client, length) {
-            self.refused += 1;
+            self.counters.refused += 1;
             match outlet {
                 Outlet::Topic { .. } => {
                     self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
@@ -183,9 +182,9 @@ impl Broker {
             }
             return Ok(Received::Done);
         }
-        let mut body = EventBody::new(payload, apart);
+        let mut body = EventBody::new(payload, shared);
         let (supplier, topic_id) = match outlet {
-            Outlet::Topic { supplier, topic } => (supplier, topic),
+            Outlet::Topic { supplier, topic, .. } => (supplier, topic),
             Outlet::Path(path) => {
                 body.due = deadline;
                 return self.publish_on_path(now, path, body).map(|()| Received::Done);
@@ -209,7 +208,7 @@ impl Broker {
                 self.uncheck_event(client);
                 return Ok(kept);
             }
-            return Ok(self.heard(client, supplier, topic_id));
+            return Ok(self.backpressure(client, supplier, topic_id));
         }
         match self.channel.try_publish(now, supplier, topic_id, publication) {
             Err(PublishError::Full { .. }) if !head.flags.at_once => {
@@ -217,7 +216,7 @@ impl Broker {
                 return Ok(Received::Blocked);
             }
             Err(error) => {
-                self.refused += 1;
+                self.counters.refused += 1;
                 let reason = self.access.refuse(&error);
                 self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
             }
@@ -234,12 +233,12 @@ impl Broker {
             }
             Ok(_) => {}
         }
-        Ok(self.heard(client, supplier, topic_id))
+        Ok(self.backpressure(client, supplier, topic_id))
     }
 
     pub(super) fn subscribe(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         number: u32,
         spec: &SubscriptionSpec,
@@ -260,11 +259,11 @@ impl Broker {
                 if paused {
                     self.channel.pause(consumer);
                 }
-                self.addressees.insert(consumer, Addressee::Program { client, number });
-                self.may_read((client, number), (consumer, blocks), spec);
+                self.addressees.by_consumer.insert(consumer, Addressee::Program { client, number });
+                self.add_direct_reader((client, number), (consumer, blocks), spec);
                 self.may_be_lost((client, number), consumer, spec);
                 if let Some(connected) = self.clients.get_mut(&client) {
-                    let grant = QueueGrant::of(spec);
+                    let grant = QueueGrant::for_spec(spec);
                     connected.consumers.insert(number, (consumer, grant));
                     self.ledger.book(connected.peer, grant.bytes);
                     self.ledger.hold(connected.peer, grant.held);
@@ -278,8 +277,8 @@ impl Broker {
 
     fn try_subscribe(
         &mut self,
-        now: Nanos,
-        (client, lease, peer, name): (ClientId, Option<Nanos>, TransportPeer, &str),
+        now: Instant,
+        (client, lease, peer, name): (ClientId, Option<Duration>, TransportPeer, &str),
         spec: &SubscriptionSpec,
         consumers: usize,
     ) -> Result<(ConsumerId, BlockedSuppliers), String> {
@@ -294,7 +293,7 @@ impl Broker {
             return Err(format!("{patterns} patterns of topics; a subscription has from 1 to {most}"));
         }
         if let Some((what, asked)) = spec.too_short() {
-            return Err(format!("{what} of {asked} ns; the shortest is {} ns", MIN_PERIOD.0));
+            return Err(format!("{what} of {asked} ns; the shortest is {} ns", MIN_PERIOD.as_nanos()));
         }
         if let Some(what) = spec.contradicts_best_effort() {
             return Err(format!(
@@ -304,7 +303,7 @@ impl Broker {
         for interest in &spec.interests {
             self.check_subscribe(client, &interest.topics)?;
         }
-        let grant = QueueGrant::of(spec);
+        let grant = QueueGrant::for_spec(spec);
         let memory = grant.bytes.saturating_add(grant.held);
         self.check_memory(client, memory)?;
         if let Some(refused) = self.refuses_memory(peer, memory) {
@@ -319,7 +318,9 @@ impl Broker {
         }
         let patterns: Vec<&str> = spec.interests.iter().map(|interest| &*interest.topics).collect();
         let group = match &spec.group {
-            Some(group) => Some(self.check_group(&user, (group, Nanos(spec.linger_ns)), &patterns)?),
+            Some(group) => {
+                Some(self.check_group(&user, (group, Duration::from_nanos(spec.linger_ns)), &patterns)?)
+            }
             None => None,
         };
         let interests = spec.interests().map_err(|error| self.access.refuse(&error))?;
@@ -339,8 +340,8 @@ impl Broker {
             None => self.channel.subscribe_all(now, id, interests),
         };
         let timers = [
-            spec.every_ns.map(|ns| TimerSpec::Every(Nanos(ns))),
-            spec.silence_ns.map(|ns| TimerSpec::Silence(Nanos(ns))),
+            spec.every_ns.map(|ns| TimerSpec::Every(Duration::from_nanos(ns))),
+            spec.silence_ns.map(|ns| TimerSpec::Silence(Duration::from_nanos(ns))),
         ];
         let asked = asked.and_then(|()| {
             timers
@@ -374,14 +375,14 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn unsubscribe(&mut self, now: Nanos, client: ClientId, number: u32) -> Result<(), String> {
+    pub(super) fn unsubscribe(&mut self, now: Instant, client: ClientId, number: u32) -> Result<(), String> {
         let connected = self.clients.get_mut(&client).ok_or("it is gone")?;
         let (peer, known) = (connected.peer, connected.consumers.remove(&number));
         let (consumer, granted) = known.ok_or_else(|| format!("the consumer {number} was never there"))?;
         self.ledger.release_queue(now, peer, granted);
-        self.addressees.remove(&consumer);
-        self.loose.forget(consumer);
-        self.reads_no_more(consumer);
+        self.addressees.by_consumer.remove(&consumer);
+        self.best_effort.forget(consumer);
+        self.remove_direct_reader(consumer);
         self.unsubscribe_follower(consumer);
         self.leave_group(consumer);
         self.channel.disconnect(now, consumer);
@@ -391,15 +392,15 @@ impl Broker {
     /// Makes frames from a delivery: names of topics first, then notices, then the events.
     pub(super) fn deliver(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (client, number): (ClientId, u32),
         delivery: Delivery<EventBody>,
     ) {
         let consumer = delivery.consumer;
         for notice in &delivery.notices {
-            let Some(notice) = NoticeText::of(notice) else { continue };
+            let Some(notice) = NoticeText::from_channel(notice) else { continue };
             if let NoticeText::Gone { topic, supplier, .. } = &notice {
-                self.end_loosely(consumer, (*topic, *supplier));
+                self.end_best_effort(consumer, (*topic, *supplier));
             }
             if let Some(topic) = notice.topic() {
                 self.name_topic(client, TopicId(topic));
@@ -413,7 +414,7 @@ impl Broker {
 
     pub(super) fn deliver_event(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (client, number): (ClientId, u32),
         consumer: ConsumerId,
         delivered: DeliveredEvent<EventBody>,
@@ -421,7 +422,7 @@ impl Broker {
         for event in &delivered.with {
             let flags = DeliverFlags { part: true, ..DeliverFlags::default() };
             let head = DeliverHead { flags, ..DeliverHead::default() };
-            self.hand_over(now, (client, number, None), event, head);
+            self.send_event(now, (client, number, None), event, head);
         }
         let DeliveredEvent { event, lateness, retained, acknowledgement, repeated, .. } = delivered;
         let position = event.payload.position;
@@ -438,30 +439,32 @@ impl Broker {
             delivery: acknowledgement.unwrap_or_default(),
             ..DeliverHead::default()
         };
-        let counted = self.loose.concerns(consumer) && !retained;
-        self.hand_over(now, (client, number, counted.then_some(consumer)), &event, head);
+        let counted = self.best_effort.concerns(consumer) && !retained;
+        self.send_event(now, (client, number, counted.then_some(consumer)), &event, head);
     }
 
-    fn hand_over(
+    fn send_event(
         &mut self,
-        now: Nanos,
-        (client, consumer, loosely): (ClientId, u32, Option<ConsumerId>),
+        now: Instant,
+        (client, consumer, best_effort): (ClientId, u32, Option<ConsumerId>),
         event: &Arc<ChannelEvent<EventBody>>,
-        mut head: DeliverHead<'_>,
+        head: DeliverHead<'_>,
     ) {
         let Some(mut connected) = self.clients.get(&client) else { return };
         if !connected.named.has_all_of(event.topic) {
             self.name_topic(client, event.topic);
-            let Some(told) = self.clients.get(&client) else { return };
-            connected = told;
+            let Some(named) = self.clients.get(&client) else { return };
+            connected = named;
         }
-        head.flags.remaining = !matches!(connected.peer, TransportPeer::User(_));
-        (head.deadline, head.published) = match head.flags.remaining {
-            false => (event.deadline, event.published),
-            true if event.deadline == NO_DEADLINE => (NO_DEADLINE, now.since(event.published)),
-            true => (event.deadline.since(now), now.since(event.published)),
+        let times = match (connected.peer, event.deadline) {
+            (TransportPeer::User(_), deadline) => DeliverTimes::At { deadline, published: event.published },
+            (_, NO_DEADLINE) => {
+                DeliverTimes::Relative { remaining: Duration::MAX, age: now - event.published }
+            }
+            (_, deadline) => DeliverTimes::Relative { remaining: deadline - now, age: now - event.published },
         };
         let mut head = DeliverHead {
+            times,
             criticality: event.criticality.0,
             consumer,
             topic: event.topic.0,
@@ -471,18 +474,19 @@ impl Broker {
             fields: event.fields.clone(),
             ..head
         };
-        let mut bytes = std::mem::take(&mut self.spare_head);
+        let mut bytes = std::mem::take(&mut self.tasks.spare_head);
         bytes.clear();
-        bytes.reserve(crate::frame::DELIVER_HEAD + 16);
+        bytes.reserve(unisono_events_wire::frame::DELIVER_HEAD + 16);
         head.write(&mut bytes);
-        let mut way = DeliveryWay::Stream;
-        if let Some(consumer) = loosely {
+        let mut route = DeliveryRoute::Stream;
+        if let Some(consumer) = best_effort {
             let of = (head.topic, head.supplier, head.sequence);
-            (way, head.delivery) = self.loose.count(now, consumer, of, bytes.len() + event.payload.length());
+            (route, head.delivery) =
+                self.best_effort.count(now, consumer, of, bytes.len() + event.payload.length());
             bytes.clear();
             head.write(&mut bytes);
         }
-        self.send_by(way, (client, bytes, event.payload.clone()));
+        self.send_delivery(route, (client, bytes, event.payload.clone()));
     }
 
     pub(super) fn topic_name(&self, topic: TopicId) -> Option<&Arc<str>> {
@@ -505,11 +509,11 @@ impl Broker {
     /// Sends a program the name of a topic, if it does not know it, and its type, if it asks for types.
     pub(super) fn name_topic(&mut self, client: ClientId, topic: TopicId) {
         let Some(connected) = self.clients.get_mut(&client) else { return };
-        let (telling, types) = (connected.named.tell(topic), connected.named.asks_for_types());
-        if telling == NameTelling::ForgetAndName {
-            self.answer(client, &Frame::Topic { number: ALL_NAMES, name: "" });
+        let (telling, types) = (connected.named.announce(topic), connected.named.asks_for_types());
+        if telling == NameAnnouncement::ForgetAndName {
+            self.answer(client, &Frame::Topic { number: ALL_TOPICS, name: "" });
         }
-        if telling != NameTelling::Nothing {
+        if telling != NameAnnouncement::Nothing {
             let name = self.topic_name(topic).map(Arc::clone).unwrap_or_default();
             self.answer(client, &Frame::Topic { number: topic.0, name: &name });
         }
@@ -517,7 +521,7 @@ impl Broker {
         if types {
             let event_type = self.topic_type(topic);
             let Some(connected) = self.clients.get_mut(&client) else { return };
-            if connected.named.tell_type(topic, event_type.as_ref()) {
+            if connected.named.announce_type(topic, event_type.as_ref()) {
                 let event_type = event_type.as_deref();
                 self.answer(client, &Frame::TopicType { number: topic.0, event_type });
             }

@@ -12,17 +12,17 @@
 
 use super::mqtt::MqttSessionId;
 use super::{Broker, ConnectedClient, structures};
-use crate::buffers::{AllMemory, BufferAccount, BufferShare};
 use crate::limits::Limits;
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientIdentity, RefusalKind};
-use crate::spec::SubscriptionSpec;
 use crate::task::ClientId;
-use crate::transport::TransportPeer;
 use std::collections::HashMap;
 use std::sync::Arc;
 use unisono_eventchannel::{KeepingAccount, KeepingTerms, KeptBy, TenantId, TopicId};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::SubscriptionSpec;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_events_wire::{AllMemory, BufferAccount, BufferShare};
+use unisono_linux::clock::{Duration, Instant};
 
 /// Bytes of each grant at least: about what a consumer costs without any event, with as many gaps, notices
 /// and counters of missed deadlines as may wait for it.
@@ -68,7 +68,7 @@ impl UserMemory {
         self.buffers.as_ref().map_or(0, |buffers| buffers.used())
     }
 
-    fn tell_buffers(&self) {
+    fn update_buffers(&self) {
         if let Some(buffers) = &self.buffers {
             buffers.set_others(self.granted.saturating_add(self.held).saturating_add(self.kept));
         }
@@ -84,7 +84,7 @@ pub(super) struct MemoryLedger {
     /// By user; a user without memory has no entry.
     users: HashMap<TransportPeer, UserMemory>,
     /// Queues of groups without consumers, each with the latest time of its end.
-    lingering: Vec<(Nanos, TransportPeer, QueueGrant)>,
+    lingering: Vec<(Instant, TransportPeer, QueueGrant)>,
     accounts: HashMap<AccountHolder, KeepingAccount>,
     /// The number given last.
     last: u32,
@@ -99,11 +99,11 @@ impl MemoryLedger {
         self.granted = self.granted.saturating_add(bytes);
         let theirs = self.users.entry(peer).or_default();
         theirs.granted = theirs.granted.saturating_add(bytes);
-        theirs.tell_buffers();
-        self.tell_all();
+        theirs.update_buffers();
+        self.update_all_buffers();
     }
 
-    fn tell_all(&self) {
+    fn update_all_buffers(&self) {
         if let Some(all) = &self.all {
             all.set_others(self.granted.saturating_add(self.held).saturating_add(self.kept));
         }
@@ -111,7 +111,7 @@ impl MemoryLedger {
 
     fn set_kept(&mut self, kept: usize) {
         self.kept = kept as u64;
-        self.tell_all();
+        self.update_all_buffers();
     }
 
     /// Books structures of this many bytes for a peer.
@@ -119,21 +119,21 @@ impl MemoryLedger {
         self.held = self.held.saturating_add(bytes);
         let theirs = self.users.entry(peer).or_default();
         theirs.held = theirs.held.saturating_add(bytes);
-        theirs.tell_buffers();
-        self.tell_all();
+        theirs.update_buffers();
+        self.update_all_buffers();
     }
 
-    pub(super) fn let_go(&mut self, peer: TransportPeer, bytes: u64) {
+    pub(super) fn release_held(&mut self, peer: TransportPeer, bytes: u64) {
         self.held = self.held.saturating_sub(bytes);
         self.change(peer, |theirs| theirs.held = theirs.held.saturating_sub(bytes));
     }
 
     /// Changes the memory of a peer, and removes its entry if nothing is left.
     fn change(&mut self, peer: TransportPeer, change: impl FnOnce(&mut UserMemory)) {
-        self.tell_all();
+        self.update_all_buffers();
         if let Some(theirs) = self.users.get_mut(&peer) {
             change(theirs);
-            theirs.tell_buffers();
+            theirs.update_buffers();
             let is_used = theirs.buffers.as_ref().is_some_and(|buffers| Arc::strong_count(buffers) > 1);
             if (theirs.granted, theirs.held, is_used) == (0, 0, false) {
                 self.users.remove(&peer);
@@ -147,8 +147,8 @@ impl MemoryLedger {
         let new = || Arc::new(BufferAccount::new(limits.memory_of_user, Arc::clone(all)));
         let theirs = self.users.entry(peer).or_default();
         let buffers = Arc::clone(theirs.buffers.get_or_insert_with(new));
-        theirs.tell_buffers();
-        self.tell_all();
+        theirs.update_buffers();
+        self.update_all_buffers();
         buffers
     }
 
@@ -158,13 +158,13 @@ impl MemoryLedger {
     }
 
     /// Releases the queue of a consumer that goes; the queue of its group may linger.
-    pub(super) fn release_queue(&mut self, now: Nanos, peer: TransportPeer, grant: QueueGrant) {
+    pub(super) fn release_queue(&mut self, now: Instant, peer: TransportPeer, grant: QueueGrant) {
         match grant.linger {
-            Nanos::ZERO => {
+            Duration::ZERO => {
                 self.release(peer, grant.bytes);
-                self.let_go(peer, grant.held);
+                self.release_held(peer, grant.held);
             }
-            linger => self.lingering.push((linger.after(now), peer, grant)),
+            linger => self.lingering.push((now + linger, peer, grant)),
         }
     }
 
@@ -173,11 +173,11 @@ impl MemoryLedger {
         self.change(peer, |theirs| theirs.granted = theirs.granted.saturating_sub(bytes));
     }
 
-    pub(super) fn look(&mut self, now: Nanos) {
+    pub(super) fn expire(&mut self, now: Instant) {
         let over: Vec<_> = self.lingering.extract_if(.., |(until, ..)| *until <= now).collect();
         for (_, peer, grant) in over {
             self.release(peer, grant.bytes);
-            self.let_go(peer, grant.held);
+            self.release_held(peer, grant.held);
         }
         // users whose last connection has gone
         let peers: Vec<_> = self.users.keys().copied().collect();
@@ -212,17 +212,17 @@ pub(super) struct QueueGrant {
     /// Bytes of its names, patterns and filters.
     pub(super) held: u64,
     /// The time that the queue outlives the consumer.
-    linger: Nanos,
+    linger: Duration,
 }
 
 impl QueueGrant {
     /// Room for the consumer's queue, and as much again for unacknowledged events.
-    pub(super) fn of(spec: &SubscriptionSpec) -> Self {
-        let entries = (spec.queue_events as u64).saturating_mul(Limits::ENTRY.into());
+    pub(super) fn for_spec(spec: &SubscriptionSpec) -> Self {
+        let entries = (spec.queue_events as u64).saturating_mul(unisono_events_wire::EVENT_COST.into());
         let queue = (spec.queue_bytes as u64).max(entries).max(MIN_GRANT);
         // the queue of a consumer that resumes holds its unacknowledged events
         let twice = spec.again.is_some() && spec.resume.is_none();
-        let linger = if spec.group.is_some() { Nanos(spec.linger_ns) } else { Nanos::ZERO };
+        let linger = if spec.group.is_some() { Duration::from_nanos(spec.linger_ns) } else { Duration::ZERO };
         // events that wait for a correlation have the bound of the queue, too
         let twice = twice || spec.together.is_some();
         let held = structures::subscription(spec);
@@ -339,7 +339,7 @@ impl Broker {
     fn granted_from_scratch(&self) -> u64 {
         let queues = self.clients.values().map(ConnectedClient::granted);
         let lingering = self.ledger.lingering.iter().map(|(.., grant)| grant.bytes);
-        let paths = self.paths.len() as u64 * u64::from(self.limits.credit);
+        let paths = self.link.paths.len() as u64 * u64::from(self.limits.credit);
         queues.chain(lingering).fold(paths.saturating_add(self.mqtt.memory()), u64::saturating_add)
     }
 
@@ -355,7 +355,7 @@ impl Broker {
         let Some(peer) = self.clients.get(&client).map(|client| client.peer) else {
             return BufferShare::default();
         };
-        BufferShare::of(self.ledger.buffers(peer, &self.limits))
+        BufferShare::new(self.ledger.buffers(peer, &self.limits))
     }
 
     /// Makes room in the ledger for a structure of a program.
@@ -376,10 +376,10 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn let_go_for_client(&mut self, client: ClientId, bytes: u64) {
+    pub(super) fn release_for_client(&mut self, client: ClientId, bytes: u64) {
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.held = connected.held.saturating_sub(bytes);
-            self.ledger.let_go(connected.peer, bytes);
+            self.ledger.release_held(connected.peer, bytes);
         }
     }
 
@@ -407,10 +407,10 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn let_go_for_session(&mut self, session: MqttSessionId, bytes: u64) {
+    pub(super) fn release_for_session(&mut self, session: MqttSessionId, bytes: u64) {
         if let Some((.., peer)) = self.mqtt.account(session) {
-            self.mqtt.let_go(session, bytes);
-            self.ledger.let_go(peer, bytes);
+            self.mqtt.release_held(session, bytes);
+            self.ledger.release_held(peer, bytes);
         }
     }
 

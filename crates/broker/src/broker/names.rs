@@ -33,7 +33,7 @@ use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_eventchannel::{ConsumerId, NumberMap};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// Consumers of one owner with a saved position. Each takes a file; as many as a broker has programs by
 /// default, so that each program can have one. Chosen by this argument, not measured.
@@ -51,7 +51,7 @@ const MAX_PATTERNS_OF_GROUP: usize = 1024;
 const MAX_WRITER_BYTES: usize = 1024;
 /// The longest linger of a group that no rule lists: the default age of the log's events. Its queue is memory
 /// that nobody may come back for. Chosen by this argument, not measured.
-const MAX_LINGER: Nanos = Nanos(7 * 24 * 3600 * 1_000_000_000);
+const MAX_LINGER: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The owner and the rule of a client that uses a name.
 #[derive(Clone, Debug)]
@@ -185,6 +185,14 @@ impl GroupNames {
         }
     }
 
+    /// Replaces the rule of a consumer's client.
+    pub(super) fn set_grant(&mut self, consumer: ConsumerId, grant: &Arc<ClientGrant>) {
+        let group = self.members.get(&consumer).and_then(|group| self.groups.get_mut(group));
+        if let Some(member) = group.and_then(|group| group.members.get_mut(&consumer)) {
+            member.grant = Arc::clone(grant);
+        }
+    }
+
     /// Whether the group has this owner.
     pub(super) fn is_of(&self, group: &str, owner: &NameOwner) -> bool {
         self.groups.get(group).is_some_and(|record| record.owner == *owner)
@@ -205,6 +213,14 @@ fn check_group_name(group: &str, patterns: &[&str]) -> Result<(), String> {
              another group"
         )),
         None => Err(format!("the group `{group}`: names that begin with {SHARE} are $share/NAME/FILTER")),
+    }
+}
+
+/// A kind of names of the log in words, and the separator before the owner's digest in a key.
+fn kind_of_name(kind: OwnedKind) -> (&'static str, char) {
+    match kind {
+        OwnedKind::Writer => ("writer", '\0'),
+        _ => ("consumer", BEFORE_OWNER),
     }
 }
 
@@ -260,7 +276,7 @@ impl Broker {
     pub(super) fn check_group(
         &mut self,
         user: &NameUser,
-        (group, linger): (&str, Nanos),
+        (group, linger): (&str, Duration),
         patterns: &[&str],
     ) -> Result<AdmittedGroup, String> {
         let checked = self.try_group(user, (group, linger), patterns);
@@ -270,11 +286,11 @@ impl Broker {
     fn try_group(
         &mut self,
         user: &NameUser,
-        (group, linger): (&str, Nanos),
+        (group, linger): (&str, Duration),
         patterns: &[&str],
     ) -> Result<AdmittedGroup, String> {
         check_group_name(group, patterns)?;
-        if linger > Nanos::ZERO {
+        if linger > Duration::ZERO {
             self.check_identity(user, "a group that lingers")?;
         }
         if let Some(pattern) = patterns.iter().find(|pattern| !user.grant.may_subscribe(pattern)) {
@@ -286,8 +302,8 @@ impl Broker {
                 return Err(format!(
                     "the group `{group}` would linger for {} s; list it under `names` in the permissions, or let it \
                      linger for {} s at most",
-                    linger.0 / Nanos::SECOND.0,
-                    MAX_LINGER.0 / Nanos::SECOND.0
+                    linger.as_nanos() / 1_000_000_000,
+                    MAX_LINGER.as_nanos() / 1_000_000_000
                 ));
             }
             false => user.owner.key_of(group),
@@ -352,10 +368,7 @@ impl Broker {
 
     /// The key of a name in the log. An owner keeps a key that it has, also when the plain name becomes free.
     fn key_in_log(&self, user: &NameUser, kind: OwnedKind, name: &str) -> Result<String, String> {
-        let (shown, separator) = match kind {
-            OwnedKind::Writer => ("writer", '\0'),
-            _ => ("consumer", BEFORE_OWNER),
-        };
+        let (shown, separator) = kind_of_name(kind);
         let own = format!("{name}{separator}{}", user.owner.digest());
         let (of_plain, of_own) = (self.name_owner(kind, name), self.name_owner(kind, &own));
         let is_plain = self.is_shared(user, (shown, name))?
@@ -397,13 +410,50 @@ impl Broker {
         if self.name_owner(kind, name).is_some() {
             return Ok(());
         }
-        if let Some(known) = self.give_name(kind, name, &user.owner)? {
+        if let Some(known) = self.assign_name(kind, name, &user.owner)? {
             let owner = &user.owner;
             let text =
                 format!("the {known} `{name}` of the log had no owner; it belongs to {owner} from now on");
             self.tasks.push_back(Task::Note { text });
         }
         Ok(())
+    }
+
+    /// Why a consumer may not stay in its group, by rules that were read since it joined.
+    pub(super) fn group_breach(&self, consumer: ConsumerId, user: &NameUser) -> Option<String> {
+        let key = self.names.members.get(&consumer)?;
+        let owner = &user.owner;
+        // the key of a group of one owner has the owner in front, and a shared name has no NUL
+        if !key.contains('\0') {
+            match self.is_shared(user, ("group", key)) {
+                Err(refused) => return Some(refused),
+                Ok(false) => {
+                    return Some(format!("the group `{key}` is not in the rule of {owner} any more"));
+                }
+                Ok(true) => {}
+            }
+        }
+        let group = self.names.groups.get(key)?;
+        let departed = group.departed.iter().filter(|_| self.channel.group_owes(key));
+        let mut all = group.asked.keys().chain(departed);
+        let unseen = all.find(|pattern| !user.grant.may_subscribe(pattern))?;
+        Some(format!("its group has events of `{unseen}`, which {owner} may not subscribe to any more"))
+    }
+
+    /// Why a client may not keep a name of the log, by rules that were read since it took the name.
+    pub(super) fn name_breach(&self, user: &NameUser, kind: OwnedKind, key: &str) -> Option<String> {
+        let (shown, separator) = kind_of_name(kind);
+        let (name, is_own) = match key.split_once(separator) {
+            Some((name, _)) => (name, true),
+            None => (key, self.name_owner(kind, key).as_ref() == Some(&user.owner)),
+        };
+        match self.is_shared(user, (shown, name)) {
+            Err(refused) => Some(refused),
+            Ok(false) if !is_own => {
+                Some(format!("the {shown} `{name}` is not in the rule of {} any more", user.owner))
+            }
+            Ok(_) => None,
+        }
     }
 
     /// The session's client as a user of names.

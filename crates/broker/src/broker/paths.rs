@@ -6,21 +6,23 @@
 //! paused, and no other path waits for it. Events that it holds count against the credit, so that memory has
 //! a bound.
 
-use super::{Addressee, Broker, ConnectedClient, Outlet, answer};
+use super::{Addressee, Broker, ConnectedClient, Outlet};
+use crate::account::Account;
 use crate::body::EventBody;
-use crate::destination::Destination;
-use crate::frame::Frame;
-use crate::limits::Limits;
 use crate::permissions::RefusalKind;
-use crate::spec::PathSpec;
 use crate::task::{ClientId, PathId, Sent, Task};
-use crate::transport::TransportPeer;
+use std::collections::HashMap;
 use unisono_eventchannel::{
-    ChannelError, ConsumerId, ConsumerSpec, Delivery, EventPayload, InboxCapacity, InboxSpec, Interest,
-    NO_DEADLINE, Offer, Publication, SupplierId, TopicId, TopicSpec,
+    ChannelError, ClassChange, ConsumerId, ConsumerSpec, Delivery, DispatchOrder, EventPayload,
+    InboxCapacity, InboxSpec, Interest, NO_DEADLINE, NumberMap, Offer, Publication, SupplierId, TopicId,
+    TopicSpec,
 };
-use unisono_fairqueue::{ClassId, Order};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::Destination;
+use unisono_events_wire::PathSpec;
+use unisono_events_wire::frame::Frame;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_fairqueue::{ClassId, Hierarchy, LinkPace, Order};
+use unisono_linux::clock::{Duration, Instant};
 use unisono_text::nearest;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +43,7 @@ pub(super) struct ForwardingPath {
     /// The peer of the present or former program.
     pub(super) peer: TransportPeer,
     /// When the program left the path, or when the destination last took bytes since.
-    pub(super) alone_since: Nanos,
+    pub(super) alone_since: Instant,
     pub(super) number: u32,
     pub(super) class: ClassId,
     pub(super) destination: Destination,
@@ -61,21 +63,81 @@ pub(super) struct ForwardingPath {
     pub(super) kept: u32,
 }
 
+/// The link of the paths, and the paths.
+#[derive(Debug)]
+pub(super) struct PathLink {
+    /// None: there are no paths.
+    pub(super) pace: Option<LinkPace>,
+    /// The traffic of the leaf classes, in the order of the policy.
+    pub(super) accounts: Vec<(ClassId, Account)>,
+    pub(super) paths: NumberMap<PathId, ForwardingPath>,
+    last_path: u32,
+    in_service: Option<PathInService>,
+    /// The transmission time of the message on the link. None: the link is free.
+    pub(super) on_link: Option<Duration>,
+}
+
+impl PathLink {
+    pub(super) fn new(leaves: impl Iterator<Item = ClassId>) -> Self {
+        Self {
+            pace: None,
+            accounts: leaves.map(|class| (class, Account::default())).collect(),
+            paths: NumberMap::default(),
+            last_path: 0,
+            in_service: None,
+            on_link: None,
+        }
+    }
+
+    /// Goes over to other classes; a class that is still a leaf keeps its account.
+    pub(super) fn change_classes(&mut self, before: &Hierarchy, change: &ClassChange) {
+        let hierarchy = change.hierarchy();
+        let mut former: HashMap<&str, Account> = std::mem::take(&mut self.accounts)
+            .into_iter()
+            .map(|(class, account)| (before.class(class).name.as_str(), account))
+            .collect();
+        let leaves = hierarchy.classes().filter(|(id, _)| hierarchy.is_leaf(*id));
+        self.accounts =
+            leaves.map(|(id, class)| (id, former.remove(class.name.as_str()).unwrap_or_default())).collect();
+        for path in self.paths.values_mut() {
+            path.class = change.home(path.class).unwrap_or(path.class);
+        }
+        if let Some(service) = &mut self.in_service {
+            service.class = change.home(service.class).unwrap_or(service.class);
+        }
+    }
+
+    /// When the message on the link has left, if that is later than now.
+    pub(super) fn busy_until(&self, now: Instant) -> Option<Instant> {
+        self.pace.as_ref().map(LinkPace::free_at).filter(|free_at| now < *free_at)
+    }
+
+    fn account(&mut self, class: ClassId) -> Option<&mut Account> {
+        self.accounts.iter_mut().find(|(id, _)| *id == class).map(|(_, account)| account)
+    }
+}
+
 /// The path whose message is being sent.
 #[derive(Debug)]
-pub(super) struct PathInService {
+struct PathInService {
     path: PathId,
     class: ClassId,
-    came: Nanos,
-    deadline: Nanos,
+    came: Instant,
+    deadline: Instant,
     length: u32,
     cost: u32,
 }
 
 impl Broker {
+    /// Whether all events that paths were given have left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.link.paths.values().all(|path| path.outstanding == 0)
+    }
+
     pub(super) fn open(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         number: u32,
         spec: PathSpec,
@@ -97,7 +159,7 @@ impl Broker {
 
     fn try_open(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (client, peer): (ClientId, TransportPeer),
         (number, outlets): (u32, usize),
         PathSpec { class, destination }: PathSpec,
@@ -108,7 +170,7 @@ impl Broker {
                 "the permissions allow no paths to this client; add `paths = true` to its rule".to_owned()
             );
         }
-        if self.pace.is_none() {
+        if self.link.pace.is_none() {
             return Err(
                 "this broker serves events alone; `unisono queue broker POLICY` serves paths".to_owned()
             );
@@ -137,8 +199,8 @@ impl Broker {
         if let Some(refused) = self.refuses_memory(peer, u64::from(self.limits.credit)) {
             return Err(refused);
         }
-        self.next_path += 1; // 2^32 paths later the numbers would come again: 4 years at 30 a second
-        let id = PathId(self.next_path);
+        self.link.last_path += 1; // 2^32 paths later the numbers would come again: 4 years at 30 a second
+        let id = PathId(self.link.last_path);
         let told = |error: ChannelError| error.to_string();
         let spec = TopicSpec::new(&format!("$path/{}", id.0)).map_err(|error| error.to_string())?;
         let pattern = spec.name.parse().expect("a name without wildcards is a pattern");
@@ -148,6 +210,7 @@ impl Broker {
             class: Some(class.as_str().into()),
             // the path's credit bounds the inbox
             capacity: InboxCapacity { events: usize::MAX, bytes: usize::MAX },
+            order: DispatchOrder::Publication, // the messages may be pieces of a stream
             ..InboxSpec::default()
         };
         let consumer = ConsumerSpec { tenant, ..ConsumerSpec::new(&destination.to_string()).with(inbox) };
@@ -157,11 +220,11 @@ impl Broker {
             let _ = self.channel.retire(topic);
             told(error)
         })?;
-        self.addressees.insert(consumer, Addressee::Path(id));
+        self.addressees.by_consumer.insert(consumer, Addressee::Path(id));
         let path = ForwardingPath {
             client: Some(client),
             peer,
-            alone_since: Nanos::ZERO,
+            alone_since: Instant::ZERO,
             number,
             class: class_id,
             destination: destination.clone(),
@@ -175,7 +238,7 @@ impl Broker {
             stalled: false,
             kept: 0,
         };
-        self.paths.insert(id, path);
+        self.link.paths.insert(id, path);
         self.ledger.book(peer, self.limits.credit.into());
         self.tasks.push_back(Task::Open { path: id, destination });
         Ok(id)
@@ -184,13 +247,13 @@ impl Broker {
     /// Makes the two ends of a path in the channel. If one fails, both are removed.
     fn path_ends(
         &mut self,
-        now: Nanos,
+        now: Instant,
         topic: TopicId,
         spec: ConsumerSpec,
         interest: Interest,
     ) -> Result<(SupplierId, ConsumerId), ChannelError> {
         let supplier = self.channel.supplier_of(spec.tenant, now, None)?;
-        let made = self.channel.offer(supplier, Offer::of(topic)).and_then(|()| {
+        let made = self.channel.offer(supplier, Offer::new(topic)).and_then(|()| {
             let consumer = self.channel.connect(now, spec)?;
             match self.channel.subscribe(now, consumer, interest) {
                 Ok(_) => Ok((supplier, consumer)),
@@ -208,7 +271,7 @@ impl Broker {
 
     /// Records that a path's socket is open; `stalled` if it takes no bytes yet.
     pub fn opened(&mut self, id: PathId, stalled: bool) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
+        let Some(path) = self.link.paths.get_mut(&id) else { return };
         path.stalled = stalled;
         if stalled {
             self.channel.pause(path.consumer);
@@ -217,18 +280,23 @@ impl Broker {
             path.state = PathState::Open;
             if let Some(client) = path.client {
                 let frame = Frame::Opened { number: path.number, credit: self.limits.credit };
-                answer(&mut self.tasks, client, &frame);
+                self.tasks.answer(client, &frame);
             }
         }
     }
 
-    pub(super) fn publish_on_path(&mut self, now: Nanos, id: PathId, body: EventBody) -> Result<(), String> {
+    pub(super) fn publish_on_path(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        body: EventBody,
+    ) -> Result<(), String> {
         let (bytes, largest) = (body.length(), self.limits.path_largest as usize);
         if bytes > largest {
             return Err(format!("a payload of {bytes} bytes on a path; the largest has {largest}"));
         }
         self.end_service(now);
-        let path = self.paths.get_mut(&id).ok_or("its path is gone")?;
+        let path = self.link.paths.get_mut(&id).ok_or("its path is gone")?;
         let number = path.number;
         match path.state {
             PathState::Open => {}
@@ -236,7 +304,7 @@ impl Broker {
             PathState::Opening => return Err(format!("an event on path {number} before it was opened")),
             PathState::Draining => return Err(format!("an event on path {number} after it was closed")),
         }
-        let cost = Limits::cost(bytes);
+        let cost = unisono_events_wire::credit_cost(bytes);
         let used = path.outstanding.saturating_add(path.owed).saturating_add(cost);
         if used > self.limits.credit {
             return Err(format!("more on path {number} than its credit of {} bytes", self.limits.credit));
@@ -249,21 +317,19 @@ impl Broker {
         let publication = Publication { deadline, ..Publication::new(body) };
         if self.channel.try_publish(now, supplier, topic, publication).is_err() {
             self.lose(class);
-            self.give_back(id, cost);
+            self.return_credit(id, cost);
         }
         Ok(())
     }
 
-    pub(super) fn close(&mut self, now: Nanos, client: ClientId, number: u32) -> Result<(), String> {
+    pub(super) fn close(&mut self, now: Instant, client: ClientId, number: u32) -> Result<(), String> {
         let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.outlets;
         let known = theirs.remove(&number);
-        if let Some(cost) = self.clients.get_mut(&client).and_then(|client| client.costs.remove(&number)) {
-            self.let_go_for_client(client, cost);
-        }
         match known.ok_or_else(|| format!("number {number} cannot be closed: it was never opened"))? {
-            Outlet::Topic { supplier, topic } => {
-                self.supplies_no_more(client, number);
-                if self.let_go(supplier, topic) {
+            Outlet::Topic { supplier, topic, held } => {
+                self.release_for_client(client, held);
+                self.remove_direct_supplier(client, number);
+                if self.leave_supplier(supplier, topic) {
                     self.channel.withdraw(supplier);
                 }
             }
@@ -273,8 +339,8 @@ impl Broker {
     }
 
     /// Takes a path from its program, which has gone: no more events come on it.
-    pub(super) fn leave(&mut self, now: Nanos, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
+    pub(super) fn leave(&mut self, now: Instant, id: PathId) {
+        let Some(path) = self.link.paths.get_mut(&id) else { return };
         (path.client, path.alone_since) = (None, now);
         if path.state != PathState::Broken {
             path.state = PathState::Draining;
@@ -284,24 +350,24 @@ impl Broker {
 
     /// Forgets a path without a program and without events.
     pub(super) fn forget_if_empty(&mut self, id: PathId) {
-        let Some(path) = self.paths.get(&id) else { return };
+        let Some(path) = self.link.paths.get(&id) else { return };
         if path.client.is_none() && path.outstanding == 0 {
             if path.state == PathState::Draining {
                 self.tasks.push_back(Task::Release { path: id });
             }
             let (supplier, consumer, topic) = (path.supplier, path.consumer, path.topic);
             self.ledger.release(path.peer, self.limits.credit.into());
-            self.paths.remove(&id);
-            self.addressees.remove(&consumer);
+            self.link.paths.remove(&id);
+            self.addressees.by_consumer.remove(&consumer);
             self.channel.withdraw(supplier);
-            self.channel.disconnect_unseen(Nanos::ZERO, consumer);
+            self.channel.disconnect_unseen(Instant::ZERO, consumer);
             self.channel.retire(topic).expect("its one supplier has been withdrawn on the lines above");
         }
     }
 
     /// Frees the credit of events that have left a path, sent or lost.
-    pub(super) fn give_back(&mut self, id: PathId, cost: u32) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
+    pub(super) fn return_credit(&mut self, id: PathId, cost: u32) {
+        let Some(path) = self.link.paths.get_mut(&id) else { return };
         path.outstanding -= cost.min(path.outstanding);
         path.owed += cost;
         self.pay(id);
@@ -311,7 +377,7 @@ impl Broker {
     /// Returns credit in halves, so that a program that reads seldom has few answers waiting; returns all of
     /// it when the program waits for that.
     fn pay(&mut self, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
+        let Some(path) = self.link.paths.get_mut(&id) else { return };
         let is_empty = path.flushing && path.outstanding == 0;
         let is_due = is_empty || path.owed >= self.limits.credit / 2;
         if is_due
@@ -320,7 +386,7 @@ impl Broker {
         {
             path.flushing &= !is_empty;
             let frame = Frame::Credit { number: path.number, bytes: std::mem::take(&mut path.owed) };
-            answer(&mut self.tasks, client, &frame);
+            self.tasks.answer(client, &frame);
         }
     }
 
@@ -329,7 +395,7 @@ impl Broker {
         let Some(Outlet::Path(id)) = known else {
             return Err(format!("number {number} cannot be flushed: it is no path"));
         };
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.link.paths.get_mut(&id) {
             path.flushing = true;
         }
         self.pay(id);
@@ -337,68 +403,73 @@ impl Broker {
     }
 
     pub(super) fn lose(&mut self, class: ClassId) {
-        self.accounts.entry(class).or_default().lost += 1;
+        if let Some(account) = self.link.account(class) {
+            account.lost += 1;
+        }
     }
 
     /// Starts the service of an event on a path; returns the body to send, unless the destination is gone.
     pub(super) fn forward(
         &mut self,
-        now: Nanos,
+        now: Instant,
         id: PathId,
         delivery: Delivery<EventBody>,
     ) -> Option<EventBody> {
         let event = delivery.event?.event;
-        let cost = Limits::cost(event.payload.length());
-        let path = self.paths.get(&id)?;
+        let cost = unisono_events_wire::credit_cost(event.payload.length());
+        let path = self.link.paths.get(&id)?;
         let class = path.class;
         let length = path.destination.wire_length(event.payload.length());
-        let pace = self.pace.as_mut()?;
+        let pace = self.link.pace.as_mut()?;
         pace.carry(now, length);
-        self.on_link = Some(pace.time_of(length));
+        self.link.on_link = Some(pace.time_of(length));
         let (came, deadline) = (event.published, event.payload.due);
-        self.in_service = Some(PathInService { path: id, class, came, deadline, length, cost });
+        self.link.in_service = Some(PathInService { path: id, class, came, deadline, length, cost });
         Some(event.payload.clone())
     }
 
     /// Charges the class of a message that has left the link. The charge does not come earlier: a message of
     /// another class that arrives during a transmission goes before the next one of the same class.
-    pub(super) fn end_service(&mut self, now: Nanos) {
-        if self.pace.as_ref().is_some_and(|pace| pace.free_at() <= now)
-            && let Some(took) = self.on_link.take()
+    pub(super) fn end_service(&mut self, now: Instant) {
+        if self.link.pace.as_ref().is_some_and(|pace| pace.free_at() <= now)
+            && let Some(took) = self.link.on_link.take()
         {
             self.channel.finish(now, Some(took));
         }
     }
 
     /// Records the result of sending the message that [`next`](Self::next) chose.
-    pub fn transmitted(&mut self, now: Nanos, sent: Sent) {
-        let Some(PathInService { path: id, class, came, deadline, length, cost }) = self.in_service.take()
+    pub fn transmitted(&mut self, now: Instant, sent: Sent) {
+        let Some(PathInService { path: id, class, came, deadline, length, cost }) =
+            self.link.in_service.take()
         else {
             return;
         };
         if sent == Sent::Lost {
             self.lose(class);
         } else {
-            self.accounts.entry(class).or_default().sent(now, came, deadline, length);
+            if let Some(account) = self.link.account(class) {
+                account.sent(now, came, deadline, length);
+            }
         }
-        match self.paths.get_mut(&id) {
+        match self.link.paths.get_mut(&id) {
             Some(path) if sent == Sent::Kept => {
                 path.kept += cost;
                 path.stalled = true;
                 self.channel.pause(path.consumer);
             }
-            _ => self.give_back(id, cost),
+            _ => self.return_credit(id, cost),
         }
     }
 
     /// Records that the kept bytes of a path's socket have left, and that it takes more.
-    pub fn drained(&mut self, now: Nanos, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id) else { return };
+    pub fn drained(&mut self, now: Instant, id: PathId) {
+        let Some(path) = self.link.paths.get_mut(&id) else { return };
         (path.stalled, path.alone_since) = (false, now);
         self.channel.resume(path.consumer);
         let kept = std::mem::take(&mut path.kept);
         if kept > 0 {
-            self.give_back(id, kept);
+            self.return_credit(id, kept);
         }
     }
 }

@@ -8,8 +8,8 @@
 
 use super::Broker;
 use crate::permissions::{ClientGrant, ClientIdentity};
-use crate::transport::TransportPeer;
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_linux::clock::Instant;
 
 /// Reserved places for the broker's own user, and as many again for root: a few commands at a time. The gang
 /// daemon keeps as many. Chosen, not measured.
@@ -26,12 +26,12 @@ impl Broker {
     /// Sets the user of the broker's process: it and root are the operators, for whom places are reserved. A
     /// server calls this by itself.
     pub fn run_by(&mut self, user: u32) {
-        self.own_user = Some(user);
+        self.run.own_user = Some(user);
     }
 
     /// Places reserved for this peer.
     fn places_kept_for(&self, peer: TransportPeer) -> usize {
-        match (peer, self.own_user) {
+        match (peer, self.run.own_user) {
             (TransportPeer::User(ROOT), Some(_)) => 2 * OPERATOR_PLACES,
             (TransportPeer::User(user), Some(own)) if user == own => OPERATOR_PLACES,
             _ => 0,
@@ -40,7 +40,7 @@ impl Broker {
 
     /// Whether a peer that has just connected finds a place. A program that has been silent for a while may
     /// have to leave for it.
-    pub(super) fn find_place(&mut self, now: Nanos, peer: TransportPeer) -> bool {
+    pub(super) fn find_place(&mut self, now: Instant, peer: TransportPeer) -> bool {
         let theirs = self.clients.values().filter(|client| client.peer == peer).count();
         let kept = self.places_kept_for(peer);
         if theirs >= self.limits.clients_of_user + kept {

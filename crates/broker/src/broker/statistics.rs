@@ -1,15 +1,15 @@
 //! Statistics of a broker, as each client may see them.
 
 use super::{Addressee, Broker};
-use crate::account::{ClassStatistics, ConsumerStatistics, OTHERS, Statistics};
 use crate::log::OwnedKind;
-use crate::name::shown;
 use crate::name_owner::NameOwner;
 use crate::permissions::ClientGrant;
 use crate::task::ClientId;
 use std::collections::BTreeMap;
 use unisono_eventchannel::{ConsumerId, InboxAccount, InboxCounters, TopicId, shown_group};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::shown;
+use unisono_events_wire::{ClassStatistics, ConsumerStatistics, OTHERS, Statistics};
+use unisono_linux::clock::Instant;
 
 /// A client that asks for statistics, with the rule that limits its view.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ impl StatisticsViewer<'_> {
 impl Broker {
     /// The statistics since the broker began, unrestricted.
     #[must_use]
-    pub fn statistics(&self, now: Nanos) -> Statistics {
+    pub fn statistics(&self, now: Instant) -> Statistics {
         self.statistics_seen_by(now, None)
     }
 
@@ -47,13 +47,13 @@ impl Broker {
 
     /// The statistics in a viewer's view: its own consumers, and names of topics that it may publish or
     /// subscribe to.
-    fn statistics_seen_by(&self, now: Nanos, viewer: Option<StatisticsViewer<'_>>) -> Statistics {
+    fn statistics_seen_by(&self, now: Instant, viewer: Option<StatisticsViewer<'_>>) -> Statistics {
         let hierarchy = self.channel.hierarchy();
         let waiting = |class| {
-            let theirs = self.paths.values().filter(|path| path.class == class);
+            let theirs = self.link.paths.values().filter(|path| path.class == class);
             theirs.map(|path| self.channel.waiting(path.consumer) as u64).sum()
         };
-        let classes = self.accounts.iter().map(|(id, account)| ClassStatistics {
+        let classes = self.link.accounts.iter().map(|(id, account)| ClassStatistics {
             name: hierarchy.class(*id).name.clone(),
             share: hierarchy.share(*id),
             messages: account.messages,
@@ -61,7 +61,7 @@ impl Broker {
             lost: account.lost,
             late: account.late,
             waiting: waiting(*id),
-            delay_us: account.delay.distribution(1e3),
+            delay_us: account.delay_us(),
         });
         let mut accounts: Vec<_> =
             self.channel.inboxes().filter(|account| self.is_of_programs(account)).collect();
@@ -84,16 +84,16 @@ impl Broker {
         }
         accounts.retain(|account| viewer.is_none_or(|viewer| self.is_account_of(account, viewer)));
         Statistics {
-            at_ns: now.0,
+            at_ns: now.as_nanos(),
             clients: self.clients.len() as u64,
-            paths: self.paths.len() as u64,
+            paths: self.link.paths.len() as u64,
             direct: self.direct_links(),
             granted_bytes: self.granted(),
             kept_bytes: self.channel.kept() as u64,
             named_bytes: self.channel.named() as u64,
             held_bytes: self.held(),
-            sent_away: self.sent_away,
-            refused: self.refused,
+            sent_away: self.counters.sent_away,
+            refused: self.counters.refused,
             refusals: self.access.refusals(),
             audit_lost: self.audit.as_ref().map_or(0, |trail| trail.lost),
             classes: classes.collect(),
@@ -101,7 +101,7 @@ impl Broker {
             consumers: accounts.iter().map(|account| self.of_consumer(account)).collect(),
             left_out: 0,
             departed: counted(&departed.counters),
-            missed_by_topic: most(missed_by_topic, 64),
+            missed_by_topic: keep_greatest(missed_by_topic, 64),
         }
     }
 
@@ -115,7 +115,7 @@ impl Broker {
 
     /// Whether a consumer of an inbox is the viewer's; for a group without consumers, whether the group is.
     fn is_account_of(&self, account: &InboxAccount<'_>, viewer: StatisticsViewer<'_>) -> bool {
-        let owner = |consumer: &ConsumerId| match self.addressees.get(consumer)? {
+        let owner = |consumer: &ConsumerId| match self.addressees.by_consumer.get(consumer)? {
             Addressee::Program { client, .. } => self.clients.get(client).map(|client| &client.owner),
             Addressee::Mqtt(session) => self.mqtt.owner(*session).map(|(owner, _)| owner),
             Addressee::Path(_) => None,
@@ -126,8 +126,9 @@ impl Broker {
     }
 
     fn is_of_programs(&self, account: &InboxAccount<'_>) -> bool {
-        let is_path =
-            |consumer: &ConsumerId| matches!(self.addressees.get(consumer), Some(Addressee::Path(_)));
+        let is_path = |consumer: &ConsumerId| {
+            matches!(self.addressees.by_consumer.get(consumer), Some(Addressee::Path(_)))
+        };
         !account.members.iter().any(is_path)
     }
 
@@ -137,7 +138,7 @@ impl Broker {
 
     /// The name of a consumer's program, and whether it is paused.
     fn program(&self, consumer: ConsumerId) -> Option<(String, bool)> {
-        match self.addressees.get(&consumer)? {
+        match self.addressees.by_consumer.get(&consumer)? {
             Addressee::Program { client, .. } => {
                 let connected = self.clients.get(client)?;
                 Some((connected.name.clone(), connected.paused))
@@ -170,7 +171,7 @@ impl Broker {
             programs,
             class: self.channel.hierarchy().class(account.class).name.clone(),
             members: account.members.len() as u64,
-            missed_by_topic: most(missed_by_topic, 32),
+            missed_by_topic: keep_greatest(missed_by_topic, 32),
             waiting: account.waiting as u64,
             paused,
             ..counted(&account.counters)
@@ -180,13 +181,13 @@ impl Broker {
     /// The client's view of the statistics, as a text that fits into a frame; with very many consumers only
     /// the first ones. Also the steps that it took: one for each consumer, whether or not the client sees it,
     /// and for each path, and one for 64 bytes of text.
-    pub(super) fn statistics_as_json(&self, now: Nanos, client: ClientId) -> (String, usize) {
+    pub(super) fn statistics_as_json(&self, now: Instant, client: ClientId) -> (String, usize) {
         /// The longest text, in bytes: a frame may have 256 KiB beside its payload
         /// ([`Limits::largest_frame`]).
         const MAX_ANSWER_BYTES: usize = 192 << 10;
         let mut statistics = self.statistics_seen_by(now, self.viewer(client));
         let missed: usize = self.channel.inboxes().map(|account| 1 + account.misses.len()).sum();
-        let mut work = missed + self.channel.departed().misses.len() + self.paths.len();
+        let mut work = missed + self.channel.departed().misses.len() + self.link.paths.len();
         let mut by_topic = true;
         loop {
             let text =
@@ -236,7 +237,7 @@ fn or_others(name: &str) -> String {
 }
 
 /// Keeps the greatest counters; the others are added up into one.
-fn most(counters: BTreeMap<String, u64>, most: usize) -> BTreeMap<String, u64> {
+fn keep_greatest(counters: BTreeMap<String, u64>, most: usize) -> BTreeMap<String, u64> {
     let mut sorted: Vec<_> = counters.into_iter().collect();
     sorted.sort_by(|(_, one), (_, other)| other.cmp(one));
     let others = sorted.iter().skip(most).fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
@@ -255,9 +256,9 @@ mod tests {
     #[test]
     fn the_greatest_counters_stay_and_the_sum_is_the_same() {
         let counters: BTreeMap<String, u64> = (1..=10).map(|number| (format!("t{number}"), number)).collect();
-        let kept = most(counters.clone(), 3);
+        let kept = keep_greatest(counters.clone(), 3);
         assert_eq!(kept.keys().map(String::as_str).collect::<Vec<_>>(), [OTHERS, "t10", "t8", "t9"]);
         assert_eq!(kept.values().sum::<u64>(), 55);
-        assert_eq!(most(counters.clone(), 10), counters);
+        assert_eq!(keep_greatest(counters.clone(), 10), counters);
     }
 }

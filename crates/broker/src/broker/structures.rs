@@ -4,7 +4,7 @@
 //! charge.
 
 use crate::mqtt::LastWill;
-use crate::spec::{Advertisement, InterestSpec, SubscriptionSpec};
+use unisono_events_wire::{Advertisement, InterestSpec, SubscriptionSpec};
 
 /// Bytes that a client may have beyond the memory of its rule, for its basic structures: its name, its
 /// topics, some filters. A rule may then allow exactly the queues that a client asks for.

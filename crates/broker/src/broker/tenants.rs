@@ -8,9 +8,9 @@ use super::Broker;
 use super::mqtt::MqttSessionId;
 use crate::permissions::ClientIdentity;
 use crate::task::ClientId;
-use crate::transport::TransportPeer;
 use std::collections::HashMap;
 use unisono_eventchannel::{NumberMap, TenantId};
+use unisono_events_wire::transport::TransportPeer;
 
 /// Most known tenants; beyond, tenants without state are forgotten. As many as accounts of memory.
 const MAX_KNOWN: usize = 1024;
@@ -23,7 +23,7 @@ enum TenantKey {
 }
 
 impl TenantKey {
-    fn of(who: &ClientIdentity, peer: TransportPeer) -> Self {
+    fn new(who: &ClientIdentity, peer: TransportPeer) -> Self {
         match who {
             ClientIdentity::Anonymous => Self::From(peer),
             ClientIdentity::Unix(user) => Self::From(TransportPeer::User(*user)),
@@ -60,7 +60,7 @@ impl TenantNumbers {
 impl Broker {
     /// The tenant number of a client with this identity and peer.
     pub(super) fn tenant_number(&mut self, who: &ClientIdentity, peer: TransportPeer) -> TenantId {
-        self.tenant_of_key(TenantKey::of(who, peer))
+        self.tenant_of_key(TenantKey::new(who, peer))
     }
 
     /// The tenant number of an identity whose peer is unknown.
@@ -97,6 +97,6 @@ impl Broker {
     /// event, or to deliver one.
     #[inline]
     pub fn take_work(&mut self) -> usize {
-        std::mem::take(&mut self.work) + self.channel.take_work()
+        std::mem::take(&mut self.counters.work) + self.channel.take_work()
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 
 /// Maximum waiting arrivals and departures of hosts. They are few; if a network invents hosts, the oldest
 /// changes are dropped. Some 100 bytes each, so that they take less than 1 MiB.
@@ -29,13 +29,13 @@ pub struct JoinArrivals {
     /// Hosts that have arrived (`true`) or departed (`false`).
     pub hosts: Vec<(JoinedHost, bool)>,
     /// Envelopes with their times of arrival.
-    pub envelopes: Vec<(Nanos, Vec<u8>)>,
+    pub envelopes: Vec<(Instant, Vec<u8>)>,
 }
 
 #[derive(Debug, Default)]
 struct WaitingArrivals {
     hosts: VecDeque<(JoinedHost, bool)>,
-    envelopes: VecDeque<(Nanos, Vec<u8>)>,
+    envelopes: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
     dropped: u64,
 }
@@ -61,7 +61,7 @@ impl ArrivalQueue {
     }
 
     /// Appends an envelope. A single envelope is accepted whatever its size.
-    pub fn push(&self, now: Nanos, envelope: Vec<u8>) {
+    pub fn push(&self, now: Instant, envelope: Vec<u8>) {
         let mut waiting = self.waiting();
         waiting.bytes += envelope.len();
         waiting.envelopes.push_back((now, envelope));
@@ -116,16 +116,16 @@ mod tests {
     fn who_brings_events_never_waits_and_the_newest_stay() {
         let queue = ArrivalQueue::new(3, 100);
         for number in 1..=10_u8 {
-            queue.push(Nanos(number.into()), vec![number; 10]);
+            queue.push(Instant::from_nanos(number.into()), vec![number; 10]);
         }
         let times = |most| -> Vec<u64> {
-            queue.take(most, Duration::ZERO).envelopes.iter().map(|(at, _)| at.0).collect()
+            queue.take(most, Duration::ZERO).envelopes.iter().map(|(at, _)| at.as_nanos()).collect()
         };
         assert_eq!((times(2), queue.dropped()), (vec![8, 9], 7));
-        queue.push(Nanos(11), vec![0; 95]);
-        queue.push(Nanos(12), vec![0; 6]);
+        queue.push(Instant::from_nanos(11), vec![0; 95]);
+        queue.push(Instant::from_nanos(12), vec![0; 6]);
         assert_eq!((times(9), queue.dropped()), (vec![12], 9));
-        queue.push(Nanos(13), vec![0; 1000]);
+        queue.push(Instant::from_nanos(13), vec![0; 1000]);
         assert_eq!(queue.take(9, Duration::ZERO).envelopes.len(), 1, "one always fits");
         assert_eq!(queue.waiting().bytes, 0);
     }
@@ -135,7 +135,7 @@ mod tests {
         let queue = ArrivalQueue::new(1, 100);
         let host = |run| JoinedHost { name: "far".to_owned(), run, session: "s".to_owned() };
         queue.push_host(host(1), true);
-        (0..5).for_each(|_| queue.push(Nanos(1), Vec::new()));
+        (0..5).for_each(|_| queue.push(Instant::from_nanos(1), Vec::new()));
         assert_eq!(queue.take(9, Duration::ZERO).hosts, [(host(1), true)]);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| queue.take(9, Duration::from_secs(60)));

@@ -17,10 +17,10 @@
 //! Numbers are little-endian. An envelope is read completely or refused, and each value has exactly one
 //! encoding. The class is not included: each class has a network of its own.
 
-use crate::frame::reader::{Bad, FrameReader};
-use crate::frame::{MAX_KEY, fields};
 use unisono_eventchannel::{FieldSet, check_name};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::frame::reader::{Bad, FrameReader};
+use unisono_events_wire::frame::{MAX_KEY, fields};
+use unisono_linux::clock::Duration;
 
 /// The first bytes of an envelope: the protocol and its version.
 pub const ENVELOPE_MAGIC: [u8; 4] = *b"UJE1";
@@ -45,7 +45,7 @@ pub enum JoinBody<'a> {
         criticality: u8,
         sequence: u64,
         /// Time from sending to the deadline. `None`: no deadline.
-        remaining: Option<Nanos>,
+        remaining: Option<Duration>,
         key: &'a str,
         fields: FieldSet,
         payload: &'a [u8],
@@ -84,7 +84,7 @@ impl<'a> JoinEnvelope<'a> {
                 if sequence == 0 {
                     return Err(reader.bad("an event with the number 0"));
                 }
-                let remaining = Some(Nanos(reader.long()?)).filter(|it| *it != Nanos::NEVER);
+                let remaining = Some(Duration::from_nanos(reader.long()?)).filter(|it| *it != Duration::MAX);
                 let (key, fields) = reader.key_and_fields()?;
                 JoinBody::Event { criticality, sequence, remaining, key, fields, payload: reader.rest() }
             }
@@ -117,7 +117,7 @@ impl<'a> JoinEnvelope<'a> {
             }
             bytes.extend(sequence.to_le_bytes());
             // the largest number means none
-            let remaining = remaining.map_or(u64::MAX, |time| time.0.min(u64::MAX - 1));
+            let remaining = remaining.map_or(u64::MAX, |time| time.as_nanos().min(u64::MAX - 1));
             bytes.extend(remaining.to_le_bytes());
             fields::write(&mut bytes, key, fields);
             bytes.extend(*payload);
@@ -147,7 +147,7 @@ mod tests {
         ) {
             let fields = FieldSet::new().with("level", level).with("armed", true);
             let event = JoinBody::Event {
-                criticality, sequence, remaining: remaining.map(Nanos), key: &key, fields, payload: &payload,
+                criticality, sequence, remaining: remaining.map(Duration::from_nanos), key: &key, fields, payload: &payload,
             };
             let body = if left { JoinBody::Left } else { event };
             let envelope = JoinEnvelope { origin: StreamOrigin { run, supplier, topic: &topic }, body };

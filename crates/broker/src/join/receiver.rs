@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::FieldSet;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// Maximum pairs of supplier and topic that a receiver remembers: a broker lets one program publish on 1024
 /// topics. Beyond that, the pair that was silent longest is dropped.
@@ -13,7 +13,7 @@ pub const MAX_STREAMS: usize = 1000;
 
 /// How long the streams of a departed host are remembered. If it comes back in time, its streams continue,
 /// and consumers get notices of the missed events; zenoh notices a pulled cable within 10 s.
-const RECONNECT_TIMEOUT: Nanos = Nanos::SECOND.times(60);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of remembered streams whose supplier has left; also limited by [`RECONNECT_TIMEOUT`]. They
 /// identify copies that come by a slower route. As many as a sender remembers.
@@ -53,7 +53,7 @@ pub struct JoinedEvent<'a> {
     pub criticality: u8,
     pub sequence: u64,
     /// On this host's clock.
-    pub deadline: Option<Nanos>,
+    pub deadline: Option<Instant>,
     pub key: &'a str,
     pub fields: FieldSet,
     pub payload: &'a [u8],
@@ -77,7 +77,7 @@ struct StreamState {
     /// Bit set of the numbers that came: the lowest bit stands for `last`, the next one for the number below.
     came: u64,
     /// The count of arrivals at its last event.
-    heard: u64,
+    last_arrival: u64,
 }
 
 impl StreamState {
@@ -100,7 +100,7 @@ pub struct JoinReceiver {
     /// old.
     left: HashMap<StreamKey, StreamState>,
     /// Their times of departure, the earliest first.
-    left_at: VecDeque<(Nanos, StreamKey)>,
+    left_at: VecDeque<(Instant, StreamKey)>,
     most: usize,
     /// The last number assigned to a stream.
     numbers: u32,
@@ -108,7 +108,7 @@ pub struct JoinReceiver {
     /// Runs of the brokers with a connected join.
     present: BTreeSet<u64>,
     /// Runs of brokers that have streams but no connected join, with the time of their last event.
-    absent: BTreeMap<u64, Nanos>,
+    absent: BTreeMap<u64, Instant>,
     pub counters: ReceiverCounters,
 }
 
@@ -152,7 +152,7 @@ impl JoinReceiver {
     }
 
     /// Handles bytes from the network; returns the actions to take, in order.
-    pub fn arrived<'a>(&mut self, now: Nanos, bytes: &'a [u8]) -> Vec<JoinStep<'a>> {
+    pub fn arrived<'a>(&mut self, now: Instant, bytes: &'a [u8]) -> Vec<JoinStep<'a>> {
         let Ok(JoinEnvelope { origin, body }) = JoinEnvelope::read(bytes) else {
             self.counters.garbage += 1;
             return Vec::new();
@@ -185,7 +185,7 @@ impl JoinReceiver {
                 let publish = stream.map(|stream| {
                     self.counters.received += 1;
                     self.counters.received_bytes += payload.len() as u64;
-                    let deadline = remaining.map(|remaining| remaining.after(now));
+                    let deadline = remaining.map(|remaining| now + remaining);
                     let event = JoinedEvent { criticality, sequence, deadline, key: of, fields, payload };
                     JoinStep::Publish { stream, origin, event }
                 });
@@ -196,7 +196,7 @@ impl JoinReceiver {
 
     /// Admits a number: returns the stream displaced by it, and the stream to publish it in.
     fn admit(&mut self, key: StreamKey, sequence: u64) -> (Option<JoinStream>, Option<JoinStream>) {
-        let heard = self.arrivals;
+        let last_arrival = self.arrivals;
         if let Some(state) = self.left.get_mut(&key) {
             match sequence <= state.last && state.came_before(sequence) {
                 true => self.counters.duplicates += 1,
@@ -205,7 +205,7 @@ impl JoinReceiver {
             return (None, None);
         }
         if let Some(state) = self.streams.get_mut(&key) {
-            state.heard = heard;
+            state.last_arrival = last_arrival;
             if sequence <= state.last {
                 match state.came_before(sequence) {
                     true => self.counters.duplicates += 1,
@@ -223,23 +223,22 @@ impl JoinReceiver {
         self.numbers = self.numbers.wrapping_add(1);
         let number = JoinStream(self.numbers);
         // numbers below the first one were not asked for, and count as seen
-        self.streams.insert(key, StreamState { number, last: sequence, came: u64::MAX, heard });
+        self.streams.insert(key, StreamState { number, last: sequence, came: u64::MAX, last_arrival });
         (displaced, Some(number))
     }
 
     /// Drops the stream that was silent longest.
     fn displace(&mut self) -> Option<JoinStream> {
-        let oldest = self.streams.iter().min_by_key(|(_, state)| state.heard).map(|(key, _)| key.clone())?;
+        let oldest =
+            self.streams.iter().min_by_key(|(_, state)| state.last_arrival).map(|(key, _)| key.clone())?;
         self.counters.displaced += 1;
         self.streams.remove(&oldest).map(|state| state.number)
     }
 
     /// Drops suppliers that left long ago, and the earliest ones beyond the maximum.
-    fn forget_left(&mut self, now: Nanos) {
+    fn forget_left(&mut self, now: Instant) {
         let too_many = |this: &Self| this.left_at.len() > MAX_LEFT;
-        while self.left_at.front().is_some_and(|(at, _)| now.since(*at) >= RECONNECT_TIMEOUT)
-            || too_many(self)
-        {
+        while self.left_at.front().is_some_and(|(at, _)| now - *at >= RECONNECT_TIMEOUT) || too_many(self) {
             if let Some((_, key)) = self.left_at.pop_front() {
                 self.left.remove(&key);
             }
@@ -253,7 +252,7 @@ impl JoinReceiver {
     }
 
     /// The join of another broker has departed, or cannot be reached.
-    pub fn peer_went(&mut self, now: Nanos, run: u64) {
+    pub fn peer_went(&mut self, now: Instant, run: u64) {
         self.present.remove(&run);
         // silent hosts need no memory here
         if self.streams.keys().any(|(of, _, _)| *of == run) {
@@ -262,11 +261,11 @@ impl JoinReceiver {
     }
 
     /// Drops the streams of hosts that have been absent for long; returns the streams to withdraw.
-    pub fn forget(&mut self, now: Nanos) -> Vec<JoinStream> {
+    pub fn forget(&mut self, now: Instant) -> Vec<JoinStream> {
         self.forget_left(now);
         let (mut left, absent) = (Vec::new(), &mut self.absent);
         absent.retain(|run, since| {
-            let stays = now.since(*since) < RECONNECT_TIMEOUT;
+            let stays = now - *since < RECONNECT_TIMEOUT;
             if !stays {
                 self.streams.retain(|(of, _, _), state| {
                     let goes = of == run;
@@ -291,7 +290,7 @@ mod tests {
     }
 
     fn event(run: u64, supplier: u32, sequence: u64) -> Vec<u8> {
-        let (remaining, fields) = (Some(Nanos(50)), FieldSet::new());
+        let (remaining, fields) = (Some(Duration::from_nanos(50)), FieldSet::new());
         let body = JoinBody::Event { criticality: 3, sequence, remaining, key: "k", fields, payload: b"p" };
         envelope(run, supplier, body)
     }
@@ -308,7 +307,7 @@ mod tests {
     #[derive(Default)]
     struct SlowStream {
         came: Vec<u64>,
-        heard: usize,
+        last_arrival: usize,
     }
 
     /// The receiver, with unlimited memory per stream.
@@ -322,12 +321,13 @@ mod tests {
         /// Whether the event is published.
         fn arrived(&mut self, turn: usize, supplier: u32, sequence: u64, most: usize) -> bool {
             if !self.streams.contains_key(&supplier) && self.streams.len() == most {
-                let oldest = *self.streams.iter().min_by_key(|(_, it)| it.heard).expect("it is full").0;
+                let oldest =
+                    *self.streams.iter().min_by_key(|(_, it)| it.last_arrival).expect("it is full").0;
                 self.streams.remove(&oldest);
                 self.counters.displaced += 1;
             }
             let stream = self.streams.entry(supplier).or_default();
-            stream.heard = turn;
+            stream.last_arrival = turn;
             let (first, last) = (stream.came.first().copied(), stream.came.iter().max().copied());
             let duplicate = stream.came.contains(&sequence) || first.is_some_and(|first| sequence < first);
             match last {
@@ -366,7 +366,7 @@ mod tests {
             while let Some((turn, route)) = turns.next().filter(|_| waiting.iter().any(|it| !it.is_empty())) {
                 let Some((supplier, number)) = waiting[usize::from(route)].pop_front() else { continue };
                 let bytes = event(9, supplier, number);
-                let steps = receiver.arrived(Nanos(1), &bytes);
+                let steps = receiver.arrived(Instant::from_nanos(1), &bytes);
                 let published = published(&steps);
                 prop_assert_eq!(published.is_some(), slow.arrived(turn, supplier, number, most));
                 if let Some((stream, number)) = published {
@@ -393,7 +393,7 @@ mod tests {
             receiver.connected(1);
             let mut published = 0;
             for bytes in &came {
-                published += receiver.arrived(Nanos(1), bytes).iter().filter(|it| matches!(it, JoinStep::Publish { .. })).count();
+                published += receiver.arrived(Instant::from_nanos(1), bytes).iter().filter(|it| matches!(it, JoinStep::Publish { .. })).count();
             }
             let ReceiverCounters { received, duplicates, overtaken, own, garbage, .. } = receiver.counters;
             prop_assert_eq!(received, published as u64);
@@ -406,19 +406,22 @@ mod tests {
         let mut receiver = JoinReceiver::default();
         receiver.connected(1);
         let bytes = event(2, 7, 5);
-        let steps = receiver.arrived(Nanos(1000), &bytes);
+        let steps = receiver.arrived(Instant::from_nanos(1000), &bytes);
         let [JoinStep::Publish { origin, event, .. }] = &steps[..] else { panic!("{steps:?}") };
         assert_eq!(*origin, StreamOrigin { run: 2, supplier: 7, topic: "t" });
         let expected = JoinedEvent {
             criticality: 3,
             sequence: 5,
-            deadline: Some(Nanos(1050)),
+            deadline: Some(Instant::from_nanos(1050)),
             key: "k",
             fields: FieldSet::new(),
             payload: b"p",
         };
         assert_eq!(*event, expected);
-        assert!(receiver.arrived(Nanos(1001), &self::event(1, 7, 6)).is_empty(), "of its own broker");
+        assert!(
+            receiver.arrived(Instant::from_nanos(1001), &self::event(1, 7, 6)).is_empty(),
+            "of its own broker"
+        );
         assert_eq!(receiver.counters.own, 1);
     }
 
@@ -427,20 +430,20 @@ mod tests {
         let mut receiver = JoinReceiver::default();
         let (first, second, third) = (event(2, 7, 1), event(2, 7, 2), event(2, 7, 3));
         let left = envelope(2, 7, JoinBody::Left);
-        assert!(published(&receiver.arrived(Nanos(0), &first)).is_some());
-        assert!(published(&receiver.arrived(Nanos(0), &third)).is_some());
-        assert_eq!(receiver.arrived(Nanos(0), &left).len(), 1);
+        assert!(published(&receiver.arrived(Instant::ZERO, &first)).is_some());
+        assert!(published(&receiver.arrived(Instant::ZERO, &third)).is_some());
+        assert_eq!(receiver.arrived(Instant::ZERO, &left).len(), 1);
         // copies by the other route, which lost no event
         for bytes in [&first, &second, &third, &left] {
-            assert_eq!(receiver.arrived(Nanos(1), bytes), []);
+            assert_eq!(receiver.arrived(Instant::from_nanos(1), bytes), []);
         }
         let ReceiverCounters { duplicates, overtaken, missing, .. } = receiver.counters;
         assert_eq!((duplicates, overtaken, missing, receiver.streams()), (2, 1, 1, 0));
-        receiver.forget(RECONNECT_TIMEOUT);
+        receiver.forget(Instant::ZERO + RECONNECT_TIMEOUT);
         assert!(receiver.left.is_empty() && receiver.left_at.is_empty());
         for supplier in 0..=u32::try_from(MAX_LEFT).expect("few") {
-            receiver.arrived(Nanos(1), &event(2, supplier, 1));
-            receiver.arrived(Nanos(1), &envelope(2, supplier, JoinBody::Left));
+            receiver.arrived(Instant::from_nanos(1), &event(2, supplier, 1));
+            receiver.arrived(Instant::from_nanos(1), &envelope(2, supplier, JoinBody::Left));
         }
         assert_eq!((receiver.left.len(), receiver.left_at.len()), (MAX_LEFT, MAX_LEFT));
     }
@@ -449,40 +452,40 @@ mod tests {
     fn a_host_that_comes_back_in_time_is_remembered_and_one_that_does_not_leaves() {
         let mut receiver = JoinReceiver::default();
         let (first, second) = (event(2, 7, 5), event(2, 7, 9));
-        let (stream, _) = published(&receiver.arrived(Nanos(0), &first)).expect("it is new");
+        let (stream, _) = published(&receiver.arrived(Instant::ZERO, &first)).expect("it is new");
         receiver.peer_came(2);
-        receiver.peer_went(Nanos(10), 2);
-        assert!(receiver.forget(RECONNECT_TIMEOUT).is_empty());
+        receiver.peer_went(Instant::from_nanos(10), 2);
+        assert!(receiver.forget(Instant::ZERO + RECONNECT_TIMEOUT).is_empty());
         receiver.peer_came(2);
-        assert!(receiver.forget(RECONNECT_TIMEOUT.times(2)).is_empty(), "it came back");
-        assert_eq!(published(&receiver.arrived(Nanos(0), &second)), Some((stream, 9)));
+        assert!(receiver.forget(Instant::ZERO + RECONNECT_TIMEOUT * 2).is_empty(), "it came back");
+        assert_eq!(published(&receiver.arrived(Instant::ZERO, &second)), Some((stream, 9)));
         assert_eq!(receiver.counters.missing, 3);
-        receiver.peer_went(Nanos(10), 2);
-        receiver.peer_went(Nanos(10), 3);
-        assert_eq!(receiver.forget(RECONNECT_TIMEOUT.after(Nanos(10))), [stream]);
+        receiver.peer_went(Instant::from_nanos(10), 2);
+        receiver.peer_went(Instant::from_nanos(10), 3);
+        assert_eq!(receiver.forget(Instant::from_nanos(10) + RECONNECT_TIMEOUT), [stream]);
         assert_eq!(receiver.streams(), 0);
         let left = envelope(2, 7, JoinBody::Left);
-        assert!(receiver.arrived(Nanos(0), &left).is_empty(), "nobody knows it any more");
-        let (stream, _) = published(&receiver.arrived(Nanos(0), &second)).expect("it is new");
-        assert_eq!(receiver.arrived(Nanos(0), &left), [JoinStep::Withdraw(stream)]);
+        assert!(receiver.arrived(Instant::ZERO, &left).is_empty(), "nobody knows it any more");
+        let (stream, _) = published(&receiver.arrived(Instant::ZERO, &second)).expect("it is new");
+        assert_eq!(receiver.arrived(Instant::ZERO, &left), [JoinStep::Withdraw(stream)]);
     }
 
     #[test]
     fn what_comes_of_a_host_after_it_has_gone_is_forgotten_too() {
         let mut receiver = JoinReceiver::default();
         receiver.peer_came(2);
-        receiver.peer_went(Nanos(10), 2);
+        receiver.peer_went(Instant::from_nanos(10), 2);
         let bytes = event(2, 7, 5);
-        let (stream, _) = published(&receiver.arrived(Nanos(20), &bytes)).expect("it is new");
-        assert!(receiver.forget(RECONNECT_TIMEOUT.after(Nanos(19))).is_empty());
-        assert_eq!(receiver.forget(RECONNECT_TIMEOUT.after(Nanos(20))), [stream]);
+        let (stream, _) = published(&receiver.arrived(Instant::from_nanos(20), &bytes)).expect("it is new");
+        assert!(receiver.forget(Instant::from_nanos(19) + RECONNECT_TIMEOUT).is_empty());
+        assert_eq!(receiver.forget(Instant::from_nanos(20) + RECONNECT_TIMEOUT), [stream]);
         // the stream of a connected host is kept
-        receiver.arrived(Nanos(20), &event(3, 7, 5));
+        receiver.arrived(Instant::from_nanos(20), &event(3, 7, 5));
         receiver.peer_came(3);
-        assert!(receiver.forget(RECONNECT_TIMEOUT.times(9)).is_empty());
+        assert!(receiver.forget(Instant::ZERO + RECONNECT_TIMEOUT * 9).is_empty());
         // a network that invents hosts
         for run in 0..10_000 {
-            receiver.arrived(Nanos(20), &event(run, 7, 5));
+            receiver.arrived(Instant::from_nanos(20), &event(run, 7, 5));
         }
         assert!(receiver.absent.len() <= 2 * MAX_STREAMS);
     }

@@ -2,12 +2,12 @@
 
 use super::envelope::{JoinBody, JoinEnvelope, StreamOrigin};
 use super::settings::JoinSettings;
-use crate::client::ReceivedEvent;
-use crate::notice::NoticeText;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_events_client::ReceivedEvent;
+use unisono_events_wire::NoticeText;
+use unisono_linux::clock::Instant;
 
 /// Totals of a sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -54,7 +54,7 @@ impl JoinSender {
     }
 
     /// Handles an event of the broker; returns the envelope to send, if any.
-    pub fn event(&mut self, now: Nanos, event: &ReceivedEvent, settings: &JoinSettings) -> Option<Vec<u8>> {
+    pub fn event(&mut self, now: Instant, event: &ReceivedEvent, settings: &JoinSettings) -> Option<Vec<u8>> {
         // A retained event was sent when it was published, or was published before the hosts were joined.
         if event.retained || settings.class_of(&event.topic) != Some(self.class) {
             return None;
@@ -67,7 +67,7 @@ impl JoinSender {
         let body = JoinBody::Event {
             criticality: event.criticality,
             sequence: event.sequence,
-            remaining: event.deadline.map(|deadline| deadline.since(now)),
+            remaining: event.deadline.map(|deadline| deadline - now),
             key: event.key.as_deref().unwrap_or_default(),
             fields: event.fields.clone(),
             payload: &payload,
@@ -115,51 +115,41 @@ impl JoinSender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::EventBody;
-    use crate::client::SubscriptionHandle;
-    use unisono_eventchannel::FieldSet;
+    use unisono_linux::clock::Duration;
 
     fn settings() -> JoinSettings {
         let text = "[[class]]\nname = \"a\"\ntopics = [\"a/#\"]\n[[class]]\nname = \"b\"\ntopics = [\"#\"]";
         JoinSettings::parse(text).expect("it is sound")
     }
 
-    fn event(topic: &str, deadline: Option<Nanos>) -> ReceivedEvent {
-        ReceivedEvent {
-            subscription: SubscriptionHandle::default(),
-            topic: topic.into(),
-            event_type: None,
-            key: None,
-            fields: FieldSet::new(),
-            payload: EventBody::new(b"payload", None),
-            criticality: 2,
-            supplier: 4,
-            sequence: 8,
-            published: Nanos(0),
-            deadline,
-            late: false,
-            retained: false,
-            repeated: 0,
-            delivery: None,
-            connection: 0,
-            with: Vec::new(),
-        }
+    fn event(topic: &str, deadline: Option<Instant>) -> ReceivedEvent {
+        let mut event = ReceivedEvent::new(topic, b"payload");
+        (event.criticality, event.supplier, event.sequence, event.deadline) = (2, 4, 8, deadline);
+        event
     }
 
     #[test]
     fn the_time_that_an_event_waited_is_taken_off_and_what_is_late_does_not_travel() {
         let mut sender = JoinSender::new(0);
         sender.connected(77);
-        let bytes =
-            sender.event(Nanos(60), &event("a/t", Some(Nanos(100))), &settings()).expect("it is in time");
+        let bytes = sender
+            .event(Instant::from_nanos(60), &event("a/t", Some(Instant::from_nanos(100))), &settings())
+            .expect("it is in time");
         let envelope = JoinEnvelope::read(&bytes).expect("it is sound");
         assert_eq!(envelope.origin, StreamOrigin { run: 77, supplier: 4, topic: "a/t" });
-        let JoinBody::Event { sequence: 8, remaining: Some(Nanos(40)), payload: b"payload", .. } =
-            envelope.body
+        let JoinBody::Event { sequence: 8, remaining: Some(left), payload: b"payload", .. } = envelope.body
         else {
             panic!("{envelope:?}")
         };
-        assert_eq!(sender.event(Nanos(101), &event("a/t", Some(Nanos(100))), &settings()), None);
+        assert_eq!(left, Duration::from_nanos(40));
+        assert_eq!(
+            sender.event(
+                Instant::from_nanos(101),
+                &event("a/t", Some(Instant::from_nanos(100))),
+                &settings()
+            ),
+            None
+        );
         assert_eq!((sender.counters.sent, sender.counters.dropped_late), (1, 1));
     }
 
@@ -168,11 +158,13 @@ mod tests {
         let (mut first, mut second) = (JoinSender::new(0), JoinSender::new(1));
         for (topic, travels) in [("a/t", (true, false)), ("t", (false, true)), ("$t", (false, false))] {
             let event = event(topic, None);
-            let sent = [&mut first, &mut second].map(|it| it.event(Nanos(0), &event, &settings()).is_some());
+            let sent =
+                [&mut first, &mut second].map(|it| it.event(Instant::ZERO, &event, &settings()).is_some());
             assert_eq!((sent[0], sent[1]), travels, "{topic}");
         }
-        let retained = ReceivedEvent { retained: true, ..event("a/t", None) };
-        assert_eq!(first.event(Nanos(0), &retained, &settings()), None);
+        let mut retained = event("a/t", None);
+        retained.retained = true;
+        assert_eq!(first.event(Instant::ZERO, &retained, &settings()), None);
     }
 
     #[test]
@@ -181,7 +173,7 @@ mod tests {
         let gone = NoticeText::Gone { topic: 9, supplier: 4, died: true };
         let topic: Arc<str> = "t".into();
         assert_eq!(sender.notice(Some(&topic), &gone), None);
-        sender.event(Nanos(0), &event("t", None), &settings()).expect("it travels");
+        sender.event(Instant::ZERO, &event("t", None), &settings()).expect("it travels");
         let bytes = sender.notice(Some(&topic), &gone).expect("the others know it");
         assert_eq!(JoinEnvelope::read(&bytes).expect("it is sound").body, JoinBody::Left);
         assert_eq!(sender.notice(Some(&topic), &gone), None);

@@ -1,9 +1,9 @@
 //! The settings file of a join: the topics that travel, their classes, and the networks.
 
-use crate::spec::{ExceptSpec, InterestSpec, SubscriptionSpec, WhenFull, WhenLate};
 use serde::Deserialize;
 use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
+use unisono_events_wire::{EventOrder, ExceptSpec, InterestSpec, SubscriptionSpec, WhenFull, WhenLate};
 use unisono_text::Position;
 
 /// Why a text is not a valid settings file: the position, and the text to write instead.
@@ -223,6 +223,7 @@ impl JoinSettings {
             queue_bytes: class.queue_bytes,
             full: class.full,
             late: WhenLate::Report,
+            order: EventOrder::Publication, // the other broker takes each number once, ascending
             local_only: true,
             ..SubscriptionSpec::default()
         })

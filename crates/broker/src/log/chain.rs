@@ -19,13 +19,12 @@
 use super::owned::{ChainNumber, OwnedKind};
 use super::record::RECORD_HEAD;
 use super::segment::{FoundRecord, SEGMENT_HEAD, SegmentHead, SegmentReader};
-use super::{EventLog, LogDamage, LogError, LoggedEvent};
+use super::{EventLog, LogDamage, LogError, LoggedEvent, WallTime};
 use crate::name_owner::NameOwner;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
 
 /// Most chains of owners: as many as a broker has programs by default. A reader keeps a buffer for each
 /// chain. The broker keeps a file for each segment, and equal chains have four segments each.
@@ -48,7 +47,9 @@ pub(super) struct LogSegment {
     /// The position of the last event; of an empty segment, the position before its first.
     pub(super) last: u64,
     /// When the newest event was published.
-    pub(super) newest: Nanos,
+    pub(super) newest: WallTime,
+    /// Whether a supplier was promised that one of its events is durable.
+    pub(super) acknowledged: bool,
 }
 
 /// The segments of a chain, the oldest first; the last one is written.
@@ -62,6 +63,11 @@ pub(super) struct LogChain {
 impl LogChain {
     pub(super) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.length).sum()
+    }
+
+    /// When the newest event was published.
+    pub(super) fn newest(&self) -> Option<WallTime> {
+        self.segments.iter().map(|segment| segment.newest).max()
     }
 
     pub(super) fn first(&self) -> Option<u64> {
@@ -123,7 +129,7 @@ impl EventLog {
             self.chains_are_full = true;
             return Err(LogError::TooManyOwners { most: MAX_CHAINS });
         };
-        self.give_name(OwnedKind::Chain, &number.0.to_string(), owner)?;
+        self.assign_name(OwnedKind::Chain, &number.0.to_string(), owner)?;
         self.owned_chains.retain(|_, chain| *chain != number);
         self.owned_chains.insert(owner.clone(), number);
         self.chains_given += 1;
@@ -186,13 +192,14 @@ impl EventLog {
             let lost = head.first - self.next;
             self.damage.push(LogDamage { path: path.clone(), offset: 0, bytes: 0, lost, next: head.first });
         }
-        let (mut length, mut newest) = (size, Nanos::ZERO);
+        let (mut length, mut newest, mut acknowledged) = (size, WallTime::default(), false);
         loop {
             match reader.next(size).map_err(refused)? {
                 FoundRecord::Event { position, .. } => {
                     if let Ok(event) = LoggedEvent::read(reader.body()) {
                         newest = newest.max(event.published);
-                        self.heard(&event, position, head.chain);
+                        acknowledged |= event.acknowledged;
+                        self.note_writer(&event, position, head.chain);
                     }
                 }
                 FoundRecord::Damage { bytes: 0, .. } if !is_only_chain => {}
@@ -222,7 +229,8 @@ impl EventLog {
         self.next = self.next.max(reader.expected());
         self.unsynced.push(Arc::clone(&file));
         self.bytes += length;
-        let segment = LogSegment { path, file, head, length, last: reader.expected() - 1, newest };
+        let last = reader.expected() - 1;
+        let segment = LogSegment { path, file, head, length, last, newest, acknowledged };
         self.chains.entry(head.chain).or_default().segments.push_back(segment);
         Ok(())
     }
@@ -272,13 +280,15 @@ impl EventLog {
         });
     }
 
-    /// Removes events beyond the log's age; `now` counts from 1970.
+    /// Removes events beyond the log's age; `now` is the log's time.
     ///
     /// # Errors
     /// The last segment is too old, and no new one can be made in its place.
-    pub fn expire(&mut self, now: Nanos) -> Result<(), LogError> {
-        let age = self.bounds.age;
-        let old = |segment: &LogSegment| segment.length > SEGMENT_HEAD && age.after(segment.newest) < now;
+    pub fn expire(&mut self, now: WallTime) -> Result<(), LogError> {
+        let bounds = self.bounds;
+        let old = |segment: &LogSegment| {
+            segment.length > SEGMENT_HEAD && segment.newest + bounds.age_of(segment.acknowledged) < now
+        };
         let numbers: Vec<ChainNumber> = self.chains.keys().copied().collect();
         for number in numbers {
             while let Some(chain) = self.chains.get(&number)

@@ -1,5 +1,5 @@
-//! A file of lines, of which the last line about a name counts: it is appended to, and rewritten once most of
-//! its bytes no longer count.
+//! A file of lines, in which the last line of each name is valid. Lines are appended; the file is rewritten
+//! once more than half of its bytes are in obsolete lines.
 //!
 //! A rewritten file is synced and takes its name by rename(2), so that a crash leaves the former file or the
 //! new one. Cost: a write for each line, and a rewrite for each line that doubles the file.

@@ -8,6 +8,7 @@
 //!            /consumers/NAME@DIGEST         the same, of a later owner of the name
 //!            /owners                        the owners of the names of consumers and writers
 //!            /topics                        the history that topics keep for late consumers
+//!            /clock                         the boot that it was last written in, and its time
 //! ```
 //! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `write(2)` has
 //! returned: it survives the end of the broker, but not a power failure. It is *synced* when a later
@@ -16,8 +17,8 @@
 //!
 //! **Bounds.** The events of each owner have segments of their own, a *chain* (`chain.rs`). Segments are
 //! removed whole. When the log would exceed its bytes, the largest chain loses its oldest segment; a segment
-//! whose newest event is too old is removed, too. A reader whose next event was removed is told the missing
-//! range.
+//! whose newest event is too old is removed, too. Events that were acknowledged as durable are too old only
+//! if an age was asked for. A reader whose next event was removed is told the missing range.
 //!
 //! **Damage.** A log opens up to its last whole event: a torn record behind it is cut off. Damaged bytes in
 //! front of whole events stay in the file; [`EventLog::damage`] lists them, and readers continue behind them.
@@ -28,20 +29,23 @@
 mod chain;
 mod cursor;
 mod line_file;
+mod log_time;
 mod name_owners;
 mod owned;
 mod owner;
 mod record;
 mod segment;
 mod topics;
+mod wall_time;
 
 pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
 pub(crate) use cursor::{BEFORE_OWNER, check_consumer_name};
 pub use owned::{ChainNumber, OwnedKind};
-pub use owner::give;
+pub use owner::change_owner;
 pub use record::LoggedEvent;
 pub use segment::{FoundRecord, ReadAt, SegmentReader, segment_in_memory};
 pub use topics::KeptTopic;
+pub use wall_time::WallTime;
 
 use crate::name_owner::NameOwner;
 use chain::{LogChain, LogSegment, Spared};
@@ -57,25 +61,35 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topics::KeptTopics;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
+
+/// The maximum age of events that nobody was promised, where no age was asked for: a week of them shows what
+/// happened. Chosen, not measured.
+const UNACKNOWLEDGED_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The bounds of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogBounds {
     /// Bytes of all segments together.
     pub bytes: u64,
-    /// Nanoseconds since the publication of the newest event of a segment.
-    pub age: Nanos,
+    /// The maximum age of the newest event of a segment. [`Duration::MAX`]: events that were acknowledged as
+    /// durable do not go by their age.
+    pub age: Duration,
 }
 
 impl Default for LogBounds {
-    /// 256 MiB, seven days.
+    /// 256 MiB; events that were acknowledged as durable do not go by their age.
     fn default() -> Self {
-        Self { bytes: 256 << 20, age: Nanos::SECOND.times(7 * 24 * 3600) }
+        Self { bytes: 256 << 20, age: Duration::MAX }
     }
 }
 
 impl LogBounds {
+    /// The maximum age of a segment's newest event.
+    fn age_of(self, acknowledged: bool) -> Duration {
+        if acknowledged || self.age != Duration::MAX { self.age } else { UNACKNOWLEDGED_AGE }
+    }
+
     /// The bytes of a segment: an eighth of the log, because a whole segment is removed at a time.
     fn segment(self) -> u64 {
         (self.bytes / 8).clamp(MIN_SEGMENT, 16 << 20)
@@ -358,7 +372,7 @@ impl EventLog {
         Some(self.writers.get(topic)?.get(writer)?.sequence)
     }
 
-    fn heard(&mut self, event: &LoggedEvent<'_>, position: u64, chain: ChainNumber) {
+    fn note_writer(&mut self, event: &LoggedEvent<'_>, position: u64, chain: ChainNumber) {
         if event.writer.is_empty() {
             return;
         }
@@ -454,9 +468,10 @@ impl EventLog {
         segment.length += length;
         segment.last = self.next;
         segment.newest = segment.newest.max(event.published);
+        segment.acknowledged |= event.acknowledged;
         self.bytes += length;
         add_once(&mut self.unsynced, &segment.file);
-        self.heard(event, self.next, chain);
+        self.note_writer(event, self.next, chain);
         buffer.shrink_to(1 << 20); // one large event does not keep its memory
         self.buffer = buffer;
         self.next += 1;
@@ -494,7 +509,8 @@ impl EventLog {
         self.unsynced.extend([Arc::clone(&file), Arc::clone(&self.directory)]);
         let (length, last) = (SEGMENT_HEAD, self.next - 1);
         self.bytes += length;
-        let segment = LogSegment { path, file, head, length, last, newest: Nanos::ZERO };
+        let (newest, acknowledged) = (WallTime::default(), false);
+        let segment = LogSegment { path, file, head, length, last, newest, acknowledged };
         self.chains.entry(chain).or_default().segments.push_back(segment);
         self.fit_segments();
         Ok(head.salt)

@@ -163,7 +163,7 @@ impl EventLog {
     ///
     /// # Errors
     /// The disk's error, or the number of names is at its limit; the former owner stays.
-    pub fn give_name(&mut self, kind: OwnedKind, name: &str, owner: &NameOwner) -> Result<(), LogError> {
+    pub fn assign_name(&mut self, kind: OwnedKind, name: &str, owner: &NameOwner) -> Result<(), LogError> {
         if self.owner_of(kind, name) == Some(owner) {
             return Ok(());
         }
@@ -281,9 +281,9 @@ mod tests {
     fn owners_are_known_after_a_restart_and_a_freed_name_is_free() {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let mut log = open(directory.path()).expect("it is empty");
-        log.give_name(OwnedKind::Consumer, "billing", &owner(1)).expect("room on the disk");
-        log.give_name(OwnedKind::Writer, "billing", &owner(2)).expect("kinds have names of their own");
-        log.give_name(OwnedKind::Writer, "shop", &owner(1)).expect("room on the disk");
+        log.assign_name(OwnedKind::Consumer, "billing", &owner(1)).expect("room on the disk");
+        log.assign_name(OwnedKind::Writer, "billing", &owner(2)).expect("kinds have names of their own");
+        log.assign_name(OwnedKind::Writer, "shop", &owner(1)).expect("room on the disk");
         log.free_name(OwnedKind::Writer, "shop").expect("room on the disk");
         drop(log);
         let log = open(directory.path()).expect("it is sound");
@@ -298,11 +298,11 @@ mod tests {
     fn names_that_are_made_and_freed_in_a_loop_leave_a_small_file_with_the_names_that_are_left() {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let mut log = open(directory.path()).expect("it is empty");
-        log.give_name(OwnedKind::Consumer, "billing", &owner(1)).expect("room on the disk");
+        log.assign_name(OwnedKind::Consumer, "billing", &owner(1)).expect("room on the disk");
         let (path, mut most) = (directory.path().join(OWNERS), 0);
         for number in 0..2000 {
             let name = format!("{number}/{}", "x".repeat(1000));
-            log.give_name(OwnedKind::Writer, &name, &owner(2)).expect("room on the disk");
+            log.assign_name(OwnedKind::Writer, &name, &owner(2)).expect("room on the disk");
             log.free_name(OwnedKind::Writer, &name).expect("room on the disk");
             most = most.max(fs::metadata(&path).expect("it is there").len());
         }
@@ -319,7 +319,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let mut log = open(directory.path()).expect("it is empty");
         for number in 0..4 {
-            log.give_name(OwnedKind::Consumer, &format!("c{number}"), &owner(number)).expect("room");
+            log.assign_name(OwnedKind::Consumer, &format!("c{number}"), &owner(number)).expect("room");
         }
         drop(log);
         let path = directory.path().join(OWNERS);

@@ -15,7 +15,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The process is not root, or the directory is not there.
-pub fn give(path: &Path, user: u32, group: u32) -> Result<(), LogError> {
+pub fn change_owner(path: &Path, user: u32, group: u32) -> Result<(), LogError> {
     let failed = |source: Errno| LogError::Directory { path: path.to_owned(), source: source.into() };
     let owner = LogOwner(Uid::from_raw(user), Gid::from_raw(group));
     let directory = open_directory(CWD, path).map_err(failed)?;

@@ -5,14 +5,16 @@
 //!   body: 8 published  8 due after  8 sequence  4 supplier  1 criticality  1 flags
 //!         2 + 2 + 2 lengths of topic, type, writer, then these; key and fields as in frames; the payload
 //! ```
-//! The flags: 1 it has a type, 2 it is a retained message of MQTT. Numbers are little-endian. Both checksums
+//! The flags: 1 it has a type, 2 it is a retained message of MQTT, 4 its supplier was promised that it is
+//! durable. Numbers are little-endian. Both checksums
 //! (CRC-32) begin with the segment's salt, a random number: in a damaged segment, bytes that a program put
 //! into a payload are not mistaken for a record when the reader searches for the next complete one.
 
-use crate::frame::fields;
-use crate::frame::reader::{Bad, FrameReader};
+use super::WallTime;
 use unisono_eventchannel::FieldSet;
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::frame::fields;
+use unisono_events_wire::frame::reader::{Bad, FrameReader};
+use unisono_linux::clock::Duration;
 
 /// Bytes in front of a record's body.
 pub(crate) const RECORD_HEAD: usize = 24;
@@ -34,10 +36,11 @@ pub struct LoggedEvent<'a> {
     pub criticality: u8,
     /// Whether the event is the retained message of its topic; an empty payload deletes the retained message.
     pub retained: bool,
-    /// Nanoseconds since 1970.
-    pub published: Nanos,
-    /// Nanoseconds from `published` to the deadline; all ones: no deadline.
-    pub due_after: Nanos,
+    /// Whether its supplier was promised that the event is durable.
+    pub acknowledged: bool,
+    pub published: WallTime,
+    /// The time from `published` to the deadline; [`Duration::MAX`]: no deadline.
+    pub due_after: Duration,
     pub key: &'a str,
     pub fields: FieldSet,
     pub payload: &'a [u8],
@@ -47,11 +50,13 @@ impl<'a> LoggedEvent<'a> {
     /// Appends the body to `bytes`.
     fn write(&self, bytes: &mut Vec<u8>) {
         let short = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes();
-        for long in [self.published.0, self.due_after.0, self.sequence] {
+        for long in [self.published.0, self.due_after.as_nanos(), self.sequence] {
             bytes.extend(long.to_le_bytes());
         }
         bytes.extend(self.supplier.to_le_bytes());
-        let flags = u8::from(self.event_type.is_some()) | u8::from(self.retained) << 1;
+        let flags = u8::from(self.event_type.is_some())
+            | u8::from(self.retained) << 1
+            | u8::from(self.acknowledged) << 2;
         bytes.extend([self.criticality, flags]);
         let event_type = self.event_type.unwrap_or_default();
         for text in [self.topic, event_type, self.writer] {
@@ -70,13 +75,14 @@ impl<'a> LoggedEvent<'a> {
     /// The first error in the body.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
         let mut reader = FrameReader::new(bytes);
-        let (published, due_after, sequence) = (Nanos(reader.long()?), Nanos(reader.long()?), reader.long()?);
+        let (published, due_after) = (WallTime(reader.long()?), Duration::from_nanos(reader.long()?));
+        let sequence = reader.long()?;
         let supplier = reader.word()?;
         let [criticality, flags] = reader.array()?;
-        if flags > 3 {
+        if flags > 7 {
             return Err(reader.bad("unknown flags"));
         }
-        let (typed, retained) = (flags & 1, flags & 2 != 0);
+        let (typed, retained, acknowledged) = (flags & 1, flags & 2 != 0, flags & 4 != 0);
         let lengths = [reader.short()?, reader.short()?, reader.short()?];
         let [topic, event_type, writer] = lengths.map(usize::from);
         let topic = reader.text_of(topic)?;
@@ -93,6 +99,7 @@ impl<'a> LoggedEvent<'a> {
             sequence,
             criticality,
             retained,
+            acknowledged,
             published,
             due_after,
             key,
@@ -167,8 +174,9 @@ mod tests {
             sequence: 9,
             criticality: 3,
             retained: true,
-            published: Nanos(5),
-            due_after: Nanos(6),
+            acknowledged: true,
+            published: WallTime(5),
+            due_after: Duration::from_nanos(6),
             key: "roof",
             fields: FieldSet::new().with("celsius", 81.5),
             payload: b"hot",

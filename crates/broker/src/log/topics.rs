@@ -12,10 +12,10 @@
 use super::LogError;
 use super::line_file::LineFile;
 use crate::name_owner::NameOwner;
-use crate::spec::KeptHistory;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use unisono_events_wire::KeptHistory;
 
 /// The name of the file.
 pub(super) const TOPICS: &str = "topics";

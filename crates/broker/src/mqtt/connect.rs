@@ -88,7 +88,7 @@ pub(super) fn connect(body: &[u8]) -> Result<ConnectRequest, MqttFault> {
     }
     let keep_alive = fields.number()?;
     let mut request = ConnectRequest {
-        terms: AnswerTerms::of(version),
+        terms: AnswerTerms::new(version),
         client: String::new(),
         clean,
         keep_alive,

@@ -33,7 +33,7 @@ impl<'a> PacketFields<'a> {
         }
     }
 
-    /// Bytes behind their length.
+    /// Binary data: a two-byte length, then the bytes (MQTT 5.0, section 1.5.6).
     pub(super) fn binary(&mut self) -> Result<&'a [u8], MqttFault> {
         let length = self.number()?.into();
         let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(cut_off)?;
@@ -83,8 +83,8 @@ impl<'a> PacketFields<'a> {
     }
 }
 
-/// Most properties of one packet: an event has up to 256 fields, and each property is decoded and checked
-/// before any other part of the packet is known.
+/// Maximum number of properties of a packet: an event has up to 256 fields, and each property is decoded and
+/// checked before any other part of the packet is known.
 const MAX_PROPERTIES: usize = 1024;
 
 /// Checks the number of properties without decoding them. Malformed properties are found later, by the
@@ -105,7 +105,7 @@ fn check_count(bytes: &[u8]) -> Result<(), MqttFault> {
     Ok(())
 }
 
-/// A variable byte integer, and the bytes behind it.
+/// A variable byte integer, and the bytes after it.
 fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let end = bytes.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
     let (number, rest) = bytes.split_at(end);
@@ -113,7 +113,7 @@ fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((number, rest))
 }
 
-/// The bytes behind the front property (MQTT 5.0, table 2-4). None: the bytes do not begin with a property.
+/// The bytes after the first property (MQTT 5.0, table 2-4). `None`: the bytes do not begin with a property.
 fn skip_property(bytes: &[u8]) -> Option<&[u8]> {
     let text = |bytes: &'_ [u8]| -> Option<usize> {
         let (length, _) = bytes.split_first_chunk()?;

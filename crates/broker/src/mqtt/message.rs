@@ -13,7 +13,7 @@ use super::terms::{MqttFault, MqttQos, MqttVersion};
 use mqtt_protocol_core::mqtt::packet::{Properties, Property, PropertyId};
 use std::sync::Arc;
 use unisono_eventchannel::{FieldSet, FieldValue};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// The user property that holds the time to the deadline, in microseconds.
 const DEADLINE: &str = "deadline_us";
@@ -48,7 +48,7 @@ pub(crate) struct IncomingMessage<'a> {
     pub(crate) id: Option<u16>,
     pub(crate) retain: bool,
     /// The time left to the deadline.
-    pub(crate) due_in: Option<Nanos>,
+    pub(crate) due_in: Option<Duration>,
     pub(crate) fields: FieldSet,
     pub(crate) origin: MessageOrigin,
     pub(crate) payload: &'a [u8],
@@ -120,12 +120,12 @@ impl<'a> IncomingMessage<'a> {
     /// Takes the properties of a PUBLISH or of a will.
     pub(crate) fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
         let (mut forwarded, mut fields) = (Vec::new(), Vec::new());
-        let sooner = |due: Option<Nanos>, other: Nanos| Some(due.map_or(other, |due| due.min(other)));
+        let sooner = |due: Option<Duration>, other: Duration| Some(due.map_or(other, |due| due.min(other)));
         let mut room = MAX_FIELD_BYTES;
         for property in properties {
             match property {
                 Property::MessageExpiryInterval(interval) => {
-                    self.due_in = sooner(self.due_in, Nanos::SECOND.times(interval.val().into()));
+                    self.due_in = sooner(self.due_in, Duration::from_secs(interval.val().into()));
                     continue;
                 }
                 Property::TopicAlias(alias) => {
@@ -141,7 +141,7 @@ impl<'a> IncomingMessage<'a> {
                             format!("`{text}` for {DEADLINE}; write a whole number of microseconds"),
                         )
                     })?;
-                    self.due_in = sooner(self.due_in, Nanos(1000).times(micros));
+                    self.due_in = sooner(self.due_in, Duration::from_micros(micros));
                     self.origin.deadline = DeadlineUnit::Microseconds;
                     continue;
                 }
@@ -209,7 +209,7 @@ pub(crate) struct OutgoingMessage<'a> {
     pub(crate) qos: MqttQos,
     pub(crate) retain: bool,
     /// The time left to the deadline.
-    pub(crate) due_in: Option<Nanos>,
+    pub(crate) due_in: Option<Duration>,
     pub(crate) origin: &'a MessageOrigin,
     pub(crate) fields: &'a FieldSet,
     /// Identifiers of the subscriptions that the message matched.
@@ -245,11 +245,11 @@ fn push_properties(message: &OutgoingMessage<'_>, bytes: &mut Vec<u8>) {
     if let Some(nanos) = message.due_in {
         // the client learns the remaining time; a fraction of a second counts as a whole one, so that it is
         // never 0
-        let seconds = u32::try_from(nanos.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1);
+        let seconds = u32::try_from(nanos.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1);
         bytes.push(0x02);
         bytes.extend(seconds.to_be_bytes());
         if message.origin.deadline == DeadlineUnit::Microseconds {
-            push_user(bytes, DEADLINE, &(nanos.0 / 1000).to_string());
+            push_user(bytes, DEADLINE, &(nanos.as_nanos() / 1000).to_string());
         }
     }
     for identifier in message.identifiers {
@@ -334,7 +334,7 @@ mod tests {
         let message = read(&bytes).expect("a packet");
         assert_eq!(
             (message.topic, message.payload, message.due_in),
-            ("plant/1", &b"hot"[..], Some(Nanos(1_500_000)))
+            ("plant/1", &b"hot"[..], Some(Duration::from_micros(1500)))
         );
         let fields = FieldSet::new().with("celsius", 81.5).with("1.0", "1.0");
         assert_eq!(message.fields, fields.with(REPLY_TO, "answers").with(REQUEST, 17));
@@ -353,12 +353,12 @@ mod tests {
             let fields = FieldSet::new().with("number", number).with("text", text.as_str()).with(REPLY_TO, "r");
             let message = OutgoingMessage {
                 version: MqttVersion::V5, topic: "a/b", id: (qos != MqttQos::AtMostOnce).then_some(id), qos, retain,
-                due_in: due_in.map(Nanos), origin: &MessageOrigin::default(), fields: &fields, identifiers: &[300],
+                due_in: due_in.map(Duration::from_nanos), origin: &MessageOrigin::default(), fields: &fields, identifiers: &[300],
                 payload: payload.len(),
             };
             let mut bytes = publish_packet(&message);
             bytes.extend(&payload);
-            let header = super::super::packet_length(&bytes).expect("a length");
+            let header = unisono_events_wire::transport::mqtt_packet_length(&bytes).expect("a length");
             prop_assert_eq!(header, Some(bytes.len()));
             let body: Vec<u8> = bytes[bytes.len() - rest(&bytes)..].to_vec();
             let (packet, _) = v5_0::Publish::parse(bytes[0] & 15, body.into()).expect("a packet");

@@ -43,24 +43,10 @@ pub(crate) use reply::{
 };
 pub(crate) use terms::{MqttFault, MqttQos, MqttVersion};
 
-/// The length of the packet at the front of `bytes`: `None` if its header is incomplete.
-///
-/// # Errors
-/// The length is not valid in MQTT.
-pub(crate) fn packet_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
-    let mut length = 0;
-    for (place, byte) in bytes.iter().skip(1).take(4).enumerate() {
-        length |= usize::from(byte & 0x7F) << (7 * place);
-        if byte & 0x80 == 0 {
-            return Ok(Some(2 + place + length));
-        }
-    }
-    if bytes.len() >= 5 { Err("a length of more than four bytes") } else { Ok(None) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_events_wire::transport::mqtt_packet_length;
 
     #[test]
     fn lengths_are_those_of_the_standard() {
@@ -70,9 +56,9 @@ mod tests {
             let mut packet = vec![0x30];
             reply::push_length(&mut packet, length);
             assert_eq!(packet.len(), 1 + bytes);
-            assert_eq!(packet_length(&packet), Ok(Some(1 + bytes + length)));
-            assert_eq!(packet_length(&packet[..bytes]), Ok(None), "{length}: cut off");
+            assert_eq!(mqtt_packet_length(&packet), Ok(Some(1 + bytes + length)));
+            assert_eq!(mqtt_packet_length(&packet[..bytes]), Ok(None), "{length}: cut off");
         }
-        assert!(packet_length(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1]).is_err());
+        assert!(mqtt_packet_length(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1]).is_err());
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct AnswerTerms {
 
 impl AnswerTerms {
     /// The terms of a client that has not given any, or whose CONNECT is not valid.
-    pub(crate) fn of(version: MqttVersion) -> Self {
+    pub(crate) fn new(version: MqttVersion) -> Self {
         Self { version, largest: usize::MAX, wants_reasons: true }
     }
 }
@@ -241,7 +241,7 @@ mod tests {
         assert!(packet.session_present());
 
         let fault = MqttFault::new(0x87, "not allowed");
-        let (v5, v311) = (AnswerTerms::of(MqttVersion::V5), AnswerTerms::of(MqttVersion::V311));
+        let (v5, v311) = (AnswerTerms::new(MqttVersion::V5), AnswerTerms::new(MqttVersion::V311));
         let bytes = connect_refused(Some(v5), &fault).expect("it is told");
         assert_eq!(v5_0::Connack::parse(body(&bytes)).expect("a packet").0.reason_code() as u8, 0x87);
         let bytes = connect_refused(Some(v311), &fault).expect("it is told");
@@ -277,8 +277,8 @@ mod tests {
     fn a_reason_in_words_is_left_out_if_the_client_does_not_take_it() {
         let text = Some("because the topic is none");
         let refused = (MqttReason::BadTopic, text);
-        let small = AnswerTerms { largest: 20, ..AnswerTerms::of(MqttVersion::V5) };
-        let curt = AnswerTerms { wants_reasons: false, ..AnswerTerms::of(MqttVersion::V5) };
+        let small = AnswerTerms { largest: 20, ..AnswerTerms::new(MqttVersion::V5) };
+        let curt = AnswerTerms { wants_reasons: false, ..AnswerTerms::new(MqttVersion::V5) };
         assert_eq!(published(small, 4, 7, refused), [0x40, 4, 0, 7, 0x90, 0]);
         assert_eq!(published(curt, 4, 7, refused), [0x40, 3, 0, 7, 0x90]);
         for terms in [small, curt] {
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_connect_of_3_1_1_that_breaks_the_protocol_is_not_answered() {
-        let terms = AnswerTerms::of(MqttVersion::V311);
+        let terms = AnswerTerms::new(MqttVersion::V311);
         assert_eq!(connect_refused(Some(terms), &MqttFault::malformed("a reserved flag")), None);
         let full = MqttFault::new(0x97, "there are as many sessions as may be");
         assert_eq!(connect_refused(Some(terms), &full), Some(vec![0x20, 2, 0, 3]));

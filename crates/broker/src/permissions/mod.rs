@@ -43,13 +43,14 @@ mod read;
 
 pub use read::PermissionsError;
 
-use crate::spec::InterestError;
+use crate::sorted_map::SortedMap;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use unisono_eventchannel::{ChannelError, PublishError, TopicPattern};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::InterestError;
+use unisono_linux::clock::{Duration, Instant};
 use unisono_text::Position;
 
 /// A client's identity.
@@ -134,6 +135,19 @@ impl ClientGrant {
         }
     }
 
+    /// A client that may do nothing any more: the rule for it was removed while it was away.
+    pub(crate) fn none() -> Self {
+        Self {
+            publish: Vec::new(),
+            subscribe: Vec::new(),
+            block: false,
+            share: 1,
+            paths: false,
+            join: false,
+            ..Self::all()
+        }
+    }
+
     pub(crate) fn may_publish(&self, topic: &str) -> bool {
         // no rule can grant the broker's own topics
         self.publish.iter().any(|pattern| pattern.matches(topic))
@@ -214,6 +228,16 @@ impl Permissions {
     }
 }
 
+/// A client's token, as the file of tokens knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    pub(crate) fn from_secret(secret: &[u8]) -> Self {
+        Self(Sha256::digest(secret).into())
+    }
+}
+
 /// The tokens of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tokens {
@@ -224,7 +248,7 @@ pub struct Tokens {
 struct KnownToken {
     name: Arc<str>,
     /// The time on the monotonic clock, and the text in the file.
-    expires: Option<(Nanos, String)>,
+    expires: Option<(Instant, String)>,
 }
 
 impl Tokens {
@@ -232,9 +256,13 @@ impl Tokens {
     ///
     /// # Errors
     /// The token is unknown or has expired; the text is for the client that sent it.
-    pub(crate) fn name(&self, now: Nanos, secret: &[u8]) -> Result<(Arc<str>, Option<Nanos>), String> {
-        let hash: [u8; 32] = Sha256::digest(secret).into();
-        let known = self.by_hash.get(&hash).ok_or("the token is not one of the broker's; ask for another")?;
+    pub(crate) fn name(
+        &self,
+        now: Instant,
+        token: &TokenHash,
+    ) -> Result<(Arc<str>, Option<Instant>), String> {
+        let known =
+            self.by_hash.get(&token.0).ok_or("the token is not one of the broker's; ask for another")?;
         match &known.expires {
             Some((at, text)) if *at <= now => {
                 Err(format!("the token `{}` expired at {text}; ask for another", known.name))
@@ -281,6 +309,8 @@ pub(crate) enum RefusalKind {
     Full,
     /// The log does not accept the event.
     Log,
+    /// A request to read the files again, from a client that is not the operator.
+    Reload,
 }
 
 impl RefusalKind {
@@ -310,6 +340,7 @@ impl RefusalKind {
             Self::Deadline => "deadline",
             Self::Full => "full",
             Self::Log => "log",
+            Self::Reload => "reload",
         }
     }
 }
@@ -359,12 +390,12 @@ impl From<&PublishError> for RefusalKind {
 pub(crate) struct AccessControl {
     pub(crate) permissions: Option<Permissions>,
     pub(crate) tokens: Option<Tokens>,
-    refusals: BTreeMap<RefusalKind, u64>,
+    refusals: SortedMap<RefusalKind, u64>,
 }
 
 impl AccessControl {
     pub(crate) fn count(&mut self, kind: RefusalKind) {
-        *self.refusals.entry(kind).or_default() += 1;
+        *self.refusals.get_or_insert_with(kind, || 0) += 1;
     }
 
     /// Counts a refusal; returns its text.
@@ -385,6 +416,15 @@ impl AccessControl {
     /// identity like any other.
     pub(crate) fn is_open(&self) -> bool {
         self.permissions.is_none() && self.tokens.is_none()
+    }
+
+    /// The rights of a client that is connected already, by rules that were read since. None: no rule names
+    /// it.
+    pub(crate) fn grant_again(&self, who: &ClientIdentity) -> Option<Arc<ClientGrant>> {
+        match &self.permissions {
+            Some(permissions) => permissions.grant(who),
+            None => Some(Arc::new(ClientGrant::all())),
+        }
     }
 
     /// Whether a rule lists this name.
@@ -417,7 +457,7 @@ impl AccessControl {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RateBudget {
     /// The time up to which its events are paid for.
-    paid: Nanos,
+    paid: Instant,
 }
 
 impl RateBudget {
@@ -425,10 +465,10 @@ impl RateBudget {
     ///
     /// # Errors
     /// The time until the next event may come.
-    pub(crate) fn take(&mut self, now: Nanos, rate: u64) -> Result<(), Nanos> {
-        let paid = cost(rate).after(self.paid.max(now.since(Nanos::SECOND)));
-        match paid.since(now) {
-            wait if wait > Nanos::ZERO => Err(wait),
+    pub(crate) fn take(&mut self, now: Instant, rate: u64) -> Result<(), Duration> {
+        let paid = self.paid.max(now - Duration::SECOND) + cost(rate);
+        match paid - now {
+            wait if wait > Duration::ZERO => Err(wait),
             _ => {
                 self.paid = paid;
                 Ok(())
@@ -437,19 +477,19 @@ impl RateBudget {
     }
 
     /// Whether a whole second's events may come at once.
-    pub(crate) fn is_whole(&self, now: Nanos) -> bool {
-        self.paid <= now.since(Nanos::SECOND)
+    pub(crate) fn is_whole(&self, now: Instant) -> bool {
+        self.paid <= now - Duration::SECOND
     }
 
     /// Refunds the last event, which comes again because a queue is full.
-    pub(crate) fn give_back(&mut self, rate: u64) {
-        self.paid = self.paid.since(cost(rate));
+    pub(crate) fn refund(&mut self, rate: u64) {
+        self.paid -= cost(rate);
     }
 }
 
 /// The time that one event takes at `rate` events per second.
-fn cost(rate: u64) -> Nanos {
-    Nanos(Nanos::SECOND.0 / rate.max(1))
+fn cost(rate: u64) -> Duration {
+    Duration::SECOND / rate.max(1)
 }
 
 #[cfg(test)]
@@ -510,11 +550,11 @@ mod tests {
     #[test]
     fn a_rate_lets_a_second_s_events_come_at_once_and_no_more() {
         let mut budget = RateBudget::default();
-        let start = Nanos::SECOND.times(10);
+        let start = Instant::from_secs(10);
         let taken = (0..100).filter(|_| budget.take(start, 10).is_ok()).count();
         assert_eq!(taken, 10);
-        assert_eq!(budget.take(start, 10), Err(Nanos(100_000_000)));
-        assert_eq!(budget.take(Nanos(100_000_000).after(start), 10), Ok(()));
+        assert_eq!(budget.take(start, 10), Err(Duration::from_millis(100)));
+        assert_eq!(budget.take(start + Duration::from_millis(100), 10), Ok(()));
     }
 
     #[test]
@@ -523,9 +563,22 @@ mod tests {
                     expires = \"2027-01-01T00:00:00Z\"\n";
         let expires = "2027-01-01T00:00:00Z".parse::<jiff::Timestamp>().expect("a time").as_second();
         // 5 s before it expires
-        let tokens = Tokens::parse(text, Nanos(1000), expires - 5).expect("it is sound");
-        assert_eq!(tokens.name(Nanos(1000), b"test"), Ok(("t".into(), Some(Nanos(5_000_001_000)))));
-        assert!(tokens.name(Nanos(5_000_001_000), b"test").expect_err("expired").contains("expired at 2027"));
-        assert!(tokens.name(Nanos(1000), b"tests").expect_err("unknown").contains("not one of"));
+        let tokens = Tokens::parse(text, Instant::from_nanos(1000), expires - 5).expect("it is sound");
+        assert_eq!(
+            tokens.name(Instant::from_nanos(1000), &TokenHash::from_secret(b"test")),
+            Ok(("t".into(), Some(Instant::from_micros(5_000_001))))
+        );
+        assert!(
+            tokens
+                .name(Instant::from_micros(5_000_001), &TokenHash::from_secret(b"test"))
+                .expect_err("expired")
+                .contains("expired at 2027")
+        );
+        assert!(
+            tokens
+                .name(Instant::from_nanos(1000), &TokenHash::from_secret(b"tests"))
+                .expect_err("unknown")
+                .contains("not one of")
+        );
     }
 }

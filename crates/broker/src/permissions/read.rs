@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use toml::Spanned;
 use unisono_eventchannel::TopicPattern;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 use unisono_text::Position;
 
 /// Why a text is no file of permissions or tokens: where, and what to write instead.
@@ -171,7 +171,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Something in it is wrong.
-    pub fn parse(text: &str, now: Nanos, clock: i64) -> Result<Self, PermissionsError> {
+    pub fn parse(text: &str, now: Instant, clock: i64) -> Result<Self, PermissionsError> {
         let written: WrittenTokens = read(text)?;
         let mut tokens = Self::default();
         for token in written.token {
@@ -190,7 +190,7 @@ impl Tokens {
                         .parse()
                         .map_err(|_| wrong(text, &at, "no time; write it as 2027-01-01T00:00:00Z"))?;
                     let left = u64::try_from(time.as_second().saturating_sub(clock)).unwrap_or(0);
-                    Some((Nanos::SECOND.times(left).after(now), at.into_inner()))
+                    Some((now + Duration::from_secs(left), at.into_inner()))
                 }
             };
             let known = KnownToken { name: token.name.into(), expires };
@@ -241,7 +241,7 @@ mod tests {
             ("[[token]]\nname = \"t\"\nsha256 = \"12\"", "3:10: no SHA-256"),
             ("[[token]]\nname = \"t\"\nsha256 = \"$H\"\nexpires = \"soon\"", "4:11: no time"),
         ] {
-            let error = Tokens::parse(&text.replace("$H", &"a".repeat(64)), Nanos::ZERO, 0)
+            let error = Tokens::parse(&text.replace("$H", &"a".repeat(64)), Instant::ZERO, 0)
                 .expect_err(text)
                 .to_string();
             assert!(error.starts_with(says), "{error}");

@@ -2,15 +2,15 @@
 
 use super::Server;
 use super::listen::{self, Exposure, ServeError};
-use crate::address::{BrokerAddress, TlsAddress};
-use crate::memory::LocalListener;
-use crate::tls::{TlsCertificates, TlsService, Uncertified};
-use crate::transport::{DatagramListener, Framing, StreamListener, TransportListener};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{AddressFamily, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use unisono_events_wire::memory::LocalListener;
+use unisono_events_wire::tls::{TlsCertificates, TlsService, Uncertified};
+use unisono_events_wire::transport::{DatagramListener, Framing, StreamListener, TransportListener};
+use unisono_events_wire::{BrokerAddress, TlsAddress};
 
 /// The upper half of a listener's key in epoll.
 pub(super) const LISTENER: u64 = 1 << 32;
@@ -18,9 +18,9 @@ pub(super) const LISTENER: u64 = 1 << 32;
 /// The state that all listeners with TLS share.
 #[derive(Clone, Debug)]
 pub(super) struct EncryptedService {
+    pub(super) files: TlsService,
+    pub(super) uncertified: Uncertified,
     pub(super) certificates: TlsCertificates,
-    /// The reading of the revocation lists at the last check of the connections.
-    pub(super) readings: u64,
     /// Whether every program that connects has to show a certificate or a token.
     asks: bool,
 }
@@ -80,8 +80,9 @@ impl Server {
         let uncertified = if tokens { Uncertified::Heard } else { Uncertified::Refused };
         let certificates = service.read(uncertified)?;
         self.tls = Some(EncryptedService {
+            files: service.clone(),
+            uncertified,
             certificates,
-            readings: 0,
             asks: tokens || service.client_authority.is_some(),
         });
         Ok(())
@@ -115,7 +116,12 @@ impl Server {
     pub fn listen_udp(&mut self, address: SocketAddr, exposure: Exposure) -> Result<SocketAddr, ServeError> {
         let service = self.encrypted_service("udp", address, exposure)?;
         let largest = self.broker.limits().largest_frame();
-        let listener = DatagramListener::bind(address, largest, &service.certificates);
+        let listener = DatagramListener::bind(
+            address,
+            largest,
+            &service.certificates,
+            self.broker.limits().peer_timeout.into(),
+        );
         let listener = listener.map_err(|source| ServeError::ListenUdp { address, source })?;
         let bound = listener.address();
         self.add(Box::new(listener))?;
@@ -191,8 +197,8 @@ impl Server {
     ///
     /// # Errors
     /// The kernel's refusal: only root may give.
-    pub fn give_to(&self, user: u32, group: u32) -> Result<(), ServeError> {
-        self.listeners.iter().try_for_each(|listener| listener.give(user, group))?;
+    pub fn change_owner(&self, user: u32, group: u32) -> Result<(), ServeError> {
+        self.listeners.iter().try_for_each(|listener| listener.change_owner(user, group))?;
         Ok(())
     }
 

@@ -50,12 +50,12 @@ impl Server {
 mod tests {
     use super::*;
     use crate::Broker;
-    use crate::channel_wait::ChannelWait;
     use crate::limits::Limits;
     use crate::task::ClientId;
-    use crate::transport::TransportPeer;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use unisono_events_wire::ChannelWait;
+    use unisono_events_wire::transport::TransportPeer;
     use unisono_fairqueue::{ClassSpec, Hierarchy};
 
     #[test]
@@ -63,8 +63,8 @@ mod tests {
         let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
         let broker = Broker::new(tree.expect("it is sound"), Limits::default()).with_audit();
         let mut server = Server::new(broker, ChannelWait::Sleep).expect("descriptors are left");
-        let told = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&told);
+        let reports = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&reports);
         let failed = move |error: &AuditError| {
             assert!(matches!(error, AuditError::Write { .. }), "{error}");
             counter.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,7 @@ mod tests {
             server.broker.gone(clock::now(), client);
             server.write_audit();
         }
-        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(reports.load(Ordering::Relaxed), 1);
         assert_eq!(server.broker.statistics(clock::now()).audit_lost, 3);
     }
 }

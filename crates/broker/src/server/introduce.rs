@@ -32,7 +32,7 @@ impl Server {
     /// Sends a program an order about a ring.
     pub(super) fn order(&mut self, id: ClientId, head: Vec<u8>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let said = client.order(&mut self.broker, id, head);
-        self.said(id, &said);
+        let sent = client.order(&mut self.broker, id, head);
+        self.note_sent(id, &sent);
     }
 }

@@ -1,8 +1,5 @@
 //! Addresses to listen at: sockets in the file system, and TCP.
 
-use crate::address::check_owner;
-use crate::tls::TlsError;
-use crate::transport::{Framing, StreamListener, TransportError};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
@@ -12,6 +9,9 @@ use rustix::net::{
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use unisono_events_wire::check_owner;
+use unisono_events_wire::tls::TlsError;
+use unisono_events_wire::transport::{Framing, StreamListener, TransportError};
 use unisono_linux::local_socket::set_mode;
 
 /// The reason why a broker cannot serve.
@@ -68,6 +68,9 @@ pub enum Exposure {
     Anybody,
 }
 
+/// Connections that wait for the broker: as many as the kernel allows by default (`net.core.somaxconn`). A
+/// client beyond sends its request again after 1 s, then 2 s, 4 s, ...
+const BACKLOG: i32 = 4096;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Listens at `path`; `mode` decides which users may connect. The socket of a killed broker is replaced.
@@ -83,7 +86,7 @@ pub(super) fn unix(path: &Path, mode: u32) -> Result<OwnedFd, ServeError> {
     if mode != OWNER {
         set_mode(path, mode).map_err(|why| ServeError::Unguarded { path: path.to_owned(), why })?;
     }
-    listen(&socket, 64).map_err(refused)?;
+    listen(&socket, BACKLOG).map_err(refused)?;
     Ok(socket)
 }
 
@@ -105,7 +108,7 @@ pub(super) fn tcp(
     let socket = socket_with(family, SocketType::STREAM, FLAGS, None).map_err(refused)?;
     sockopt::set_socket_reuseaddr(&socket, true).map_err(refused)?;
     bind(&socket, &address).map_err(refused)?;
-    listen(&socket, 64).map_err(refused)?;
+    listen(&socket, BACKLOG).map_err(refused)?;
     let bound = getsockname(&socket).and_then(SocketAddr::try_from).map_err(refused)?;
     Ok((StreamListener::framed(socket, largest, framing)?, bound))
 }
@@ -120,7 +123,7 @@ fn make_room(path: &Path, address: &SocketAddrUnix) -> Result<(), ServeError> {
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => {
-            let _ = std::fs::remove_file(path); // binding says so if it is still there
+            let _ = std::fs::remove_file(path); // if the file is still there, bind(2) fails
             Ok(())
         }
         Err(Errno::PROTOTYPE) => Err(ServeError::NoSocket { path: path.to_owned() }),
@@ -141,7 +144,7 @@ pub(super) enum AcceptFailure {
 
 impl AcceptFailure {
     /// Reference: accept(2), "Error handling" and `EPERM`.
-    pub(super) fn of(error: &std::io::Error) -> Self {
+    pub(super) fn from_error(error: &std::io::Error) -> Self {
         match Errno::from_io_error(error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Self::Shortage,
             Some(

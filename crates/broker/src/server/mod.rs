@@ -9,38 +9,37 @@
 //! Cost: in each turn one system call to wait, one to read from each program that has sent frames, and one to
 //! write to each program that gets some, whatever the number of frames.
 
+mod accept;
 mod add;
 mod audit;
 mod disk;
-mod hear;
 mod introduce;
 mod listen;
-mod look_budget;
+mod poll_budget;
+mod receive;
+mod reload;
 mod served;
-mod trust;
 mod turn;
 mod window;
 
 pub use listen::{Exposure, OWNER, ServeError};
+pub use reload::{ReloadBell, SettingsReader};
 pub use window::StatisticsWindow;
 
 use crate::body::EventBody;
-use crate::broker::Broker;
-use crate::channel_wait::ChannelWait;
-use crate::limits::Limits;
+use crate::broker::{Broker, ReloadAsker};
 use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ClientId, Next, PathId, Sent, Task};
-use crate::transport::{FrameTransport, Framing, PollFor, TransportError, TransportListener};
 use add::EncryptedService;
 use audit::AuditSink;
 use disk::DiskThread;
-use hear::Hearing;
-use listen::AcceptFailure;
-use look_budget::{EventsPass, LookBudget};
+use poll_budget::{EventsPass, FramePollBudget};
+use receive::ReceivePhase;
+use reload::ServerSettings;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
-use served::{HeardFrom, ServedClient};
+use served::{ClientReceived, ServedClient};
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
@@ -48,7 +47,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use turn::{ClientTurn, DeliveryStop, DeliveryTurn, TurnSlices};
 use unisono_eventchannel::NumberMap;
-use unisono_linux::clock::{self, Nanos};
+use unisono_events_wire::ChannelWait;
+use unisono_events_wire::transport::{PollFor, TransportError, TransportListener};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::local_socket::own_user;
 
 const CLIENT: u64 = 2 << 32;
@@ -60,14 +61,14 @@ const DISK: u64 = 8 << 32;
 const TURN: usize = 64;
 /// The interval at which an idle broker checks whether it shall stop. A person does not notice 100 ms, and
 /// ten wake-ups a second cost next to nothing. Chosen, not measured.
-const STOP_POLL_INTERVAL: Nanos = Nanos(100_000_000);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A broker that serves programs over its listeners.
 #[derive(Debug)]
 pub struct Server {
     broker: Broker,
     /// The time that the thread polls for the next frame before it sleeps.
-    budget: LookBudget,
+    budget: FramePollBudget,
     listeners: Vec<Box<dyn TransportListener>>,
     /// Names in the file system that are removed at the end.
     names: Vec<PathBuf>,
@@ -84,10 +85,12 @@ pub struct Server {
     /// Frames taken from one program before others have their turn.
     frames: usize,
     /// Programs with frames to flush.
-    spoken_to: BTreeSet<ClientId>,
+    unflushed_clients: BTreeSet<ClientId>,
     /// The second sockets of pairs, until they are passed on; each supplier holds the first socket of its
     /// pair.
     links: NumberMap<u32, OwnedFd>,
+    /// When the other ends of connections are checked next.
+    next_peer_check: Instant,
     /// Programs whose last event waits for room in an inbox.
     blocked: BTreeSet<ClientId>,
     /// None: the broker keeps no log, or does not serve yet.
@@ -99,6 +102,7 @@ pub struct Server {
     tls: Option<EncryptedService>,
     /// None: no audit log is kept.
     audit: Option<AuditSink>,
+    settings: ServerSettings,
 }
 
 impl Server {
@@ -107,12 +111,12 @@ impl Server {
     /// # Errors
     /// The process has no descriptor left.
     pub fn new(mut broker: Broker, wait: ChannelWait) -> Result<Self, ServeError> {
-        let drawn = |what: &str| RandomState::new().hash_one((what, clock::now().0));
+        let drawn = |what: &str| RandomState::new().hash_one((what, clock::now()));
         broker.begin(drawn("run").max(1), drawn("secret"));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
             broker,
-            budget: LookBudget::new(wait),
+            budget: FramePollBudget::new(wait),
             listeners: Vec::new(),
             names: Vec::new(),
             epoll,
@@ -121,6 +125,7 @@ impl Server {
             note: |_| {},
             tls: None,
             audit: None,
+            settings: ServerSettings::default(),
             clients: NumberMap::default(),
             paths: NumberMap::default(),
             next_client: 0,
@@ -128,14 +133,15 @@ impl Server {
             deferred: VecDeque::new(),
             slices: TurnSlices::default(),
             frames: TURN,
-            spoken_to: BTreeSet::new(),
+            unflushed_clients: BTreeSet::new(),
             links: NumberMap::default(),
+            next_peer_check: Instant::ZERO,
             blocked: BTreeSet::new(),
         })
     }
 
     /// Sets the function that gets each line for the log of the broker's operator.
-    pub fn tell_notes(&mut self, note: fn(&str)) {
+    pub fn set_note_handler(&mut self, note: fn(&str)) {
         self.note = note;
     }
 
@@ -176,13 +182,13 @@ impl Server {
             epoll::add(&self.epoll, &*disk, EventData::new_u64(DISK), EventFlags::IN)?;
         }
         while !stop() {
-            self.end_revoked();
+            self.reload_if_asked();
             let mut deliveries = DeliveryTurn::after(self.slices.begin() + self.broker.take_work());
             let mut due = self.deliver(&mut deliveries);
             // a program that was paused and takes events again may have events due
             while self.flush() {
                 due = self.deliver(&mut deliveries);
-                if due == Nanos::ZERO {
+                if due == Instant::ZERO {
                     break;
                 }
             }
@@ -192,6 +198,7 @@ impl Server {
                 disk.sync(job);
             }
             self.write_audit();
+            self.check_peers();
             self.window.answer(|| self.broker.statistics(clock::now()));
             let timeout = self.timeout(due);
             ready.clear();
@@ -200,10 +207,10 @@ impl Server {
                 Err(error) => return Err(error.into()),
             }
             self.stay_awake(!ready.is_empty());
-            if self.hear(&ready, stop)? == Hearing::Stopped {
+            if self.receive_frames(&ready, stop)? == ReceivePhase::Stopped {
                 break;
             }
-            if self.looks() {
+            if self.polls() {
                 if ready.is_empty() {
                     std::thread::yield_now(); // the program that is awaited may need this processor
                 }
@@ -219,13 +226,28 @@ impl Server {
                     .clients
                     .iter()
                     .filter(|(_, client)| client.keeps_frames() && client.transport.has_come().is_some());
-                self.spoken_to.extend(kept.map(|(id, _)| *id));
+                self.unflushed_clients.extend(kept.map(|(id, _)| *id));
             }
         }
-        self.broker.rest();
+        self.broker.set_idle();
         self.broker.finish_audit(clock::now());
         self.write_audit();
         Ok(())
+    }
+
+    /// Ends the connections whose other ends do not answer.
+    fn check_peers(&mut self) {
+        let now = clock::now();
+        if now < self.next_peer_check {
+            return;
+        }
+        self.next_peer_check = now + self.broker.limits().peer_timeout / 5;
+        let checked = self.clients.iter_mut().map(|(id, client)| (*id, client.transport.check_peer()));
+        let gone: Vec<_> =
+            checked.filter_map(|(id, checked)| checked.err().map(|error| (id, error))).collect();
+        for (id, error) in gone {
+            self.lose(id, &error);
+        }
     }
 
     fn disk_ended(&mut self) {
@@ -235,7 +257,7 @@ impl Server {
     }
 
     /// Whether the thread polls for the next frame instead of sleeping.
-    fn looks(&self) -> bool {
+    fn polls(&self) -> bool {
         self.budget.is_left(|| events_pass(&self.broker), clock::now)
     }
 
@@ -248,8 +270,8 @@ impl Server {
     }
 
     /// The time to sleep; zero if a frame has come since.
-    fn timeout(&mut self, due: Nanos) -> Timespec {
-        let sleeps = !self.looks() && self.unfinished.is_empty() && self.deferred.is_empty();
+    fn timeout(&mut self, due: Instant) -> Timespec {
+        let sleeps = !self.polls() && self.unfinished.is_empty() && self.deferred.is_empty();
         let mut may = sleeps;
         if sleeps {
             // every transport must learn of the sleep, also those after a transport that may not wait
@@ -260,33 +282,33 @@ impl Server {
                 }
             }
         }
-        let nanos = if may { due.since(clock::now()).min(STOP_POLL_INTERVAL) } else { Nanos::ZERO };
-        Timespec { tv_sec: 0, tv_nsec: i64::try_from(nanos.0).unwrap_or_default() }
+        let time = if may { (due - clock::now()).min(STOP_POLL_INTERVAL) } else { Duration::ZERO };
+        Timespec { tv_sec: 0, tv_nsec: i64::try_from(time.as_nanos()).unwrap_or_default() }
     }
 
     /// Delivers due events and retries blocked ones. Returns when to call again; zero means at once. While
     /// classes compete it delivers at most [`TURN`] events, so that events wait in the inboxes of a class
     /// with a small share, and not on the connections of all publishers.
-    fn deliver(&mut self, turn: &mut DeliveryTurn) -> Nanos {
+    fn deliver(&mut self, turn: &mut DeliveryTurn) -> Instant {
         let mut delivered = 0;
         self.frames = TURN;
         loop {
             let until = loop {
                 self.work();
                 if delivered >= TURN && self.broker.classes_compete() {
-                    break Nanos::ZERO;
+                    break Instant::ZERO;
                 }
                 let now = clock::now();
                 if let Err(stop) = turn.goes_on(now) {
                     // published events wait: the programs are still read, but few frames are taken
                     self.frames = if stop == DeliveryStop::TookLong { 1 } else { TURN };
-                    break Nanos::ZERO;
+                    break Instant::ZERO;
                 }
                 match self.broker.next(now) {
                     Next::Delivered => delivered += 1,
                     Next::Transmit { path, body } => self.transmit(path, &body),
                     Next::Wait(until) => break until,
-                    Next::Idle => break Nanos::NEVER,
+                    Next::Idle => break Instant::NEVER,
                 }
             };
             let blocked = std::mem::take(&mut self.blocked);
@@ -311,7 +333,7 @@ impl Server {
     /// resumed.
     fn flush(&mut self) -> bool {
         let mut resumed = false;
-        for id in std::mem::take(&mut self.spoken_to) {
+        for id in std::mem::take(&mut self.unflushed_clients) {
             let Some(client) = self.clients.get_mut(&id) else { continue };
             match client.send_on(&mut self.broker, id) {
                 Ok(again) => {
@@ -336,7 +358,8 @@ impl Server {
     }
 
     fn transmit(&mut self, id: PathId, body: &EventBody) {
-        let sent = self.paths.get_mut(&id).map_or(Ok(Sent::Lost), |outgoing| outgoing.send(&body.bytes()));
+        let sent =
+            self.paths.get_mut(&id).map_or(Ok(Sent::Lost), |outgoing| outgoing.send(&body.payload.bytes()));
         self.broker.transmitted(clock::now(), sent.unwrap_or(Sent::Lost));
         match sent {
             Ok(Sent::Kept) => self.watch_path(id, EventFlags::OUT),
@@ -360,21 +383,22 @@ impl Server {
     fn work(&mut self) {
         while let Some(task) = self.broker.task() {
             match task {
-                Task::Answer { client, head, body } => self.say(client, (head, body)),
-                Task::Loosely { client: id, head, body } => {
+                Task::Answer { client, head, body } => self.send(client, (head, body)),
+                Task::Unreliable { client: id, head, body } => {
                     let Some(client) = self.clients.get_mut(&id) else { continue };
-                    let said = client.transport.send_loosely(&head, body.as_payload());
-                    self.said(id, &said);
+                    let sent = client.transport.send_unreliable(&head, body.as_payload());
+                    self.note_sent(id, &sent);
                 }
                 Task::Order { client, head } => self.order(client, head),
                 Task::Introduce { client, link, head } => self.introduce(client, link, head),
                 Task::Pass { client, link, head } => {
                     let end = self.links.remove(&link);
                     if self.pass(client, (link, end)) {
-                        self.say(client, (head, None));
+                        self.send(client, (head, None));
                     }
                 }
                 Task::Note { text } => (self.note)(&text),
+                Task::Reload { client } => drop(self.reload(ReloadAsker::Client(client))),
                 Task::Forget { link } => drop(self.links.remove(&link)),
                 Task::SendAway { client: id } => {
                     if let Some(mut client) = self.clients.remove(&id) {
@@ -401,15 +425,15 @@ impl Server {
         }
     }
 
-    fn say(&mut self, id: ClientId, (head, body): (Vec<u8>, Option<EventBody>)) {
+    fn send(&mut self, id: ClientId, (head, body): (Vec<u8>, Option<EventBody>)) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let said = client.say(&mut self.broker, id, (head, body));
-        self.said(id, &said);
+        let sent = client.send(&mut self.broker, id, (head, body));
+        self.note_sent(id, &sent);
     }
 
-    fn said(&mut self, id: ClientId, said: &Result<(), TransportError>) {
-        match said {
-            Ok(()) => drop(self.spoken_to.insert(id)),
+    fn note_sent(&mut self, id: ClientId, sent: &Result<(), TransportError>) {
+        match sent {
+            Ok(()) => drop(self.unflushed_clients.insert(id)),
             Err(_) => self.drop_client(id),
         }
     }
@@ -429,50 +453,6 @@ impl Server {
             self.broker.gone(clock::now(), id);
             self.slices.spend(tenant, self.broker.take_work());
         }
-    }
-
-    fn accept(&mut self, listener: usize) -> Result<(), ServeError> {
-        let Some(listener) = self.listeners.get_mut(listener) else { return Ok(()) };
-        let framing = listener.framing();
-        let (transport, peer): (Box<dyn FrameTransport>, _) = match listener.accept() {
-            Ok(Some(accepted)) => accepted,
-            Ok(None) => return Ok(()),
-            Err(TransportError::Failed(error)) => match AcceptFailure::of(&error) {
-                AcceptFailure::Connection => return Ok(()),
-                // no connection fits until another one ends: new ones wait in the kernel's queue
-                AcceptFailure::Shortage => {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                    return Ok(());
-                }
-                AcceptFailure::Listener => return Err(TransportError::Failed(error).into()),
-            },
-            // the peer has gone again, never spoke the protocol, or could not be given its rings
-            Err(_) => return Ok(()),
-        };
-        while self.clients.contains_key(&ClientId(self.next_client)) {
-            self.next_client = self.next_client.wrapping_add(1);
-        }
-        let id = ClientId(self.next_client);
-        self.next_client = self.next_client.wrapping_add(1);
-        let data = EventData::new_u64(CLIENT | u64::from(id.0));
-        // a connection beyond the limit, or beyond the user's limit on watched descriptors, is closed here;
-        // the others are served on
-        if epoll::add(&self.epoll, &*transport, data, EventFlags::IN).is_ok()
-            && match framing {
-                Framing::Length => self.broker.connected(clock::now(), id, peer),
-                Framing::Mqtt => self.broker.connected_by_mqtt(clock::now(), id, peer),
-            }
-        {
-            if transport.may_lose() {
-                self.broker.may_lose(id);
-            }
-            let greeting = match framing {
-                Framing::Length => Limits::GREETING,
-                Framing::Mqtt => Limits::CONNECT,
-            };
-            self.clients.insert(id, ServedClient::new(transport, greeting, self.broker.buffer_share(id)));
-        }
-        Ok(())
     }
 
     /// Handles readiness of a program's descriptor.
@@ -505,32 +485,34 @@ impl Server {
     fn client(&mut self, id: ClientId, flags: EventFlags) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if flags.contains(EventFlags::OUT) || client.keeps_frames() {
-            self.spoken_to.insert(id);
+            self.unflushed_clients.insert(id);
         }
         let (tenant, now) = (self.broker.tenant(id), clock::now());
-        if !self.slices.hears(now, tenant) {
-            if !self.deferred.contains(&id) {
+        if !self.slices.may_receive(now, tenant) {
+            if !std::mem::replace(&mut client.is_deferred, true) {
                 self.deferred.push_back(id);
             }
             return;
         }
         let mut turn = ClientTurn::begin(now, self.frames);
-        let heard = client.hear(&mut self.broker, id, &mut turn);
-        self.slices.spend(tenant, turn.work());
-        match heard {
-            HeardFrom::All => {}
-            HeardFrom::Part => drop(self.unfinished.insert(id)),
-            HeardFrom::Blocked if flags.intersects(EventFlags::HUP | EventFlags::ERR) => self.drop_client(id),
-            HeardFrom::Blocked => {
+        let received = client.receive_frames(&mut self.broker, id, &mut turn);
+        self.slices.spend_turn(tenant, &turn);
+        match received {
+            ClientReceived::All => {}
+            ClientReceived::Part => drop(self.unfinished.insert(id)),
+            ClientReceived::Blocked if flags.intersects(EventFlags::HUP | EventFlags::ERR) => {
+                self.drop_client(id);
+            }
+            ClientReceived::Blocked => {
                 self.blocked.insert(id);
                 self.watch(id);
             }
-            HeardFrom::Gone(error) => return self.lose(id, &error),
+            ClientReceived::Gone(error) => return self.lose(id, &error),
         }
         // TLS may have found no room for an answer before, or acknowledgements may have made room
         let polls_for = self.clients.get(&id).map(|client| client.transport.poll_for());
         if matches!(polls_for, Some(PollFor::FramesAndRoom | PollFor::Anything)) {
-            self.spoken_to.insert(id);
+            self.unflushed_clients.insert(id);
         }
     }
 

@@ -4,13 +4,13 @@ use super::turn::ClientTurn;
 use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::task::{ClientId, Received};
-use crate::tls;
-use crate::transport::{
+use rustix::event::epoll::EventFlags;
+use std::collections::VecDeque;
+use unisono_events_wire::tls;
+use unisono_events_wire::transport::{
     Awaited, BufferShare, Drained, FrameTransport, MayWait, PayloadRef, PollFor, SharedPayload, Taken,
     TransportError,
 };
-use rustix::event::epoll::EventFlags;
-use std::collections::VecDeque;
 use unisono_linux::clock;
 
 /// Most bytes of answers kept for a program that does not read. Its events stay in its inboxes, so only
@@ -37,11 +37,13 @@ pub(super) struct ServedClient {
     share: BufferShare,
     /// Orders about rings since the beginning.
     orders: u32,
+    /// Whether the program waits for the next turn of its tenant.
+    pub(super) is_deferred: bool,
 }
 
 /// The result of reading from a program.
 #[derive(Debug)]
-pub(super) enum HeardFrom {
+pub(super) enum ClientReceived {
     All,
     /// More frames may have come.
     Part,
@@ -66,6 +68,7 @@ impl ServedClient {
             greeting,
             share,
             orders: 0,
+            is_deferred: false,
         }
     }
 
@@ -73,7 +76,7 @@ impl ServedClient {
     ///
     /// # Errors
     /// The program is gone, or has not read its answers for too long.
-    pub(super) fn say(
+    pub(super) fn send(
         &mut self,
         broker: &mut Broker,
         id: ClientId,
@@ -82,7 +85,7 @@ impl ServedClient {
         if self.kept.is_empty() {
             let payload = body.as_ref().map_or(PayloadRef::Bytes(&[]), EventBody::as_payload);
             if self.transport.send(&head, payload)? == Taken::Taken {
-                broker.take_back(head);
+                broker.recycle_head(head);
                 return Ok(());
             }
         }
@@ -98,7 +101,7 @@ impl ServedClient {
     /// Takes an order about a ring for the program. The program learns at once that an order exists.
     ///
     /// # Errors
-    /// As [`say`](Self::say).
+    /// As [`send`](Self::send).
     pub(super) fn order(
         &mut self,
         broker: &mut Broker,
@@ -107,7 +110,7 @@ impl ServedClient {
     ) -> Result<(), TransportError> {
         self.orders = self.orders.wrapping_add(1);
         self.transport.announce_orders(self.orders);
-        self.say(broker, id, (head, None))
+        self.send(broker, id, (head, None))
     }
 
     /// Sends kept frames. While some stay here, the program is paused. Returns whether the program was
@@ -173,63 +176,84 @@ impl ServedClient {
         }
     }
 
+    /// Renews the limit on frames after the program's rule has changed.
+    pub(super) fn limit_frames(&mut self, broker: &Broker, id: ClientId) {
+        self.has_greeted = false;
+        self.notice_greeting(broker, id);
+    }
+
     /// Passes frames to the broker while the program's turn lasts.
-    pub(super) fn hear(&mut self, broker: &mut Broker, id: ClientId, turn: &mut ClientTurn) -> HeardFrom {
+    pub(super) fn receive_frames(
+        &mut self,
+        broker: &mut Broker,
+        id: ClientId,
+        turn: &mut ClientTurn,
+    ) -> ClientReceived {
         if self.waiting.is_some() {
-            return HeardFrom::Blocked;
+            return ClientReceived::Blocked;
         }
         if broker.is_ahead(turn.now, id) {
-            return HeardFrom::Part;
+            return ClientReceived::Part;
         }
         while turn.goes_on(clock::now) {
             let now = turn.now;
             match self.transport.receive() {
-                Ok(None) => return HeardFrom::All,
+                Ok(None) => {
+                    if !self.transport.stopped_early() {
+                        return ClientReceived::All;
+                    }
+                    turn.end_by_bytes();
+                    return ClientReceived::Part;
+                }
                 Ok(Some(frame)) if !self.has_spoken => {
                     self.has_spoken = true;
-                    let (bytes, apart) = (frame.bytes.to_vec(), frame.apart);
+                    let (bytes, shared) = (frame.bytes.to_vec(), frame.shared_payload);
                     if let Some(chain) = self.transport.peer_certificates() {
                         let names = chain.first().map(|own| tls::names(own));
                         broker.secured(id, names.unwrap_or_default());
                     }
                     // a greeting never blocks
-                    let _ = broker.received(now, id, &bytes, apart);
+                    let _ = broker.received(now, id, &bytes, shared);
                     turn.spend(bytes.len(), broker.take_work());
                     self.notice_greeting(broker, id);
                 }
                 Ok(Some(frame)) => {
-                    let again = frame.apart.clone();
-                    let received = broker.received(now, id, frame.bytes, frame.apart);
+                    let again = frame.shared_payload.clone();
+                    let received = broker.received(now, id, frame.bytes, frame.shared_payload);
                     turn.spend(frame.bytes.len(), broker.take_work());
                     match received {
                         Received::Done => self.notice_greeting(broker, id),
-                        Received::Ahead => return HeardFrom::Part,
+                        Received::Ahead => return ClientReceived::Part,
                         Received::Blocked => {
                             self.waiting = Some((frame.bytes.to_vec(), again));
-                            return HeardFrom::Blocked;
+                            return ClientReceived::Blocked;
                         }
                     }
                 }
                 Err(TransportError::Broken(what)) => {
                     broker.send_away(clock::now(), id, &what);
-                    return HeardFrom::All;
+                    return ClientReceived::All;
+                }
+                Err(TransportError::Oversized { bytes, most }) => {
+                    broker.send_away_oversized(clock::now(), id, (bytes, most));
+                    return ClientReceived::All;
                 }
                 Err(TransportError::NoTls) => {
                     broker.count_tls_failure();
                     let what = "this address speaks TLS; connect to tls:HOST:PORT with --authority FILE";
                     broker.send_away(clock::now(), id, what);
-                    return HeardFrom::All;
+                    return ClientReceived::All;
                 }
-                Err(error) => return HeardFrom::Gone(error),
+                Err(error) => return ClientReceived::Gone(error),
             }
         }
-        HeardFrom::Part
+        ClientReceived::Part
     }
 
     /// Passes the blocked frame to the broker again; returns whether it was taken.
     pub(super) fn try_again(&mut self, broker: &mut Broker, id: ClientId) -> bool {
-        if let Some((bytes, apart)) = &self.waiting
-            && broker.received(clock::now(), id, bytes, apart.clone()) == Received::Blocked
+        if let Some((bytes, shared)) = &self.waiting
+            && broker.received(clock::now(), id, bytes, shared.clone()) == Received::Blocked
         {
             return false;
         }

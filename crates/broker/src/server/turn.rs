@@ -15,32 +15,37 @@
 //! Cost: a look-up and a reading of the clock for each client that is heard, and another every few steps.
 
 use unisono_eventchannel::{NumberMap, TenantId};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::transport::MAX_INTAKE;
+use unisono_linux::clock::{Duration, Instant};
 
 /// Most steps of one tenant in a turn: 64 frames each from as many clients as a tenant may have, or one event
 /// for the largest number of consumers.
 const MAX_TENANT_WORK: usize = 4096;
 /// Most time of one tenant in a turn. Ten tenants that use all of it delay a client of another tenant by 40
 /// ms. Chosen, not measured.
-const MAX_TENANT_TIME: Nanos = Nanos(4_000_000);
+const MAX_TENANT_TIME: Duration = Duration::from_millis(4);
 /// Most time of one tenant in a turn, or of one client, however few its steps: a step that the count
 /// underestimates delays others no longer. A broker that is preempted now and then, for 60 ms on a host
 /// with twenty busy programs per core, stays below it. Chosen, not measured.
-const MAX_UNCOUNTED_TIME: Nanos = Nanos(250_000_000);
+const MAX_UNCOUNTED_TIME: Duration = Duration::from_millis(250);
+/// Bytes of one tenant's frames, or of one client's, in a turn. Frames for other clients are sent before more
+/// is taken: the kernel takes about as many bytes of a connection in a turn (its own bound on unsent bytes,
+/// and the window of the program), so that a consumer beside a flooding publisher gets what is published.
+pub(super) const MAX_TURN_BYTES: usize = MAX_INTAKE;
 /// Steps of a tenant before the clock counts: 64 events each from several programs, which take a millisecond.
-/// A broker that is preempted meanwhile still hears as many programs, so that each class has enough events to
-/// deliver.
+/// A broker that is preempted meanwhile still receives from as many programs, so that each class has enough
+/// events to deliver.
 const UNTIMED_WORK: usize = 1024;
 /// Deliveries, or steps of one client, before the clock counts.
 const UNTIMED: usize = 64;
 /// Most time in which a lone tenant continues. A client of another tenant that comes meanwhile waits as long.
-pub(super) const MAX_ALONE_TIME: Nanos = Nanos(50_000_000);
+pub(super) const MAX_ALONE_TIME: Duration = Duration::from_millis(50);
 /// Deliveries of a turn beyond the steps of the last turn.
 const MORE_DELIVERIES: usize = 1024;
 /// Most time for deliveries before clients are heard. Large payloads take most of it: 10 ms are 40 MB.
-const MAX_DELIVERY_TIME: Nanos = Nanos(10_000_000);
+const MAX_DELIVERY_TIME: Duration = Duration::from_millis(10);
 /// Most time for deliveries however few they are: one may follow thousands of events of the log.
-const MAX_UNCOUNTED_DELIVERY_TIME: Nanos = MAX_UNCOUNTED_TIME;
+const MAX_UNCOUNTED_DELIVERY_TIME: Duration = MAX_UNCOUNTED_TIME;
 /// Bytes of a frame that count as one further step: copying them takes about as long.
 const STEP_BYTES: usize = 8192;
 
@@ -48,7 +53,8 @@ const STEP_BYTES: usize = 8192;
 #[derive(Clone, Copy, Debug, Default)]
 struct UsedSlice {
     work: usize,
-    time: Nanos,
+    bytes: usize,
+    time: Duration,
 }
 
 /// The slices of a turn.
@@ -56,22 +62,24 @@ struct UsedSlice {
 pub(super) struct TurnSlices {
     used: NumberMap<TenantId, UsedSlice>,
     /// The tenant that is heard now, and since when.
-    heard: Option<(TenantId, Nanos)>,
+    current: Option<(TenantId, Instant)>,
     /// Steps of all tenants.
     work: usize,
+    /// Whether a tenant has used its bytes.
+    bytes_are_used: bool,
 }
 
 impl TurnSlices {
     /// Begins a turn; returns the steps of the last one.
     pub(super) fn begin(&mut self) -> usize {
         self.used.clear();
-        self.heard = None;
+        (self.current, self.bytes_are_used) = (None, false);
         std::mem::take(&mut self.work)
     }
 
-    /// Whether no more than one tenant was heard in this turn.
-    pub(super) fn is_alone(&self) -> bool {
-        self.used.len() <= 1
+    /// Whether the turn may go on: one tenant alone was heard, and has not used its bytes.
+    pub(super) fn may_renew(&self) -> bool {
+        self.used.len() <= 1 && !self.bytes_are_used
     }
 
     /// Gives the lone tenant another slice.
@@ -80,17 +88,17 @@ impl TurnSlices {
     }
 
     /// Whether a client of this tenant may be heard in this turn; otherwise it waits for the next one.
-    pub(super) fn hears(&mut self, now: Nanos, tenant: TenantId) -> bool {
-        if let Some((before, since)) = self.heard.replace((tenant, now)) {
+    pub(super) fn may_receive(&mut self, now: Instant, tenant: TenantId) -> bool {
+        if let Some((before, since)) = self.current.replace((tenant, now)) {
             let used = self.used.entry(before).or_default();
-            used.time = now.since(since).after(used.time);
+            used.time += now - since;
         }
         let used = self.used.get(&tenant).copied().unwrap_or_default();
         let most = if used.work >= UNTIMED_WORK { MAX_TENANT_TIME } else { MAX_UNCOUNTED_TIME };
         let took_long = used.time >= most;
-        let may = used.work < MAX_TENANT_WORK && !took_long;
+        let may = used.work < MAX_TENANT_WORK && used.bytes < MAX_TURN_BYTES && !took_long;
         if !may {
-            self.heard = None;
+            self.current = None;
         }
         may
     }
@@ -100,12 +108,20 @@ impl TurnSlices {
         self.used.entry(tenant).or_default().work += work;
         self.work += work;
     }
+
+    /// Counts what a client of a tenant has used.
+    pub(super) fn spend_turn(&mut self, tenant: TenantId, turn: &ClientTurn) {
+        self.spend(tenant, turn.work);
+        let used = self.used.entry(tenant).or_default();
+        used.bytes += turn.bytes;
+        self.bytes_are_used |= used.bytes >= MAX_TURN_BYTES;
+    }
 }
 
 /// The deliveries that a turn may still make.
 #[derive(Debug)]
 pub(super) struct DeliveryTurn {
-    began: Option<Nanos>,
+    began: Option<Instant>,
     delivered: usize,
     left: usize,
 }
@@ -126,8 +142,8 @@ impl DeliveryTurn {
     }
 
     /// Whether one more delivery is allowed.
-    pub(super) fn goes_on(&mut self, now: Nanos) -> Result<(), DeliveryStop> {
-        let took = now.since(*self.began.get_or_insert(now));
+    pub(super) fn goes_on(&mut self, now: Instant) -> Result<(), DeliveryStop> {
+        let took = now - *self.began.get_or_insert(now);
         let most = if self.delivered >= UNTIMED { MAX_DELIVERY_TIME } else { MAX_UNCOUNTED_DELIVERY_TIME };
         if took > most {
             return Err(DeliveryStop::TookLong);
@@ -143,10 +159,11 @@ impl DeliveryTurn {
 pub(super) struct ClientTurn {
     frames: usize,
     work: usize,
-    began: Nanos,
+    bytes: usize,
+    began: Instant,
     /// The step count of the next reading of the clock.
     clock_at: usize,
-    pub(super) now: Nanos,
+    pub(super) now: Instant,
 }
 
 /// Steps between two readings of the clock. A step takes about a microsecond, and a reading 30 ns in a
@@ -157,20 +174,20 @@ const CLOCK_EVERY: usize = 8;
 const PUBLICATION: usize = 2;
 
 impl ClientTurn {
-    pub(super) fn begin(now: Nanos, frames: usize) -> Self {
-        Self { frames, work: 0, began: now, clock_at: CLOCK_EVERY - 1, now }
+    pub(super) fn begin(now: Instant, frames: usize) -> Self {
+        Self { frames, work: 0, bytes: 0, began: now, clock_at: CLOCK_EVERY - 1, now }
     }
 
-    /// Steps so far.
-    pub(super) fn work(&self) -> usize {
-        self.work
+    /// Ends the turn: the client's transport has taken its bytes, perhaps of a part of a frame.
+    pub(super) fn end_by_bytes(&mut self) {
+        self.bytes = MAX_TURN_BYTES;
     }
 
     /// Whether one more frame may be taken. Reads the clock every [`CLOCK_EVERY`] steps, and after each frame
     /// that is more than a publication.
     #[inline]
-    pub(super) fn goes_on(&mut self, clock: impl Fn() -> Nanos) -> bool {
-        if self.frames == 0 || self.work >= MAX_TENANT_WORK {
+    pub(super) fn goes_on(&mut self, clock: impl Fn() -> Instant) -> bool {
+        if self.frames == 0 || self.work >= MAX_TENANT_WORK || self.bytes >= MAX_TURN_BYTES {
             return false;
         }
         if self.work >= self.clock_at {
@@ -179,7 +196,7 @@ impl ClientTurn {
         }
         self.frames -= 1;
         let most = if self.work > UNTIMED { MAX_TENANT_TIME } else { MAX_UNCOUNTED_TIME };
-        self.now.since(self.began) < most
+        self.now - self.began < most
     }
 
     /// Counts a frame of this many bytes that cost `more` steps beyond one.
@@ -187,6 +204,7 @@ impl ClientTurn {
     pub(super) fn spend(&mut self, bytes: usize, more: usize) {
         let steps = 1 + more + bytes / STEP_BYTES;
         self.work += steps;
+        self.bytes += bytes;
         if steps > PUBLICATION {
             self.clock_at = self.work;
         }
@@ -199,8 +217,9 @@ mod tests {
 
     /// The frames heard of each client in 100 turns. Each client always has frames, of the given work; a step
     /// takes a microsecond.
-    fn heard(clients: &[(u32, usize)]) -> Vec<usize> {
-        let (mut slices, mut now, mut frames) = (TurnSlices::default(), Nanos(0), vec![0; clients.len()]);
+    fn received_frames(clients: &[(u32, usize)]) -> Vec<usize> {
+        let (mut slices, mut now, mut frames) =
+            (TurnSlices::default(), Instant::ZERO, vec![0; clients.len()]);
         let mut order: Vec<usize> = (0..clients.len()).collect();
         for _ in 0..100 {
             slices.begin();
@@ -208,19 +227,19 @@ mod tests {
             let mut served = Vec::new();
             for at in order {
                 let (tenant, work) = clients[at];
-                if !slices.hears(now, TenantId(tenant)) {
+                if !slices.may_receive(now, TenantId(tenant)) {
                     deferred.push(at);
                     continue;
                 }
                 let clock = std::cell::Cell::new(now);
                 let mut turn = ClientTurn::begin(now, 64);
                 while turn.goes_on(|| clock.get()) {
-                    clock.set(Nanos(1000 * work as u64).after(clock.get()));
+                    clock.set(clock.get() + Duration::from_nanos(1000 * work as u64));
                     turn.spend(0, work - 1);
                     frames[at] += 1;
                 }
                 now = clock.get();
-                slices.spend(TenantId(tenant), turn.work());
+                slices.spend_turn(TenantId(tenant), &turn);
                 served.push(at);
             }
             order = deferred;
@@ -233,7 +252,7 @@ mod tests {
     fn a_tenant_with_a_hundred_clients_has_no_more_than_a_slice() {
         let mut clients = vec![(1, 100); 100];
         clients.push((2, 1));
-        let frames = heard(&clients);
+        let frames = received_frames(&clients);
         assert_eq!(frames[100], 6400, "64 in each turn");
         let of_many: usize = frames[..100].iter().sum();
         assert!(of_many * 100 <= 100 * (MAX_TENANT_WORK + 64 * 100), "{of_many}");
@@ -243,7 +262,7 @@ mod tests {
 
     #[test]
     fn one_frame_that_takes_long_ends_its_clients_turn() {
-        let frames = heard(&[(1, 1_000_000), (2, 1)]);
+        let frames = received_frames(&[(1, 1_000_000), (2, 1)]);
         assert_eq!(frames, [100, 6400]);
     }
 
@@ -251,11 +270,11 @@ mod tests {
     fn few_steps_that_take_long_end_a_turn_too() {
         // each frame counts as a publication or a request, and takes 200 ms
         for (more, most) in [(1, CLOCK_EVERY / PUBLICATION), (2, 2)] {
-            let clock = std::cell::Cell::new(Nanos(0));
+            let clock = std::cell::Cell::new(Instant::ZERO);
             let mut turn = ClientTurn::begin(clock.get(), 64);
             let mut frames = 0;
             while turn.goes_on(|| clock.get()) {
-                clock.set(Nanos(200_000_000).after(clock.get()));
+                clock.set(clock.get() + Duration::from_millis(200));
                 turn.spend(0, more);
                 frames += 1;
             }
@@ -263,26 +282,29 @@ mod tests {
         }
         let mut slices = TurnSlices::default();
         let (evil, other) = (TenantId(1), TenantId(2));
-        assert!(slices.hears(Nanos(0), evil));
+        assert!(slices.may_receive(Instant::ZERO, evil));
         slices.spend(evil, 3);
-        assert!(!slices.hears(MAX_UNCOUNTED_TIME, evil), "another client of the tenant waits");
-        assert!(slices.hears(MAX_UNCOUNTED_TIME, other));
+        assert!(
+            !slices.may_receive(Instant::ZERO + MAX_UNCOUNTED_TIME, evil),
+            "another client of the tenant waits"
+        );
+        assert!(slices.may_receive(Instant::ZERO + MAX_UNCOUNTED_TIME, other));
         let mut deliveries = DeliveryTurn::after(0);
-        assert_eq!(deliveries.goes_on(Nanos(5)), Ok(()));
-        let late = Nanos(6).after(MAX_UNCOUNTED_DELIVERY_TIME);
+        assert_eq!(deliveries.goes_on(Instant::from_nanos(5)), Ok(()));
+        let late = Instant::from_nanos(6) + MAX_UNCOUNTED_DELIVERY_TIME;
         assert_eq!(deliveries.goes_on(late), Err(DeliveryStop::TookLong));
     }
 
     #[test]
     fn deliveries_are_as_many_as_came_in_and_some_more() {
         let mut turn = DeliveryTurn::after(5000);
-        let delivered = (0..).take_while(|_| turn.goes_on(Nanos(1)).is_ok()).count();
+        let delivered = (0..).take_while(|_| turn.goes_on(Instant::from_nanos(1)).is_ok()).count();
         assert_eq!(delivered, 5000 + MORE_DELIVERIES);
         let mut turn = DeliveryTurn::after(0);
         for _ in 0..UNTIMED {
-            assert_eq!(turn.goes_on(Nanos(5)), Ok(()));
+            assert_eq!(turn.goes_on(Instant::from_nanos(5)), Ok(()));
         }
-        let late = Nanos(6).after(MAX_DELIVERY_TIME);
+        let late = Instant::from_nanos(6) + MAX_DELIVERY_TIME;
         assert_eq!(turn.goes_on(late), Err(DeliveryStop::TookLong));
     }
 }

@@ -1,14 +1,14 @@
 //! Passes statistics to other threads of the server's process, such as those for monitoring programs.
 
-use crate::account::Statistics;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use unisono_events_wire::Statistics;
 
 /// The exchange: another thread asks, and the server answers; it checks ten times a second.
 #[derive(Debug, Default)]
 pub struct StatisticsWindow {
     state: Mutex<WindowState>,
-    told: Condvar,
+    answered: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -19,10 +19,10 @@ struct WindowState {
 
 impl StatisticsWindow {
     /// The server's statistics. `None`: no answer within the timeout, because the server has ended.
-    pub fn ask(&self, patience: Duration) -> Option<Statistics> {
+    pub fn ask(&self, timeout: Duration) -> Option<Statistics> {
         let mut state = self.lock();
         (state.wanted, state.latest) = (true, None);
-        let waited = self.told.wait_timeout_while(state, patience, |state| state.latest.is_none());
+        let waited = self.answered.wait_timeout_while(state, timeout, |state| state.latest.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.latest.clone()
     }
 
@@ -31,7 +31,7 @@ impl StatisticsWindow {
         let mut state = self.lock();
         if std::mem::take(&mut state.wanted) {
             state.latest = Some(statistics());
-            self.told.notify_all();
+            self.answered.notify_all();
         }
     }
 

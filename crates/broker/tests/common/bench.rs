@@ -3,13 +3,16 @@
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
-use unisono_broker::frame::{PublishFlags, PublishHead};
 use unisono_broker::log::{EventLog, LogBounds};
-use unisono_broker::transport::TransportPeer;
 use unisono_broker::{
-    Advertisement, Broker, ClientId, Frame, Greeting, Limits, NO_DEADLINE, Nanos, Next, NoticeText,
-    Permissions, PublishOutcome, SubscriptionSpec, Task, Tokens,
+    Broker, BrokerSettings, ClientId, Limits, Next, Permissions, ReloadAsker, ReloadedFiles, Task, Tokens,
 };
+use unisono_events_client::{
+    Advertisement, Duration, Greeting, Instant, NoticeText, PublishOutcome, SubscriptionSpec,
+};
+use unisono_events_wire::frame::{PublishFlags, PublishHead};
+use unisono_events_wire::transport::TransportPeer;
+use unisono_events_wire::{Frame, ReloadReport};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 /// The way in which a client connects.
@@ -46,6 +49,7 @@ struct Heard {
     notices: Vec<NoticeText>,
     statistics: Option<String>,
     bye: Option<String>,
+    reloaded: Option<ReloadReport>,
     /// The reply topic of the program.
     reply: String,
     topics: HashMap<u32, String>,
@@ -54,12 +58,14 @@ struct Heard {
 
 pub(crate) struct BrokerBench {
     pub(crate) broker: Broker,
-    pub(crate) now: Nanos,
+    pub(crate) now: Instant,
     heard: BTreeMap<ClientId, Heard>,
     pub(crate) notes: Vec<String>,
     last: u32,
     mqtt: Vec<ClientId>,
     ended: Vec<ClientId>,
+    /// Programs that asked for a reload.
+    pub(crate) asked: Vec<ClientId>,
     /// The last answer to a CONNECT.
     connack: Vec<u8>,
 }
@@ -76,19 +82,20 @@ pub(crate) fn tokens(names: &[&str]) -> Tokens {
         let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let _ = write!(text, "[[token]]\nname = \"{name}\"\nsha256 = \"{hash}\"\n");
     }
-    Tokens::parse(&text, Nanos(0), 0).expect("it is sound")
+    Tokens::parse(&text, Instant::ZERO, 0).expect("it is sound")
 }
 
 impl BrokerBench {
     pub(crate) fn new(broker: Broker) -> Self {
         Self {
             broker,
-            now: Nanos(1_000_000_000),
+            now: Instant::from_secs(1),
             heard: BTreeMap::new(),
             notes: Vec::new(),
             last: 0,
             mqtt: Vec::new(),
             ended: Vec::new(),
+            asked: Vec::new(),
             connack: Vec::new(),
         }
     }
@@ -110,8 +117,11 @@ impl BrokerBench {
     pub(crate) fn with_log(mut self, directory: &std::path::Path, bytes: u64) -> Self {
         let bounds = LogBounds { bytes, ..LogBounds::default() };
         let log = EventLog::open(directory, bounds).expect("it is sound");
-        self.broker =
-            self.broker.with_log(log, Nanos(0), Vec::new()).keeping_again(self.now).expect("it is read");
+        self.broker = self
+            .broker
+            .with_log(log, Duration::ZERO, Vec::new())
+            .keeping_again(self.now)
+            .expect("it is read");
         self
     }
 
@@ -173,9 +183,10 @@ impl BrokerBench {
             Task::Answer { client, head, body } => (client, head, body),
             Task::Note { text } => return self.notes.push(text),
             Task::SendAway { client } => return self.ended.push(client),
+            Task::Reload { client } => return self.asked.push(client),
             _ => return,
         };
-        let body = body.map_or_else(Vec::new, |body| body.bytes().to_vec());
+        let body = body.map_or_else(Vec::new, |body| body.payload.bytes().to_vec());
         let Some(heard) = self.heard.get_mut(&client) else { return };
         if self.mqtt.contains(&client) {
             return heard.packets.push((head, body));
@@ -197,6 +208,7 @@ impl BrokerBench {
             Frame::Notice { notice, .. } => heard.notices.push(notice),
             Frame::Statistics { json } => heard.statistics = Some(json.to_owned()),
             Frame::Welcome(terms) => heard.reply = terms.reply,
+            Frame::Reloaded(report) => heard.reloaded = Some(report),
             Frame::Bye { reason } => heard.bye = Some(reason.to_owned()),
             _ => {}
         }
@@ -243,7 +255,7 @@ impl BrokerBench {
         sequence: Option<u64>,
     ) -> Option<Result<PublishOutcome, String>> {
         let flags = PublishFlags { answer: true, ..PublishFlags::default() };
-        let head = PublishHead { flags, topic, deadline: NO_DEADLINE, sequence, ..PublishHead::default() };
+        let head = PublishHead { flags, topic, sequence, ..PublishHead::default() };
         self.say(client, &Frame::Publish { head, payload });
         self.heard(client).published.pop()
     }
@@ -277,14 +289,41 @@ impl BrokerBench {
         self.heard(client).bye.take()
     }
 
+    /// The answer to RELOAD.
+    pub(crate) fn reloaded(&mut self, client: BenchClient) -> Option<ReloadReport> {
+        self.heard(client).reloaded.take()
+    }
+
     pub(crate) fn gone(&mut self, client: BenchClient) {
         self.broker.gone(self.now, client.0);
         self.work();
     }
 
+    /// Has the broker go over to these rules, and to tokens of these names.
+    pub(crate) fn reload(&mut self, rules: &str, names: &[&str]) -> ReloadReport {
+        let permissions = Some(Permissions::parse(rules, &|_| None).expect("it is sound"));
+        self.reload_settings(BrokerSettings { permissions, tokens: Some(tokens(names)), policy: None })
+    }
+
+    pub(crate) fn reload_settings(&mut self, settings: BrokerSettings) -> ReloadReport {
+        let checked = self.broker.check_settings(settings).expect("they fit");
+        let asker = ReloadAsker::Signal { user: Some(0) };
+        let report = self.broker.reload(self.now, asker, checked, ReloadedFiles::default());
+        self.work();
+        report
+    }
+
+    /// Sends QoS 1 PUBLISH; returns the reason code of PUBACK.
+    pub(crate) fn mqtt_publish(&mut self, client: BenchClient, topic: &str) -> u8 {
+        let body = [text(topic), vec![0, 9, 0]].concat();
+        let (answer, _) = self.packet(client, 0x32, &body).expect("PUBACK");
+        assert_eq!(answer[0], 0x40);
+        answer.get(4).copied().unwrap_or(0)
+    }
+
     /// Advances the time.
-    pub(crate) fn wait(&mut self, time: Nanos) {
-        self.now = time.after(self.now);
+    pub(crate) fn wait(&mut self, time: Duration) {
+        self.now += time;
         self.work();
     }
 

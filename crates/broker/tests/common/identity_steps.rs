@@ -3,7 +3,7 @@
 
 use super::bench::Comes;
 use proptest::prelude::*;
-use unisono_broker::TopicPattern;
+use unisono_events_client::TopicPattern;
 
 /// Ada, Bob, and all who prove nothing.
 pub(crate) const IDENTITIES: [Comes; 3] = [Comes::User(7), Comes::User(8), Comes::Anonymous];

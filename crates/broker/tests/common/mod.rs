@@ -1,20 +1,20 @@
 //! Shared by the tests of the served broker: a broker that listens on every transport, under a watchdog.
 #![allow(dead_code, reason = "each test uses some of it")]
 
-pub(crate) mod authority;
 pub(crate) mod bench;
 pub(crate) mod identity_steps;
 pub(crate) mod mqtt;
 
+#[path = "../../../events-wire/tests/common/authority.rs"]
+pub(crate) mod authority;
 #[path = "../watchdog/mod.rs"]
 pub(crate) mod watchdog;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use unisono_broker::{
-    Broker, ChannelWait, Client, Exposure, Limits, NoticeText, OWNER, ReceivedEvent, Reception, Server,
-};
+use unisono_broker::{Broker, Exposure, Limits, OWNER, Server};
+use unisono_events_client::{ChannelWait, Client, NoticeText, ReceivedEvent, Reception};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use watchdog::{while_serving, within_a_minute};
 

@@ -1,11 +1,13 @@
 //! Each kind of request with the largest arguments, from clients of one user, to a broker without sockets.
 
-use unisono_broker::frame::{PublishFlags, PublishHead};
-use unisono_broker::transport::TransportPeer;
-use unisono_broker::{
-    Advertisement, Broker, ClientId, Durability, ExceptSpec, FieldSet, Frame, Greeting, InterestSpec,
-    KeptHistory, NO_DEADLINE, Nanos, Next, PartRule, ResumeSpec, SubscriptionSpec, TogetherSpec,
+use unisono_broker::{Broker, ClientId, Next};
+use unisono_events_client::{
+    Advertisement, Durability, Duration, ExceptSpec, FieldSet, Greeting, Instant, InterestSpec, KeptHistory,
+    PartRule, ResumeSpec, SubscriptionSpec, TogetherSpec,
 };
+use unisono_events_wire::Frame;
+use unisono_events_wire::frame::{PublishFlags, PublishHead};
+use unisono_events_wire::transport::TransportPeer;
 
 const USER: TransportPeer = TransportPeer::User(1000);
 /// The longest name of a topic, but for some bytes that tell names apart.
@@ -14,7 +16,7 @@ const LONG: usize = 65_000;
 /// Clients of one user, and the broker that they ask.
 pub(crate) struct Asker<'a> {
     broker: &'a mut Broker,
-    now: Nanos,
+    now: Instant,
     /// The clients so far; the last one asks.
     clients: u32,
 }
@@ -26,14 +28,14 @@ pub(crate) const KINDS: [(&str, Ask); 20] = [
     ("topics with long names", |asker| {
         asker.greet();
         for number in 0..400 {
-            asker.advertise(number, Advertisement::of(&long(number)));
+            asker.advertise(number, Advertisement::new(&long(number)));
         }
     }),
     ("topics with long types", |asker| {
         asker.greet();
         for number in 0..400 {
             let event_type = Some("t".repeat(200_000));
-            asker.advertise(number, Advertisement { event_type, ..Advertisement::of(&number.to_string()) });
+            asker.advertise(number, Advertisement { event_type, ..Advertisement::new(&number.to_string()) });
         }
     }),
     ("subscriptions to long patterns", |asker| {
@@ -87,7 +89,7 @@ pub(crate) const KINDS: [(&str, Ask); 20] = [
             asker.subscribe(at, SubscriptionSpec { interests, together, ..small() });
             for part in 0..31 {
                 let number = at * 31 + part;
-                asker.advertise(number, Advertisement::of(&format!("{at}/{part}")));
+                asker.advertise(number, Advertisement::new(&format!("{at}/{part}")));
                 asker.publish(number, &FieldSet::new(), &vec![7; 4 << 20]);
             }
         }
@@ -95,10 +97,10 @@ pub(crate) const KINDS: [(&str, Ask); 20] = [
     ("events with many fields in a queue", |asker| {
         asker.greet();
         let queue =
-            SubscriptionSpec { queue_events: 1000, queue_bytes: 256 << 10, ..SubscriptionSpec::of("t") };
+            SubscriptionSpec { queue_events: 1000, queue_bytes: 256 << 10, ..SubscriptionSpec::new("t") };
         asker.subscribe(1, queue);
         asker.pause();
-        asker.advertise(1, Advertisement::of("t"));
+        asker.advertise(1, Advertisement::new("t"));
         let fields = (0..200).map(|at| (format!("{at:03}").into(), "f".repeat(500).as_str().into()));
         let fields: FieldSet = fields.collect();
         for _ in 0..1000 {
@@ -109,7 +111,7 @@ pub(crate) const KINDS: [(&str, Ask); 20] = [
         asker.greet();
         for number in 0..2000 {
             let history = KeptHistory::Last(100);
-            asker.advertise(number, Advertisement { history, ..Advertisement::of(&number.to_string()) });
+            asker.advertise(number, Advertisement { history, ..Advertisement::new(&number.to_string()) });
             asker.publish(number, &FieldSet::new(), &[7; 10_000]);
             asker.close(number);
         }
@@ -124,7 +126,7 @@ pub(crate) const KINDS: [(&str, Ask); 20] = [
     ("events of the log with long names for a consumer that takes none", |asker| {
         asker.greet();
         let resume = Some(ResumeSpec { name: "reader".to_owned(), ..ResumeSpec::default() });
-        asker.subscribe(1, SubscriptionSpec { resume, queue_bytes: 1 << 20, ..SubscriptionSpec::of("#") });
+        asker.subscribe(1, SubscriptionSpec { resume, queue_bytes: 1 << 20, ..SubscriptionSpec::new("#") });
         asker.greet();
         for number in 0..400 {
             asker.advertise(number, logged(&long(number), KeptHistory::None));
@@ -140,7 +142,7 @@ pub(crate) const KINDS: [(&str, Ask); 20] = [
         }
         asker.greet();
         for number in 0..1000 {
-            asker.advertise(number, Advertisement::of(&number.to_string()));
+            asker.advertise(number, Advertisement::new(&number.to_string()));
             (0..2).for_each(|_| asker.publish(number, &FieldSet::new(), b"x"));
         }
     }),
@@ -213,11 +215,11 @@ fn long(number: u32) -> String {
 }
 
 fn logged(topic: &str, history: KeptHistory) -> Advertisement {
-    Advertisement { durability: Durability::Written, history, ..Advertisement::of(topic) }
+    Advertisement { durability: Durability::Written, history, ..Advertisement::new(topic) }
 }
 
 fn small_of(topics: &str) -> SubscriptionSpec {
-    SubscriptionSpec { interests: SubscriptionSpec::of(topics).interests, ..small() }
+    SubscriptionSpec { interests: SubscriptionSpec::new(topics).interests, ..small() }
 }
 
 fn small() -> SubscriptionSpec {
@@ -232,7 +234,7 @@ fn text(text: &str) -> Vec<u8> {
 
 impl<'a> Asker<'a> {
     pub(crate) fn new(broker: &'a mut Broker) -> Self {
-        Self { broker, now: Nanos(1), clients: 0 }
+        Self { broker, now: Instant::from_nanos(1), clients: 0 }
     }
 
     /// The bytes in the ledger.
@@ -246,7 +248,7 @@ impl<'a> Asker<'a> {
         for client in 1..=self.clients {
             self.broker.gone(self.now, ClientId(client));
         }
-        self.now = Nanos::SECOND.times(60).after(self.now);
+        self.now += Duration::from_secs(60);
         self.settle();
         let statistics = self.broker.statistics(self.now);
         statistics.kept_bytes + statistics.named_bytes
@@ -310,9 +312,9 @@ impl<'a> Asker<'a> {
     }
 
     fn publish(&mut self, topic: u32, fields: &FieldSet, payload: &[u8]) {
-        let flags = PublishFlags { answer: true, at_once: true, ..PublishFlags::default() };
+        let flags = PublishFlags { answer: true, at_once: true };
         let fields = fields.clone();
-        let head = PublishHead { flags, topic, deadline: NO_DEADLINE, fields, ..PublishHead::default() };
+        let head = PublishHead { flags, topic, fields, ..PublishHead::default() };
         self.frame(&Frame::Publish { head, payload });
     }
 

@@ -1,9 +1,10 @@
 //! Draws a tree over switches of k ports; every way to plug its cables is equally likely.
 //!
 //! A labelled tree in which switch i has d(i) links can be plugged in the product of k (k-1) ... (k-d(i)+1)
-//! ways, and there are (q-2)! / product of (d(i)-1)! such trees. Up to a constant, the product of both is the
-//! number of ways to draw d(i)-1 of k-1 balls of switch i. So draw q-2 balls of q (k-1) without replacement,
-//! and read them as the Prüfer sequence.
+//! ways, and there are (q-2)! / product of (d(i)-1)! such trees. The product of the two numbers is, up to a
+//! constant, the product over all i of C(k-1, d(i)-1). That is the number of ways to draw d(i)-1 balls from
+//! the k-1 balls of each switch i. So draw q-2 of all q (k-1) balls without replacement, and read the
+//! switches of the drawn balls as the Prüfer sequence.
 
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;

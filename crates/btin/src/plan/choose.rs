@@ -36,7 +36,8 @@ use super::{Certainty, MemberSwitches, Scan, Ties};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Candidates are compared by the shape of their trees; then member switches come first, then the lowest id.
+/// A candidate for the root. The derived order of the fields is the rule of choice, ties included: the shape
+/// of the tree, then member switches first, then the lowest id. The least candidate becomes the root.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct RootChoice {
     pub(super) shape: TreeMeasure,

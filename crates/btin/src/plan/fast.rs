@@ -244,8 +244,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-
         #[test]
         fn fast_and_exact_agree_on_height_and_links((network, group) in network_and_group()) {
             for scan in [Scan::Queue, Scan::Level] {

@@ -68,14 +68,17 @@ pub enum Roots {
 }
 
 /// The rule that decides between roots whose trees have the same height and the same number of links.
+///
+/// The comparison itself is the derived order of `RootChoice` (`choose.rs`) and of `TreeMeasure` in it
+/// (`search.rs`). The shortcuts in the other files, which drop candidates unmeasured, rely on that order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ties {
-    /// Fewest leaves, then the lowest number, as in the paper. In a regular network this takes a search from
-    /// a great part of the switches.
+    /// Fewest leaves, then member switches ([`Roots::Any`]), then the lowest number, as in the paper. In a
+    /// regular network this takes a search from a great part of the switches.
     #[default]
     Exact,
-    /// The lowest number. This takes as long as a few dozen searches; [`Certainty`] states the remaining
-    /// doubt.
+    /// Member switches first, then the lowest number. This takes as long as a few dozen searches;
+    /// [`Certainty`] states the remaining doubt.
     Fast,
 }
 

@@ -18,7 +18,7 @@ use super::words::{VertexKind, VertexRole};
 use crate::format::ReadError;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
 /// The name of the machine whose output has no name.
@@ -39,7 +39,7 @@ pub(super) fn is_lldp(text: &str) -> bool {
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     let mut reader =
-        LldpReader { text, draft: Draft::new(roles), seen: HashSet::new(), reporters: HashSet::new() };
+        LldpReader { text, draft: Draft::new(roles), halves: Vec::new(), reporters: HashSet::new() };
     let mut local = None;
     let json = text.trim_start_matches('\u{feff}');
     for output in serde_json::Deserializer::from_str(json).into_iter::<&RawValue>() {
@@ -69,6 +69,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             }
         }
     }
+    reader.join_halves()?;
     let LldpReader { mut draft, reporters, .. } = reader;
     for vertex in 0..draft.vertices.len() {
         let kind = &mut draft.vertices[vertex].kind;
@@ -129,11 +130,17 @@ fn string(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
 }
 
+/// A cable as one of its ends reports it.
+struct HalfCable<'a> {
+    here: PluggedEnd,
+    there: PluggedEnd,
+    part: &'a RawValue,
+}
+
 struct LldpReader<'a> {
     text: &'a str,
     draft: Draft,
-    /// Cables that were read, the lower end first.
-    seen: HashSet<(PluggedEnd, PluggedEnd)>,
+    halves: Vec<HalfCable<'a>>,
     /// Machines whose own output was read.
     reporters: HashSet<usize>,
 }
@@ -201,11 +208,59 @@ impl<'a> LldpReader<'a> {
         let far =
             far.ok_or_else(|| self.wrong(seen, "a neighbour's port has neither an id nor a description"))?;
         let (here, there) = ((machine, interface.to_owned()), (neighbour, far));
-        let ends = if here <= there { (here, there) } else { (there, here) };
-        if self.seen.insert(ends.clone()) {
-            let plug = |(vertex, port): PluggedEnd| Plug { vertex, port: Some(port) };
-            self.draft.cables.push(DraftCable { a: plug(ends.0), b: plug(ends.1), at: self.place(seen) });
+        self.halves.push(HalfCable { here, there, part: seen });
+        Ok(())
+    }
+
+    /// Makes one cable of the reports of its two ends. A machine may report its neighbor's port by another
+    /// name than the neighbor uses itself: SONiC sends the alias. Such reports of the same two machines
+    /// belong together, in their order.
+    fn join_halves(&mut self) -> Result<(), ReadError> {
+        let mut neighbors: HashMap<&PluggedEnd, &HalfCable<'_>> = HashMap::new();
+        for half in &self.halves {
+            let earlier = neighbors.entry(&half.here).or_insert(half);
+            if earlier.there.0 != half.there.0 {
+                let name = |vertex: usize| &self.draft.vertices[vertex].name;
+                let [machine, one, other] = [half.here.0, earlier.there.0, half.there.0].map(name);
+                let problem = format!(
+                    "interface {} of {machine} has two neighbours, {one} and {other}: a cable has one; leave out the one that a \
+                     switch between them passed on",
+                    half.here.1
+                );
+                return Err(self.wrong(half.part, &problem));
+            }
         }
+        let own: HashSet<&PluggedEnd> = self.halves.iter().map(|half| &half.here).collect();
+        let has_alias =
+            |half: &HalfCable<'_>| self.reporters.contains(&half.there.0) && !own.contains(&half.there);
+        // by the reporting machine and its neighbor
+        let mut aliased: HashMap<(usize, usize), VecDeque<PluggedEnd>> = HashMap::new();
+        for half in self.halves.iter().filter(|half| has_alias(half)) {
+            aliased.entry((half.here.0, half.there.0)).or_default().push_back(half.here.clone());
+        }
+        let mut seen = HashSet::new();
+        let mut cables = Vec::new();
+        for half in &self.halves {
+            let mut there = half.there.clone();
+            if has_alias(half) {
+                let (own, others) = ((half.here.0, half.there.0), (half.there.0, half.here.0));
+                // the other end's report has taken this one along
+                if aliased.get(&own).is_none_or(|waiting| !waiting.contains(&half.here)) {
+                    continue;
+                }
+                aliased.entry(own).or_default().pop_front();
+                if let Some(end) = aliased.entry(others).or_default().pop_front() {
+                    there = end;
+                }
+            }
+            let here = half.here.clone();
+            let ends = if here <= there { (here, there) } else { (there, here) };
+            if seen.insert(ends.clone()) {
+                let plug = |(vertex, port): PluggedEnd| Plug { vertex, port: Some(port) };
+                cables.push(DraftCable { a: plug(ends.0), b: plug(ends.1), at: self.place(half.part) });
+            }
+        }
+        self.draft.cables.extend(cables);
         Ok(())
     }
 
@@ -295,6 +350,42 @@ mod tests {
         let roles = vec!["name=leaf2:host".parse().expect("it is a role")];
         let (topology, _) = read(LLDP, None, &Assume { roles, ..Assume::default() }).expect("it is right");
         assert_eq!(topology.switch_names, ["leaf1", "spine1"]);
+    }
+
+    #[test]
+    fn a_cable_whose_ends_report_aliases_is_one_link() {
+        let machine = |name: &str, cables: &[(&str, &str, &str)]| {
+            let cable = |(own, far, port): &(&str, &str, &str)| {
+                format!(
+                    "{{\"{own}\":{{\"chassis\":{{\"{far}\":{{\"capability\":[{{\"type\":\"Bridge\",\"enabled\":true}}]}}}},\
+                     \"port\":{{\"id\":{{\"type\":\"local\",\"value\":\"{port}\"}}}}}}}}"
+                )
+            };
+            let cables: Vec<String> = cables.iter().map(cable).collect();
+            format!("\"{name}\":{{\"lldp\":{{\"interface\":[{}]}}}}", cables.join(","))
+        };
+        let two = [
+            machine("a", &[("Ethernet28", "b", "hundredGigE30"), ("Ethernet32", "b", "hundredGigE31")]),
+            machine("b", &[("Ethernet120", "a", "hundredGigE7"), ("Ethernet124", "a", "hundredGigE8")]),
+        ];
+        let (topology, report) = parsed(&format!("{{{}}}", two.join(",")));
+        assert_eq!((report.links, report.parallel_links, report.nodes), (2, 1, 0));
+        let shown = |switch, port| topology.port_shown(SwitchId(switch), Port(port));
+        assert_eq!([shown(0, 0), shown(1, 0), shown(1, 1)], ["Ethernet28", "Ethernet120", "Ethernet124"]);
+        let (_, report) = parsed(&format!("{{{}}}", two[0]));
+        assert_eq!(report.links, 2, "the other end reports nothing");
+    }
+
+    #[test]
+    fn an_interface_with_two_neighbours_is_named_with_both() {
+        let two = "{\"leaf1\":{\"lldp\":{\"interface\":[\
+                   {\"eno1\":{\"chassis\":{\"tor-a\":{}},\"port\":{\"id\":{\"type\":\"ifname\",\"value\":\"e3\"}}}},\
+                   {\"eno1\":{\"chassis\":{\"tor-b\":{}},\"port\":{\"id\":{\"type\":\"ifname\",\"value\":\"e3\"}}}}]}}}";
+        assert!(
+            refused(two).contains("interface eno1 of leaf1 has two neighbours, tor-a and tor-b"),
+            "{}",
+            refused(two)
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod ibnetdiscover;
 mod lldp;
 mod port_assignment;
 mod role;
+mod unread;
 mod words;
 
 use crate::format::ReadError;
@@ -146,6 +147,9 @@ pub fn read(
     language: Option<Language>,
     assume: &Assume,
 ) -> Result<(NetworkFile, ReadReport), ReadError> {
+    if let Some((at, problem)) = unread::describe(text).filter(|_| language.is_none()) {
+        return Err(ReadError::at(text, at, "", problem));
+    }
     let Some(language) = language.or_else(|| Language::detect(text)) else {
         let problem = "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor a topology of containerlab, nor the output of \
                        ibnetdiscover or lldpctl";

@@ -29,8 +29,6 @@ fn depth(parents: &BTreeMap<u32, u32>, mut switch: u32) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn what_can_be_reached_is_hung_on_again_and_nothing_else_moves(
         (network, group) in network_and_group(),

@@ -88,8 +88,6 @@ fn choices() -> impl Strategy<Value = Vec<(usize, u8)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn all_members_together_set_up_the_central_plan_and_release_it(
         (network, group) in network_and_group(),

@@ -49,6 +49,15 @@ pub fn theorem_1(network: &SwitchNetwork, of: usize) -> Option<f64> {
     (base > 1.0 && of > 0).then(|| (of as f64).ln() / base.ln())
 }
 
+/// The links of multicast's messages and of the tree's, as the figures of section 5.2 come out: each of the n
+/// messages of multicast is charged for all q - 1 links of a tree of all q switches, and the barrier tree for
+/// each of these links twice and for each member once. No message goes so, and the paper's own definition
+/// counts the links that are crossed ([`Simulated::hops`](super::Simulated::hops)).
+pub fn figure_7_traffic(switches: u64, members: u64) -> (u64, u64) {
+    let links = switches.saturating_sub(1);
+    (members * links, 2 * links + members)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +72,14 @@ mod tests {
         assert!((0.26..0.31).contains(&less), "{less}");
         let factor = of(Scheme::Multicast).as_us() / of(Scheme::Btin).as_us();
         assert!((3.7..3.9).contains(&factor), "{factor}");
+    }
+
+    #[test]
+    fn traffic_counted_on_the_whole_tree_gives_the_figures_of_section_5_2() {
+        // the paper has 46.8 and 88.6
+        for (switches, gain) in [(75, 46.9), (300, 89.6)] {
+            let (multicast, tree) = figure_7_traffic(switches, 256);
+            assert!((multicast as f64 / tree as f64 - gain).abs() < 0.05, "{multicast} / {tree}");
+        }
     }
 }

@@ -12,8 +12,6 @@ fn faulty(loss: f64, duplicate: f64, jitter_us: u64, seed: u64) -> Conditions {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
-
     #[test]
     fn under_loss_duplication_and_reordering_nobody_is_released_before_all_have_arrived(
         (seed, members) in (0..1_000_u64, 1..40_usize),

@@ -4,20 +4,21 @@
 pub mod switch;
 
 use crate::backend::{Backend, BackendKind, BackendName, KernelQueueName};
+use crate::containers;
 use crate::error::Error;
 use crate::interposed;
 use crate::journal::{Journal, LinkSide};
-use crate::kernel;
+use crate::kernel::{self, Kernel};
 use switch::SwitchOutcome;
 
-/// The first one that fits is the default.
+/// In the order of preference: the first backend that fits the user's options is the default.
 pub static ALL: [&BackendKind; 3] = [&kernel::HTB, &kernel::BPF, &interposed::KIND];
 
 /// A device whose policy ended because its processes were killed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovered {
     pub side: LinkSide,
-    /// Whether it is as it was before the policy.
+    /// Whether the device is as it was before the policy.
     pub is_as_before: bool,
     pub notes: Vec<String>,
 }
@@ -26,6 +27,7 @@ pub struct Recovered {
 /// killed processes. A device that could not be restored is in the result, with the reason.
 pub fn recover_all() -> Result<Vec<Recovered>, Error> {
     let Some(_lock) = Journal::lock_if_used()? else { return Ok(Vec::new()) };
+    forget_gone_namespaces()?;
     let mut recovered = Vec::new();
     for (side, pending) in Journal::all_pending()? {
         let (device, mut notes) = (&side.device, Vec::new());
@@ -54,7 +56,27 @@ pub fn recover_all() -> Result<Vec<Recovered>, Error> {
             recovered.push(Recovered { side, is_as_before, notes });
         }
     }
+    if !recovered.is_empty() || !Journal::senders()?.is_empty() {
+        // containers may have come since the policy was applied
+        containers::refresh();
+    }
     Ok(recovered)
+}
+
+/// Removes the journals of network namespaces that are gone. The caller must hold the lock.
+fn forget_gone_namespaces() -> Result<(), Error> {
+    for (journal, record) in Journal::of_gone_namespaces()? {
+        if record.backend == kernel::HTB_BACKEND {
+            Kernel::new(&record.device).forget(&journal)?;
+        }
+        match std::fs::remove_file(interposed::socket_path(&journal)) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::System { what: "remove the socket of a queue that is gone", source });
+            }
+            _ => journal.remove()?,
+        }
+    }
+    Ok(())
 }
 
 /// The backend of a device's policy. A device that was renamed is also found by its old name.
@@ -73,7 +95,7 @@ fn with_name(backend: &str, side: &LinkSide) -> Result<Box<dyn Backend>, Error> 
 }
 
 /// The backend for a user's options. Options that the user leaves open are taken from the backend in force on
-/// `side`. `None`: no backend has both.
+/// `side`. `None`: no backend fits all these options.
 pub fn choose(
     side: Option<&LinkSide>,
     backend: Option<BackendName>,

@@ -53,12 +53,12 @@ impl FoundGroup {
     }
 
     fn is_stopped(&self) -> bool {
-        let (file, free) = self.switch();
+        let (file, free) = self.freezer_file();
         self.stop.read(file).is_ok_and(|text| text.trim() != free)
     }
 
     /// The file that freezes the group, and its text while the group may run.
-    fn switch(&self) -> (&'static str, &'static str) {
+    fn freezer_file(&self) -> (&'static str, &'static str) {
         match self.stop.version() {
             CgroupVersion::V1 => ("freezer.state", "THAWED"),
             CgroupVersion::V2 => ("cgroup.freeze", "0"),
@@ -157,7 +157,7 @@ impl Shares {
             return Ok(());
         };
         let path = &self.hierarchy.class(*class).name;
-        let (file, thawed) = found.switch();
+        let (file, thawed) = found.freezer_file();
         let what = format!(
             "{path} is frozen by somebody else; let it run first: echo {thawed} > {}",
             found.stop.path().join(file).display()

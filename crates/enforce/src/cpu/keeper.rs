@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use unisono_fairqueue::{Policy, Wants};
 use unisono_linux::cgroup::Frozen;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::parent_death::outlive_starter;
 use unisono_linux::poll;
 use unisono_linux::process::{Family, Signal, SignalFd, asks_to_end, start};
@@ -22,14 +22,14 @@ use unisono_linux::undo::Author;
 const CPU_BACKEND: &str = "cpu";
 /// The interval between look-ups of groups that have gone. A group that was made anew under its old name has
 /// no share until the next look-up.
-const CHECK_INTERVAL: Nanos = Nanos::SECOND;
+const CHECK_INTERVAL: Duration = Duration::SECOND;
 /// The time for a process to let all groups run and to end. It writes one file for each group. If it takes
 /// longer, it is stopped or stuck, and the command fails.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub quantum: Duration,
+    pub quantum: StdDuration,
     /// The device whose policy the shares belong to. With a device the process runs in the background, and
     /// ends with its starter until the shares are kept.
     pub device: Option<String>,
@@ -37,7 +37,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quantum: Duration::from_millis(10), device: None }
+        Self { quantum: StdDuration::from_millis(10), device: None }
     }
 }
 
@@ -99,9 +99,9 @@ pub struct GroupTime {
 pub struct Keeper {
     turns: TurnTaking,
     groups: Vec<HeldGroup>,
-    quantum: Nanos,
-    last: Nanos,
-    next_check: Nanos,
+    quantum: Duration,
+    last: Instant,
+    next_check: Instant,
     pub taken: u64,
     times: Vec<GroupTime>,
     journal: Journal,
@@ -150,13 +150,13 @@ impl Keeper {
             Error::System { what: "start the guard", source }
         })?;
         let now = clock::now();
-        let quantum = Nanos(1000).times(quantum.into());
+        let quantum = Duration::from_micros(quantum.into());
         Ok(Self {
             turns,
             groups,
             quantum,
             last: now,
-            next_check: CHECK_INTERVAL.after(now),
+            next_check: now + CHECK_INTERVAL,
             taken: 0,
             times,
             journal,
@@ -165,13 +165,13 @@ impl Keeper {
     }
 
     /// Ends a turn and begins the next one. Returns the end of the new turn, on the monotonic clock.
-    pub fn turn(&mut self) -> Nanos {
+    pub fn turn(&mut self) -> Instant {
         let mut used = vec![0; self.groups.len()];
         let mut wants = Wants::Sleep;
         if let Some(running) = self.turns.running() {
             let group = &mut self.groups[running];
             used[running] = group.used();
-            let elapsed = clock::now().since(self.last).0 / 1000;
+            let elapsed = (clock::now() - self.last).as_micros();
             if !is_busy(used[running], elapsed) && group.wants() {
                 wants = Wants::More;
             }
@@ -187,7 +187,7 @@ impl Keeper {
         for (time, used) in self.times.iter_mut().zip(&used) {
             time.used_us += used;
         }
-        self.turns.next(&used, now.since(self.last).0 / 1000, wants);
+        self.turns.next(&used, (now - self.last).as_micros(), wants);
         self.last = now;
         self.taken += 1;
         let stopped = |at| if self.turns.state(at) == TurnState::Waits { Frozen::Yes } else { Frozen::No };
@@ -200,9 +200,9 @@ impl Keeper {
         }
         if now >= self.next_check {
             self.groups.iter_mut().for_each(HeldGroup::reopen);
-            self.next_check = CHECK_INTERVAL.after(now);
+            self.next_check = now + CHECK_INTERVAL;
         }
-        self.quantum.after(clock::now())
+        clock::now() + self.quantum
     }
 }
 
@@ -240,7 +240,7 @@ pub fn serve(
     }
     ready();
     loop {
-        let pause = until.since(clock::now()).into();
+        let pause = (until - clock::now()).into();
         let [signalled] = poll::readable([signals.as_fd()], Some(pause)).map_err(system("wait"))?;
         if signalled && signals.next().is_some_and(|(signal, _)| asks_to_end(signal)) {
             return Ok(keeper.times().to_vec());
@@ -330,7 +330,7 @@ pub fn stop(running: &Running) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
     if let Some(held) = running.keeper.hold() {
         if let Err(source) = held.send(Signal::Terminate)
-            && !running.keeper.has_ended(Duration::ZERO)
+            && !running.keeper.has_ended(StdDuration::ZERO)
         {
             return Err(Error::System { what: "end the process that shares out processor time", source });
         }

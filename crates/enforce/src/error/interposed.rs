@@ -52,7 +52,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The person who can react to it.
+    /// The person who can remove the cause of the error.
     pub(crate) fn blame(&self) -> Blame {
         match self {
             Self::NoDevice { .. } | Self::Unfit(_) | Self::Taken { .. } | Self::NotThere { .. } => {

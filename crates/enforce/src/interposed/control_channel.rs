@@ -76,11 +76,15 @@ impl ControlChannel {
         }
     }
 
-    /// The next question, if it has arrived completely. Never waits.
-    pub(super) fn next_request(&mut self) -> io::Result<Option<QueueRequest>> {
-        let Some(Numbered { number, what }) = self.receive()? else { return Ok(None) };
-        self.number = number;
-        Ok(Some(what))
+    /// Waits for the next question. Fails if the other end is closed.
+    pub(super) fn next_request(&mut self) -> io::Result<QueueRequest> {
+        loop {
+            if let Some(Numbered { number, what }) = self.receive()? {
+                self.number = number;
+                return Ok(what);
+            }
+            poll::readable([self.stream.as_fd()], None)?;
+        }
     }
 
     pub(super) fn send_reply(&mut self, answer: &QueueReply) -> io::Result<()> {
@@ -163,10 +167,9 @@ mod tests {
         }
         guard.send_request(&policy("three")).expect("room");
         for text in ["one", "two", "three"] {
-            assert_eq!(worker.next_request().expect("it is there"), Some(policy(text)));
+            assert_eq!(worker.next_request().expect("it is there"), policy(text));
             worker.send_reply(&refused(text)).expect("room");
         }
-        assert_eq!(worker.next_request().expect("it is there"), None);
         assert_eq!(guard.last_reply(Some(LONG)).expect("it came"), refused("three"));
     }
 
@@ -180,8 +183,7 @@ mod tests {
         let listener = thread::spawn(move || {
             let mut received = Vec::new();
             while received.len() < 2 {
-                received.extend(worker.next_request().expect("it is there"));
-                thread::yield_now();
+                received.push(worker.next_request().expect("it is there"));
             }
             worker.send_reply(&QueueReply::Done).expect("room");
             (received, worker)

@@ -25,24 +25,29 @@ use super::namespace::Namespace;
 use super::options::Options;
 use super::queue_device::{self, FAR, QueueDevice};
 use super::redirect;
+use super::request_thread::RequestThread;
 use super::restore::{BeforeQueue, kill_and_restore, restore, socket_path};
 use super::sandbox;
-use super::sender::{GroupTags, PROGRAM, load, named_values};
+use super::sender::{self, GroupTags, load, named_values};
+use super::urgency;
 use super::worker::{Worker, WorkerParts};
 use super::{FramePathName, INTERPOSED_BACKEND};
+use crate::containers;
+use crate::device_kind;
 use crate::error::interposed::{Error, failed};
 use crate::journal::{Journal, Phase, Record};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use unisono_fairqueue::Policy;
+use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::affinity::{CpuSet, restrict_own};
 use unisono_linux::bpf::Words;
 use unisono_linux::fork::{ForkedChild, fork};
 use unisono_linux::interface::Interface;
+use unisono_linux::netlink::filter::{self, TrafficHook};
 use unisono_linux::netlink::link::{self, Index};
-use unisono_linux::netlink::{NetlinkSocket, egress, qdisc};
+use unisono_linux::netlink::{NetlinkSocket, qdisc};
 use unisono_linux::parent_death::{die_with_parent, outlive_starter};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{self, Signal, SignalFd};
@@ -113,7 +118,8 @@ fn set_up_and_run(
     lock: &mut Option<DirectoryLock>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
-    let groups = GroupTags::find(named)?;
+    record.senders = containers::numbers(policy).map_err(|error| Error::Host(error.to_string()))?;
+    let groups = GroupTags::find(named, &record.senders)?;
     let alive = Words::new("unisono_alive", redirect::WORDS).map_err(failed("make a BPF array"))?;
     let plumbing = QueueDevice::make(options.way, &record.before.queue, device, netlink)?;
     let queue = plumbing.queue();
@@ -136,8 +142,8 @@ fn set_up_and_run(
     // until BEGIN arrives
     record.before.worker = Some(Author::for_process(worker.process().0.cast_unsigned()));
     // a clsact made by the policy of incoming packets is removed with the last of both policies
-    record.before.made_clsact = !queue_device::has_clsact(netlink, device.index)?
-        || journal.for_other_direction().read::<serde_json::Value>()?.is_some();
+    record.before.made_clsact =
+        !queue_device::has_clsact(netlink, device.index)? || journal.other_direction_made_clsact()?;
     journal.write(record)?;
     master.write_all(&[BEGIN]).map_err(failed("tell the queue's process to begin"))?;
     let failure = |worker: &mut ForkedChild, why: String| {
@@ -160,7 +166,8 @@ fn set_up_and_run(
     let process = worker.pin().map_err(failed("hold on to the queue's process"))?;
     let followed = FollowedDevice::start(&options.device, device)?;
     queue_device::make_clsact(netlink, device.index)?;
-    netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
+    containers::attach_to_all(&record.senders).map_err(|error| Error::Host(error.to_string()))?;
+    sender::attach(netlink, device.index, &program)?;
     if options.lock.is_some() {
         outlive_starter().map_err(failed("stay in the background"))?;
     }
@@ -301,22 +308,23 @@ impl QueueGuard<'_> {
     fn change(&mut self, text: String) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
         let named = named_values(&policy)?;
-        let groups = GroupTags::find(&named)?;
-        let program = load(&self.alive, self.queue, &groups, &named)?;
         let _lock = self.journal.lock()?;
         let mut record = self.record.clone();
+        record.senders = containers::numbers(&policy).map_err(|error| Error::Host(error.to_string()))?;
+        let groups = GroupTags::find(&named, &record.senders)?;
+        let program = load(&self.alive, self.queue, &groups, &named)?;
         record.policy.clone_from(&text);
         // first, so that a full disk is detected before any change
         let as_wanted = self.journal.prepare(&record)?;
         self.apply_in_worker(text)?;
-        let attached = self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]);
+        let attached = sender::attach(self.netlink, self.device.index, &program);
         if let Err(error) = attached.map_err(Error::from).and_then(|()| Ok(self.journal.commit(as_wanted)?)) {
             // the previous program, loaded anew: a policy that was accepted once is accepted again
             let before = self.apply_in_worker(self.record.policy.clone());
             let program = load(&self.alive, self.queue, &self.groups, &self.named);
-            let back = before.and(program).and_then(|program| {
-                Ok(self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)])?)
-            });
+            let back = before
+                .and(program)
+                .and_then(|program| Ok(sender::attach(self.netlink, self.device.index, &program)?));
             return Err(back.err().unwrap_or(error));
         }
         (self.named, self.groups) = (named, groups);
@@ -369,10 +377,10 @@ impl QueueGuard<'_> {
     /// Updates the program for control groups that were removed and made again. A failure is tried again
     /// later.
     fn refresh_groups(&mut self) {
-        if let Ok(groups) = GroupTags::find(&self.named)
+        if let Ok(groups) = GroupTags::find(&self.named, &self.record.senders)
             && groups != self.groups
             && let Ok(program) = load(&self.alive, self.queue, &groups, &self.named)
-            && self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]).is_ok()
+            && sender::attach(self.netlink, self.device.index, &program).is_ok()
         {
             self.groups = groups;
         }
@@ -380,7 +388,7 @@ impl QueueGuard<'_> {
 
     /// Detaches the program, lets the worker send the waiting frames, and waits for its end.
     fn stop_worker(&mut self) -> Result<(), Error> {
-        self.netlink.run(&[egress::detach(self.device.index)])?;
+        filter::remove_ours(self.netlink, self.device.index, TrafficHook::Egress)?;
         // a stopped worker cannot send the waiting frames
         let _ = self.process.send(Signal::Continue);
         // a worker that does not answer is killed below
@@ -443,6 +451,7 @@ fn run_worker<W: super::frame_path::FramePath>(
     if let Some(processor) = options.processor {
         restrict_own(&CpuSet::single(processor)).map_err(text("stay on its processor"))?;
     }
+    urgency::prepare();
     poll::punctual().map_err(text("ask for punctual timers"))?;
     std::env::set_current_dir("/").map_err(text("leave the directory"))?;
     let user = privilege::unused_user().map_err(text("find an unused user"))?;
@@ -450,12 +459,17 @@ fn run_worker<W: super::frame_path::FramePath>(
     // giving up root has cleared the parent-death signal
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
     let Options { choice, device, wait, .. } = options;
-    let master = ControlChannel::new_server(master);
-    let mut worker = Worker::new(WorkerParts { way, policy, named, choice, device, wait, master, alive })?;
+    let (requests, orders) =
+        RequestThread::new(ControlChannel::new_server(master)).map_err(text("make an eventfd"))?;
+    let mut worker = Worker::new(WorkerParts { way, policy, named, choice, device, wait, orders, alive })?;
     // descriptors of the guard stay the guard's: sockets, programs, its end of the connection to the worker
-    descriptors::close_all_except(&worker.descriptors()).map_err(text("close what the guard opened"))?;
+    let kept = [&worker.descriptors()[..], &[requests.as_fd()]].concat();
+    descriptors::close_all_except(&kept).map_err(text("close what the guard opened"))?;
+    let requests = requests.start().map_err(text("start a thread"))?;
     sandbox::worker().map_err(text("filter system calls"))?;
-    worker.run().map_err(|error| error.to_string())
+    worker.run().map_err(|error| error.to_string())?;
+    // the last answer has to reach the guard before this process ends
+    requests.join().map_err(|_| "the thread for questions panicked".to_owned())
 }
 
 /// The device, if it can be interposed.
@@ -469,6 +483,12 @@ pub(super) fn find(options: &Options) -> Result<Interface, Error> {
         return Err(Error::Unfit(format!(
             "{device} is no Ethernet device: its frames cannot be carried through another one"
         )));
+    }
+    let mut netlink = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
+    let all = link::all(&mut netlink)?;
+    if let Some(link) = all.iter().find(|link| link.index == found.index) {
+        device_kind::check(link, &all, TrafficDirection::Out)
+            .map_err(|error| Error::Unfit(error.to_string()))?;
     }
     if options.way == FramePathName::AfXdp && found.mtu > AfXdp::MAX_MTU {
         let (mtu, max_mtu) = (found.mtu, AfXdp::MAX_MTU);

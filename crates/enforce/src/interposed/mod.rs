@@ -41,30 +41,37 @@ mod options;
 pub mod parse;
 mod queue_device;
 mod redirect;
+mod request_thread;
 mod restore;
 mod sandbox;
 mod sender;
+mod urgency;
 mod worker;
 
 pub use crate::background::READY;
 pub use classify::{Classifier, Named, NoClass, TAG, TAG_AT, TAG_TYPE, untag};
-pub use engine::{Engine, EngineChangeError, EngineDiscipline, NextFrame};
+pub use engine::{Engine, EngineChange, EngineChangeError, EngineDiscipline, NextFrame, ReplacedParts};
 pub use flows::FlowNumber;
 pub use guard::serve;
 pub use options::Options;
+pub(crate) use restore::socket_path;
 pub use worker::WaitStrategy;
 
 pub use crate::backend::Counters;
 use crate::backend::{Backend, BackendKind, BackendName, DeviceHook};
 use crate::background;
+use crate::containers;
 pub use crate::error::interposed::Error;
 use crate::error::interposed::failed;
+use crate::foreign_programs;
 use crate::journal::{Journal, LinkSide, Record};
 use control::{QueueReply, QueueRequest, request};
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
 use unisono_fairqueue::{Live, Policy, TrafficDirection};
+use unisono_linux::netlink::filter::TrafficHook;
+use unisono_linux::netlink::{NetlinkSocket, link};
 use unisono_linux::undo::DirectoryLock;
 
 /// The name on the command line.
@@ -166,6 +173,37 @@ impl Interposed {
         }
     }
 
+    /// Ends the queue, or restores what a killed one has left.
+    fn end(&mut self) -> Result<(), crate::Error> {
+        self.notes.clear();
+        let lock = Journal::lock_if_used()?;
+        let Some(record) = self.in_force()? else {
+            return self.recover(&Journal::for_device(&self.options.device)?);
+        };
+        drop(lock); // the queue takes it
+        match self.request(&QueueRequest::End) {
+            Ok(QueueReply::Done) if record.author.has_ended(STOP_TIMEOUT) => Ok(()),
+            Ok(QueueReply::Refused { why }) => Err(Error::Refused { device: self.device_name(), why }.into()),
+            _ => {
+                self.note_force();
+                let journal = Journal::for_device(&self.options.device)?;
+                // a working queue holds the lock for less time than `STOP_TIMEOUT`
+                let _lock = journal.lock()?;
+                Ok(restore::kill_and_restore(&journal, &self.options.device)?)
+            }
+        }
+    }
+
+    /// A note about the programs of others at the device's egress.
+    fn earlier_note(&self) -> Result<Option<String>, crate::Error> {
+        let system = |source| crate::Error::System { what: "list the filters of the device", source };
+        let mut netlink = NetlinkSocket::open().map_err(system)?;
+        let device = &self.options.device;
+        let found = link::all(&mut netlink)?.into_iter().find(|link| link.name == *device);
+        let Some(found) = found else { return Ok(None) };
+        Ok(foreign_programs::note(&mut netlink, found.index, device, TrafficHook::Egress)?)
+    }
+
     fn note(&mut self, policy: &Policy) {
         self.notes.clear();
         if policy.cpu.is_some() {
@@ -241,6 +279,8 @@ impl Backend for Interposed {
         guard::find(&self.options)?;
         sender::named_values(policy)?;
         self.note(policy);
+        self.notes.extend(containers::unreachable_notes(policy));
+        self.notes.extend(self.earlier_note()?);
         Ok(())
     }
 
@@ -252,7 +292,11 @@ impl Backend for Interposed {
         }
         drop(lock); // the queue takes it
         match self.request(&QueueRequest::Apply { policy: policy.text.clone() })? {
-            QueueReply::Done => Ok(()),
+            QueueReply::Done => {
+                // the guard may not list devices
+                containers::refresh();
+                Ok(())
+            }
             answer => Err(self.unexpected(answer).into()),
         }
     }
@@ -269,23 +313,9 @@ impl Backend for Interposed {
     }
 
     fn remove(&mut self) -> Result<(), crate::Error> {
-        self.notes.clear();
-        let lock = Journal::lock_if_used()?;
-        let Some(record) = self.in_force()? else {
-            return self.recover(&Journal::for_device(&self.options.device)?);
-        };
-        drop(lock); // the queue takes it
-        match self.request(&QueueRequest::End) {
-            Ok(QueueReply::Done) if record.author.has_ended(STOP_TIMEOUT) => Ok(()),
-            Ok(QueueReply::Refused { why }) => Err(Error::Refused { device: self.device_name(), why }.into()),
-            _ => {
-                self.note_force();
-                let journal = Journal::for_device(&self.options.device)?;
-                // a working queue holds the lock for less time than `STOP_TIMEOUT`
-                let _lock = journal.lock()?;
-                Ok(restore::kill_and_restore(&journal, &self.options.device)?)
-            }
-        }
+        self.end()?;
+        containers::refresh();
+        Ok(())
     }
 
     fn recover(&mut self, journal: &Journal) -> Result<(), crate::Error> {

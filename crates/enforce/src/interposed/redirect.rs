@@ -14,6 +14,7 @@
 //! Reference: bpf-helpers(7); include/uapi/linux/bpf.h.
 
 use super::classify::{Named, TAG_TYPE};
+use crate::containers::TC_INDEX;
 use std::os::fd::BorrowedFd;
 use unisono_linux::bpf::assembler::{
     AluOperation, Assembler, BpfRegister, JumpWhen, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
@@ -45,8 +46,11 @@ pub(super) const ALIVE: usize = 0;
 /// Shared word: the number of frames that were longer than the queue's maximum (a segment that is to be cut
 /// counts once). Processors that count at the same moment may count one frame less.
 pub(super) const TOO_LONG: usize = 1;
+/// Shared word: the number of frames that passed unscheduled because the queue was not alive, as while its
+/// worker has no processor for long.
+pub(super) const UNATTENDED: usize = 2;
 /// Number of shared words.
-pub(super) const WORDS: u32 = 2;
+pub(super) const WORDS: u32 = 3;
 const BYTES: i16 = 8;
 
 /// A control group by the kernel's number.
@@ -57,6 +61,8 @@ pub(super) struct GroupTag {
     pub(super) id: u64,
     /// Its summand in the tag's number.
     pub(super) number: u16,
+    /// The value of `tc_index` in packets of its containers.
+    pub(super) sender: Option<u16>,
 }
 
 /// The program at the device's egress. `alive` is the array of shared words; `groups` are ordered with the
@@ -68,11 +74,11 @@ pub(super) fn egress_redirect(
     named: &Named,
 ) -> Vec<u64> {
     let mut program = Assembler::default();
-    let (pass, too_long) = (program.label(), program.label());
+    let (pass, too_long, unattended) = (program.label(), program.label(), program.label());
     let device = queue.0 as i32;
 
     program.copy(CONTEXT, R1).array(R1, alive).load(LoadSize::Eight, LIMIT, R1, ALIVE as i16 * BYTES);
-    program.call(KTIME_GET_NS).jump_if_registers(JumpWhen::Above, R0, LIMIT, pass);
+    program.call(KTIME_GET_NS).jump_if_registers(JumpWhen::Above, R0, LIMIT, unattended);
     // notices at once if the queue's device has gone with its process
     program.store_number(STACK, -4, 0).copy(R1, CONTEXT).set(R2, device);
     program.copy(R3, STACK).number(AluOperation::Add, R3, -4).set(R4, 0);
@@ -90,6 +96,15 @@ pub(super) fn egress_redirect(
         program.set_long(R1, group.id).jump_if_registers(JumpWhen::Not, R0, R1, next);
         program.set(NUMBER, group.number.into()).jump(priority).here(next);
     }
+    let senders = groups.iter().filter_map(|group| Some((group.sender?, group.number)));
+    for (at, (sender, number)) in senders.enumerate() {
+        if at == 0 {
+            program.load(LoadSize::Four, R0, CONTEXT, TC_INDEX);
+        }
+        let next = program.label();
+        program.jump_if(JumpWhen::Not, R0, sender.into(), next);
+        program.set(NUMBER, number.into()).jump(priority).here(next);
+    }
     program.here(priority);
     add(&mut program, PRIORITY, named.priorities());
     add(&mut program, MARK, named.marks());
@@ -97,11 +112,19 @@ pub(super) fn egress_redirect(
     program.copy(R1, CONTEXT).set(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
     program.call(SKB_VLAN_PUSH).jump_if(JumpWhen::SignedBelow, R0, 0, pass);
     program.set(R1, device).set(R2, 0).call(REDIRECT).exit();
-    let place = TOO_LONG as i16 * BYTES;
-    program.here(too_long).array(R1, alive).load(LoadSize::Eight, R2, R1, place);
-    program.number(AluOperation::Add, R2, 1).store(R1, place, R2);
+    program.here(unattended);
+    count(&mut program, alive, UNATTENDED);
+    program.jump(pass).here(too_long);
+    count(&mut program, alive, TOO_LONG);
     program.here(pass).set(R0, PASS).exit();
     program.finish().expect("short because a tag names a few hundred groups and priorities")
+}
+
+/// Adds one to a shared word.
+fn count(program: &mut Assembler, alive: BorrowedFd<'_>, word: usize) {
+    let place = word as i16 * BYTES;
+    program.array(R1, alive).load(LoadSize::Eight, R2, R1, place);
+    program.number(AluOperation::Add, R2, 1).store(R1, place, R2);
 }
 
 /// Adds to the tag's number the summand of the context's value, if it is named.
@@ -159,7 +182,7 @@ mod tests {
         let groups: Vec<GroupTag> = named
             .cgroups()
             .zip(0..)
-            .map(|((_, number), at)| GroupTag { level: 2, id: 1 << 40 | at, number })
+            .map(|((_, number), at)| GroupTag { level: 2, id: 1 << 40 | at, number, sender: Some(number) })
             .collect();
         let program = egress_redirect(words.as_fd(), Index(1 << 20), &groups, &named);
         let program = ClassifierProgram::load("unisono_test", &program).expect("the verifier takes it");
@@ -174,6 +197,7 @@ mod tests {
         let here = here.expect("the verifier takes it");
         assert_eq!(here.test(&frame).expect("a frame"), 7, "handed over");
         assert_eq!(words.all()[TOO_LONG].load(Ordering::Relaxed), 0);
+        assert_eq!(words.all()[UNATTENDED].load(Ordering::Relaxed), 1, "while it was not alive");
 
         let sockets = SocketMap::new("unisono_test", 1).expect("AF_XDP is here");
         Redirector::load("unisono_test", &xdp_redirect(sockets.as_fd())).expect("the verifier takes it");

@@ -8,6 +8,7 @@ use crate::journal::{Journal, Record};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
+use unisono_linux::netlink::filter::{self, TrafficHook};
 use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{NetlinkSocket, capture, egress};
 use unisono_linux::undo::Author;
@@ -31,7 +32,7 @@ pub(super) struct BeforeQueue {
 }
 
 /// The guard's socket for questions.
-pub(super) fn socket_path(journal: &Journal) -> PathBuf {
+pub(crate) fn socket_path(journal: &Journal) -> PathBuf {
     journal.path().with_extension("socket")
 }
 
@@ -77,7 +78,7 @@ pub(super) fn restore(
     let there = link::all(netlink)?;
     if there.iter().any(|link| link.index.0 == record.index) {
         let device = Index(record.index);
-        let _ = netlink.run(&[egress::detach(device)]);
+        let _ = filter::remove_ours(netlink, device, TrafficHook::Egress);
         if record.before.made_clsact {
             // programs that others have attached since stay, and so does the clsact discipline
             let _ = egress::remove_unused_clsact(netlink, device);

@@ -5,6 +5,8 @@
 //! | worker: reads frames of strangers | one of its own | none | [`WORKER`]: reads and writes its open descriptors, opens none |
 //! | guard: reads questions of root | root | [`CAPABILITIES`] | [`GUARD`]: also files and BPF programs; no sockets, no new processes |
 //!
+//! The worker's thread for questions ([`super::request_thread`]) has the worker's list.
+//!
 //! Both lists are allow-lists; every other call fails with `EPERM`. No call on them takes an address for a
 //! socket, so a packet socket that is bound to one device stays there. `sendmsg` is on neither list, because
 //! its address is behind a pointer, and a filter cannot follow pointers; frames in several pieces are sent by
@@ -60,9 +62,13 @@ const BOTH: [CallRule; 26] = [
     CallRule(SystemCall::EXIT_GROUP, &[]),
 ];
 
-/// The worker also sends frames in pieces, and reads the kernel's counters of its socket.
-const WORKER: [CallRule; 2] =
-    [CallRule(SystemCall::WRITEV, &[]), CallRule(SystemCall::GETSOCKOPT, &[Is(1, SOL_XDP)])];
+/// The worker also sends frames in pieces, reads the kernel's counters of its socket, and changes its own
+/// scheduling class ([`super::urgency`]), up to the least real-time priority.
+const WORKER: [CallRule; 3] = [
+    CallRule(SystemCall::WRITEV, &[]),
+    CallRule(SystemCall::GETSOCKOPT, &[Is(1, SOL_XDP)]),
+    CallRule(SystemCall::SCHED_SETATTR, &[Is(0, 0)]),
+];
 
 /// The guard also answers questions, keeps the journal, replaces the program when control groups change, and
 /// ends the worker.

@@ -4,12 +4,15 @@
 use super::classify::Named;
 use super::redirect::{self, GroupTag};
 use crate::error::interposed::Error;
+use crate::journal::SenderNumbers;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::Policy;
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::cgroup;
+use unisono_linux::netlink::filter::{self, TrafficHook};
 use unisono_linux::netlink::link::Index;
+use unisono_linux::netlink::{NetlinkSocket, Refused, egress};
 
 pub(super) const PROGRAM: &str = "unisono_capture";
 
@@ -18,7 +21,7 @@ pub(super) const PROGRAM: &str = "unisono_capture";
 pub(super) struct GroupTags(Vec<GroupTag>);
 
 impl GroupTags {
-    pub(super) fn find(named: &Named) -> Result<Self, Error> {
+    pub(super) fn find(named: &Named, senders: &SenderNumbers) -> Result<Self, Error> {
         if named.cgroups().next().is_none() {
             return Ok(Self(Vec::new()));
         }
@@ -31,10 +34,11 @@ impl GroupTags {
             ));
         };
         let found = named.cgroups().filter_map(|(path, number)| {
+            let sender = senders.number(path);
             let path = path.trim_matches('/');
             let id = std::fs::metadata(tree.root.join(path)).ok()?.ino();
             let level = path.split('/').filter(|part| !part.is_empty()).count() as u32;
-            Some(GroupTag { level, id, number })
+            Some(GroupTag { level, id, number, sender })
         });
         Ok(Self(found.collect()))
     }
@@ -59,4 +63,14 @@ pub(super) fn load(
         PROGRAM,
         &redirect::egress_redirect(alive.as_fd(), queue, &groups.0, named),
     )?)
+}
+
+/// Attaches the program to a device, behind the programs of others: they see each frame before it leaves.
+pub(super) fn attach(
+    netlink: &mut NetlinkSocket,
+    device: Index,
+    program: &ClassifierProgram,
+) -> Result<(), Refused> {
+    let preference = filter::our_preference(netlink, device, TrafficHook::Egress)?;
+    netlink.run(&[egress::attach(device, preference, program.as_fd(), PROGRAM)])
 }

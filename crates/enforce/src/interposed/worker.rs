@@ -3,25 +3,27 @@
 //!
 //! It has given up root and has only its open descriptors: the way's sockets, the words that it shares with
 //! the program at the device, and a connection to the guard ([`super::sandbox`] lists its system calls). It
-//! does not sleep between the frames of a burst; without work it waits as [`WaitStrategy`] says.
+//! does not sleep between the frames of a burst; without work it waits as [`WaitStrategy`] says. A second
+//! thread ([`super::request_thread`]) speaks with the guard.
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
-use super::control::{QueueReply, QueueRequest};
-use super::control_channel::ControlChannel;
+use super::control::QueueReply;
 use super::engine::{Engine, EngineDiscipline, NextFrame};
 use super::frame_path::FramePath;
 use super::redirect;
+use super::request_thread::{WorkerOrder, WorkerOrders, WorkerReply};
+use super::urgency::WorkerUrgency;
 use crate::backend::Counters;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::mem::discriminant;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use unisono_fairqueue::{Live, Policy, TrafficDirection};
 use unisono_linux::bpf::Words;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::poll;
 use unisono_sync::PollBudget;
 use unisono_sync::atomics::pause;
@@ -35,18 +37,14 @@ const BURST: usize = 64;
 /// traffic bypasses the queue, in the device's order. It is ten reports long, so that a worker which lost its
 /// processor for a few slices (2 to 20 ms each) does not count as dead. A killed worker stops a network for
 /// at most this half second, and connections survive that. Chosen, not measured.
-const ALIVE: Nanos = Nanos(500_000_000);
+const ALIVE: Duration = Duration::from_millis(500);
 /// The interval of the worker's reports that it is alive; a sleeping worker wakes for each. 20 wake-ups a
 /// second cost about a thousandth of a processor. Must stay far below [`ALIVE`].
-const HEARTBEAT_INTERVAL: Nanos = Nanos(50_000_000);
-/// The interval of a spinning worker's checks for questions. A check is a system call of 0.3 us, so this is
-/// 0.03 % of its time; `unisono queue` waits a millisecond for its answer at most. A question wakes a
-/// sleeping worker.
-const REQUEST_POLL_INTERVAL: Nanos = Nanos(1_000_000);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(50);
 /// The time for waiting frames to leave at the end. The backlog of a class leaves within 20 ms at its
 /// guaranteed rate (`flows`), but a device that is down never takes frames. Processes that wait for the
 /// worker give it twice this time (`control`).
-const MAX_SEND_TIME: Nanos = Nanos(2_000_000_000);
+const MAX_SEND_TIME: Duration = Duration::from_secs(2);
 
 /// How the worker waits for frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -54,7 +52,7 @@ pub enum WaitStrategy {
     /// Poll. This uses a whole processor and saves the wake-up before each frame.
     Spin,
     /// Poll for this long, then sleep until a frame arrives.
-    SpinBlock(Duration),
+    SpinBlock(StdDuration),
     /// Sleep until a frame arrives.
     Block,
 }
@@ -63,7 +61,11 @@ impl WaitStrategy {
     /// Each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 3] = [
         (Self::Spin, "spin", "Poll without a pause"),
-        (Self::SpinBlock(Duration::from_micros(50)), "spin-block", "Spin for a while, then block"),
+        (
+            Self::SpinBlock(StdDuration::from_micros(50)),
+            "spin-block",
+            "Spin for a while, then block",
+        ),
         (Self::Block, "block", "Sleep until a frame comes"),
     ];
 
@@ -98,10 +100,10 @@ pub(super) struct Worker<W: FramePath> {
     counters: Counters,
     device: String,
     budget: PollBudget,
-    master: ControlChannel,
+    orders: WorkerOrders,
     alive: Words,
     /// The latest end, once the worker was ordered to end.
-    ending: Option<Nanos>,
+    ending: Option<Instant>,
     scratch: Vec<W::Frame>,
 }
 
@@ -112,13 +114,13 @@ pub(super) struct WorkerParts<W> {
     pub(super) choice: EngineDiscipline,
     pub(super) device: String,
     pub(super) wait: WaitStrategy,
-    pub(super) master: ControlChannel,
+    pub(super) orders: WorkerOrders,
     pub(super) alive: Words,
 }
 
 impl<W: FramePath> Worker<W> {
     pub(super) fn new(parts: WorkerParts<W>) -> Result<Self, String> {
-        let WorkerParts { way, policy, named, choice, device, wait, master, alive } = parts;
+        let WorkerParts { way, policy, named, choice, device, wait, orders, alive } = parts;
         let engine = Engine::new(policy, choice).map_err(|error| error.to_string())?;
         Ok(Self {
             way,
@@ -127,7 +129,7 @@ impl<W: FramePath> Worker<W> {
             counters: Counters::default(),
             device,
             budget: wait.into(),
-            master,
+            orders,
             alive,
             ending: None,
             scratch: Vec::with_capacity(BURST),
@@ -136,7 +138,7 @@ impl<W: FramePath> Worker<W> {
 
     /// Descriptors that must stay open.
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let mut all = vec![self.master.as_fd()];
+        let mut all = vec![self.orders.as_fd()];
         all.extend(self.way.descriptors());
         all
     }
@@ -144,25 +146,26 @@ impl<W: FramePath> Worker<W> {
     /// Reports that it has begun, and works until it is ordered to end. Fails if the device or the guard is
     /// gone.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        self.master.send_reply(&QueueReply::Done)?;
-        let (mut beat, mut listen) = (Nanos::ZERO, Nanos::ZERO);
+        self.orders.reply(WorkerReply::Answer(QueueReply::Done))?;
+        let mut beat = Instant::ZERO;
+        let mut urgency = WorkerUrgency::new(clock::now());
         self.budget.renew(clock::now);
         loop {
             let now = clock::now();
             if now >= beat {
-                self.word().store(ALIVE.after(now).0, Ordering::Relaxed);
-                beat = HEARTBEAT_INTERVAL.after(now);
+                self.word().store((now + ALIVE).as_nanos(), Ordering::Relaxed);
+                beat = now + HEARTBEAT_INTERVAL;
+                urgency.end_window(now);
             }
-            if now >= listen {
-                if poll::readable([self.master.as_fd()], Some(Duration::ZERO))? == [true] {
-                    self.handle_requests(now)?;
-                }
-                listen = REQUEST_POLL_INTERVAL.after(now);
+            if self.ending.is_none()
+                && let Some(order) = self.orders.next()?
+            {
+                self.execute(order, now)?;
             }
             let came = self.take(now)?;
             let (sent, wait_until) = self.send(now)?;
             if self.ending.is_some_and(|until| until <= now || self.engine.waiting() == 0) {
-                return self.master.send_reply(&QueueReply::Done);
+                return self.orders.reply(WorkerReply::Answer(QueueReply::Done));
             }
             if came > 0 || sent > 0 {
                 self.budget.renew(|| now);
@@ -174,13 +177,14 @@ impl<W: FramePath> Worker<W> {
                 continue;
             }
             let until = wait_until.min(beat);
-            let rest = until.since(now).into();
-            let [arrived, asked] = poll::readable([self.way.arrivals(), self.master.as_fd()], Some(rest))?;
+            let rest = (until - now).into();
+            let [arrived, asked] = poll::readable([self.way.arrivals(), self.orders.as_fd()], Some(rest))?;
+            urgency.add_sleep(clock::now() - now);
             if arrived {
                 self.budget.renew(clock::now);
             }
             if asked {
-                listen = Nanos::ZERO;
+                self.orders.silence();
             }
         }
     }
@@ -190,7 +194,7 @@ impl<W: FramePath> Worker<W> {
     }
 
     /// Receives frames. Returns their number.
-    fn take(&mut self, now: Nanos) -> io::Result<usize> {
+    fn take(&mut self, now: Instant) -> io::Result<usize> {
         let mut frames = std::mem::take(&mut self.scratch);
         self.way.receive(BURST, &mut frames)?;
         let came = frames.len();
@@ -221,13 +225,13 @@ impl<W: FramePath> Worker<W> {
     }
 
     /// Sends frames that may leave. Returns their number, and the time of the next attempt.
-    fn send(&mut self, now: Nanos) -> io::Result<(usize, Nanos)> {
+    fn send(&mut self, now: Instant) -> io::Result<(usize, Instant)> {
         let mut sent = 0;
-        let mut again = Nanos::NEVER;
+        let mut again = Instant::NEVER;
         while sent < BURST {
             if !self.way.can_send() {
                 // the device has no room: try again soon
-                again = Nanos(100_000).after(now);
+                again = now + Duration::from_micros(100);
                 break;
             }
             match self.engine.next(now) {
@@ -249,46 +253,37 @@ impl<W: FramePath> Worker<W> {
         Ok((sent, again))
     }
 
-    /// Answers the guard's questions in their order; after a stop there may be several.
-    fn handle_requests(&mut self, now: Nanos) -> io::Result<()> {
-        while let Some(question) = self.master.next_request()? {
-            let answer = match question {
-                QueueRequest::Live => self.live(now),
-                QueueRequest::Apply { policy } => match self.change(&policy) {
-                    Ok(()) => QueueReply::Done,
-                    Err(why) => QueueReply::Refused { why },
-                },
-                QueueRequest::SetMtu { mtu } => {
-                    self.way.set_mtu(mtu);
-                    QueueReply::Done
+    /// Executes an order of the request thread. Frames wait meanwhile.
+    fn execute(&mut self, order: WorkerOrder, now: Instant) -> io::Result<()> {
+        let reply = match order {
+            WorkerOrder::Live => WorkerReply::Answer(self.live(now)),
+            WorkerOrder::Change(change, named) => match self.engine.change(*change) {
+                Ok(replaced) => {
+                    self.classifier = Classifier::new(named);
+                    WorkerReply::Changed(Box::new(replaced))
                 }
-                // the last question; its answer follows when the queue is empty
-                QueueRequest::End | QueueRequest::Retire => {
-                    self.ending = Some(MAX_SEND_TIME.after(now));
-                    return Ok(());
-                }
-            };
-            self.master.send_reply(&answer)?;
-        }
-        Ok(())
+                Err(error) => WorkerReply::Answer(QueueReply::Refused { why: error.to_string() }),
+            },
+            WorkerOrder::SetMtu(mtu) => {
+                self.way.set_mtu(mtu);
+                WorkerReply::Answer(QueueReply::Done)
+            }
+            WorkerOrder::End => {
+                self.ending = Some(now + MAX_SEND_TIME);
+                return Ok(());
+            }
+        };
+        self.orders.reply(reply)
     }
 
-    fn change(&mut self, text: &str) -> Result<(), String> {
-        let policy = Policy::parse(text).map_err(|error| error.to_string())?;
-        let named = Named::from_policy(&policy).ok_or("it names too many control groups and priorities")?;
-        self.engine.change(policy).map_err(|error| error.to_string())?;
-        self.classifier = Classifier::new(named);
-        Ok(())
-    }
-
-    fn live(&self, now: Nanos) -> QueueReply {
+    fn live(&self, now: Instant) -> QueueReply {
         let lost = self.way.lost();
         QueueReply::Live {
             live: Live {
                 backend: super::INTERPOSED_BACKEND.to_owned(),
                 device: self.device.clone(),
                 direction: TrafficDirection::Out,
-                at_ns: now.0,
+                at_ns: now.as_nanos(),
                 rate: self.engine.policy().rate,
                 classes: self.engine.live(),
             },
@@ -297,6 +292,7 @@ impl<W: FramePath> Worker<W> {
                 unsent: lost.unsent,
                 merged: lost.merged,
                 too_long: self.alive.all()[redirect::TOO_LONG].load(Ordering::Relaxed),
+                unattended: self.alive.all()[redirect::UNATTENDED].load(Ordering::Relaxed),
                 ..self.counters
             },
         }

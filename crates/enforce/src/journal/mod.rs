@@ -7,18 +7,21 @@
 //! process is gone, the process was killed.
 //!
 //! A device is identified by the numbers of its network namespace and of itself, because it may be renamed
-//! while its policy holds. A process is identified by its number and its start time, because numbers are
-//! reused. One command at a time changes queues on a host ([`Journal::lock`]). Each change takes
-//! milliseconds, and the next command waits for it.
+//! while its policy holds. The kernel gives the number of a namespace out again; a record with another cookie
+//! (`SO_NETNS_COOKIE`) is from a namespace that is gone. A process is identified by its number and its start
+//! time, because numbers are reused. One command at a time changes queues on a host ([`Journal::lock`]). Each
+//! change takes milliseconds, and the next command waits for it.
 //!
 //! The place of the files, and why they can be trusted: [`unisono_linux::undo`].
 //!
 //! Cost: two system calls to flush; some milliseconds. When not to use: for data that changes often.
 
 mod record;
+mod senders;
 mod side;
 
 pub use record::{Phase, Record};
+pub use senders::SenderNumbers;
 pub use side::LinkSide;
 
 use record::{FORMAT, boot};
@@ -28,7 +31,8 @@ use side::{Devices, NumberedSide};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
+use unisono_fairqueue::TrafficDirection;
+use unisono_linux::network_namespace;
 use unisono_linux::next_step::next_step;
 use unisono_linux::undo::{DirectoryLock, PreparedFile, UndoDirectory};
 
@@ -144,6 +148,21 @@ impl Journal {
         Ok(all)
     }
 
+    /// The control groups of all policies of this thread's network namespace.
+    pub(crate) fn senders() -> Result<SenderNumbers, JournalError> {
+        // the guard of a queue calls this, too, and may not list devices
+        let namespace = side::namespace()?;
+        let mut senders = SenderNumbers::default();
+        for ending in [ENDING, PENDING] {
+            for (_, journal) in Self::of_namespace(namespace, ending)? {
+                if let Some(record) = journal.read::<serde_json::Value>()? {
+                    senders.extend(&record.senders);
+                }
+            }
+        }
+        Ok(senders)
+    }
+
     fn of_namespace(namespace: u64, ending: &str) -> Result<Vec<(NumberedSide, Self)>, JournalError> {
         let all = Self::files(&format!("{namespace}-"), ending)?;
         Ok(all
@@ -170,6 +189,52 @@ impl Journal {
     pub fn for_other_direction(&self) -> Self {
         let other = NumberedSide::other_name(self.name());
         Self { path: self.path.with_file_name(other) }
+    }
+
+    /// Whether the policy of the same device's other direction has made the device's clsact discipline.
+    pub(crate) fn other_direction_made_clsact(&self) -> Result<bool, JournalError> {
+        let Some(other) = self.for_other_direction().read::<serde_json::Value>()? else { return Ok(false) };
+        // the fields of the backends; a policy of outgoing packets in the kernel's classes needs none
+        let before = &other.before;
+        Ok(before["made_clsact"] == true
+            || before["clsact"] == false
+            || before["had_clsact"] == false && self.is_outgoing())
+    }
+
+    fn is_outgoing(&self) -> bool {
+        self.name_parts().is_some_and(|(_, side)| side.direction == TrafficDirection::Out)
+    }
+
+    /// The number of the network namespace and the side of a device. `None`: it is a journal of shares.
+    fn name_parts(&self) -> Option<(u64, NumberedSide)> {
+        let (namespace, side) = self.name().split_once('.')?.0.split_once('-')?;
+        Some((namespace.parse().ok()?, NumberedSide::parse(side)?))
+    }
+
+    /// The journals of network namespaces that are gone, with what they say. A namespace of another process's
+    /// view counts as there.
+    pub(crate) fn of_gone_namespaces() -> Result<Vec<(Self, Record<serde_json::Value>)>, JournalError> {
+        let here = side::namespace()?;
+        let mut in_use = None;
+        let mut gone = Vec::new();
+        for ending in [ENDING, PENDING] {
+            for (_, journal) in Self::files("", ending)? {
+                let Some((namespace, _)) = journal.name_parts() else { continue };
+                let Some(record) = journal.read_any::<serde_json::Value>()? else { continue };
+                let is_gone = match namespace == here {
+                    true => record.is_of_other_namespace(),
+                    false if record.author.lives() => false,
+                    false => {
+                        let in_use = in_use.get_or_insert_with(|| network_namespace::in_use().ok().flatten());
+                        in_use.as_ref().is_some_and(|in_use| !in_use.contains(&namespace))
+                    }
+                };
+                if is_gone {
+                    gone.push((journal, record));
+                }
+            }
+        }
+        Ok(gone)
     }
 
     pub fn path(&self) -> &Path {
@@ -226,8 +291,18 @@ impl Journal {
         directory.lock_passed_on(number).map_err(failed("use the lock of", directory.path()))
     }
 
-    /// The record. `None`: there is no journal, or it is from an earlier boot.
+    /// The record. `None`: there is no journal, or it is from an earlier boot, or from a network namespace
+    /// that is gone and whose number this thread's namespace has now.
     pub fn read<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
+        let Some(record) = self.read_any()? else { return Ok(None) };
+        let is_here = self
+            .name_parts()
+            .is_some_and(|(namespace, _)| side::namespace().is_ok_and(|here| here == namespace));
+        Ok(Some(record).filter(|record| !(is_here && record.is_of_other_namespace())))
+    }
+
+    /// The record of any network namespace, in this boot.
+    pub(crate) fn read_any<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
         let text = self.directory().read(self.name()).map_err(failed("read", &self.path))?;
         let Some(text) = text else { return Ok(None) };
         let form = |why: String| JournalError::Form { path: self.path.clone(), why };
@@ -270,7 +345,6 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Jou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::TrafficDirection;
     use unisono_linux::pidfd::{PidFd, start_time};
     use unisono_linux::undo::Author;
 

@@ -1,7 +1,9 @@
 //! The contents of a journal: the changing process, the phase of the change, and the state to restore.
 
+use super::senders::SenderNumbers;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use unisono_linux::network_namespace;
 use unisono_linux::undo::Author;
 
 pub(super) const FORMAT: &str = "unisono-queue-1";
@@ -13,6 +15,10 @@ pub struct Record<B> {
     pub(super) format: String,
     /// The boot that it was written in; after another boot there is nothing to restore.
     pub(super) boot: String,
+    /// The cookie of the network namespace, which no other namespace of this boot has. `None`: an earlier
+    /// version wrote the record, or the kernel has no cookies.
+    #[serde(default)]
+    pub(super) namespace: Option<u64>,
     pub backend: String,
     /// The device's name when the policy was applied.
     pub device: String,
@@ -23,6 +29,9 @@ pub struct Record<B> {
     pub phase: Phase,
     /// The policy's text.
     pub policy: String,
+    /// The control groups that packets of containers carry.
+    #[serde(default, skip_serializing_if = "SenderNumbers::is_empty")]
+    pub(crate) senders: SenderNumbers,
     pub before: B,
 }
 
@@ -39,19 +48,32 @@ impl<B> Record<B> {
         Self {
             format: FORMAT.to_owned(),
             boot: boot(),
+            namespace: network_namespace::cookie(),
             backend: backend.to_owned(),
             device: device.to_owned(),
             index,
             author: Author::this_process(),
             phase: Phase::Changing,
             policy: policy.to_owned(),
+            senders: SenderNumbers::default(),
             before,
         }
+    }
+
+    pub(crate) fn with_senders(mut self, senders: &SenderNumbers) -> Self {
+        self.senders.clone_from(senders);
+        self
     }
 
     pub fn in_force(mut self) -> Self {
         self.phase = Phase::Holds;
         self
+    }
+
+    /// Whether it was written in another network namespace than this thread's.
+    pub(super) fn is_of_other_namespace(&self) -> bool {
+        let here = network_namespace::cookie();
+        self.namespace.is_some() && here.is_some() && self.namespace != here
     }
 
     /// Whether the policy holds and its process lives. If the caller holds the lock, a record in the phase

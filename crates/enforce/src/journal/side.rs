@@ -79,6 +79,12 @@ impl fmt::Display for NumberedSide {
     }
 }
 
+/// The inode number of this thread's network namespace.
+pub(super) fn namespace() -> Result<u64, JournalError> {
+    let path = Path::new(NAMESPACE);
+    Ok(fs::metadata(path).map_err(failed("read", path))?.ino())
+}
+
 pub(super) struct Devices {
     pub(super) namespace: u64,
     all: Vec<(u32, String)>,
@@ -86,8 +92,7 @@ pub(super) struct Devices {
 
 impl Devices {
     pub(super) fn of_this_thread() -> Result<Self, JournalError> {
-        let path = Path::new(NAMESPACE);
-        let namespace = fs::metadata(path).map_err(failed("read", path))?.ino();
+        let (path, namespace) = (Path::new(NAMESPACE), namespace()?);
         let asked = NetlinkSocket::open()
             .and_then(|mut socket| link::all(&mut socket).map_err(std::io::Error::other));
         let links = asked.map_err(failed("list the devices of", path))?;

@@ -3,13 +3,17 @@
 use super::classifier::{GroupPosition, MAX_DEPTHS};
 use crate::cpu::below;
 use crate::error::Error;
+use crate::journal::SenderNumbers;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::{Policy, Rule};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 
-pub(super) fn group_positions(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>, Error> {
+pub(super) fn group_positions(
+    policy: &Policy,
+    senders: &SenderNumbers,
+) -> Result<BTreeMap<String, GroupPosition>, Error> {
     let mut places = BTreeMap::new();
     let named: Vec<(&Rule, &String)> =
         policy.rules.iter().filter_map(|rule| Some((rule, rule.matcher.cgroup.as_ref()?))).collect();
@@ -49,7 +53,8 @@ pub(super) fn group_positions(policy: &Policy) -> Result<BTreeMap<String, GroupP
             return Err(Error::NotHere { at: rule.at, what });
         };
         let depth = u32::try_from(cgroup.split('/').skip(1).count()).unwrap_or(u32::MAX);
-        places.insert(cgroup.clone(), GroupPosition { depth, number: facts.ino() });
+        let senders = senders.at_or_below(cgroup);
+        places.insert(cgroup.clone(), GroupPosition { depth, number: facts.ino(), senders });
         if places.values().map(|place| place.depth).collect::<std::collections::BTreeSet<_>>().len()
             > MAX_DEPTHS
         {

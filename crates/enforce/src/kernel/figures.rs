@@ -4,13 +4,13 @@ use super::HTB_BACKEND;
 use super::htb_classes::{self, ClassNumbers};
 use crate::journal::LinkSide;
 use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 use unisono_linux::netlink::htb::HtbStatistics;
 
 /// Figures that the kernel keeps only at leaves are summed up for the classes above.
 pub(super) fn live(
     side: &LinkSide,
-    at: Nanos,
+    at: Instant,
     policy: &Policy,
     numbers: &ClassNumbers,
     statistics: &[HtbStatistics],
@@ -57,7 +57,7 @@ pub(super) fn live(
         backend: HTB_BACKEND.to_owned(),
         device: side.device.clone(),
         direction: side.direction,
-        at_ns: at.0,
+        at_ns: at.as_nanos(),
         rate: policy.rate,
         classes,
     }

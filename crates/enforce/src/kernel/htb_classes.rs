@@ -4,7 +4,8 @@
 //! - *Ceiling*: the policy's, or the parent's, or the link's rate.
 //! - *Longest packet*: programs pass down up to 64 KiB in one piece. At 100 Mbit/s this takes 5 ms, while all
 //!   other packets wait. So the device gets at most as many bytes at once as the link carries in
-//!   [`GSO_TIME_NS`].
+//!   [`GSO_TIME_NS`]. That binds the sockets of this host; packets of other hosts come merged to 64 KiB, and
+//!   a host that forwards has turns and queues for them.
 //! - *Quantum*: by share; the smallest is the longest packet. The kernel gives a borrowing class its turn
 //!   however little of its quantum is left. If packets were longer than a quantum, every turn would be one
 //!   packet, and lending equal.
@@ -15,8 +16,8 @@
 //!   the longest packets, because otherwise these would never fit.
 
 use std::collections::BTreeMap;
-use unisono_fairqueue::{ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
-use unisono_linux::clock::Nanos;
+use unisono_fairqueue::{Class, ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
+use unisono_linux::clock::Duration;
 use unisono_linux::netlink::htb::{self, ByteRate};
 use unisono_linux::netlink::qdisc::{FairCodel, Room};
 
@@ -198,16 +199,27 @@ pub(super) fn levels(hierarchy: &Hierarchy) -> usize {
     hierarchy.classes().map(|(id, _)| depth(id)).max().unwrap_or(0)
 }
 
-/// The classes, parents first; `longest` is the longest packet that the device gets.
+/// The longest packets, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Longest {
+    /// Of this host's own sockets.
+    pub(super) sent: u64,
+    /// Of other hosts, too, if this one forwards them.
+    pub(super) arriving: u64,
+}
+
+/// The classes, parents first.
 pub(super) fn plan(
     policy: &Policy,
     numbers: &ClassNumbers,
-    longest: u64,
+    longest: Longest,
     tuning: Tuning,
 ) -> Vec<PlannedClass> {
     let tree = &policy.hierarchy;
     // each piece is counted with the headers of its frames
-    let longest = longest + longest / 16 + FRAME;
+    let with_headers = |longest| longest + longest / 16 + FRAME;
+    let longest = Longest { sent: with_headers(longest.sent), arriving: with_headers(longest.arriving) };
+    let arriving = longest.arriving;
     let leaves = tree.classes().filter(|(id, _)| tree.is_leaf(*id)).map(|(id, _)| tree.share(id));
     let min_share = leaves.fold(f64::INFINITY, f64::min);
     tree.classes()
@@ -215,10 +227,10 @@ pub(super) fn plan(
             let number = numbers[&class.name];
             let rate = ByteRate(whole_bytes(policy.guarantee(id) / 8.0));
             let ceiling = ByteRate(whole_bytes(policy.ceiling(id).bytes_per_second())).max(rate);
-            let max_quantum = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(longest as f64);
+            let max_quantum = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(arriving as f64);
             let quantum = match tuning {
                 Tuning::ByWeight => {
-                    whole_bytes((longest as f64 * tree.share(id) / min_share).round().min(max_quantum))
+                    whole_bytes((arriving as f64 * tree.share(id) / min_share).round().min(max_quantum))
                 }
                 Tuning::Plain => (rate.0 / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
             };
@@ -240,7 +252,7 @@ pub(super) fn plan(
                         (rate, ceiling),
                         longest,
                     )),
-                    _ => LeafDiscipline::Together(room(class.limit, rate, longest)),
+                    _ => LeafDiscipline::Together(room(class.limit, rate, arriving)),
                 }),
             }
         })
@@ -265,21 +277,21 @@ fn word(number: u64) -> u32 {
 /// slow class would be marked.
 fn codel(
     limit: Option<Limit>,
-    mark: Option<Nanos>,
+    mark: Option<Duration>,
     (ByteRate(rate), ByteRate(ceiling)): (ByteRate, ByteRate),
-    longest: u64,
+    longest: Longest,
 ) -> FairCodel {
     let micros = |ns: f64| word(whole_bytes(ns / 1e3));
-    let target = TARGET_NS.max(longest as f64 / rate as f64 * 1e9);
+    let target = TARGET_NS.max(longest.sent as f64 / rate as f64 * 1e9);
     let bytes = limit.map_or(u64::MAX, |limit| limit.bytes);
-    let memory =
-        whole_bytes(ceiling as f64 * CODEL_ROOM_NS / 1e9).clamp(4 * longest, MAX_MEMORY.max(4 * longest));
+    let memory = whole_bytes(ceiling as f64 * CODEL_ROOM_NS / 1e9)
+        .clamp(4 * longest.arriving, MAX_MEMORY.max(4 * longest.arriving));
     FairCodel {
         target_us: micros(target),
         interval_us: micros(INTERVAL_NS.max(10.0 * target)),
         packets: limit.map(|limit| limit.packets).filter(|packets| *packets != u64::MAX).map(word),
         memory: word(if bytes == u64::MAX { memory } else { bytes }),
-        mark_us: mark.map(|mark| micros(mark.0 as f64)),
+        mark_us: mark.map(|mark| micros(mark.as_nanos() as f64)),
     }
 }
 
@@ -289,6 +301,21 @@ fn room(limit: Option<Limit>, ByteRate(rate): ByteRate, longest: u64) -> Room {
         Some(Limit { bytes, .. }) => Room::Bytes(word(bytes)),
         None => Room::Bytes(word(whole_bytes(rate as f64 * QUEUE_NS / 1e9).max(2 * longest))),
     }
+}
+
+/// Notes about limits into which the longest packet that arrives does not fit.
+pub(super) fn too_long_notes(policy: &Policy, longest: u64) -> Vec<String> {
+    let leaves = policy.hierarchy.classes().filter(|(id, _)| policy.hierarchy.is_leaf(*id));
+    let short = leaves.filter(|(_, class)| class.limit.is_some_and(|limit| limit.bytes < longest));
+    let note = |(_, class): (ClassId, &Class)| {
+        format!(
+            "class `{}`: packets of up to {longest} bytes arrive here, and its limit has no room for one: they are dropped; \
+             raise the limit to {} KiB or more",
+            class.name,
+            (2 * longest).div_ceil(1024)
+        )
+    };
+    short.map(note).collect()
 }
 
 /// Notes about properties inside a class that neither a kernel without `fq_codel` nor our kernel scheduler
@@ -356,7 +383,7 @@ mod tests {
         plan(
             policy,
             &number(policy, &ClassNumbers::new(), FlowTurns::Unknown).expect("few classes"),
-            16_000,
+            Longest { sent: 16_000, arriving: 16_000 },
             Tuning::ByWeight,
         )
     }
@@ -436,7 +463,7 @@ mod tests {
         let policy = policy(text);
         let plan = |can| {
             let numbers = number(&policy, &ClassNumbers::new(), can).expect("few classes");
-            plan(&policy, &numbers, 3000, Tuning::ByWeight)
+            plan(&policy, &numbers, Longest { sent: 3000, arriving: 3000 }, Tuning::ByWeight)
         };
         let leaf = |can, name: &str| {
             let plan = plan(can);

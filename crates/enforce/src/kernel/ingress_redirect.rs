@@ -16,22 +16,26 @@
 //! (GRO) are scheduled whole, up to 64 KiB.
 
 use super::site::{HostDevice, ifb_index, ifb_name};
-use super::step::KernelStep;
 use crate::error::Error;
+use crate::foreign_programs;
 use crate::journal::{Journal, LinkSide};
 use std::os::fd::AsFd;
 use unisono_fairqueue::Policy;
 use unisono_linux::Errno;
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::bpf::assembler::{Assembler, R0};
+use unisono_linux::netlink::filter::{self, TrafficHook};
 use unisono_linux::netlink::link::{self, Index};
-use unisono_linux::netlink::{NetlinkSocket, capture, egress, ingress, qdisc, traffic};
+use unisono_linux::netlink::{
+    NetlinkRequest, NetlinkSocket, Refused, capture, egress, ingress, qdisc, traffic,
+};
 
 /// The longest packet that the kernel merges by default (`GRO_LEGACY_MAX_SIZE`).
 pub(super) const MAX_GRO_BYTES: u64 = 65_536;
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const FILTER: &str = "unisono_detour";
-const CLSACT: &str = "clsact";
+/// Disciplines whose filters see each packet that a device receives.
+const FILTERED: [&str; 2] = ["clsact", "ingress"];
 
 /// Checks whether incoming packets can be classified as the policy asks.
 pub(super) fn check_matchers(policy: &Policy) -> Result<(), Error> {
@@ -52,7 +56,7 @@ pub(super) fn check_matchers(policy: &Policy) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses if another program uses the IFB's name or number, or the hook of the filter.
+/// Refuses if another program uses the IFB's name or number.
 pub(super) fn check_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Error> {
     let (device, name) = (&side.device, ifb_name(host.link.index));
     let taken = |what: String, remedy: String| Err(Error::InTheWay { what, remedy });
@@ -65,22 +69,19 @@ pub(super) fn check_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), E
         );
         return taken(what, format!("remove it first: ip link del {}", there.name));
     }
-    let all = qdisc::of_device(&mut host.socket, host.link.index)?;
-    match all.iter().find(|there| matches!(there.kind.as_str(), CLSACT | "ingress")) {
-        Some(there) if there.kind != CLSACT || !made_for_other_direction(side)? => {
-            let kind = &there.kind;
-            let what = format!("somebody else has a queueing discipline `{kind}` where {device} receives");
-            taken(what, format!("take it away first: tc qdisc del dev {device} {kind}"))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
-/// Whether the device's clsact discipline was made for the policy of the other direction.
-fn made_for_other_direction(side: &LinkSide) -> Result<bool, Error> {
-    let other = Journal::for_side(side)?.for_other_direction().read::<serde_json::Value>()?;
-    // the fields that `interposed` and `fair` write
-    Ok(other.is_some_and(|other| other.before["made_clsact"] == true || other.before["clsact"] == false))
+/// Whether the device has a discipline for filters that another program made.
+pub(super) fn has_foreign_clsact(host: &mut HostDevice, side: &LinkSide) -> Result<bool, Error> {
+    let now = qdisc::of_device(&mut host.socket, host.link.index)?;
+    let has_one = now.iter().any(|there| FILTERED.contains(&there.kind.as_str()));
+    Ok(has_one && !Journal::for_side(side)?.other_direction_made_clsact()?)
+}
+
+/// A note about the programs of others that see each packet before our filter does.
+pub(super) fn earlier_notes(host: &mut HostDevice, device: &str) -> Result<Option<String>, Error> {
+    Ok(foreign_programs::note(&mut host.socket, host.link.index, device, TrafficHook::Ingress)?)
 }
 
 /// The filter's program; it redirects every packet.
@@ -91,40 +92,57 @@ pub(super) fn redirect_all() -> Result<ClassifierProgram, Error> {
     Ok(ClassifierProgram::load(FILTER, &program)?)
 }
 
-/// The first steps: make the IFB.
-pub(super) fn make_ifb(host: &HostDevice) -> Vec<KernelStep> {
+/// Whether a change goes on if the kernel refuses a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OnRefusal {
+    Stop,
+    GoOn,
+}
+
+/// The first requests: make the IFB.
+pub(super) fn make_ifb(host: &HostDevice) -> Vec<(OnRefusal, NetlinkRequest)> {
     vec![
-        KernelStep::IngressRedirect(Box::new(ingress::make_block(host.queue, &ifb_name(host.link.index)))),
+        (OnRefusal::Stop, ingress::make_block(host.queue, &ifb_name(host.link.index))),
         // refused on hosts without IPv6, where it is unnecessary
-        KernelStep::TryRequest(Box::new(capture::without_address(host.queue))),
+        (OnRefusal::GoOn, capture::without_address(host.queue)),
     ]
 }
 
-pub(super) fn attach_filter(host: &HostDevice, redirect_all: &ClassifierProgram) -> Vec<KernelStep> {
-    let device = host.link.index;
+/// The requests before the last: the IFB and the hook of the filter are ready.
+pub(super) fn attach_filter(host: &HostDevice) -> Vec<(OnRefusal, NetlinkRequest)> {
     vec![
-        KernelStep::IngressRedirect(Box::new(link::set(host.queue, link::LinkState::Up))),
-        // it exists already if the policy of the other direction needs one
-        KernelStep::TryRequest(Box::new(traffic::clsact(device))),
-        KernelStep::IngressRedirect(Box::new(ingress::redirect(
-            device,
-            host.queue,
-            redirect_all.as_fd(),
-            FILTER,
-        ))),
+        (OnRefusal::Stop, link::set(host.queue, link::LinkState::Up)),
+        // it exists already if the policy of the other direction, or another program, needs one
+        (OnRefusal::GoOn, traffic::clsact(host.link.index)),
     ]
+}
+
+/// The last request: the filter behind those of other programs, because packets skip all filters when they
+/// return from the IFB.
+pub(super) fn redirect(host: &mut HostDevice, redirect_all: &ClassifierProgram) -> Result<(), Refused> {
+    let device = host.link.index;
+    let preference = filter::our_preference(&mut host.socket, device, TrafficHook::Ingress)?;
+    let program = redirect_all.as_fd();
+    host.socket.run(&[ingress::redirect(device, preference, host.queue, program, FILTER)])
 }
 
 /// Removes the filter and the IFB. Adds a note about a part that stays.
-pub(super) fn restore(host: &mut HostDevice, side: &LinkSide, notes: &mut Vec<String>) -> Result<(), Error> {
+pub(super) fn restore(
+    host: &mut HostDevice,
+    side: &LinkSide,
+    had_clsact: bool,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
     let device = host.link.index;
     let now = qdisc::of_device(&mut host.socket, device)?;
-    if now.iter().any(|there| there.kind == CLSACT) {
-        match host.socket.run(&[ingress::receive_directly(device)]) {
+    if now.iter().any(|there| FILTERED.contains(&there.kind.as_str())) {
+        match filter::remove_ours(&mut host.socket, device, TrafficHook::Ingress) {
             Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
             _ => {}
         }
-        remove_clsact(host, side, notes)?;
+        if !had_clsact {
+            remove_clsact(host, side, notes)?;
+        }
     }
     remove_ifb(&mut host.socket, device)
 }

@@ -26,20 +26,21 @@ mod fair;
 mod figures;
 mod htb_classes;
 mod ingress_redirect;
+mod own_priority;
 mod saved;
 mod site;
-mod step;
 mod steps;
 
 pub use fair::{BPF, FairQueue};
 
 use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName};
+use crate::containers;
 use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
 use crate::interposed;
-use crate::journal::{Journal, LinkSide, Phase, Record};
+use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
 pub use htb_classes::Tuning;
-use htb_classes::{ClassNumbers, FlowTurns, PlannedClass};
+use htb_classes::{ClassNumbers, FlowTurns, Longest, PlannedClass};
 use saved::{BeforeKernel, GsoMaxSize, Root, root_qdisc};
 pub(crate) use site::KernelBackend;
 use site::{HostDevice, KernelSite};
@@ -73,8 +74,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-fn sources(policy: &Policy) -> Result<classifier::ProgramSources, Error> {
-    classifier::ProgramSources::for_policy(policy, cgroups::group_positions(policy)?)
+fn sources(policy: &Policy, senders: &SenderNumbers) -> Result<classifier::ProgramSources, Error> {
+    classifier::ProgramSources::for_policy(policy, cgroups::group_positions(policy, senders)?)
         .map_err(|source| Error::System { what: "make the map of fragments", source })
 }
 
@@ -88,6 +89,8 @@ struct PlannedPolicy {
     default: u16,
     /// The filter that redirects incoming packets to their queue, for a policy of incoming packets.
     ingress_redirect: Option<ClassifierProgram>,
+    /// The program that keeps sockets from choosing their class, for a policy of outgoing packets.
+    own_priority: Option<ClassifierProgram>,
 }
 
 impl Kernel {
@@ -149,8 +152,10 @@ impl Kernel {
         let ingress_redirect = is_incoming.then(ingress_redirect::redirect_all).transpose()?;
         if is_incoming {
             ingress_redirect::check_matchers(policy)?;
+            self.site.notes.extend(ingress_redirect::earlier_notes(host, &self.site.side.device)?);
         }
-        let sources = sources(policy)?;
+        let own_priority = (!is_incoming).then(own_priority::program).transpose()?;
+        let sources = sources(policy, &self.site.senders)?;
         let weights = controller::weights(policy)?;
         let number = |class: ClassId| numbers[&tree.class(class).name].own;
         let program = classifier::write(policy, &sources, |class| htb_classes::class_handle(number(class)));
@@ -175,9 +180,30 @@ impl Kernel {
             (false, longest, Some(gso_max_size)) => (longest, Some(gso_max_size.with_limit(longest))),
             (false, longest, None) => (longest, GsoMaxSize::for_device(&host.link, longest)),
         };
+        // packets of other hosts come as long as the receiving device has merged them
+        let arriving = if host.forwards() { longest.max(ingress_redirect::MAX_GRO_BYTES) } else { longest };
+        let longest = Longest { sent: longest, arriving };
+        self.site.notes.extend(htb_classes::too_long_notes(policy, arriving));
         let plan = htb_classes::plan(policy, &numbers, longest, self.tuning);
         let default = number(policy.default);
-        Ok(PlannedPolicy { numbers, plan, classifier, gso_max_size, weights, default, ingress_redirect })
+        Ok(PlannedPolicy {
+            numbers,
+            plan,
+            classifier,
+            gso_max_size,
+            weights,
+            default,
+            ingress_redirect,
+            own_priority,
+        })
+    }
+
+    /// Restores the changes of a policy whose network namespace is gone, with its devices.
+    pub(crate) fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
+        if let Some(record) = journal.read_any::<BeforeKernel>()? {
+            self.restore_weights(&record)?;
+        }
+        Ok(())
     }
 
     fn restore_weights(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
@@ -213,6 +239,7 @@ impl Kernel {
         };
         let interrupted = std::mem::replace(&mut self.site.interrupted, Box::new(|| None));
         let notes = std::mem::take(&mut self.site.notes);
+        self.site.senders.clone_from(&held.senders);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
             policy.cpu = None; // the record has the weights that it had set, if any
             let wanted = self.plan_policy(host, &policy, &held.before.numbers, held.before.gso_max_size)?;
@@ -236,8 +263,10 @@ impl KernelBackend for Kernel {
     fn restore(&mut self, host: &mut HostDevice, record: &Record<BeforeKernel>) -> Result<(), Error> {
         let device = self.site.device();
         if self.site.side.direction == TrafficDirection::In {
-            return ingress_redirect::restore(host, &self.site.side, &mut self.site.notes);
+            let had_clsact = record.before.had_clsact;
+            return ingress_redirect::restore(host, &self.site.side, had_clsact, &mut self.site.notes);
         }
+        own_priority::detach(host.link.index);
         let before = record.before.root.as_ref();
         match root_qdisc(&mut host.socket, &device, host.queue) {
             Ok(Root::Ours) => {
@@ -293,6 +322,7 @@ impl Backend for Kernel {
     fn check(&mut self, policy: &Policy) -> Result<(), Error> {
         self.site.notes.clear();
         let mut host = self.site.host()?;
+        self.site.check_senders(&host, policy)?;
         self.plan_policy(&mut host, policy, &ClassNumbers::new(), None)?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
         // an interposed queue does not change the discipline
@@ -333,7 +363,9 @@ impl Backend for Kernel {
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        self.remove_policy()
+        self.remove_policy()?;
+        containers::refresh();
+        Ok(())
     }
 
     fn recover(&mut self, journal: &Journal) -> Result<(), Error> {
@@ -361,16 +393,23 @@ impl Backend for Kernel {
                 (None, root)
             }
         };
+        self.site.check_senders(&host, policy)?;
         let none = ClassNumbers::new();
         let before = held.as_ref().map(|held| &held.before);
         let numbers = before.map_or(&none, |before| &before.numbers);
         let wanted =
             self.plan_policy(&mut host, policy, numbers, before.and_then(|before| before.gso_max_size))?;
+        let had_clsact = match (before, self.site.side.direction) {
+            (Some(before), _) => before.had_clsact,
+            (None, TrafficDirection::In) => ingress_redirect::has_foreign_clsact(&mut host, &self.site.side)?,
+            (None, TrafficDirection::Out) => false,
+        };
         let mut then = BeforeKernel {
             root,
             gso_max_size: wanted.gso_max_size,
             weights: wanted.weights.clone(),
             numbers: wanted.numbers.clone(),
+            had_clsact,
         };
         let known = held.iter().flat_map(|held| &held.before.weights);
         for weight in known.clone() {
@@ -379,7 +418,8 @@ impl Backend for Kernel {
             }
         }
         let device = self.site.device();
-        let mut changing = Record::new(HTB_BACKEND, &device, host.link.index.0, &policy.text, then.clone());
+        let mut changing = Record::new(HTB_BACKEND, &device, host.link.index.0, &policy.text, then.clone())
+            .with_senders(&self.site.senders);
         // a process that finds the unfinished change has to know the changes of both policies
         let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
         changing.before.weights.extend(dropped.cloned());
@@ -394,11 +434,15 @@ impl Backend for Kernel {
         let as_before = held.as_ref().map(|held| journal.prepare(held)).transpose()?;
         journal.write(&changing)?;
         let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
-        if let Err(error) = self.execute(&mut host, steps) {
+        let attached = containers::attach_to_all(&self.site.senders).map(|note| self.site.notes.extend(note));
+        if let Err(error) = attached.and_then(|()| self.execute(&mut host, steps)) {
             let undone = self.roll_back(&mut host, &journal, &changing, held.as_ref().zip(as_before));
+            containers::refresh();
             return Err(error.or_not_restored(&device, undone));
         }
-        Ok(journal.commit(as_wanted)?)
+        journal.commit(as_wanted)?;
+        containers::refresh();
+        Ok(())
     }
 
     fn retire(&mut self, pending: &Journal) -> Result<(), Error> {

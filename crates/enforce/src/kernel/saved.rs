@@ -35,6 +35,9 @@ pub(crate) struct BeforeKernel {
     #[serde(rename = "pieces")]
     pub(super) gso_max_size: Option<GsoMaxSize>,
     pub(super) weights: Vec<GroupWeight>,
+    /// For incoming packets: whether another program had made the discipline of the filters.
+    #[serde(default)]
+    pub(super) had_clsact: bool,
     /// The present classes.
     pub(super) numbers: ClassNumbers,
 }
@@ -59,7 +62,7 @@ impl GsoMaxSize {
         })
     }
 
-    /// The same with another limit.
+    /// The same saved value, with another limit to set.
     pub(super) fn with_limit(self, ours: u64) -> Self {
         Self { ours: u32::try_from(ours).unwrap_or(u32::MAX).min(self.before), ..self }
     }

@@ -1,10 +1,12 @@
 //! The common parts of the kernel's backends: the device, the notes for the user, and the undoing of an
 //! unfinished change.
 
+use crate::containers;
+use crate::device_kind;
 use crate::error::Error;
-use crate::journal::{Journal, LinkSide, Phase, Record};
+use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
 use serde::de::DeserializeOwned;
-use unisono_fairqueue::TrafficDirection;
+use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 
@@ -29,6 +31,15 @@ pub(crate) struct HostDevice {
     pub(super) queue: Index,
     /// Whether that device exists.
     pub(super) has_queue: bool,
+    /// All devices of the namespace.
+    links: Vec<NetworkDevice>,
+}
+
+impl HostDevice {
+    /// Whether the device may send packets of other hosts.
+    pub(super) fn forwards(&self) -> bool {
+        device_kind::forwards(&self.link, &self.links)
+    }
 }
 
 /// One direction of a device, and the notes about it.
@@ -36,11 +47,13 @@ pub(crate) struct KernelSite {
     pub(super) side: LinkSide,
     pub(super) interrupted: Box<dyn FnMut() -> Option<String> + Send>,
     pub(super) notes: Vec<String>,
+    /// The control groups that packets of containers carry for the policy.
+    pub(super) senders: SenderNumbers,
 }
 
 impl KernelSite {
     pub(super) fn at(side: LinkSide) -> Self {
-        Self { side, interrupted: Box::new(|| None), notes: Vec::new() }
+        Self { side, interrupted: Box::new(|| None), notes: Vec::new(), senders: SenderNumbers::default() }
     }
 
     pub(super) fn device(&self) -> String {
@@ -76,7 +89,16 @@ impl KernelSite {
             TrafficDirection::In => ifb_index(link.index),
         };
         let has_queue = links.iter().any(|link| link.index == queue);
-        Ok(HostDevice { socket, link, queue, has_queue })
+        Ok(HostDevice { socket, link, queue, has_queue, links })
+    }
+
+    /// Refuses a device whose queue does not see its packets. Numbers the control groups of the policy, and
+    /// notes those that no packet here can come from.
+    pub(super) fn check_senders(&mut self, host: &HostDevice, policy: &Policy) -> Result<(), Error> {
+        device_kind::check(&host.link, &host.links, self.side.direction)?;
+        self.senders = containers::numbers(policy)?;
+        self.notes.extend(containers::unreachable_notes(policy));
+        Ok(())
     }
 
     pub(super) fn no_policy(&self) -> Error {

@@ -1,17 +1,18 @@
 //! The steps from the present state to a policy. The change may be interrupted and undone after each step.
 
 use super::htb_classes::{self, HANDLE, LeafDiscipline};
-use super::saved::BeforeKernel;
+use super::ingress_redirect::{self, OnRefusal};
+use super::saved::{BeforeKernel, GsoMaxSize};
 use super::site::HostDevice;
-use super::step::KernelStep;
-use super::{Kernel, PlannedPolicy, ingress_redirect};
-use crate::cpu::controller;
+use super::{Kernel, PlannedPolicy, own_priority};
+use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
 use crate::journal::Phase;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_linux::Errno;
-use unisono_linux::netlink::{Refused, htb, qdisc, traffic};
+use unisono_linux::bpf::ClassifierProgram;
+use unisono_linux::netlink::{NetlinkRequest, Refused, htb, qdisc, traffic};
 
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
@@ -20,9 +21,28 @@ const MAX_DRAIN: Duration = Duration::from_secs(3);
 /// The interval of checks. Each is a request to the kernel, some tens of microseconds: about 1 % of the time.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
+pub(super) enum KernelStep<'a> {
+    Request(Box<NetlinkRequest>),
+    /// A missing object is no error.
+    Remove(Box<NetlinkRequest>),
+    /// As `Request`, for incoming packets.
+    IngressRedirect(OnRefusal, Box<NetlinkRequest>),
+    /// The last step for incoming packets.
+    Redirect(&'a ClassifierProgram),
+    /// Serve classes that get no more packets until they are empty.
+    Drain(Vec<u32>),
+    /// Keep sockets from choosing their class.
+    OwnPriority(&'a ClassifierProgram),
+    /// A device that refuses the limit does not stop the change.
+    SetGsoMaxSize(GsoMaxSize),
+    RestoreGsoMaxSize(GsoMaxSize),
+    SetWeight(GroupWeight),
+    RestoreWeight(GroupWeight),
+}
+
 impl Kernel {
     /// Executes steps until one fails or the change is interrupted.
-    pub(super) fn execute(&mut self, host: &mut HostDevice, steps: Vec<KernelStep>) -> Result<(), Error> {
+    pub(super) fn execute(&mut self, host: &mut HostDevice, steps: Vec<KernelStep<'_>>) -> Result<(), Error> {
         for step in steps {
             self.site.check_interrupted()?;
             match step {
@@ -31,11 +51,20 @@ impl Kernel {
                     Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
                     _ => {}
                 },
-                KernelStep::IngressRedirect(request) => {
-                    host.socket.run(&[*request]).map_err(ingress_unsupported)?;
+                KernelStep::IngressRedirect(on_refusal, request) => {
+                    let done = host.socket.run(&[*request]).map_err(ingress_unsupported);
+                    if on_refusal == OnRefusal::Stop {
+                        done?;
+                    }
                 }
-                KernelStep::TryRequest(request) => drop(host.socket.run(&[*request])),
+                KernelStep::Redirect(program) => {
+                    ingress_redirect::redirect(host, program).map_err(ingress_unsupported)?;
+                }
                 KernelStep::Drain(classes) => self.drain(host, &classes)?,
+                KernelStep::OwnPriority(program) => {
+                    let note = own_priority::attach(program, host.link.index)?;
+                    self.site.notes.extend(note);
+                }
                 KernelStep::SetGsoMaxSize(gso_max_size) => {
                     if let Err(refused) = host.socket.run(&[gso_max_size.set(host.queue)]) {
                         self.site.note(format!(
@@ -108,12 +137,12 @@ fn ingress_unsupported(refused: Refused) -> Error {
 
 /// The steps from the present state to a policy whose record is `then`. `now` is `None` if the present
 /// discipline is not ours.
-pub(super) fn steps(
+pub(super) fn steps<'a>(
     host: &HostDevice,
-    wanted: &PlannedPolicy,
+    wanted: &'a PlannedPolicy,
     now: Option<&BeforeKernel>,
     then: &BeforeKernel,
-) -> Vec<KernelStep> {
+) -> Vec<KernelStep<'a>> {
     let device = host.queue;
     let mut asked = Vec::new();
     if now.is_none() {
@@ -142,18 +171,21 @@ pub(super) fn steps(
         (then, _) => then.map(KernelStep::SetGsoMaxSize),
     };
     let first = wanted.ingress_redirect.as_ref().filter(|_| now.is_none());
-    let (make, begin) = first
-        .map(|filter| (ingress_redirect::make_ifb(host), ingress_redirect::attach_filter(host, filter)))
-        .unzip();
+    let (make, begin) =
+        first.map(|_| (ingress_redirect::make_ifb(host), ingress_redirect::attach_filter(host))).unzip();
+    let redirect = |(on_refusal, request)| KernelStep::IngressRedirect(on_refusal, Box::new(request));
+    let own_priority = wanted.own_priority.as_ref().map(KernelStep::OwnPriority);
     limit
         .into_iter()
-        .chain(make.into_iter().flatten())
+        .chain(own_priority)
+        .chain(make.into_iter().flatten().map(redirect))
         .chain(asked)
         .chain(drained.map(KernelStep::Drain))
         .chain(removed)
         .chain(set)
         .chain(restore)
-        .chain(begin.into_iter().flatten())
+        .chain(begin.into_iter().flatten().map(redirect))
+        .chain(first.map(KernelStep::Redirect))
         .collect()
 }
 

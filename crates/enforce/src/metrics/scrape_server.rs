@@ -199,7 +199,7 @@ impl ScrapeConnection {
     }
 
     fn shut_down(&self) {
-        // one that has gone by itself needs no end
+        // fails if the client has closed the connection already
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),

@@ -7,7 +7,7 @@ use crate::inbox::{Inbox, InboxCounters};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use unisono_fairqueue::ClassId;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// Topics with a misses counter of their own for closed inboxes; the misses of further topics are summed
 /// under the empty name. A table or a monitoring program shows no more. Chosen, not measured.
@@ -59,7 +59,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// As [`disconnect`](Self::disconnect), for an internal consumer: its counters are not added to
     /// [`departed`](Self::departed).
-    pub fn disconnect_unseen(&mut self, now: Nanos, consumer: ConsumerId) {
+    pub fn disconnect_unseen(&mut self, now: Instant, consumer: ConsumerId) {
         let departed = std::mem::take(&mut self.departed);
         self.disconnect(now, consumer);
         self.departed = departed;

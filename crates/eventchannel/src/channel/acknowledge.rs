@@ -13,7 +13,7 @@ use crate::event::EventPayload;
 use crate::ids::{ConsumerId, InboxId};
 use crate::inbox::{Parcel, Redelivery};
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// Result of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ impl<P: EventPayload> AttachedConsumer<P> {
     fn returned(&mut self, parcel: &Parcel<P>) {
         self.outstanding_bytes -= parcel.memory();
         if self.oversize.holds(Some(Arc::as_ptr(&parcel.event).addr())) {
-            self.oversize.let_go();
+            self.oversize.release();
         }
     }
 }
@@ -61,7 +61,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Stores a delivery until it is acknowledged; returns its number.
     pub(super) fn keep(
         &mut self,
-        now: Nanos,
+        now: Instant,
         consumer: ConsumerId,
         redelivery: Redelivery,
         parcel: Parcel<P>,
@@ -76,24 +76,24 @@ impl<P: EventPayload> EventChannel<P> {
             // the event was counted while it waited, and no other oversize event was counted since
             let _ = member.oversize.hold((Arc::as_ptr(&parcel.event).addr(), weight));
         }
-        let again = redelivery.after.after(now);
+        let again = now + redelivery.after;
         member.outstanding.insert(member.delivered, (again, parcel));
         self.alarms.set(again, ChannelAlarm::Redelivery(consumer, member.delivered));
         Some(member.delivered)
     }
 
     /// Handles the end of a delivery's acknowledgement timeout.
-    pub(super) fn repeat(&mut self, now: Nanos, consumer: ConsumerId, number: u64) {
+    pub(super) fn repeat(&mut self, now: Instant, consumer: ConsumerId, number: u64) {
         let Some(member) = self.consumers.get_mut(&consumer) else { return };
         let inbox = member.inbox;
         if let Some((_, parcel)) = member.outstanding.remove(&number) {
             member.returned(&parcel);
-            self.give_back(now, inbox, parcel);
+            self.requeue(now, inbox, parcel);
         }
     }
 
     /// Returns an unacknowledged event to its inbox.
-    pub(super) fn give_back(&mut self, now: Nanos, inbox: InboxId, parcel: Parcel<P>) {
+    pub(super) fn requeue(&mut self, now: Instant, inbox: InboxId, parcel: Parcel<P>) {
         let arrival = self.arrival();
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.inbox.push_again(now, arrival, parcel);

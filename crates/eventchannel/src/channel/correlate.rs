@@ -9,7 +9,7 @@ use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId};
 use crate::inbox::Parcel;
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 impl<P: EventPayload> EventChannel<P> {
     /// Adds a correlation for a consumer or its group. It begins with the next event: kept events are not
@@ -96,7 +96,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// event completes it.
     pub(super) fn correlate_event(
         &mut self,
-        now: Nanos,
+        now: Instant,
         event: &Arc<ChannelEvent<P>>,
         parts: &[(CorrelationId, usize)],
     ) -> bool {
@@ -108,7 +108,7 @@ impl<P: EventPayload> EventChannel<P> {
         let most = self.receivers.get(&inbox).map_or(0, |receiver| receiver.inbox.spec.capacity.bytes);
         let dropped = state.correlator.drop_beyond(most) && state.incomplete == Incomplete::Report;
         if dropped {
-            self.tell(inbox, NO_DEADLINE, ChannelNotice::Incomplete { correlation: id });
+            self.notify(inbox, NO_DEADLINE, ChannelNotice::Incomplete { correlation: id });
         }
         self.watch(now, id);
         let Some(mut with) = complete else { return false };

@@ -7,27 +7,27 @@ use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, InboxId, SubscriptionId, TopicId};
 use crate::inbox::{LateEvents, Parcel};
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// The delivery in service.
 #[derive(Debug)]
 pub(super) struct Underway {
     inbox: InboxId,
     /// The charge of the class if the caller does not pass a measured time to `finish`.
-    worst: Nanos,
+    worst: Duration,
     /// The topic and the deadline, while the deadline has not been missed.
-    due: Option<(TopicId, Nanos)>,
+    due: Option<(TopicId, Instant)>,
 }
 
 impl<P: EventPayload> EventChannel<P> {
     /// Returns the next delivery. It is in service until [`finish`](Self::finish); a further call of `next`
     /// ends it at its worst-case execution time.
-    pub fn next(&mut self, now: Nanos) -> Option<Delivery<P>> {
+    pub fn next(&mut self, now: Instant) -> Option<Delivery<P>> {
         self.finish(now, None);
         self.advance(now);
         self.looks = 0;
         self.departures.begin();
-        self.tell_departures();
+        self.report_departures();
         self.read_on_beside(now);
         let mut pieces = 0;
         loop {
@@ -51,13 +51,13 @@ impl<P: EventPayload> EventChannel<P> {
             let mut notices: Vec<_> = gaps.into_iter().map(ChannelNotice::Gap).collect();
             notices.extend((lost_beside > 0).then_some(ChannelNotice::FurtherGaps { lost: lost_beside }));
             notices.extend(receiver.notices.drain(..).map(|(_, notice)| notice));
-            receiver.tell_departed();
+            receiver.report_departed();
             if receiver.may_read_on() {
                 receiver.reads = true;
                 self.reading.push(receiver.tenant, inbox);
             }
             let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
-            let worst = receiver.inbox.spec.execution.of(bytes);
+            let worst = receiver.inbox.spec.execution.for_bytes(bytes);
             let redelivery = receiver.inbox.spec.redelivery;
             let event = popped.map(|(parcel, late)| {
                 let lateness = if late { Lateness::Late } else { Lateness::InTime };
@@ -85,7 +85,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// no notice, need no acknowledgement, and come before all other inboxes. The result equals that of
     /// [`next`](Self::next), for fewer instructions. `None`: nothing has changed; the caller asks
     /// [`next`](Self::next).
-    pub fn next_to_same(&mut self, now: Nanos, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
+    pub fn next_to_same(&mut self, now: Instant, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
         let &Underway { inbox, worst, due } = self.underway.as_ref()?;
         let is_missed = due.is_some_and(|(_, deadline)| deadline < now);
         let receiver = self.receivers.get_mut(&inbox)?;
@@ -95,18 +95,18 @@ impl<P: EventPayload> EventChannel<P> {
             || alarm
             || !told
             || !receiver.has_plain_next(consumer)
-            || !self.dispatcher.go_on(inbox, worst)
+            || !self.dispatcher.continue_service(inbox, worst)
         {
             return None;
         }
         self.clock = self.clock.max(now);
         self.arrivals += 1;
         let (parcel, late) = receiver.inbox.pop(now, self.arrivals)?;
-        receiver.tell_departed();
+        receiver.report_departed();
         let (class, after) = (receiver.class, receiver.standing_now());
         let before = std::mem::replace(&mut receiver.standing, after);
         self.dispatcher.place(class, inbox, (before, after));
-        let worst = receiver.inbox.spec.execution.of(parcel.bytes());
+        let worst = receiver.inbox.spec.execution.for_bytes(parcel.bytes());
         let lateness = if late { Lateness::Late } else { Lateness::InTime };
         let Parcel { event, subscription, retained, with, repeated } = parcel;
         self.underway = Some(Underway { inbox, worst, due: may_miss(&event, lateness, retained) });
@@ -123,13 +123,19 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Puts an event into the inbox of one consumer or its group, whatever its subscriptions. With `retained`
     /// its deadline no longer counts. False: the consumer does not exist.
-    pub fn hand(&mut self, now: Nanos, consumer: ConsumerId, event: ChannelEvent<P>, retained: bool) -> bool {
+    pub fn enqueue(
+        &mut self,
+        now: Instant,
+        consumer: ConsumerId,
+        event: ChannelEvent<P>,
+        retained: bool,
+    ) -> bool {
         let Some(inbox) = self.consumers.get(&consumer).map(|member| member.inbox) else { return false };
         let arrival = self.arrival();
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return false };
         // without a subscription: the channel's own numbers begin at 1
         let parcel = Parcel { retained, ..Parcel::new(Arc::new(event), SubscriptionId(0)) };
-        receiver.heard = now;
+        receiver.last_event = now;
         receiver.inbox.push(now, arrival, parcel);
         self.place(inbox);
         true
@@ -137,7 +143,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Ends the last delivery. Its class is charged `took`, or the worst case if the time was not measured. A
     /// deadline that passed meanwhile is counted as missed.
-    pub fn finish(&mut self, now: Nanos, took: Option<Nanos>) {
+    pub fn finish(&mut self, now: Instant, took: Option<Duration>) {
         let Some(Underway { inbox, worst, due }) = self.underway.take() else { return };
         self.dispatcher.finish(took.unwrap_or(worst));
         if let Some((topic, deadline)) = due
@@ -153,7 +159,7 @@ impl<P: EventPayload> EventChannel<P> {
 impl<P: EventPayload> Receiver<P> {
     /// Queues the notices of departed suppliers after their last events were delivered: the notices of a
     /// delivery precede its event.
-    fn tell_departed(&mut self) {
+    fn report_departed(&mut self) {
         if self.inbox.has_departed() {
             let gone = |(topic, supplier, why)| (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
             self.notices.extend(self.inbox.departed().map(gone));
@@ -176,7 +182,7 @@ impl<P: EventPayload> Receiver<P> {
 }
 
 /// The deadline that an event may still miss while it is delivered.
-fn may_miss<P>(event: &ChannelEvent<P>, lateness: Lateness, retained: bool) -> Option<(TopicId, Nanos)> {
+fn may_miss<P>(event: &ChannelEvent<P>, lateness: Lateness, retained: bool) -> Option<(TopicId, Instant)> {
     let may_miss = lateness == Lateness::InTime && !retained && event.deadline != NO_DEADLINE;
     may_miss.then_some((event.topic, event.deadline))
 }

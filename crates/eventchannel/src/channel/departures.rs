@@ -54,7 +54,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Removes a supplier that has left or died.
     pub(super) fn depart(&mut self, supplier: SupplierId, why: Departed) {
         let Some(state) = self.suppliers.remove(&supplier) else { return };
-        self.tenants.give_back(state.tenant, TenantResource::Suppliers, 1);
+        self.tenants.release(state.tenant, TenantResource::Suppliers, 1);
         if let Some(barren) = &mut self.barren {
             barren.withdrawn += state.offers.len();
         }
@@ -66,20 +66,20 @@ impl<P: EventPayload> EventChannel<P> {
             let owner = self.elect(id);
             self.departures.by_topic.entry(id).or_default().push(SupplierDeparture { supplier, why, owner });
         }
-        self.tell_departures();
+        self.report_departures();
     }
 
     /// Tells consumers of departures, as far as the bound allows. False: some wait for the next call.
-    pub(super) fn tell_departures(&mut self) -> bool {
+    pub(super) fn report_departures(&mut self) -> bool {
         while self.departures.told < MAX_TOLD {
             let Some(topic) = self.departures.topics().next() else { return true };
-            self.tell_departures_from(topic);
+            self.report_departures_from(topic);
         }
         self.departures.is_empty()
     }
 
     /// Tells the consumers of a topic of all departures from it.
-    pub(super) fn tell_departures_from(&mut self, topic: TopicId) {
+    pub(super) fn report_departures_from(&mut self, topic: TopicId) {
         let Some(departures) = self.departures.by_topic.remove(&topic) else { return };
         let before = self.work;
         let inboxes = self.audience(topic);
@@ -89,11 +89,11 @@ impl<P: EventPayload> EventChannel<P> {
                 // consumers get the notice of its departure only after its last event
                 let receiver = self.receivers.get_mut(inbox);
                 if !receiver.is_some_and(|it| it.inbox.departs(topic, supplier, why)) {
-                    self.tell(*inbox, NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
+                    self.notify(*inbox, NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
                 }
             }
             if let Some(owner) = owner {
-                self.tell_owner(topic, owner, &inboxes);
+                self.report_owner(topic, owner, &inboxes);
             }
         }
         self.departures.told += 1 + self.work - before;
@@ -119,10 +119,10 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Tells inboxes that ask for a topic of its new owner.
-    pub(super) fn tell_owner(&mut self, topic: TopicId, supplier: SupplierId, inboxes: &BTreeSet<InboxId>) {
+    pub(super) fn report_owner(&mut self, topic: TopicId, supplier: SupplierId, inboxes: &BTreeSet<InboxId>) {
         self.work += inboxes.len();
         for inbox in inboxes {
-            self.tell(*inbox, NO_DEADLINE, ChannelNotice::Owner { topic, supplier });
+            self.notify(*inbox, NO_DEADLINE, ChannelNotice::Owner { topic, supplier });
         }
     }
 

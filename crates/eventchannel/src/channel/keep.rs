@@ -83,7 +83,7 @@ impl<P: EventPayload> EventChannel<P> {
         if self.kept.check(keeping, self.limits.kept, bytes, &freed).is_err() {
             return false;
         }
-        let charge = KeptCharge::of(keeping, each, self.kept.next_count());
+        let charge = KeptCharge::new(keeping, each, self.kept.next_count());
         at.keep(&mut self.kept, &Arc::new(event), (retention, charge));
         true
     }

@@ -21,7 +21,7 @@ use crate::event::{EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId, TimerId};
 use crate::quality::Departed;
 use crate::tenant::{TenantId, TenantResource, rings};
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// Maximum number of alarms per call: with more, a caller would deliver nothing while timers of many
 /// consumers are behind. 256 of them take some 50 us.
@@ -30,9 +30,9 @@ const MAX_ALARMS: usize = 256;
 /// Maximum silence of a supplier or consumer, and its last sign of life.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
-    pub(super) period: Nanos,
+    pub(super) period: Duration,
     /// The last sign of life.
-    pub(super) renewed: Nanos,
+    pub(super) renewed: Instant,
 }
 
 /// The parameters of a timer.
@@ -40,16 +40,16 @@ pub(super) struct Lease {
 pub enum TimerSpec {
     /// A tick each period; the first one a period from now. Ticks that could not be delivered in time come
     /// late, each once.
-    Every(Nanos),
+    Every(Duration),
     /// A notice when no event has matched for this long, and again after each further period of silence.
-    Silence(Nanos),
+    Silence(Duration),
 }
 
 /// When a timer that rang at `at` rings next. A timer that is far behind leaves out periods whose notices
 /// would be dropped anyway. Otherwise a period of 1 ns would keep the channel busy for ever.
-fn next_ring(now: Nanos, at: Nanos, period: Nanos) -> Nanos {
-    let behind = now.since(at).0 / period.0;
-    period.times(behind.saturating_sub(MAX_NOTICES as u64).saturating_add(1)).after(at)
+fn next_ring(now: Instant, at: Instant, period: Duration) -> Instant {
+    let behind = (now - at).as_nanos() / period.as_nanos();
+    at + period * behind.saturating_sub(MAX_NOTICES as u64).saturating_add(1)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,13 +59,13 @@ pub(super) struct TimerState {
     pub(super) by: ConsumerId,
     tenant: TenantId,
     spec: TimerSpec,
-    next: Nanos,
+    next: Instant,
 }
 
 impl<P: EventPayload> EventChannel<P> {
     /// When to call [`advance`](Self::advance), unless another call comes before. None: no alarm is set.
     #[must_use]
-    pub fn next_wake(&self) -> Option<Nanos> {
+    pub fn next_wake(&self) -> Option<Instant> {
         // kept events for later subscriptions are read on at once, and departures are told
         let reads = (!self.reading.is_empty() || !self.departures.is_empty()).then_some(self.clock);
         reads.into_iter().chain(self.alarms.first()).min()
@@ -73,7 +73,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Runs the alarms that are due, at most `MAX_ALARMS` of them; if more are due,
     /// [`next_wake`](Self::next_wake) then is no later than now.
-    pub fn advance(&mut self, now: Nanos) {
+    pub fn advance(&mut self, now: Instant) {
         self.clock = self.clock.max(now);
         for _ in 0..MAX_ALARMS {
             let Some((at, alarm)) = self.alarms.due(now) else { break };
@@ -83,7 +83,7 @@ impl<P: EventPayload> EventChannel<P> {
                     let Some(lease) = self.suppliers.get(&supplier).and_then(|state| state.lease) else {
                         continue;
                     };
-                    let end = lease.period.after(lease.renewed);
+                    let end = lease.renewed + lease.period;
                     match end <= now {
                         true => {
                             self.lapses += 1;
@@ -96,7 +96,7 @@ impl<P: EventPayload> EventChannel<P> {
                     let Some(lease) = self.consumers.get(&consumer).and_then(|member| member.lease) else {
                         continue;
                     };
-                    let end = lease.period.after(lease.renewed);
+                    let end = lease.renewed + lease.period;
                     match end <= now {
                         true => {
                             self.lapses += 1;
@@ -139,7 +139,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Renews the lease of a supplier. A publication renews it, too.
-    pub fn renew_supplier(&mut self, now: Nanos, supplier: SupplierId) {
+    pub fn renew_supplier(&mut self, now: Instant, supplier: SupplierId) {
         if let Some(lease) = self.suppliers.get_mut(&supplier).and_then(|state| state.lease.as_mut()) {
             lease.renewed = now;
         }
@@ -147,16 +147,21 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Renews the lease of a consumer. Nothing else renews it: a dead consumer merely looks paused, and owes
     /// acknowledgements.
-    pub fn renew_consumer(&mut self, now: Nanos, consumer: ConsumerId) {
+    pub fn renew_consumer(&mut self, now: Instant, consumer: ConsumerId) {
         if let Some(lease) = self.consumers.get_mut(&consumer).and_then(|member| member.lease.as_mut()) {
             lease.renewed = now;
         }
     }
 
     /// Begins a lease.
-    pub(super) fn lease(&mut self, now: Nanos, period: Option<Nanos>, alarm: ChannelAlarm) -> Option<Lease> {
+    pub(super) fn lease(
+        &mut self,
+        now: Instant,
+        period: Option<Duration>,
+        alarm: ChannelAlarm,
+    ) -> Option<Lease> {
         let lease = Lease { period: period?, renewed: now };
-        self.alarms.set(lease.period.after(now), alarm);
+        self.alarms.set(now + lease.period, alarm);
         Some(lease)
     }
 
@@ -167,7 +172,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// consumer's tenant would ring too often together.
     pub fn set_timer(
         &mut self,
-        now: Nanos,
+        now: Instant,
         consumer: ConsumerId,
         spec: TimerSpec,
     ) -> Result<TimerId, ChannelError> {
@@ -175,7 +180,7 @@ impl<P: EventPayload> EventChannel<P> {
         let known = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?;
         let (inbox, tenant) = (known.inbox, known.tenant);
         let (TimerSpec::Every(period) | TimerSpec::Silence(period)) = spec;
-        if period == Nanos::ZERO {
+        if period.is_zero() {
             return Err(ChannelError::ZeroPeriod);
         }
         if self.timers.len() >= self.limits.subscriptions {
@@ -184,12 +189,12 @@ impl<P: EventPayload> EventChannel<P> {
         self.tenants.check(tenant, TenantResource::Rings, rings(period))?;
         self.tenants.take(tenant, TenantResource::Rings, rings(period));
         let id = TimerId(self.number());
-        let next = period.after(now);
+        let next = now + period;
         self.timers.insert(id, TimerState { inbox, by: consumer, tenant, spec, next });
         self.alarms.set(next, ChannelAlarm::Timer(id));
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.timers.push(id);
-            receiver.heard = receiver.heard.max(now);
+            receiver.last_event = receiver.last_event.max(now);
         }
         Ok(id)
     }
@@ -198,54 +203,54 @@ impl<P: EventPayload> EventChannel<P> {
     pub(super) fn end_timer(&mut self, timer: TimerId) {
         if let Some(state) = self.timers.remove(&timer) {
             let (TimerSpec::Every(period) | TimerSpec::Silence(period)) = state.spec;
-            self.tenants.give_back(state.tenant, TenantResource::Rings, rings(period));
+            self.tenants.release(state.tenant, TenantResource::Rings, rings(period));
         }
     }
 
-    fn ring(&mut self, now: Nanos, at: Nanos, timer: TimerId) {
+    fn ring(&mut self, now: Instant, at: Instant, timer: TimerId) {
         let Some(state) = self.timers.get_mut(&timer) else { return };
         let inbox = state.inbox;
-        let Some(heard) = self.receivers.get(&inbox).map(|receiver| receiver.heard) else { return };
+        let Some(last_event) = self.receivers.get(&inbox).map(|receiver| receiver.last_event) else { return };
         let (notice, next, due) = match state.spec {
             TimerSpec::Every(period) => {
                 let next = next_ring(now, at, period);
                 (Some(ChannelNotice::Tick { timer, at }), next, next)
             }
-            TimerSpec::Silence(period) if period.after(heard) <= at => {
+            TimerSpec::Silence(period) if last_event + period <= at => {
                 let next = next_ring(now, at, period);
-                (Some(ChannelNotice::Silence { timer, since: heard }), next, NO_DEADLINE)
+                (Some(ChannelNotice::Silence { timer, since: last_event }), next, NO_DEADLINE)
             }
-            TimerSpec::Silence(period) => (None, period.after(heard), NO_DEADLINE),
+            TimerSpec::Silence(period) => (None, last_event + period, NO_DEADLINE),
         };
         state.next = next;
         self.alarms.set(next, ChannelAlarm::Timer(timer));
         if let Some(notice) = notice {
-            self.tell(inbox, due, notice);
+            self.notify(inbox, due, notice);
         }
     }
 
     /// Drops timed-out parts of a correlation, and sets the next alarm.
-    pub(super) fn run_out(&mut self, now: Nanos, id: CorrelationId) {
+    pub(super) fn run_out(&mut self, now: Instant, id: CorrelationId) {
         let Some(state) = self.correlations.get_mut(&id) else { return };
         let (inbox, report) = (state.inbox, state.incomplete == Incomplete::Report);
         let began = state.alarm.take();
         let oldest = state.correlator.expire(now);
-        let next = oldest.map(|oldest| Nanos(1).after(state.correlator.end(oldest)));
+        let next = oldest.map(|oldest| state.correlator.end(oldest) + Duration::from_nanos(1));
         state.alarm = next;
         if let Some(next) = next {
             self.alarms.set(next, ChannelAlarm::Correlation(id));
         }
         if report && began.is_some() {
-            self.tell(inbox, NO_DEADLINE, ChannelNotice::Incomplete { correlation: id });
+            self.notify(inbox, NO_DEADLINE, ChannelNotice::Incomplete { correlation: id });
         }
     }
 
     /// Updates the alarm of a correlation after an event: sets it, or clears it if the correlation was
     /// completed.
-    pub(super) fn watch(&mut self, now: Nanos, id: CorrelationId) {
+    pub(super) fn watch(&mut self, now: Instant, id: CorrelationId) {
         let Some(state) = self.correlations.get_mut(&id) else { return };
         let oldest = state.correlator.expire(now);
-        let next = oldest.map(|oldest| Nanos(1).after(state.correlator.end(oldest)));
+        let next = oldest.map(|oldest| state.correlator.end(oldest) + Duration::from_nanos(1));
         let before = std::mem::replace(&mut state.alarm, next);
         if before != next {
             if let Some(before) = before {

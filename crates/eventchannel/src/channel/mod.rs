@@ -11,6 +11,7 @@
 //!   has_group, group_owes                groups.rs     undelivered events of a group
 //!   audience_of, count_direct            direct.rs     events that suppliers send to consumers directly
 //!   take_changed_audiences               audience.rs   the consumers of each topic
+//!   check_classes, change_classes        classes.rs    other classes and weights while events wait
 //!   owner                                departures.rs suppliers that leave, and new owners
 //!   next_wake, advance, renew            leases.rs     due alarms: leases, timers, redeliveries
 //! ```
@@ -21,6 +22,7 @@
 mod accounts;
 mod acknowledge;
 mod audience;
+mod classes;
 mod correlate;
 mod deliver;
 mod departures;
@@ -60,11 +62,12 @@ use past::{PastReader, ReadingInboxes};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy, Served};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 pub use accounts::{DepartedInboxes, InboxAccount};
 pub use acknowledge::Acknowledged;
 pub use audience::ChangedAudiences;
+pub use classes::{ClassChange, ClassChangeError};
 pub use leases::TimerSpec;
 pub use parties::{ConsumerSpec, shown_group};
 pub use publish::Published;
@@ -131,6 +134,14 @@ struct Topic<P> {
     beside: NameCharge,
 }
 
+impl<P: EventPayload> Topic<P> {
+    /// The number of kept events, and the bytes that they count in a queue.
+    fn kept_size(&self) -> (usize, usize) {
+        let kept = self.history.charged().chain(&self.retained);
+        kept.fold((0, 0), |(events, bytes), (event, _)| (events + 1, bytes + event.weight()))
+    }
+}
+
 impl<P> Topic<P> {
     /// The charges to release when the topic is removed.
     fn charges(&self) -> impl Iterator<Item = KeptCharge> {
@@ -166,7 +177,7 @@ struct Receiver<P> {
     class: ClassId,
     inbox: Inbox<P>,
     /// Pending notices, each with the time it is due.
-    notices: VecDeque<(Nanos, ChannelNotice)>,
+    notices: VecDeque<(Instant, ChannelNotice)>,
     /// The consumers of the inbox in the order of service, the next one first.
     members: VecDeque<ConsumerId>,
     subscriptions: BTreeSet<SubscriptionId>,
@@ -182,13 +193,13 @@ struct Receiver<P> {
     reads: bool,
     /// Until when the inbox may stay without a consumer. An alarm that was set for an earlier time is
     /// ignored.
-    lingers_until: Nanos,
+    lingers_until: Instant,
     /// The standing of the inbox in its class, while it wants service and may have it.
     standing: Option<ClassStanding>,
     /// The count of publications when it last matched, so that an event enters once.
     matched: u64,
     /// When an event last matched a subscription of the inbox.
-    heard: Nanos,
+    last_event: Instant,
 }
 
 #[derive(Debug)]
@@ -199,7 +210,7 @@ struct AttachedConsumer<P> {
     paused: bool,
     lease: Option<Lease>,
     /// Unacknowledged deliveries by number, each with the time of its redelivery.
-    outstanding: BTreeMap<u64, (Nanos, Parcel<P>)>,
+    outstanding: BTreeMap<u64, (Instant, Parcel<P>)>,
     /// Approximate bytes of `outstanding`.
     outstanding_bytes: usize,
     /// The unacknowledged event that is larger than the queue, if any.
@@ -237,13 +248,13 @@ struct CorrelationState<P> {
     parts: Vec<SubscriptionId>,
     incomplete: Incomplete,
     /// When to check whether the correlation has timed out.
-    alarm: Option<Nanos>,
+    alarm: Option<Instant>,
 }
 
 /// A search for unused topics that found none.
 #[derive(Clone, Copy, Debug)]
 struct BarrenLook {
-    at: Nanos,
+    at: Instant,
     /// Offers withdrawn since the search.
     withdrawn: usize,
 }
@@ -281,6 +292,8 @@ pub struct EventChannel<P> {
     looks: usize,
     /// Number of subscriptions added and removed so far.
     audiences: u64,
+    /// The maximum number of events that a topic has been declared to keep.
+    deepest: usize,
     changes: ChangedAudiences,
     departures: Departures,
     /// Number of leases that ran out.
@@ -291,7 +304,7 @@ pub struct EventChannel<P> {
     /// Retired topics beside which the caller keeps something, since the last call of `take_retired`.
     retired: Vec<Arc<str>>,
     /// The latest time that a caller passed.
-    clock: Nanos,
+    clock: Instant,
     /// A buffer, reused to save an allocation.
     found: Vec<SubscriptionId>,
 }
@@ -319,6 +332,7 @@ impl<P: EventPayload> EventChannel<P> {
             numbers: 0,
             arrivals: 0,
             audiences: 0,
+            deepest: 0,
             changes: ChangedAudiences::default(),
             departures: Departures::default(),
             lapses: 0,
@@ -331,7 +345,7 @@ impl<P: EventPayload> EventChannel<P> {
             looks: 0,
             barren: None,
             retired: Vec::new(),
-            clock: Nanos::ZERO,
+            clock: Instant::ZERO,
             found: Vec::new(),
         }
     }
@@ -439,7 +453,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Bytes of events and topic names kept for an account, as client or as user.
     #[must_use]
     pub fn kept_of(&self, whose: KeptBy, account: KeepingAccount) -> usize {
-        self.kept.of(whose, account)
+        self.kept.used_by(whose, account)
     }
 
     fn receiver(&self, consumer: ConsumerId) -> Option<&Receiver<P>> {
@@ -484,9 +498,9 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Queues a notice for the consumers of an inbox. `due` is the notice's own time, or `NO_DEADLINE`.
-    fn tell(&mut self, id: InboxId, due: Nanos, notice: ChannelNotice) {
+    fn notify(&mut self, id: InboxId, due: Instant, notice: ChannelNotice) {
         if let Some(receiver) = self.receivers.get_mut(&id) {
-            receiver.tell(due, notice);
+            receiver.notify(due, notice);
         }
         self.place(id);
     }
@@ -512,7 +526,7 @@ impl<P: EventPayload> Receiver<P> {
         self.members.iter().position(|member| consumers.get(member).is_some_and(is_free))
     }
 
-    fn tell(&mut self, due: Nanos, notice: ChannelNotice) {
+    fn notify(&mut self, due: Instant, notice: ChannelNotice) {
         if !self.notices.iter().any(|(_, other)| *other == notice) {
             self.notices.push_back((due, notice));
         }
@@ -547,14 +561,14 @@ mod tests {
         let mut channel: EventChannel<Vec<u8>> =
             EventChannel::new(classes.expect("one class"), ChannelLimits::default());
         let topic = channel.declare(TopicSpec::new("t").expect("a name")).expect("room");
-        let supplier = channel.supplier(Nanos(0), None).expect("room");
-        channel.offer(supplier, Offer::of(topic)).expect("no type");
+        let supplier = channel.supplier(Instant::ZERO, None).expect("room");
+        channel.offer(supplier, Offer::new(topic)).expect("no type");
         channel.numbers = FIRST_FOREIGN - 3;
         let mut given = vec![topic.0, supplier.0];
         for at in 0..4 {
             let topic = channel.declare(TopicSpec::new(&format!("t/{at}")).expect("a name")).expect("room");
             given.push(topic.0);
-            given.push(channel.supplier(Nanos(0), None).expect("room").0);
+            given.push(channel.supplier(Instant::ZERO, None).expect("room").0);
         }
         assert!(given.iter().all(|number| (1..FIRST_FOREIGN).contains(number)), "{given:?}");
         let different: BTreeSet<_> = given.iter().collect();

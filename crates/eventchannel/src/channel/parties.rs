@@ -21,7 +21,7 @@ use crate::topic::TopicSpec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use unisono_fairqueue::ClassId;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// The parameters of a new consumer.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,7 +34,7 @@ pub struct ConsumerSpec {
     pub inbox: InboxSpec,
     /// The time without a sign of life after which the consumer counts as dead and is disconnected. None: no
     /// limit.
-    pub lease: Option<Nanos>,
+    pub lease: Option<Duration>,
     /// The tenant that the consumer counts against.
     pub tenant: TenantId,
     /// The tenant that the consumer's reservation counts against: one tenant reserves at most half of a
@@ -128,12 +128,16 @@ impl<P: EventPayload> EventChannel<P> {
         spec: TopicSpec,
     ) -> Result<TopicId, ChannelError> {
         check_name(&spec.name)?;
-        if spec.history.most() > self.limits.history {
-            return Err(ChannelError::History { asked: spec.history.most(), most: self.limits.history });
+        self.deepest = self.deepest.max(spec.history.max_events().min(self.limits.history));
+        if spec.history.max_events() > self.limits.history {
+            return Err(ChannelError::History {
+                asked: spec.history.max_events(),
+                most: self.limits.history,
+            });
         }
         let depth = spec.history;
         let pays = (tenant != TenantId::NONE).then_some(keeping);
-        let charge = NameCharge::of(pays, &spec.name, spec.event_type.as_deref());
+        let charge = NameCharge::new(pays, &spec.name, spec.event_type.as_deref());
         if let Some(id) = self.topic_names.get(&spec.name).copied()
             && let Some(topic) = self.topics.get_mut(&id)
         {
@@ -158,7 +162,7 @@ impl<P: EventPayload> EventChannel<P> {
                     false => Err(names_full(full)),
                 };
             }
-            self.tenants.give_back(topic.tenant, TenantResource::Topics, 1);
+            self.tenants.release(topic.tenant, TenantResource::Topics, 1);
             self.tenants.take(tenant, TenantResource::Topics, 1);
             (topic.tenant, topic.charge) = (tenant, charge);
             // waiting events and notices keep the topic's number
@@ -173,7 +177,7 @@ impl<P: EventPayload> EventChannel<P> {
             (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
             self.elect(id);
             self.audiences += 1;
-            self.tell_mismatches(id, |request| request.meets_topic(depth));
+            self.report_mismatches(id, |request| request.meets_topic(depth));
             return Ok(id);
         }
         if let Err(error) = self.check_new_topic((tenant, keeping), charge) {
@@ -202,7 +206,7 @@ impl<P: EventPayload> EventChannel<P> {
             beside: NameCharge::default(),
         };
         self.topics.insert(id, topic);
-        self.tell_mismatches(id, |request| request.meets_topic(depth));
+        self.report_mismatches(id, |request| request.meets_topic(depth));
         Ok(id)
     }
 
@@ -224,7 +228,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// could make the channel search all topics and all waiting events for each refused topic.
     pub fn retire_for_room(&mut self) -> bool {
         if let Some(BarrenLook { at, withdrawn }) = self.barren
-            && self.clock.since(at) < Nanos::SECOND
+            && self.clock - at < Duration::SECOND
             && withdrawn <= self.topics.len() / 64
         {
             return false;
@@ -263,7 +267,7 @@ impl<P: EventPayload> EventChannel<P> {
         if suppliers > 0 {
             return Err(ChannelError::InUse { suppliers });
         }
-        self.tell_departures_from(topic);
+        self.report_departures_from(topic);
         self.forget_topic(topic);
         for receiver in self.receivers.values_mut() {
             receiver.inbox.forget_topics(|of| of == topic);
@@ -279,7 +283,7 @@ impl<P: EventPayload> EventChannel<P> {
             if topic.beside.bytes > 0 {
                 self.retired.push(Arc::clone(&topic.spec.name));
             }
-            self.tenants.give_back(topic.tenant, TenantResource::Topics, 1);
+            self.tenants.release(topic.tenant, TenantResource::Topics, 1);
             self.topic_names.remove(&topic.spec.name);
         }
     }
@@ -289,7 +293,7 @@ impl<P: EventPayload> EventChannel<P> {
     ///
     /// # Errors
     /// There are too many suppliers.
-    pub fn supplier(&mut self, now: Nanos, lease: Option<Nanos>) -> Result<SupplierId, ChannelError> {
+    pub fn supplier(&mut self, now: Instant, lease: Option<Duration>) -> Result<SupplierId, ChannelError> {
         self.supplier_of(TenantId::NONE, now, lease)
     }
 
@@ -300,8 +304,8 @@ impl<P: EventPayload> EventChannel<P> {
     pub fn supplier_of(
         &mut self,
         tenant: TenantId,
-        now: Nanos,
-        lease: Option<Nanos>,
+        now: Instant,
+        lease: Option<Duration>,
     ) -> Result<SupplierId, ChannelError> {
         self.tenants.check(tenant, TenantResource::Suppliers, 1)?;
         if self.suppliers.len() >= self.limits.suppliers {
@@ -342,12 +346,12 @@ impl<P: EventPayload> EventChannel<P> {
         let state =
             OfferState { offer: offer.clone(), meter: RateMeter::default(), since, sequence, foremost: None };
         offers.insert(offer.topic, state);
-        self.tell_departures_from(offer.topic);
+        self.report_departures_from(offer.topic);
         if let Some(owner) = self.elect(offer.topic) {
             let inboxes = self.audience(offer.topic);
-            self.tell_owner(offer.topic, owner, &inboxes);
+            self.report_owner(offer.topic, owner, &inboxes);
         }
-        self.tell_mismatches(offer.topic, |request| request.meets_offer(&offer));
+        self.report_mismatches(offer.topic, |request| request.meets_offer(&offer));
         Ok(())
     }
 
@@ -362,7 +366,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.depart(supplier, Departed::Died);
     }
 
-    fn tell_mismatches(
+    fn report_mismatches(
         &mut self,
         topic: TopicId,
         meets: impl Fn(&crate::QualityRequest) -> Result<(), Mismatch>,
@@ -372,7 +376,7 @@ impl<P: EventPayload> EventChannel<P> {
         for inbox in inboxes {
             let request = self.receivers.get(&inbox).map(|receiver| receiver.inbox.spec.request);
             if let Some(Err(mismatch)) = request.as_ref().map(&meets) {
-                self.tell(inbox, NO_DEADLINE, ChannelNotice::Mismatch { topic, mismatch });
+                self.notify(inbox, NO_DEADLINE, ChannelNotice::Mismatch { topic, mismatch });
             }
         }
     }
@@ -382,7 +386,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// # Errors
     /// The class does not exist or is not guaranteed the requested share, the reservation cannot be met, the
     /// group's inbox differs, or there are too many consumers.
-    pub fn connect(&mut self, now: Nanos, spec: ConsumerSpec) -> Result<ConsumerId, ChannelError> {
+    pub fn connect(&mut self, now: Instant, spec: ConsumerSpec) -> Result<ConsumerId, ChannelError> {
         if self.consumers.len() >= self.limits.consumers {
             return Err(ChannelError::TooMany { what: "consumers", most: self.limits.consumers });
         }
@@ -428,9 +432,9 @@ impl<P: EventPayload> EventChannel<P> {
             ChannelError::ShareMismatch { class: hierarchy.class(class).name.clone(), mismatch }
         })?;
         let largest = spec.inbox.reservation.map_or(self.limits.payload, |reservation| reservation.largest);
-        let longest = spec.inbox.execution.of(largest.min(self.limits.payload));
+        let longest = spec.inbox.execution.for_bytes(largest.min(self.limits.payload));
         if longest > MAX_CHARGE {
-            return Err(ChannelError::TooLong { longest: longest.0, most: MAX_CHARGE.0 });
+            return Err(ChannelError::TooLong { longest: longest.as_nanos(), most: MAX_CHARGE.as_nanos() });
         }
         let id = InboxId(self.number());
         let (execution, reservation) = (spec.inbox.execution, spec.inbox.reservation);
@@ -451,10 +455,10 @@ impl<P: EventPayload> EventChannel<P> {
             readers: VecDeque::new(),
             caught_up: NumberMap::default(),
             reads: false,
-            lingers_until: Nanos::ZERO,
+            lingers_until: Instant::ZERO,
             standing: None,
             matched: 0,
-            heard: Nanos::ZERO,
+            last_event: Instant::ZERO,
         };
         if let Some(group) = &spec.group {
             self.groups.insert(Arc::clone(group), id);
@@ -474,27 +478,27 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Removes a consumer. Its unacknowledged events wait again. After the last consumer the inbox and its
     /// waiting events are removed, at once or after the linger time.
-    pub fn disconnect(&mut self, now: Nanos, consumer: ConsumerId) {
+    pub fn disconnect(&mut self, now: Instant, consumer: ConsumerId) {
         let Some(member) = self.consumers.remove(&consumer) else { return };
-        self.tenants.give_back(member.tenant, TenantResource::Consumers, 1);
+        self.tenants.release(member.tenant, TenantResource::Consumers, 1);
         let inbox = member.inbox;
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         receiver.members.retain(|other| *other != consumer);
         let (empty, linger) = (receiver.members.is_empty(), receiver.inbox.spec.linger);
-        let lingers = receiver.group.is_some() && linger > Nanos::ZERO;
+        let lingers = receiver.group.is_some() && !linger.is_zero();
         if empty && !lingers {
             return self.close(inbox);
         }
         match empty {
             true => {
-                receiver.lingers_until = linger.after(now);
+                receiver.lingers_until = now + linger;
                 self.alarms.set(receiver.lingers_until, ChannelAlarm::Linger(inbox));
             }
             false => self.forget_asked(inbox, |by| by == consumer),
         }
         for (number, (again, parcel)) in member.outstanding {
             self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
-            self.give_back(now, inbox, parcel);
+            self.requeue(now, inbox, parcel);
         }
         self.place(inbox);
     }

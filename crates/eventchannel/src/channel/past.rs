@@ -24,7 +24,7 @@ use crate::kept::{KeptPlace, KeptRole};
 use crate::tenant::TenantId;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// Kept events checked in one turn of an inbox: about 0.1 ms.
 const PIECE: usize = 256;
@@ -112,7 +112,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Starts the delivery of kept events for a new subscription.
     pub(super) fn begin_past(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (inbox, subscription): (InboxId, SubscriptionId),
         wanted: PastEvents,
     ) {
@@ -127,11 +127,11 @@ impl<P: EventPayload> EventChannel<P> {
         let most = PIECE.min(MAX_CHECKS.saturating_sub(self.looks));
         self.looks += most;
         self.read(now, inbox, most);
-        self.let_read_on(inbox);
+        self.queue_readers(inbox);
     }
 
     /// Queues an inbox for a turn of its readers, if these can continue.
-    pub(super) fn let_read_on(&mut self, inbox: InboxId) {
+    pub(super) fn queue_readers(&mut self, inbox: InboxId) {
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
         if receiver.may_read_on() {
             receiver.reads = true;
@@ -140,7 +140,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Reads a piece before some of the deliveries.
-    pub(super) fn read_on_beside(&mut self, now: Nanos) {
+    pub(super) fn read_on_beside(&mut self, now: Instant) {
         if !self.reading.is_empty() {
             self.reading.deliveries += 1;
             if self.reading.deliveries >= DELIVERIES_A_PIECE {
@@ -151,12 +151,12 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Reads a piece for one inbox. False: no reader can continue.
-    pub(super) fn read_on(&mut self, now: Nanos) -> bool {
+    pub(super) fn read_on(&mut self, now: Instant) -> bool {
         let Some(inbox) = self.reading.pop() else { return false };
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.reads = false;
             self.read(now, inbox, PIECE);
-            self.let_read_on(inbox);
+            self.queue_readers(inbox);
         }
         true
     }
@@ -183,7 +183,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// The readers of an inbox check up to `most` kept events, while the inbox has room.
-    fn read(&mut self, now: Nanos, inbox: InboxId, most: usize) {
+    fn read(&mut self, now: Instant, inbox: InboxId, most: usize) {
         let (mut looks, mut pushed) = (0, false);
         while looks < most {
             let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
@@ -203,7 +203,7 @@ impl<P: EventPayload> EventChannel<P> {
             looks += 1;
             let caught_up = receiver.caught_up.get(&event.topic).is_some_and(|before| asked <= *before);
             if !caught_up && self.is_wanted(now, (inbox, subscription, wanted, asked), place, &event) {
-                self.give_past(now, inbox, subscription, event);
+                self.deliver_past(now, inbox, subscription, event);
                 pushed = true;
             }
         }
@@ -213,9 +213,9 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    fn give_past(
+    fn deliver_past(
         &mut self,
-        now: Nanos,
+        now: Instant,
         inbox: InboxId,
         subscription: SubscriptionId,
         event: Arc<ChannelEvent<P>>,
@@ -230,7 +230,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Whether a reader puts a kept event into its inbox.
     fn is_wanted(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (inbox, subscription, wanted, asked): (InboxId, SubscriptionId, PastEvents, u64),
         (count, role): KeptPlace,
         event: &ChannelEvent<P>,
@@ -247,7 +247,7 @@ impl<P: EventPayload> EventChannel<P> {
         // an event kept in both roles is delivered once; a retained one may have passed its deadline
         let again =
             role == KeptRole::Retained && (event.deadline < now || kept.is_there((count, KeptRole::History)));
-        if !asks || again || !receiver.inbox.spec.hears.hears(event.origin) {
+        if !asks || again || !receiver.inbox.spec.origins.accept(event.origin) {
             return false;
         }
         if wanted == PastEvents::All || receiver.subscriptions.len() == 1 {
@@ -260,7 +260,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Catches up with a topic before a new event of it is delivered: the inboxes of the subscriptions in
     /// `found`, which the event matches, first get the kept events that their readers have not reached.
-    pub(super) fn catch_up(&mut self, now: Nanos, topic: TopicId, found: &[SubscriptionId]) {
+    pub(super) fn catch_up(&mut self, now: Instant, topic: TopicId, found: &[SubscriptionId]) {
         let mut room = MAX_CAUGHT_UP;
         let kept: Vec<_> = match self.topics.get(&topic) {
             Some(topic) => {
@@ -298,7 +298,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     fn catch_up_one(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (after, until): (KeptPlace, u64),
         reader: (InboxId, SubscriptionId, PastEvents, u64),
         kept: &[(KeptPlace, Arc<ChannelEvent<P>>)],
@@ -314,7 +314,7 @@ impl<P: EventPayload> EventChannel<P> {
                 continue;
             }
             if number >= lost {
-                self.give_past(now, reader.0, reader.1, Arc::clone(event));
+                self.deliver_past(now, reader.0, reader.1, Arc::clone(event));
                 continue;
             }
             let arrival = self.arrival();

@@ -3,15 +3,15 @@
 //! Either all of these inboxes take the event or none does. The channel checks all of them for a blocking one
 //! before it puts the event into the first.
 
-use super::{Destined, EventChannel, WORK_STEPS};
+use super::{ChannelLimits, Destined, EventChannel, OfferState, WORK_STEPS};
 use crate::error::PublishError;
 use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, Retention};
-use crate::ids::{CorrelationId, InboxId, SupplierId, TopicId};
+use crate::ids::{CorrelationId, InboxId, SubscriptionId, SupplierId, TopicId};
 use crate::inbox::{Gap, GapCause, Parcel};
 use crate::kept::{KeptCharge, cost};
-use crate::quality::{EventOrigin, Offer};
+use crate::quality::{EventOrigin, Offer, RateMeter};
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// The outcome of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +25,49 @@ pub enum Published {
     Duplicate { last: u64 },
 }
 
+/// The decision of an offer on a publication.
+enum Admission {
+    /// `meter`: the state of the offer's rate once the event is published.
+    Admitted { sequence: u64, deadline: Instant, meter: RateMeter },
+    /// The event's number, or a later one, has come before.
+    Duplicate,
+}
+
+impl OfferState {
+    /// Checks a publication against the channel's limits and the offer's deadline, numbers and rate.
+    fn admit<P: EventPayload>(
+        &self,
+        now: Instant,
+        limits: &ChannelLimits,
+        publication: &Publication<P>,
+    ) -> Result<Admission, PublishError> {
+        let (bytes, fields) = (publication.payload.length(), publication.fields.len());
+        if bytes > limits.payload {
+            return Err(PublishError::TooLarge { bytes, most: limits.payload });
+        }
+        if fields > limits.fields {
+            return Err(PublishError::TooManyFields { fields, most: limits.fields });
+        }
+        let offered = self.offer.deadline.map_or(NO_DEADLINE, |deadline| now + deadline);
+        let deadline = publication.deadline.unwrap_or(NO_DEADLINE).min(offered);
+        if deadline < now {
+            return Err(PublishError::PastDeadline { by: now - deadline });
+        }
+        let sequence = publication.sequence.unwrap_or_else(|| self.sequence.saturating_add(1));
+        if sequence <= self.sequence && publication.sequence.is_some() {
+            return Ok(Admission::Duplicate);
+        }
+        if sequence <= self.sequence {
+            return Err(PublishError::NumbersUsedUp);
+        }
+        let mut meter = self.meter;
+        if let Some(rate) = self.offer.rate {
+            meter.admit(now, rate).map_err(|until| PublishError::TooFast { after: until - now })?;
+        }
+        Ok(Admission::Admitted { sequence, deadline, meter })
+    }
+}
+
 impl<P: EventPayload> EventChannel<P> {
     /// Publishes an event of a supplier on a topic.
     ///
@@ -33,7 +76,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// and the supplier may publish it again.
     pub fn try_publish(
         &mut self,
-        now: Nanos,
+        now: Instant,
         supplier: SupplierId,
         topic: TopicId,
         publication: Publication<P>,
@@ -48,46 +91,26 @@ impl<P: EventPayload> EventChannel<P> {
     /// As [`try_publish`](Self::try_publish), and [`PublishError::NotKept`] with the reason of `keep`.
     pub fn try_publish_kept(
         &mut self,
-        now: Nanos,
+        now: Instant,
         supplier: SupplierId,
         topic: TopicId,
         publication: Publication<P>,
         keep: impl FnOnce(&mut ChannelEvent<P>) -> Result<(), String>,
     ) -> Result<Published, PublishError> {
         if !self.departures.is_empty() {
-            self.tell_departures_from(topic);
+            self.report_departures_from(topic);
         }
-        let (bytes, fields) = (publication.payload.length(), publication.fields.len());
         let state = self.suppliers.get_mut(&supplier).ok_or(PublishError::NotOffered)?;
         if let Some(lease) = &mut state.lease {
             lease.renewed = now;
         }
         let state = state.offers.get_mut(&topic).ok_or(PublishError::NotOffered)?;
         let Some(at) = self.topics.get_mut(&topic) else { return Err(PublishError::NotOffered) };
-        if bytes > self.limits.payload {
-            return Err(PublishError::TooLarge { bytes, most: self.limits.payload });
-        }
-        if fields > self.limits.fields {
-            return Err(PublishError::TooManyFields { fields, most: self.limits.fields });
-        }
-        let offered = state.offer.deadline.map_or(NO_DEADLINE, |deadline| deadline.after(now));
-        let deadline = publication.deadline.unwrap_or(NO_DEADLINE).min(offered);
-        if deadline < now {
-            return Err(PublishError::PastDeadline { by: now.since(deadline) });
-        }
-        let last = state.sequence;
-        let sequence = publication.sequence.unwrap_or_else(|| last.saturating_add(1));
-        if sequence <= last && publication.sequence.is_some() {
-            return Ok(Published::Duplicate { last });
-        }
-        if sequence <= last {
-            return Err(PublishError::NumbersUsedUp);
-        }
-        let mut meter = state.meter;
-        if let Some(rate) = state.offer.rate {
-            meter.admit(now, rate).map_err(|until| PublishError::TooFast { after: until.since(now) })?;
-        }
-
+        let (last, bytes) = (state.sequence, publication.payload.length());
+        let (sequence, deadline, meter) = match state.admit(now, &self.limits, &publication)? {
+            Admission::Admitted { sequence, deadline, meter } => (sequence, deadline, meter),
+            Admission::Duplicate => return Ok(Published::Duplicate { last }),
+        };
         if at.owner.is_some_and(|owner| owner != supplier) {
             (state.meter, state.sequence) = (meter, sequence);
             return Ok(Published::Standby { sequence });
@@ -105,17 +128,20 @@ impl<P: EventPayload> EventChannel<P> {
         self.work += (found.len() + compared) / WORK_STEPS;
         // the order of service and the inbox named in a refusal do not depend on the order of the matches
         found.sort_unstable();
-        let Offer { origin, share, owner, .. } = state.offer;
-        if origin == EventOrigin::Elsewhere {
+        let Offer { origin, share, order, owner, .. } = state.offer;
+        if origin == EventOrigin::Remote {
             found.retain(|subscription| {
                 let destined = self.subscriptions.get(subscription);
                 let receiver = destined.and_then(|destined| self.receivers.get(&destined.inbox));
-                receiver.is_some_and(|receiver| receiver.inbox.spec.hears.hears(origin))
+                receiver.is_some_and(|receiver| receiver.inbox.spec.origins.accept(origin))
             });
         }
         let blocked = found.iter().find_map(|subscription| {
             let receiver = self.receivers.get_mut(&self.subscriptions.get(subscription)?.inbox)?;
-            receiver.inbox.blocks(owner, bytes).then(|| Arc::clone(&receiver.name))
+            let is_behind = !receiver.readers.is_empty() && !receiver.caught_up.contains_key(&topic);
+            let full = receiver.inbox.blocks(owner, bytes)
+                || (is_behind && receiver.inbox.blocks_behind(owner, at.kept_size(), bytes));
+            full.then(|| Arc::clone(&receiver.name))
         });
         if let Some(consumer) = blocked {
             self.found = found;
@@ -131,6 +157,7 @@ impl<P: EventPayload> EventChannel<P> {
             supplier,
             origin,
             share,
+            order,
             sequence,
             published: now,
             deadline,
@@ -143,28 +170,43 @@ impl<P: EventPayload> EventChannel<P> {
         (state.meter, state.sequence) = (meter, sequence);
         let event = Arc::new(event);
         if copies > 0 || retention == Retention::Remove {
-            let charge = KeptCharge::of(&keeping, event.memory(), self.kept.next_count());
+            let charge = KeptCharge::new(&keeping, event.memory(), self.kept.next_count());
             at.keep(&mut self.kept, &event, (retention, charge));
         }
         // numbers may begin anywhere: no event is missing before the first
         if last > 0 && sequence - last > 1 {
             let (first, last) = (last + 1, sequence - 1);
             let lost = last - first + 1;
-            self.tell_gap(Gap { topic, supplier, first, last, lost, cause: GapCause::NotReceived }, origin);
+            self.report_gap(Gap { topic, supplier, first, last, lost, cause: GapCause::NotReceived }, origin);
         }
         self.publications += 1;
         if self.reading.are_behind() {
             self.catch_up(now, topic, &found);
         }
+        let inboxes = self.put_into_inboxes(now, &event, &found);
+        self.work += inboxes;
+        self.found = found;
+        Ok(Published::Taken { sequence, inboxes })
+    }
+
+    /// Puts an event into the inbox of each subscription, and into correlations. Returns the number of
+    /// inboxes.
+    fn put_into_inboxes(
+        &mut self,
+        now: Instant,
+        event: &Arc<ChannelEvent<P>>,
+        found: &[SubscriptionId],
+    ) -> usize {
+        let (topic, supplier) = (event.topic, event.supplier);
         let mut inboxes = 0;
         let mut foremost: Option<(usize, InboxId)> = None;
         let mut parts: Vec<(CorrelationId, usize)> = Vec::new();
-        for subscription in &found {
+        for subscription in found {
             let Some(Destined { inbox, part, .. }) = self.subscriptions.get(subscription).copied() else {
                 continue;
             };
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
-            receiver.heard = now;
+            receiver.last_event = now;
             if let Some(part) = part {
                 parts.push(part);
                 continue;
@@ -175,7 +217,7 @@ impl<P: EventPayload> EventChannel<P> {
             self.arrivals += 1;
             inboxes += 1;
             let before = receiver.inbox.turn();
-            receiver.inbox.push(now, self.arrivals, Parcel::new(Arc::clone(&event), *subscription));
+            receiver.inbox.push(now, self.arrivals, Parcel::new(Arc::clone(event), *subscription));
             // An inbox with events and without a standing has no consumer that takes events now.
             let stands = receiver.standing.is_some() || before.is_none();
             if stands && receiver.inbox.turn() != before {
@@ -193,22 +235,20 @@ impl<P: EventPayload> EventChannel<P> {
         }
         parts.sort_unstable();
         for of_one in parts.chunk_by(|(one, _), (other, _)| one == other) {
-            inboxes += usize::from(self.correlate_event(now, &event, of_one));
+            inboxes += usize::from(self.correlate_event(now, event, of_one));
         }
-        self.work += inboxes;
-        self.found = found;
-        Ok(Published::Taken { sequence, inboxes })
+        inboxes
     }
 
     /// Reports missing events to all inboxes that ask for the topic and hear the supplier.
-    fn tell_gap(&mut self, gap: Gap, origin: EventOrigin) {
+    fn report_gap(&mut self, gap: Gap, origin: EventOrigin) {
         let inboxes = self.audience(gap.topic);
         self.work += inboxes.len();
         for inbox in inboxes {
             let arrival = self.arrival();
             let receiver = self.receivers.get_mut(&inbox);
-            if let Some(receiver) = receiver.filter(|it| it.inbox.spec.hears.hears(origin)) {
-                receiver.inbox.tell_gap(arrival, gap);
+            if let Some(receiver) = receiver.filter(|it| it.inbox.spec.origins.accept(origin)) {
+                receiver.inbox.report_gap(arrival, gap);
             }
             self.place(inbox);
         }

@@ -8,13 +8,14 @@ use crate::delivery::ChannelNotice;
 use crate::error::ChannelError;
 use crate::event::{EventPayload, NO_DEADLINE};
 use crate::ids::{ConsumerId, InboxId, SubscriptionId};
+use crate::inbox::FullInbox;
 use crate::index::{AudienceChange, Interest};
 use crate::number_map::NumberSet;
-use crate::quality::QualityRequest;
+use crate::quality::{Mismatch, QualityRequest};
 use crate::tenant::{TenantId, TenantResource};
 use crate::trie::PatternTrie;
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// Notices of mismatches that a new subscription leads to, at most: a pattern may match all topics. Chosen,
 /// not measured.
@@ -54,7 +55,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// subscriptions.
     pub fn subscribe(
         &mut self,
-        now: Nanos,
+        now: Instant,
         consumer: ConsumerId,
         interest: Interest,
     ) -> Result<SubscriptionId, ChannelError> {
@@ -67,7 +68,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// As [`subscribe`](Self::subscribe).
     pub fn subscribe_with(
         &mut self,
-        now: Nanos,
+        now: Instant,
         consumer: ConsumerId,
         interest: Interest,
         wanted: PastEvents,
@@ -86,7 +87,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// As [`subscribe`](Self::subscribe); subscriptions before the refused one stay.
     pub fn subscribe_all(
         &mut self,
-        now: Nanos,
+        now: Instant,
         consumer: ConsumerId,
         interests: Vec<Interest>,
     ) -> Result<(), ChannelError> {
@@ -101,7 +102,7 @@ impl<P: EventPayload> EventChannel<P> {
 
     fn subscribe_checked(
         &mut self,
-        now: Nanos,
+        now: Instant,
         consumer: ConsumerId,
         interest: Interest,
         wanted: PastEvents,
@@ -144,8 +145,8 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Gives back what [`take_interests`](Self::take_interests) counted.
-    pub fn give_interests_back(&mut self, tenant: TenantId, interests: &[Interest]) {
-        resources(interests).into_iter().for_each(|(what, less)| self.tenants.give_back(tenant, what, less));
+    pub fn release_interests(&mut self, tenant: TenantId, interests: &[Interest]) {
+        resources(interests).into_iter().for_each(|(what, less)| self.tenants.release(tenant, what, less));
     }
 
     pub(super) fn add(&mut self, id: SubscriptionId, mut destined: Destined, interest: Interest) {
@@ -169,16 +170,19 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Compares the existing topics and offers for these interests with the request of the inbox: a topic
     /// that an interest names must meet it, and so must one of the topic's offers. The inbox gets a notice of
-    /// other mismatches, up to [`MAX_TOLD`]. Cost: nothing for an empty request; otherwise a search of all
-    /// topics.
+    /// other mismatches, and of topics that keep more than its queue holds, up to [`MAX_TOLD`]. Cost: nothing
+    /// for an empty request and a queue that holds every history; otherwise a search of all topics.
     pub(super) fn check_request(
         &mut self,
         inbox: InboxId,
         interests: &[Interest],
     ) -> Result<(), ChannelError> {
         let unknown = ChannelError::Unknown { what: "inbox", number: inbox.0 };
-        let request = self.receivers.get(&inbox).ok_or(unknown)?.inbox.spec.request;
-        if request == (QualityRequest { share: request.share, ..QualityRequest::default() }) {
+        let spec = &self.receivers.get(&inbox).ok_or(unknown)?.inbox.spec;
+        let (request, events) = (spec.request, spec.capacity.events);
+        let asks = request != (QualityRequest { share: request.share, ..QualityRequest::default() });
+        let may_overflow = spec.full != FullInbox::BlockSupplier && self.deepest > events;
+        if !asks && !may_overflow {
             return Ok(());
         }
         let mut patterns = PatternTrie::default();
@@ -196,6 +200,13 @@ impl<P: EventPayload> EventChannel<P> {
             }
             let offers = topic.suppliers.iter();
             let offers = offers.filter_map(|supplier| self.suppliers.get(supplier)?.offers.get(id));
+            let kept = topic.spec.history;
+            if may_overflow && kept.max_events() > events && told.len() < MAX_TOLD {
+                told.push(ChannelNotice::Mismatch { topic: *id, mismatch: Mismatch::Queue { kept, events } });
+            }
+            if !asks {
+                continue;
+            }
             let met: Vec<_> = offers.map(|state| request.meets_offer(&state.offer)).collect();
             let of_topic = request.meets_topic(topic.spec.history);
             let Err(mismatch) = of_topic.and_then(|()| met.iter().copied().collect::<Result<(), _>>()) else {
@@ -210,7 +221,7 @@ impl<P: EventPayload> EventChannel<P> {
             }
         }
         for notice in told {
-            self.tell(inbox, NO_DEADLINE, notice);
+            self.notify(inbox, NO_DEADLINE, notice);
         }
         Ok(())
     }
@@ -230,7 +241,7 @@ impl<P: EventPayload> EventChannel<P> {
         if let Some(interest) = self.index.interest(subscription) {
             let pattern = interest.pattern.clone();
             for (what, less) in resources(std::slice::from_ref(interest)) {
-                self.tenants.give_back(tenant, what, less);
+                self.tenants.release(tenant, what, less);
             }
             if self.index.remove(subscription) == AudienceChange::Changed {
                 self.changes.add(pattern);

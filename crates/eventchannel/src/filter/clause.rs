@@ -101,7 +101,7 @@ pub(crate) enum Comparator {
 }
 
 impl Comparator {
-    pub(super) fn of(sign: &str) -> Self {
+    pub(super) fn from_sign(sign: &str) -> Self {
         match sign {
             "==" => Self::Equal,
             "!=" => Self::Different,

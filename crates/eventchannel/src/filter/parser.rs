@@ -169,7 +169,7 @@ impl FilterParser {
             let left = left.value(left_at)?;
             let right_at = self.peek().at;
             let right = self.sum()?.value(right_at)?;
-            return compare(at, left, Comparator::of(sign), right);
+            return compare(at, left, Comparator::from_sign(sign), right);
         }
         let negated = matches!(&self.words.get(self.next + 1), Some(PlacedLexeme { lexeme: Lexeme::Name(name), .. }) if name == "in")
             && self.takes_word("not");

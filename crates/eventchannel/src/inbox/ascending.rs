@@ -45,6 +45,15 @@ impl<K: Ord, V> AscendingQueue<K, V> {
         self.items.push_back((key, Some(item)));
     }
 
+    /// Replaces the item of a key that is there.
+    pub(super) fn replace(&mut self, key: &K, item: V) {
+        if let Ok(at) = self.items.binary_search_by(|(other, _)| other.cmp(key))
+            && let Some(old) = &mut self.items[at].1
+        {
+            *old = item;
+        }
+    }
+
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         let at = match self.items.front() {
             Some((first, _)) if first == key => match self.holes {

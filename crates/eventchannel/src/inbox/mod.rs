@@ -1,9 +1,12 @@
 //! A consumer's queue: bounded and ordered by deadline, with a policy for a full queue ([`FullInbox`]).
 //!
-//! A consumer has an inbox of its own; the consumers of a group share one. Events leave an inbox by deadline.
-//! But events of one supplier on one topic never overtake each other. So an event's deadline counts as no
-//! earlier than the deadlines of the same supplier's earlier waiting events on that topic. Dropped events are
-//! recorded as a [`Gap`], and reported with the next delivery.
+//! A consumer has an inbox of its own; the consumers of a group share one. Events leave an inbox by deadline;
+//! equal deadlines by arrival. Where a supplier or the consumer asks for the order of publication
+//! ([`DispatchOrder`]), an event's deadline counts as no earlier than the deadlines of the waiting events
+//! that it must not overtake. Dropped events are recorded as a [`Gap`], and reported with the next delivery.
+//!
+//! Kept events have no deadline, and precede the new events of their supplier and topic. So when a new event
+//! comes, the waiting kept events before it become due with it.
 //!
 //! Cost: constant to insert and to remove an event while turns ascend in order of arrival, also with
 //! `DropOldest`; otherwise logarithmic in the number of waiting events. The capacity bounds the memory of
@@ -11,6 +14,7 @@
 //! supplier can make the inbox grow by its number of topics.
 
 mod ascending;
+mod flow;
 mod parcel;
 mod shares;
 mod spec;
@@ -20,14 +24,14 @@ use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::ids::{SupplierId, TopicId};
 use crate::number_map::NumberMap;
 use crate::oversize::OversizeShare;
-use crate::quality::{Departed, SupplierOwner};
-use ascending::AscendingQueue;
+use crate::quality::{Departed, DispatchOrder, SupplierOwner};
+use flow::{AscendingTurns, WaitingFlow, advance_kept};
 pub(crate) use parcel::Parcel;
 use shares::SharedParcels;
 pub use spec::{InboxCapacity, InboxSpec, Redelivery};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 use waiting::WaitingParcels;
 
 /// What happens to an event that comes while an inbox is full. Each policy drops the least critical events
@@ -149,7 +153,7 @@ impl InboxCounters {
 }
 
 /// The latest time for the dispatch of an event, then the channel's arrival number.
-pub(crate) type DueTurn = (Nanos, u64);
+pub(crate) type DueTurn = (Instant, u64);
 
 /// The waiting events, by the order between suppliers.
 #[derive(Debug)]
@@ -187,6 +191,14 @@ impl<P: EventPayload> InboxQueue<P> {
         }
     }
 
+    /// Makes a waiting event due earlier.
+    fn advance(&mut self, supplier: SupplierId, turn: DueTurn, due: Instant) {
+        match self {
+            Self::Deadlines(queue) => queue.advance(turn, due),
+            Self::Shares(queue) => queue.advance(supplier, turn, due),
+        }
+    }
+
     fn take_first(&mut self) -> Option<(DueTurn, Parcel<P>)> {
         match self {
             Self::Deadlines(queue) => {
@@ -198,7 +210,7 @@ impl<P: EventPayload> InboxQueue<P> {
     }
 
     /// Removes the event that a full inbox drops.
-    fn take_victim(&mut self, now: Nanos, full: FullInbox) -> Option<(DueTurn, Parcel<P>)> {
+    fn take_victim(&mut self, now: Instant, full: FullInbox) -> Option<(DueTurn, Parcel<P>)> {
         match self {
             Self::Deadlines(queue) => {
                 let turn = queue.victim(now, full)?;
@@ -223,16 +235,17 @@ pub(crate) struct Inbox<P> {
     bytes: usize,
     /// The event that is larger than its capacity, and waits alone.
     oversize: OversizeShare,
-    /// For each supplier on each topic the turns of its waiting events, ascending in order of arrival.
-    flows: NumberMap<(TopicId, SupplierId), AscendingQueue<DueTurn, ()>>,
+    flows: NumberMap<(TopicId, SupplierId), WaitingFlow>,
     /// The memory of a flow that has ended.
-    spare: AscendingQueue<DueTurn, ()>,
+    spare: AscendingTurns,
+    /// The turns of all waiting events, if all leave in order of arrival.
+    arrivals: AscendingTurns,
     /// Suppliers that have gone while events of theirs wait.
     departing: NumberMap<(TopicId, SupplierId), Departed>,
     /// Suppliers from `departing` whose last event has left, not yet reported.
     departed: VecDeque<(TopicId, SupplierId, Departed)>,
     /// The earliest arrival time of the next event of a reservation.
-    expected: Nanos,
+    expected: Instant,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
     /// Missing events without an entry in `gaps`, which was full.
     lost_beside: u64,
@@ -267,10 +280,11 @@ impl<P: EventPayload> Inbox<P> {
             oversize,
             bytes: 0,
             flows: NumberMap::default(),
-            spare: AscendingQueue::default(),
+            spare: AscendingTurns::default(),
+            arrivals: AscendingTurns::default(),
             departing: NumberMap::default(),
             departed: VecDeque::new(),
-            expected: Nanos::ZERO,
+            expected: Instant::ZERO,
             gaps: BTreeMap::new(),
             lost_beside: 0,
             gap_since: 0,
@@ -288,6 +302,21 @@ impl<P: EventPayload> Inbox<P> {
         full
     }
 
+    /// Whether a supplier has to wait until the consumer has taken more: the kept events that precede a new
+    /// one of `bytes` bytes, `kept` with `kept_bytes`, would not fit.
+    pub(crate) fn blocks_behind(
+        &mut self,
+        owner: SupplierOwner,
+        (kept, kept_bytes): (usize, usize),
+        bytes: usize,
+    ) -> bool {
+        let full = self.spec.full == FullInbox::BlockSupplier
+            && self.is_over(kept + 1, kept_bytes.saturating_add(bytes))
+            && self.spec.blocks.include(owner);
+        self.counters.blocked += u64::from(full);
+        full
+    }
+
     /// Whether the inbox would exceed its capacity with `events` events and `bytes` bytes more. One event
     /// always fits.
     fn is_over(&self, events: usize, bytes: usize) -> bool {
@@ -297,7 +326,7 @@ impl<P: EventPayload> Inbox<P> {
                 || self.bytes.saturating_add(bytes) > self.spec.capacity.bytes)
     }
 
-    pub(crate) fn push(&mut self, now: Nanos, arrival: u64, parcel: Parcel<P>) {
+    pub(crate) fn push(&mut self, now: Instant, arrival: u64, parcel: Parcel<P>) {
         self.counters.matched += 1;
         let bytes = parcel.bytes();
         if self.spec.reservation.is_some_and(|reservation| bytes > reservation.largest) {
@@ -315,7 +344,7 @@ impl<P: EventPayload> Inbox<P> {
     }
 
     /// An event that was delivered and not acknowledged waits again, or is given up.
-    pub(crate) fn push_again(&mut self, now: Nanos, arrival: u64, mut parcel: Parcel<P>) {
+    pub(crate) fn push_again(&mut self, now: Instant, arrival: u64, mut parcel: Parcel<P>) {
         parcel.repeated += 1;
         if self.spec.redelivery.is_none_or(|redelivery| parcel.repeated >= redelivery.attempts) {
             self.counters.given_up += 1;
@@ -325,20 +354,17 @@ impl<P: EventPayload> Inbox<P> {
         self.enter(now, arrival, parcel);
     }
 
-    fn enter(&mut self, now: Nanos, arrival: u64, parcel: Parcel<P>) {
+    fn enter(&mut self, now: Instant, arrival: u64, parcel: Parcel<P>) {
         let bytes = parcel.weight();
         let mut due = if parcel.retained { NO_DEADLINE } else { parcel.event.deadline };
         if let Some(reservation) = self.spec.reservation {
             // an event before its time counts as if it came in time, so that it does not push others back
             let comes = now.max(self.expected);
-            self.expected = reservation.period.after(comes);
-            let promised = reservation.deadline.after(comes);
+            self.expected = comes + reservation.period;
+            let promised = comes + reservation.deadline;
             due = if due == NO_DEADLINE { promised } else { due.max(promised) };
         }
-        let flow = (parcel.event.topic, parcel.event.supplier);
-        let before = self.flows.entry(flow).or_insert_with(|| std::mem::take(&mut self.spare));
-        let turn = (before.last().map_or(due, |((latest, _), ())| due.max(*latest)), arrival);
-        before.push(turn, ());
+        let turn = (self.due_in_order(due, arrival, &parcel), arrival);
         self.bytes += bytes;
         let weighed = (Arc::as_ptr(&parcel.event).addr(), bytes);
         self.queue.insert(turn, parcel);
@@ -359,19 +385,40 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
+    /// Counts a parcel in its flow. Returns its time in the order that its supplier and its consumer ask for.
+    fn due_in_order(&mut self, due: Instant, arrival: u64, parcel: &Parcel<P>) -> Instant {
+        let ChannelEvent { topic, supplier, order, .. } = *parcel.event;
+        let new_flow = || WaitingFlow { events: 0, ordered: std::mem::take(&mut self.spare) };
+        let flow = self.flows.entry((topic, supplier)).or_insert_with(new_flow);
+        flow.events += 1;
+        let before = match self.spec.order.max(order) {
+            DispatchOrder::Arrival => &mut self.arrivals,
+            DispatchOrder::Deadlines if !parcel.retained => {
+                advance_kept(&mut self.queue, supplier, &mut flow.ordered, due);
+                return due;
+            }
+            _ => &mut flow.ordered,
+        };
+        let due = before.last().map_or(due, |((latest, _), ())| due.max(*latest));
+        before.push((due, arrival), ());
+        due
+    }
+
     /// Updates the counts after a parcel has left the queue.
     fn took(&mut self, turn: DueTurn, parcel: &Parcel<P>) {
         self.bytes -= parcel.weight();
         if self.oversize.holds(Some(Arc::as_ptr(&parcel.event).addr())) {
-            self.oversize.let_go();
+            self.oversize.release();
         }
         let flow = (parcel.event.topic, parcel.event.supplier);
-        if let Some(turns) = self.flows.get_mut(&flow) {
-            turns.remove(&turn);
-            if turns.len() == 0
+        self.arrivals.remove(&turn);
+        if let Some(waiting) = self.flows.get_mut(&flow) {
+            waiting.events -= 1;
+            waiting.ordered.remove(&turn);
+            if waiting.events == 0
                 && let Some(emptied) = self.flows.remove(&flow)
             {
-                self.spare = emptied;
+                self.spare = emptied.ordered;
                 if let Some(why) = self.departing.remove(&flow) {
                     self.departed.push_back((flow.0, flow.1, why));
                     if self.departed.len() > MAX_DEPARTED {
@@ -384,11 +431,11 @@ impl<P: EventPayload> Inbox<P> {
 
     pub(crate) fn lose(&mut self, arrival: u64, event: &ChannelEvent<P>, cause: GapCause) {
         let ChannelEvent { topic, supplier, sequence, .. } = *event;
-        self.tell_gap(arrival, Gap { topic, supplier, first: sequence, last: sequence, lost: 1, cause });
+        self.report_gap(arrival, Gap { topic, supplier, first: sequence, last: sequence, lost: 1, cause });
     }
 
     /// Records missing events.
-    pub(crate) fn tell_gap(&mut self, arrival: u64, more: Gap) {
+    pub(crate) fn report_gap(&mut self, arrival: u64, more: Gap) {
         if self.gaps.is_empty() {
             self.gap_since = arrival;
         }
@@ -416,7 +463,7 @@ impl<P: EventPayload> Inbox<P> {
 
     /// Removes the next event; the flag says whether it is late. Late events that the policy does not deliver
     /// are removed first.
-    pub(crate) fn pop(&mut self, now: Nanos, arrival: u64) -> Option<(Parcel<P>, bool)> {
+    pub(crate) fn pop(&mut self, now: Instant, arrival: u64) -> Option<(Parcel<P>, bool)> {
         loop {
             let (turn, parcel) = self.queue.take_first()?;
             self.took(turn, &parcel);
@@ -438,7 +485,7 @@ impl<P: EventPayload> Inbox<P> {
             }
             self.counters.delivered += 1;
             if let InboxQueue::Shares(queue) = &mut self.queue {
-                let took = self.spec.execution.of(parcel.bytes());
+                let took = self.spec.execution.for_bytes(parcel.bytes());
                 queue.charge(parcel.event.supplier, parcel.event.share, took);
             }
             return Some((parcel, late));
@@ -492,7 +539,7 @@ impl<P: EventPayload> Inbox<P> {
 
     /// The number of waiting events of a supplier on a topic.
     pub(crate) fn waiting_of(&self, topic: TopicId, supplier: SupplierId) -> usize {
-        self.flows.get(&(topic, supplier)).map_or(0, AscendingQueue::len)
+        self.flows.get(&(topic, supplier)).map_or(0, |flow| flow.events)
     }
 
     /// A supplier has gone. True: events of the supplier wait, and [`departed`](Self::departed) reports it

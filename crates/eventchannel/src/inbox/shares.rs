@@ -28,7 +28,7 @@ use crate::event::EventPayload;
 use crate::ids::SupplierId;
 use crate::number_map::NumberMap;
 use std::collections::BTreeSet;
-use unisono_time::Nanos;
+use unisono_time::{Duration, Instant};
 
 /// Fractional bits of virtual time, so that a charge divided by a large share does not round to zero.
 const SCALE: u32 = 32;
@@ -105,6 +105,13 @@ impl<P: EventPayload> SharedParcels<P> {
         self.weigh(supplier, share);
     }
 
+    /// Makes a waiting event due earlier.
+    pub(super) fn advance(&mut self, supplier: SupplierId, turn: DueTurn, due: Instant) {
+        if let Some(lane) = self.lanes.get_mut(&supplier) {
+            lane.queue.advance(turn, due);
+        }
+    }
+
     /// Takes the next event. The supplier is charged later, by [`charge`](Self::charge).
     pub(super) fn take_first(&mut self) -> Option<(DueTurn, Parcel<P>)> {
         let supplier = self.busy.first()?.1;
@@ -113,7 +120,7 @@ impl<P: EventPayload> SharedParcels<P> {
     }
 
     /// Takes the event to drop from a full inbox.
-    pub(super) fn take_victim(&mut self, now: Nanos, full: FullInbox) -> Option<(DueTurn, Parcel<P>)> {
+    pub(super) fn take_victim(&mut self, now: Instant, full: FullInbox) -> Option<(DueTurn, Parcel<P>)> {
         let supplier = self.loads.last()?.1;
         let turn = self.lanes.get_mut(&supplier)?.queue.victim(now, full)?;
         Some((turn, self.take(supplier, turn)?))
@@ -140,11 +147,11 @@ impl<P: EventPayload> SharedParcels<P> {
 
     /// Charges a supplier for an event that [`take_first`](Self::take_first) returned and that took this
     /// long.
-    pub(super) fn charge(&mut self, supplier: SupplierId, share: u32, took: Nanos) {
+    pub(super) fn charge(&mut self, supplier: SupplierId, share: u32, took: Duration) {
         let Some(lane) = self.lanes.get_mut(&supplier) else { return };
         let before = lane.tag;
         self.now = self.now.max(before);
-        lane.tag += divided(took.0.max(1), share);
+        lane.tag += divided(took.as_nanos().max(1), share);
         let set = if lane.queue.len() == 0 { &mut self.idle } else { &mut self.busy };
         set.remove(&(before, supplier));
         set.insert((lane.tag, supplier));
@@ -171,7 +178,7 @@ mod tests {
     use super::*;
     use crate::event::{ChannelEvent, Criticality, NO_DEADLINE};
     use crate::ids::{SubscriptionId, TopicId};
-    use crate::quality::EventOrigin;
+    use crate::quality::{DispatchOrder, EventOrigin};
     use crate::value::FieldSet;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -183,10 +190,11 @@ mod tests {
             fields: FieldSet::new(),
             payload: vec![0; bytes],
             supplier: SupplierId(supplier as u32),
-            origin: EventOrigin::Here,
+            origin: EventOrigin::Local,
             share,
+            order: DispatchOrder::Deadlines,
             sequence: 1,
-            published: Nanos::ZERO,
+            published: Instant::ZERO,
             deadline: NO_DEADLINE,
             criticality: Criticality::default(),
         };
@@ -208,7 +216,7 @@ mod tests {
             let mut since = [[[0_u64; 2]; SUPPLIERS]; SUPPLIERS];
             for (arrival, (what, due, took)) in (0..).zip(steps) {
                 if what < SUPPLIERS {
-                    let turn = (Nanos(due), arrival);
+                    let turn = (Instant::from_nanos(due), arrival);
                     if naive[what].is_empty() {
                         since[what] = Default::default();
                         since.iter_mut().for_each(|of| of[what] = [0; 2]);
@@ -224,7 +232,7 @@ mod tests {
                     let first = naive[served].iter().min().copied();
                     let took = parcel.event.payload.len() as u64;
                     prop_assert_eq!(Some((turn, took)), first);
-                    queue.charge(parcel.event.supplier, parcel.event.share, Nanos(took));
+                    queue.charge(parcel.event.supplier, parcel.event.share, Duration::from_nanos(took));
                     naive[served].retain(|(other, _)| *other != turn);
                     for other in (0..SUPPLIERS).filter(|other| *other != served) {
                         if naive[other].is_empty() {
@@ -264,7 +272,7 @@ mod tests {
                 let memory: usize = naive[of].iter().map(|(_, memory)| memory).sum();
                 (u128::from(memory as u64) << SCALE) / u128::from(shares[of])
             };
-            while let Some(((_, arrival), parcel)) = queue.take_victim(Nanos(0), FullInbox::DropOldest) {
+            while let Some(((_, arrival), parcel)) = queue.take_victim(Instant::ZERO, FullInbox::DropOldest) {
                 let loser = parcel.event.supplier.0 as usize;
                 prop_assert!((0..SUPPLIERS).all(|other| load(&naive, other) <= load(&naive, loser)));
                 prop_assert_eq!(naive[loser].remove(0).0, arrival, "its oldest");

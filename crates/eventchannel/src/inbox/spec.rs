@@ -2,9 +2,9 @@
 
 use super::{BetweenSuppliers, FullInbox, LateEvents};
 use crate::admission::{ExecutionTime, Reservation};
-use crate::quality::{BlockedSuppliers, HeardOrigins, QualityRequest};
+use crate::quality::{AcceptedOrigins, BlockedSuppliers, DispatchOrder, QualityRequest};
 use std::sync::Arc;
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
 /// The maximum size of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -34,16 +34,17 @@ pub struct InboxSpec {
     pub redelivery: Option<Redelivery>,
     /// The time for which the inbox of a group outlives its last consumer; a consumer that joins the group in
     /// time continues with the waiting events. Zero: the inbox is removed at once.
-    pub linger: Nanos,
-    pub hears: HeardOrigins,
+    pub linger: Duration,
+    pub origins: AcceptedOrigins,
     pub between: BetweenSuppliers,
+    pub order: DispatchOrder,
 }
 
 /// Delivery at least once: an event is kept until it is acknowledged, and redelivered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Redelivery {
     /// Time for an acknowledgement.
-    pub after: Nanos,
+    pub after: Duration,
     /// Maximum number of deliveries of one event; at least one. After the last one the event is given up and
     /// reported as a gap.
     pub attempts: u32,
@@ -62,13 +63,14 @@ impl Default for InboxSpec {
             full: FullInbox::DropOldest,
             blocks: BlockedSuppliers::All,
             late: LateEvents::Deliver,
-            execution: ExecutionTime::constant(Nanos(1000)),
+            execution: ExecutionTime::constant(Duration::from_nanos(1000)),
             reservation: None,
             request: QualityRequest::default(),
             redelivery: None,
-            linger: Nanos::ZERO,
-            hears: HeardOrigins::All,
+            linger: Duration::ZERO,
+            origins: AcceptedOrigins::All,
             between: BetweenSuppliers::Deadlines,
+            order: DispatchOrder::Deadlines,
         }
     }
 }
@@ -92,27 +94,32 @@ impl InboxSpec {
                     },
                 ),
                 ("what is late", in_words(spec.late)),
-                ("execution", format!("{} ns, {} ns a KiB", event.0, kibibyte.0)),
+                ("execution", format!("{} ns, {} ns a KiB", event.as_nanos(), kibibyte.as_nanos())),
                 (
                     "reservation",
                     spec.reservation.map_or_else(none, |reservation| {
                         let Reservation { period, deadline, largest } = reservation;
-                        format!("{largest} bytes each {} ns, done in {} ns", period.0, deadline.0)
+                        format!(
+                            "{largest} bytes each {} ns, done in {} ns",
+                            period.as_nanos(),
+                            deadline.as_nanos()
+                        )
                     }),
                 ),
                 ("history", history.to_string()),
                 ("reliability", reliability.to_string()),
-                ("deadline", deadline.map_or_else(none, |deadline| format!("{} ns", deadline.0))),
+                ("deadline", deadline.map_or_else(none, |deadline| format!("{} ns", deadline.as_nanos()))),
                 ("share", share.map_or_else(none, |share| share.to_string())),
                 (
                     "redelivery",
                     spec.redelivery.map_or_else(none, |redelivery| {
                         let Redelivery { after, attempts, window } = redelivery;
-                        format!("after {} ns, {attempts} times, {window} at once", after.0)
+                        format!("after {} ns, {attempts} times, {window} at once", after.as_nanos())
                     }),
                 ),
-                ("lingers", format!("{} ns", spec.linger.0)),
+                ("lingers", format!("{} ns", spec.linger.as_nanos())),
                 ("between suppliers", in_words(spec.between)),
+                ("order", in_words(spec.order)),
             ]
         };
         let pairs = stated(self).into_iter().zip(stated(asked)).filter(|(ours, theirs)| ours != theirs);

@@ -1,7 +1,7 @@
 //! The waiting events of an inbox: the next event, and the event to drop when the inbox is full.
 //!
 //! Most suppliers give all their events the same relative deadline, so turns ascend in order of arrival. Such
-//! turns are kept in a ring; only an event with an earlier deadline than a previous one goes into a tree.
+//! turns are kept in a ring; only an event that is due before an earlier arrival goes into a tree.
 //! While all turns ascend and no event is critical, a full inbox drops an event at one end of the ring.
 //! Otherwise, a full inbox that drops the oldest event takes the first event of the least criticality, also
 //! from a ring. So a full inbox without an active consumer costs its suppliers the same few instructions per
@@ -13,7 +13,7 @@ use super::ascending::AscendingQueue;
 use super::{DueTurn, FullInbox, Parcel};
 use crate::event::{Criticality, EventPayload};
 use std::collections::{BTreeMap, BTreeSet};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 #[derive(Debug)]
 pub(super) struct WaitingParcels<P> {
@@ -64,6 +64,16 @@ impl<P: EventPayload> WaitingParcels<P> {
         }
     }
 
+    /// Makes a waiting event due earlier; it keeps its place in the order of arrival.
+    pub(super) fn advance(&mut self, turn: DueTurn, due: Instant) {
+        let Some(parcel) = self.ascending.remove(&turn).or_else(|| self.early.remove(&turn)) else { return };
+        let advanced = (due, turn.1);
+        if let Some(victims) = &mut self.victims {
+            victims.advance(parcel.event.criticality, turn, advanced);
+        }
+        self.early.insert(advanced, parcel);
+    }
+
     pub(super) fn remove(&mut self, turn: DueTurn) -> Option<Parcel<P>> {
         let parcel = self.ascending.remove(&turn).or_else(|| self.early.remove(&turn))?;
         self.critical -= usize::from(parcel.event.criticality > Criticality::default());
@@ -76,7 +86,7 @@ impl<P: EventPayload> WaitingParcels<P> {
     }
 
     /// The turn of the event to drop from a full inbox with this policy.
-    pub(super) fn victim(&mut self, now: Nanos, full: FullInbox) -> Option<DueTurn> {
+    pub(super) fn victim(&mut self, now: Instant, full: FullInbox) -> Option<DueTurn> {
         if self.victims.is_none() && self.critical == 0 && self.early.is_empty() {
             let (first, _) = self.ascending.first()?;
             return match full {
@@ -100,7 +110,7 @@ impl<P: EventPayload> WaitingParcels<P> {
             VictimOrder::Turn(turns) => {
                 let (least, first) = *turns.first()?;
                 // if no event is late already, drop the one with the latest deadline
-                let last = || turns.range(..=(least, (Nanos(u64::MAX), u64::MAX))).next_back();
+                let last = || turns.range(..=(least, (Instant::NEVER, u64::MAX))).next_back();
                 if first.0 < now { Some(first) } else { last().map(|(_, turn)| *turn) }
             }
         }
@@ -113,6 +123,20 @@ impl VictimOrder {
         match self {
             Self::Arrival(of) => of.entry(criticality).or_default().push(turn.1, turn),
             Self::Turn(turns) => drop(turns.insert((criticality, turn))),
+        }
+    }
+
+    fn advance(&mut self, criticality: Criticality, turn: DueTurn, advanced: DueTurn) {
+        match self {
+            Self::Arrival(of) => {
+                if let Some(turns) = of.get_mut(&criticality) {
+                    turns.replace(&turn.1, advanced);
+                }
+            }
+            Self::Turn(turns) => {
+                turns.remove(&(criticality, turn));
+                turns.insert((criticality, advanced));
+            }
         }
     }
 

@@ -231,7 +231,7 @@ impl SubscriptionIndex {
             matching.retain(|number| asks(patterns, *number, name, event_type));
             matching
         };
-        let route = long.of(route, self.generation, search);
+        let route = long.patterns_of(route, self.generation, search);
         let mut compared = route.len();
         for pattern in route {
             if let Some((_, content)) = &mut patterns[*pattern as usize] {

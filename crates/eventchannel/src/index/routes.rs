@@ -49,7 +49,7 @@ pub(super) struct LongRoutes {
 
 impl LongRoutes {
     /// The patterns of a route; `find` finds them if they are not known for this generation.
-    pub(super) fn of<'a>(
+    pub(super) fn patterns_of<'a>(
         &'a mut self,
         route: &'a mut TopicRoute,
         generation: u64,
@@ -117,7 +117,7 @@ mod tests {
         let mut searches = vec![0; 300];
         for _ in 0..2 {
             for (topic, route) in routes.iter_mut().enumerate() {
-                let found = long.of(route, 1, || patterns(topic)).len();
+                let found = long.patterns_of(route, 1, || patterns(topic)).len();
                 assert_eq!(found, patterns(topic).len(), "topic {topic}");
                 assert!(route.short.capacity() * size_of::<u32>() <= TopicRoute::MAX_BYTES);
                 let all: usize = long.routes.values().map(|route| route.patterns.capacity()).sum();
@@ -126,20 +126,20 @@ mod tests {
             // in use beside all others
             let mut hot = TopicRoute::default();
             for route in &mut routes {
-                long.of(&mut hot, 1, || {
+                long.patterns_of(&mut hot, 1, || {
                     searches[0] += 1;
                     patterns(3)
                 });
-                long.of(route, 1, || patterns(3));
+                long.patterns_of(route, 1, || patterns(3));
             }
         }
         assert_eq!(searches[0], 2, "once for each new route");
         let mut route = TopicRoute::default();
         for generation in 1..4 {
-            assert_eq!(long.of(&mut route, generation, || patterns(2)).len(), 65);
-            assert_eq!(long.of(&mut route, generation, || panic!("it is known")).len(), 65);
+            assert_eq!(long.patterns_of(&mut route, generation, || patterns(2)).len(), 65);
+            assert_eq!(long.patterns_of(&mut route, generation, || panic!("it is known")).len(), 65);
         }
-        assert_eq!(long.of(&mut route, 4, || patterns(0)).len(), 1);
+        assert_eq!(long.patterns_of(&mut route, 4, || patterns(0)).len(), 1);
         assert_eq!(route.long, 0);
     }
 }

@@ -7,7 +7,7 @@ use unisono_eventchannel::{
     SubscriptionId, SupplierId, TopicId, TopicSpec,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 pub(crate) type Bytes = Arc<[u8]>;
 
@@ -28,23 +28,23 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(of: &[(&str, u32)]) -> Self {
         let mut channel = EventChannel::new(classes(of), ChannelLimits::default());
-        let supplier = channel.supplier(Nanos(0), None).expect("room");
+        let supplier = channel.supplier(Instant::ZERO, None).expect("room");
         Self { channel, supplier }
     }
 
     /// Declares a topic that the supplier offers.
     pub(crate) fn topic(&mut self, name: &str) -> TopicId {
         let topic = self.channel.declare(TopicSpec::new(name).expect("a name")).expect("room");
-        self.channel.offer(self.supplier, Offer::of(topic)).expect("no type");
+        self.channel.offer(self.supplier, Offer::new(topic)).expect("no type");
         topic
     }
 
     pub(crate) fn consumer(&mut self, name: &str, inbox: InboxSpec) -> ConsumerId {
-        self.channel.connect(Nanos(0), ConsumerSpec::new(name).with(inbox)).expect("admitted")
+        self.channel.connect(Instant::ZERO, ConsumerSpec::new(name).with(inbox)).expect("admitted")
     }
 
     pub(crate) fn subscribe(&mut self, consumer: ConsumerId, pattern: &str) -> SubscriptionId {
-        self.channel.subscribe(Nanos(0), consumer, all(pattern)).expect("it fits")
+        self.channel.subscribe(Instant::ZERO, consumer, all(pattern)).expect("it fits")
     }
 
     /// A consumer of all events that match a pattern.
@@ -55,11 +55,11 @@ impl Bench {
     }
 
     pub(crate) fn publish(&mut self, now: u64, topic: TopicId, publication: Publication<Bytes>) {
-        self.channel.try_publish(Nanos(now), self.supplier, topic, publication).expect("taken");
+        self.channel.try_publish(Instant::from_nanos(now), self.supplier, topic, publication).expect("taken");
     }
 
     pub(crate) fn next(&mut self, now: u64) -> Option<Delivery<Bytes>> {
-        self.channel.next(Nanos(now))
+        self.channel.next(Instant::from_nanos(now))
     }
 
     /// The sequence number of the next delivered event.

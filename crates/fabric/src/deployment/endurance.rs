@@ -10,8 +10,8 @@ use super::{Deployment, Repaired};
 use crate::diagnose::Suspect;
 use crate::error::Error;
 use crate::orders::BarrierRun;
-use std::time::{Duration, Instant};
-use unisono_linux::clock::Nanos;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+use unisono_linux::clock::Duration;
 use unisono_linux::interrupt;
 use unisono_text::counted;
 
@@ -28,7 +28,7 @@ const MAX_RETRIES: usize = 3;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EnduranceResult {
     pub barriers: u64,
-    pub took: Nanos,
+    pub took: Duration,
     /// The number of timeouts of members.
     pub repeated: u64,
     pub failed: Option<String>,
@@ -38,11 +38,11 @@ impl Deployment<'_> {
     /// Runs barriers of all groups until the time is over, a signal arrives, or no repair is possible. The
     /// [listener](Self::listen) is told of all events meanwhile. `timeout` is the longest time of a barrier.
     /// Fails with the errors of [`barriers`](Self::barriers) that no repair helps against.
-    pub fn run_for(&mut self, time: Duration, timeout: Duration) -> Result<EnduranceResult, Error> {
+    pub fn run_for(&mut self, time: StdDuration, timeout: StdDuration) -> Result<EnduranceResult, Error> {
         let all: Vec<usize> = (0..self.jobs.len()).collect();
         let stuck_after = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(100);
         let mut endured = EnduranceResult::default();
-        let (start, mut setbacks, mut trace) = (Instant::now(), Setbacks::default(), true);
+        let (start, mut setbacks, mut trace) = (StdInstant::now(), Setbacks::default(), true);
         while (trace || start.elapsed() < time) && interrupt::caught().is_none() {
             let count = if trace { TRACED_BARRIERS } else { BARRIERS_PER_ROUND };
             let (what, links, setback) = match self
@@ -79,7 +79,7 @@ impl Deployment<'_> {
                 endured.failed = Some(what);
                 break;
             }
-            let began = Instant::now();
+            let began = StdInstant::now();
             match self.set_up_again(&links) {
                 Ok(repaired) => self.notify(&describe_repair(self.without(), repaired, began.elapsed())),
                 Err(error) => {
@@ -132,7 +132,7 @@ impl Setbacks {
 fn describe_repair(
     without: &[u32],
     Repaired { registers, changed, roots }: Repaired,
-    took: Duration,
+    took: StdDuration,
 ) -> String {
     let took = took.as_secs_f64() * 1e3;
     if without.is_empty() {

@@ -21,18 +21,18 @@ use carriers::shortened;
 pub use endurance::{EnduranceResult, TRACED_BARRIERS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_btin::repair::around_links;
 use unisono_btin::{End, NodeId, PlanError, SwitchNetwork, TreePlan};
 use unisono_linux::affinity::Tid;
 use unisono_linux::bpf::compile::Compiling;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 use unisono_linux::interrupt;
 
 /// The interval between two checks for a signal.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: StdDuration = StdDuration::from_millis(100);
 /// The most time that a node may take to carry out an order.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
+const ORDER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 
 /// The distance between the first episodes of two lives. It is odd, so that all first episodes differ, and
 /// large, so that the episodes of one life do not reach the next life's.
@@ -41,12 +41,12 @@ const SPREAD: u16 = 0x4e35;
 #[derive(Clone, Debug, Default)]
 pub struct BarriersRan {
     /// The longest of the members' times, for all barriers.
-    pub took: Nanos,
+    pub took: Duration,
     /// The number of timeouts of all members.
     pub repeated: u64,
     /// When each member entered and left each barrier (all its groups' barriers of that number), if a trace
     /// was requested.
-    pub moments: BTreeMap<NodeId, Vec<(Nanos, Nanos)>>,
+    pub moments: BTreeMap<NodeId, Vec<(Instant, Instant)>>,
     groups: Vec<Vec<NodeId>>,
 }
 
@@ -54,7 +54,7 @@ impl BarriersRan {
     /// Whether no member left a barrier of the trace before every member of its group had entered it.
     pub fn is_synchronized(&self) -> bool {
         self.groups.iter().all(|group| {
-            let moments: Vec<&[(Nanos, Nanos)]> =
+            let moments: Vec<&[(Instant, Instant)]> =
                 group.iter().filter_map(|member| self.moments.get(member)).map(Vec::as_slice).collect();
             let barriers = moments.iter().map(|member| member.len()).min().unwrap_or(0);
             (0..barriers).all(|at| {
@@ -77,13 +77,13 @@ pub struct Repaired {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
     /// Making namespaces and devices; the program is compiled meanwhile.
-    pub network: Duration,
+    pub network: StdDuration,
     /// Waiting for the compiler, loading the program, attaching it.
-    pub program: Duration,
+    pub program: StdDuration,
     /// Starting the processes, until each has reported.
-    pub nodes: Duration,
+    pub nodes: StdDuration,
     /// Set-up of the registers by the members.
-    pub registers: Duration,
+    pub registers: StdDuration,
 }
 
 /// A callback that receives the events of cables and barriers, in words.
@@ -120,7 +120,7 @@ impl<'a> Deployment<'a> {
         let members: Vec<NodeId> = members.into_iter().collect();
         let homes = HomeProcessors::distribute(&members);
         let mut times = Times::default();
-        let start = Instant::now();
+        let start = StdInstant::now();
         let compiling = Compiling::start(SWITCH)?; // runs while the kernel makes namespaces
         let mut fabric = Fabric::new(network, &homes)?;
         times.network = start.elapsed();
@@ -128,7 +128,7 @@ impl<'a> Deployment<'a> {
         let hook = fabric.attach(network, &program)?;
         times.program = start.elapsed() - times.network;
         let cables = Cables::watch(network, &fabric)?;
-        let start = Instant::now();
+        let start = StdInstant::now();
         let processes = NodeProcesses::start(&members, NodeContext { network, jobs }, &fabric, &homes)?;
         let mut deployment = Self {
             processes,
@@ -157,7 +157,7 @@ impl<'a> Deployment<'a> {
 
     /// Sets up the registers of all groups, each member by itself. Returns the number of registers.
     pub fn set_up(&mut self) -> Result<usize, Error> {
-        let start = Instant::now();
+        let start = StdInstant::now();
         self.first = self.lives.wrapping_mul(SPREAD);
         self.lives = self.lives.wrapping_add(1);
         let order = NodeOrder::SetUp { without: self.without.clone(), first: self.first };
@@ -215,7 +215,7 @@ impl<'a> Deployment<'a> {
         let groups = jobs.iter().map(|job| of[*job].group.members().to_vec()).collect();
         let mut ran = BarriersRan { groups, ..BarriersRan::default() };
         let standing = if matches!(order, NodeOrder::Barriers { .. }) { jobs } else { &[] };
-        let done = self.collect_reports(asked, Duration::MAX, standing, |node, report| {
+        let done = self.collect_reports(asked, StdDuration::MAX, standing, |node, report| {
             let NodeReport::Done { took, repeated, moments } = report else { return false };
             ran.took = ran.took.max(*took);
             ran.repeated += *repeated;
@@ -232,11 +232,11 @@ impl<'a> Deployment<'a> {
     fn collect_reports(
         &mut self,
         mut expected: usize,
-        timeout: Duration,
+        timeout: StdDuration,
         standing: &[usize],
         mut take: impl FnMut(NodeId, &mut NodeReport) -> bool,
     ) -> Result<(), Error> {
-        let start = Instant::now();
+        let start = StdInstant::now();
         while expected > 0 {
             let mut trouble = None;
             for (node, heard) in self.processes.receive_reports(POLL_INTERVAL, self.cables.as_fd())? {
@@ -277,7 +277,7 @@ impl<'a> Deployment<'a> {
     /// Stops the nodes. Each node answers once, even if it was idle.
     fn stop(&mut self) -> Result<(), Error> {
         let mut asked = self.processes.send_order(&NodeOrder::Stop, |_| true)?;
-        let start = Instant::now();
+        let start = StdInstant::now();
         while asked > 0 && start.elapsed() < ORDER_TIMEOUT {
             for (_, heard) in self.processes.receive_reports(POLL_INTERVAL, self.cables.as_fd())? {
                 asked -=
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn members_wait_for_those_of_their_own_group_alone() {
-        let trace = |entered, left| vec![(Nanos(entered), Nanos(left))];
+        let trace = |entered, left| vec![(Instant::from_nanos(entered), Instant::from_nanos(left))];
         let moments =
             BTreeMap::from([(NodeId(0), trace(0, 1)), (NodeId(1), trace(5, 9)), (NodeId(2), trace(8, 9))]);
         let groups = |groups: &[&[u32]]| {

@@ -19,10 +19,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use unisono_btin::{BarrierFrame, GroupMember, NodeId};
 use unisono_linux::Errno;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Instant};
 use unisono_linux::current_cpu;
 use unisono_linux::packet::PacketSocket;
 use unisono_linux::process::readable;
@@ -171,7 +171,7 @@ impl MemberNode<'_> {
 
     /// Whether the deployment has told it to give up; called after a timeout.
     fn is_stop_ordered(&mut self) -> Result<bool, Error> {
-        let waits = readable(&[self.orders.get_ref().as_fd()], Some(Duration::ZERO))
+        let waits = readable(&[self.orders.get_ref().as_fd()], Some(StdDuration::ZERO))
             .map_err(Error::io("look for orders"))?;
         // only Stop is sent to a node that has not reported yet; the end of the line ends the process
         Ok(waits == [true] && self.read_order()?.is_none_or(|order| order == NodeOrder::Stop))
@@ -207,7 +207,7 @@ impl MemberNode<'_> {
                 (start, repeated) = (clock::now(), 0);
             }
             let traced = run.trace && number >= run.warm_up;
-            let entered = if traced { clock::now() } else { Nanos::ZERO };
+            let entered = if traced { clock::now() } else { Instant::ZERO };
             if once(self, &mut repeated)? {
                 return Ok(OrderDone::Stopped);
             }
@@ -215,7 +215,7 @@ impl MemberNode<'_> {
                 moments.push((entered, clock::now()));
             }
         }
-        Ok(OrderDone::With(NodeReport::Done { took: clock::now().since(start), repeated, moments }))
+        Ok(OrderDone::With(NodeReport::Done { took: clock::now() - start, repeated, moments }))
     }
 }
 

@@ -6,9 +6,9 @@ use crate::fabric::address_of;
 use crate::orders::{BarrierRun, NodeReport};
 use crate::software::{RankMessage, Software, SoftwareAlgorithm};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_btin::{BarrierFrame, NodeId, SyncMessage};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// The most messages that a member keeps for a run that it has not begun. More would belong to older runs.
 const MAX_EARLY: usize = 8192;
@@ -35,7 +35,7 @@ impl MemberNode<'_> {
         run: BarrierRun,
     ) -> Result<bool, Error> {
         let before = *repeated;
-        let start = self.retransmit.time_next().then(Instant::now);
+        let start = self.retransmit.time_next().then(StdInstant::now);
         let mut waits_since = None;
         let mut reported = false;
         self.given_up = false;
@@ -57,9 +57,9 @@ impl MemberNode<'_> {
             if self.is_stop_ordered()? {
                 return Ok(true);
             }
-            let since = *waits_since.get_or_insert_with(|| Instant::now() - self.retransmit.timeout());
+            let since = *waits_since.get_or_insert_with(|| StdInstant::now() - self.retransmit.timeout());
             *repeated += 1;
-            let left = Duration::from_millis(run.stuck_after).saturating_sub(since.elapsed());
+            let left = StdDuration::from_millis(run.stuck_after).saturating_sub(since.elapsed());
             if self.given_up || left.is_zero() {
                 self.retransmit.shorten(); // the order to stop will come soon
             } else {
@@ -142,7 +142,7 @@ impl MemberNode<'_> {
         let members = self.known.jobs[job].group.members();
         let Ok(rank) = members.binary_search(&self.id) else {
             return Ok(OrderDone::With(NodeReport::Done {
-                took: Nanos::ZERO,
+                took: Duration::ZERO,
                 repeated: 0,
                 moments: Vec::new(),
             }));
@@ -161,7 +161,7 @@ impl MemberNode<'_> {
 
     fn barrier_in_software(&mut self, repeated: &mut u64) -> Result<bool, Error> {
         let before = *repeated;
-        let start = self.retransmit.time_next().then(Instant::now);
+        let start = self.retransmit.time_next().then(StdInstant::now);
         let mut out = Vec::new();
         let mut released = self.software.as_mut().is_none_or(|ranks| ranks.part.arrive(&mut out));
         self.send_all(&mut out)?;
@@ -174,7 +174,7 @@ impl MemberNode<'_> {
                 return Ok(true);
             }
             *repeated += 1;
-            self.retransmit.back_off(Duration::MAX);
+            self.retransmit.back_off(StdDuration::MAX);
             self.set_datagram_timer()?;
             if let Some(ranks) = &self.software {
                 ranks.part.retransmit(&mut out);

@@ -278,6 +278,7 @@ fn rules(
         .collect();
     written.sort_by_key(|(at, _, _)| *at);
     let mut rules: Vec<Rule> = Vec::new();
+    let mut position = PositionCursor { text, passed: 0, at: Position { line: 1, column: 1 } };
     for (at, class, matcher) in written {
         if rules.len() == MAX_RULES {
             return wrong(
@@ -308,9 +309,29 @@ fn rules(
                 ),
             );
         }
-        rules.push(Rule { class: id(class), matcher: matcher.clone(), at: Position::at_offset(text, at) });
+        rules.push(Rule { class: id(class), matcher: matcher.clone(), at: position.advance_to(at) });
     }
     Ok(rules)
+}
+
+/// Positions of ascending offsets, which [`Position::at_offset`] would each count from the start of the text.
+struct PositionCursor<'a> {
+    text: &'a str,
+    passed: usize,
+    at: Position,
+}
+
+impl PositionCursor<'_> {
+    fn advance_to(&mut self, offset: usize) -> Position {
+        for letter in self.text[self.passed..offset].chars() {
+            match letter {
+                '\n' => self.at = Position { line: self.at.line + 1, column: 1 },
+                _ => self.at.column += 1,
+            }
+        }
+        self.passed = offset;
+        self.at
+    }
 }
 
 fn check_cpu(

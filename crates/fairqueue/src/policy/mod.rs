@@ -47,7 +47,7 @@ use crate::hierarchy::{ClassId, Hierarchy};
 use crate::rate::Rate;
 use crate::weight::Weight;
 use error::Mistake;
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
 const ROOT: &str = "root";
 /// The longest text of a policy, in bytes.
@@ -70,7 +70,7 @@ pub struct LeafQueue {
     /// Whether flows share a queue.
     pub flows: Flows,
     /// A packet that has waited longer is marked (ECN). `None`: no packet is marked.
-    pub congestion: Option<Nanos>,
+    pub congestion: Option<Duration>,
 }
 
 /// A checked policy.
@@ -151,7 +151,7 @@ impl Policy {
     }
 
     /// A packet of the class that has waited longer is marked (ECN).
-    pub fn congestion(&self, class: ClassId) -> Option<Nanos> {
+    pub fn congestion(&self, class: ClassId) -> Option<Duration> {
         self.queues.get(class.index())?.congestion
     }
 
@@ -175,5 +175,20 @@ impl Policy {
         }
         let above = self.guarantee(self.hierarchy.class(class).parent);
         (above * self.hierarchy.part(class)).min(self.ceiling(class).bits_per_second() as f64)
+    }
+
+    /// [`guarantee`](Self::guarantee) of every class, by class number. Visits each class once, which for many
+    /// siblings is much cheaper than calling `guarantee` for each of them.
+    pub fn guarantees(&self) -> Vec<f64> {
+        let mut guarantees = vec![self.rate.bits_per_second() as f64; self.hierarchy.classes().count()];
+        for (id, class) in self.hierarchy.classes() {
+            let weight = |child: &ClassId| self.hierarchy.class(*child).weight.to_f64();
+            let all: f64 = class.children.iter().map(weight).sum();
+            for child in &class.children {
+                let ceiling = self.ceiling(*child).bits_per_second() as f64;
+                guarantees[child.index()] = (guarantees[id.index()] * (weight(child) / all)).min(ceiling);
+            }
+        }
+        guarantees
     }
 }

@@ -1,7 +1,7 @@
 //! Reads lengths of queues and durations, with their units.
 
 use crate::rate::measured;
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
 /// The greatest length of a queue in a policy, in bytes.
 const MAX_BYTES: u128 = 1 << 40;
@@ -13,11 +13,11 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
 }
 
 /// Reads a duration with its unit; at most a thousand seconds.
-pub(super) fn nanos(text: &str) -> Option<Nanos> {
+pub(super) fn duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, u128); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
     measured(text, &UNITS)
         .filter(|nanos| *nanos <= 1_000_000_000_000)
-        .and_then(|nanos| u64::try_from(nanos).ok().map(Nanos))
+        .and_then(|nanos| u64::try_from(nanos).ok().map(Duration::from_nanos))
 }
 
 #[cfg(test)]

@@ -16,13 +16,13 @@ use crate::discipline::Discipline;
 use crate::hierarchy::ClassId;
 use crate::packed_queue::TaggedSlot;
 use crate::packet::Packet;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 impl<T> Scheduler<T> {
     /// Takes the first packet of a leaf into service out of turn. Returns `None` if the leaf has no packet,
     /// or if on some level the class is ahead of its parent's virtual time by more than `max_bytes` bytes
     /// (not counting the packet itself).
-    pub fn dequeue_ahead(&mut self, now: Nanos, class: ClassId, max_bytes: u32) -> Option<Packet<T>> {
+    pub fn dequeue_ahead(&mut self, now: Instant, class: ClassId, max_bytes: u32) -> Option<Packet<T>> {
         self.finish(now);
         let leaf = self.slots[class.index()];
         if leaf & INNER != 0 || !self.has_more(leaf) {
@@ -98,7 +98,7 @@ impl<T> Scheduler<T> {
 #[cfg(test)]
 mod tests {
     use crate::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler};
-    use unisono_time::Nanos;
+    use unisono_time::Instant;
 
     fn two() -> (Scheduler<u32>, [ClassId; 2]) {
         let tree = Hierarchy::new(ClassSpec::new("link").with([ClassSpec::new("a"), ClassSpec::new("b")]));
@@ -111,11 +111,11 @@ mod tests {
     fn who_is_served_out_of_turn_waits_for_it_afterwards() {
         let (mut scheduler, [a, b]) = two();
         for item in 0..6 {
-            scheduler.enqueue(Nanos::ZERO, a, Packet::new(100, item)).expect("a leaf");
-            scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, 10 + item)).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, a, Packet::new(100, item)).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, b, Packet::new(100, 10 + item)).expect("a leaf");
         }
         let ahead = |scheduler: &mut Scheduler<u32>| {
-            scheduler.dequeue_ahead(Nanos::ZERO, b, 200).map(|packet| packet.item)
+            scheduler.dequeue_ahead(Instant::ZERO, b, 200).map(|packet| packet.item)
         };
         assert_eq!(
             [ahead(&mut scheduler), ahead(&mut scheduler), ahead(&mut scheduler)],
@@ -123,21 +123,21 @@ mod tests {
         );
         assert_eq!(ahead(&mut scheduler), None, "it is 300 bytes ahead");
         let order: Vec<u32> =
-            std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).map(|(_, packet)| packet.item).collect();
+            std::iter::from_fn(|| scheduler.dequeue(Instant::ZERO)).map(|(_, packet)| packet.item).collect();
         // a is owed three, then both take turns; a was entered first
         assert_eq!(order, [0, 1, 2, 13, 3, 14, 4, 15, 5]);
-        assert_eq!(scheduler.dequeue_ahead(Nanos::ZERO, a, u32::MAX), None, "nothing waits");
+        assert_eq!(scheduler.dequeue_ahead(Instant::ZERO, a, u32::MAX), None, "nothing waits");
     }
 
     /// The order of quanta when class a uses half of each of its quanta.
     fn halves(meanwhile: impl Fn(&mut Scheduler<u32>)) -> Vec<u32> {
         let (mut scheduler, [a, b]) = two();
         for item in 0..4 {
-            scheduler.enqueue(Nanos::ZERO, a, Packet::new(100, item)).expect("a leaf");
-            scheduler.enqueue(Nanos::ZERO, b, Packet::new(100, 10 + item)).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, a, Packet::new(100, item)).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, b, Packet::new(100, 10 + item)).expect("a leaf");
         }
         let mut order = vec![];
-        while let Some((class, packet)) = scheduler.dequeue(Nanos::ZERO) {
+        while let Some((class, packet)) = scheduler.dequeue(Instant::ZERO) {
             meanwhile(&mut scheduler);
             if class == a {
                 scheduler.charge(50);

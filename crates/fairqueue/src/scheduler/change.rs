@@ -109,7 +109,7 @@ impl<T> Scheduler<T> {
     /// service. Fails if packets wait in a class that is gone, and the new hierarchy has no default class.
     ///
     /// ```
-    /// use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Nanos, Packet, Scheduler};
+    /// use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Instant, Packet, Scheduler};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let link = |children: &[&str]| {
@@ -118,7 +118,7 @@ impl<T> Scheduler<T> {
     /// };
     /// let mut scheduler = Scheduler::new(link(&["video"])?);
     /// let video = scheduler.hierarchy().find("video").ok_or("?")?;
-    /// scheduler.enqueue(Nanos(0), video, Packet::new(1500, ()))?;
+    /// scheduler.enqueue(Instant::ZERO, video, Packet::new(1500, ()))?;
     /// let changes = scheduler.apply(link(&["voice"])?)?;
     /// assert_eq!((changes.closed[0].name.as_str(), changes.closed[0].moved), ("video", 1));
     /// # Ok(())

@@ -43,7 +43,7 @@ impl<T> Scheduler<T> {
 mod tests {
     use crate::{Backlog, ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler};
     use proptest::prelude::*;
-    use unisono_time::Nanos;
+    use unisono_time::Instant;
 
     fn tree() -> Hierarchy {
         let leaf =
@@ -62,17 +62,17 @@ mod tests {
         let mut scheduler = Scheduler::new(tree());
         let [live, web, video] = ["live", "web", "video"].map(|name| named(&scheduler, name));
         for item in 0..4 {
-            scheduler.enqueue(Nanos::ZERO, live, Packet::new(100, item)).expect("a leaf");
-            scheduler.enqueue(Nanos::ZERO, web, Packet::new(100, 10 + item)).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, live, Packet::new(100, item)).expect("a leaf");
+            scheduler.enqueue(Instant::ZERO, web, Packet::new(100, 10 + item)).expect("a leaf");
         }
         scheduler.hold(video);
         for item in 10..13 {
-            assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("web waits").1.item, item);
+            assert_eq!(scheduler.dequeue(Instant::ZERO).expect("web waits").1.item, item);
         }
         scheduler.release(video);
         // web's last start tag is ahead of the virtual time by its packet in service; video restarts from the
         // virtual time
-        let order: Vec<u32> = std::iter::from_fn(|| Some(scheduler.dequeue(Nanos::ZERO)?.1.item)).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| Some(scheduler.dequeue(Instant::ZERO)?.1.item)).collect();
         assert_eq!(order, [0, 1, 2, 13, 3]);
     }
 
@@ -81,20 +81,20 @@ mod tests {
         let mut scheduler = Scheduler::new(tree());
         let [live, video] = ["live", "video"].map(|name| named(&scheduler, name));
         scheduler.hold(live);
-        scheduler.enqueue(Nanos::ZERO, live, Packet::new(100, 1)).expect("a leaf");
-        assert!(scheduler.dequeue(Nanos::ZERO).is_none() && scheduler.is_held(live));
+        scheduler.enqueue(Instant::ZERO, live, Packet::new(100, 1)).expect("a leaf");
+        assert!(scheduler.dequeue(Instant::ZERO).is_none() && scheduler.is_held(live));
         assert_eq!(scheduler.backlog(), Backlog { packets: 1, bytes: 100 });
         scheduler.hold(video);
         scheduler.release(live);
-        assert!(scheduler.dequeue(Nanos::ZERO).is_none());
+        assert!(scheduler.dequeue(Instant::ZERO).is_none());
         scheduler.release(video);
-        assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("nothing is held").1.item, 1);
+        assert_eq!(scheduler.dequeue(Instant::ZERO).expect("nothing is held").1.item, 1);
         // in service, then held: the next packet waits
-        scheduler.enqueue(Nanos::ZERO, live, Packet::new(100, 2)).expect("a leaf");
+        scheduler.enqueue(Instant::ZERO, live, Packet::new(100, 2)).expect("a leaf");
         scheduler.hold(live);
-        assert!(scheduler.dequeue(Nanos::ZERO).is_none());
+        assert!(scheduler.dequeue(Instant::ZERO).is_none());
         scheduler.release(live);
-        assert_eq!(scheduler.dequeue(Nanos::ZERO).expect("nothing is held").1.item, 2);
+        assert_eq!(scheduler.dequeue(Instant::ZERO).expect("nothing is held").1.item, 2);
     }
 
     #[derive(Clone, Debug)]
@@ -129,13 +129,13 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Enqueue(leaf, length) => {
-                        scheduler.enqueue(Nanos::ZERO, classes[leaf], Packet::new(length, 0)).expect("a leaf");
+                        scheduler.enqueue(Instant::ZERO, classes[leaf], Packet::new(length, 0)).expect("a leaf");
                         waiting[leaf] += 1;
                     }
-                    Step::Finish => scheduler.finish(Nanos::ZERO),
+                    Step::Finish => scheduler.finish(Instant::ZERO),
                     Step::Hold(class) => { scheduler.hold(classes[class]); held[class] = true; }
                     Step::Release(class) => { scheduler.release(classes[class]); held[class] = false; }
-                    Step::Dequeue => match scheduler.dequeue(Nanos::ZERO) {
+                    Step::Dequeue => match scheduler.dequeue(Instant::ZERO) {
                         Some((class, _)) => {
                             let leaf = classes.iter().position(|one| *one == class).expect("a leaf");
                             prop_assert!(may(leaf, &held), "{leaf} is held");
@@ -148,7 +148,7 @@ mod tests {
             for class in classes {
                 scheduler.release(class);
             }
-            let left = std::iter::from_fn(|| scheduler.dequeue(Nanos::ZERO)).count();
+            let left = std::iter::from_fn(|| scheduler.dequeue(Instant::ZERO)).count();
             prop_assert_eq!(left, waiting.iter().sum::<u32>() as usize);
         }
     }

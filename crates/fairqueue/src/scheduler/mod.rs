@@ -40,7 +40,7 @@ use crate::packet::Packet;
 use crate::packet_queues::{NONE, PacketQueues};
 use class::{Inner, Leaf, Sibling};
 use std::collections::VecDeque;
-use unisono_time::Nanos;
+use unisono_time::Instant;
 
 /// The service that a class has received so far, and its dropped packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -401,7 +401,7 @@ impl<T> Scheduler<T> {
 
 impl<T> Discipline<T> for Scheduler<T> {
     #[inline]
-    fn enqueue(&mut self, _now: Nanos, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+    fn enqueue(&mut self, _now: Instant, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         let at = class.index();
         if self.leaves[at].inner {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
@@ -434,14 +434,14 @@ impl<T> Discipline<T> for Scheduler<T> {
     }
 
     #[inline]
-    fn finish(&mut self, _now: Nanos) {
+    fn finish(&mut self, _now: Instant) {
         if let Some(leaf) = self.in_service.take() {
             self.end_service(leaf);
         }
     }
 
     #[inline]
-    fn dequeue(&mut self, now: Nanos) -> Option<(ClassId, Packet<T>)> {
+    fn dequeue(&mut self, now: Instant) -> Option<(ClassId, Packet<T>)> {
         self.finish(now);
         let mut slot = self.slots[0];
         while slot & INNER != 0 {

@@ -23,51 +23,47 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use unisono_linux::affinity::{self, CpuSet};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Duration, Instant};
+use unisono_linux::real_time_budget;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
 
 /// Above gangs in real-time classes and below interrupt threads (50).
 const URGENCY: u8 = 49;
 /// The longest time that a core is held: many times the 10 to 70 us of a switch, and too short to be noticed.
-const MAX_HOLD: Nanos = Nanos(1_000_000);
-/// No switch is planned.
-const NEVER: Nanos = Nanos(u64::MAX - 1);
-const FINISH: Nanos = Nanos(u64::MAX);
+const MAX_HOLD: Duration = Duration::from_millis(1);
+/// Planned moment that ends the holders.
+const FINISH: Instant = Instant::ZERO;
 
 /// Time by which a timer is set early, learned from the lateness of earlier wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lead(Nanos);
+pub(crate) struct Lead(Duration);
 
 impl Lead {
-    const DECREMENT: Nanos = Nanos(500);
-    const RANGE: (Nanos, Nanos) = (Nanos(5_000), Nanos(80_000));
+    const DECREMENT: Duration = Duration::from_nanos(500);
+    const RANGE: (Duration, Duration) = (Duration::from_micros(5), Duration::from_micros(80));
 
     /// The initial value, without measurements.
     pub(crate) fn new() -> Lead {
-        Lead(Nanos(25_000))
+        Lead(Duration::from_micros(25))
     }
 
     /// The wake-up time for being on time at `moment`.
-    pub(crate) fn before(self, moment: Nanos) -> Nanos {
-        moment.since(self.0)
+    pub(crate) fn before(self, moment: Instant) -> Instant {
+        moment - self.0
     }
 
     /// Learns from the lateness of a wake-up. A late wake-up adds four steps, a timely one subtracts one, so
     /// in balance four of five wake-ups are in time.
-    pub(crate) fn learn(&mut self, late: Nanos) {
-        let next = if late > self.0 {
-            Self::DECREMENT.times(4).after(self.0)
-        } else {
-            self.0.since(Self::DECREMENT)
-        };
+    pub(crate) fn learn(&mut self, late: Duration) {
+        let next = if late > self.0 { self.0 + Self::DECREMENT * 4 } else { self.0 - Self::DECREMENT };
         self.0 = next.clamp(Self::RANGE.0, Self::RANGE.1);
     }
 }
 
 /// Keeps the processor until the monotonic clock shows `moment`.
-pub(crate) fn spin_until(moment: Nanos) {
-    while now() < moment {
+pub(crate) fn spin_until(moment: Instant) {
+    while clock::now() < moment {
         std::hint::spin_loop();
     }
 }
@@ -80,9 +76,9 @@ pub(crate) fn take(cpu: usize) -> bool {
 
 #[derive(Debug)]
 struct HoldState {
-    /// The time of the next switch, in nanoseconds of the monotonic clock.
+    /// The moment of the next switch, [`Instant::NEVER`] without one, or [`FINISH`].
     planned: AtomicU64,
-    /// The planned time of the last switch made, by the same clock.
+    /// The planned moment of the last switch made.
     made: AtomicU64,
 }
 
@@ -96,7 +92,10 @@ pub(crate) struct Holders {
 impl Holders {
     /// Starts a holder for each of these processors.
     pub(crate) fn post(cpus: &[usize]) -> Result<Holders, String> {
-        let shared = Arc::new(HoldState { planned: AtomicU64::new(NEVER.0), made: AtomicU64::new(0) });
+        let shared = Arc::new(HoldState {
+            planned: AtomicU64::new(Instant::NEVER.as_nanos()),
+            made: AtomicU64::new(0),
+        });
         let mut holders = Holders { shared, threads: Vec::new() };
         let (answers, ready) = channel();
         for cpu in cpus {
@@ -113,13 +112,13 @@ impl Holders {
         if ready.iter().take(cpus.len()).all(|took| took) {
             Ok(holders)
         } else {
-            Err("real-time priorities are refused (CAP_SYS_NICE)".to_owned())
+            Err(real_time_budget::why_refused())
         }
     }
 
     /// Plans the next switch; `None`: there is nothing to switch.
-    pub(crate) fn plan(&self, moment: Option<Nanos>) {
-        let moment = moment.unwrap_or(NEVER).0;
+    pub(crate) fn plan(&self, moment: Option<Instant>) {
+        let moment = moment.unwrap_or(Instant::NEVER).as_nanos();
         // holders that wait for a later moment have to learn of it; the others read it when they wake
         if moment < self.shared.planned.swap(moment, Ordering::Relaxed) {
             self.call();
@@ -127,12 +126,12 @@ impl Holders {
     }
 
     /// Releases all cores after the switch planned for `moment`, and plans the next one for `next`.
-    pub(crate) fn release(&self, moment: Nanos, next: Option<Nanos>) {
-        let next = next.unwrap_or(NEVER);
-        let before = Nanos(self.shared.planned.swap(next.0, Ordering::Relaxed));
+    pub(crate) fn release(&self, moment: Instant, next: Option<Instant>) {
+        let next = next.unwrap_or(Instant::NEVER);
+        let before = Instant::from_nanos(self.shared.planned.swap(next.as_nanos(), Ordering::Relaxed));
         // SYNC(hold) release: publishes the next plan to the holders that are released
-        self.shared.made.store(moment.0, Ordering::Release);
-        if before == NEVER && next != NEVER {
+        self.shared.made.store(moment.as_nanos(), Ordering::Release);
+        if before == Instant::NEVER && next != Instant::NEVER {
             self.call();
         }
     }
@@ -146,7 +145,7 @@ impl Holders {
 
 impl Drop for Holders {
     fn drop(&mut self) {
-        self.shared.planned.store(FINISH.0, Ordering::Relaxed);
+        self.shared.planned.store(FINISH.as_nanos(), Ordering::Relaxed);
         self.call();
         for (_, thread) in self.threads.drain(..) {
             let _ = thread.join(); // one that panicked holds nothing
@@ -162,27 +161,30 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
     }
     let mut lead = Lead::new();
     loop {
-        let moment = Nanos(shared.planned.load(Ordering::Relaxed));
+        let moment = Instant::from_nanos(shared.planned.load(Ordering::Relaxed));
         if moment == FINISH {
             return;
         }
-        let checked = now();
-        if checked >= MAX_HOLD.after(moment) {
+        let checked = clock::now();
+        if checked >= moment + MAX_HOLD {
             // no switch is made, or it is late: a hold would have no use, and there is no hurry
-            let _ = alarm.wait_until(MAX_HOLD.after(checked));
+            let _ = alarm.wait_until(checked + MAX_HOLD);
             continue;
         }
         let wake = lead.before(moment);
-        let woken = alarm.wait_until(wake.min(Nanos(60 * 1_000_000_000).after(checked)));
-        let woke = now();
-        if woken == Woken::Called || woke < wake || shared.planned.load(Ordering::Relaxed) != moment.0 {
+        let woken = alarm.wait_until(wake.min(checked + Duration::from_secs(60)));
+        let woke = clock::now();
+        if woken == Woken::Called
+            || woke < wake
+            || shared.planned.load(Ordering::Relaxed) != moment.as_nanos()
+        {
             continue;
         }
         if checked < wake {
-            lead.learn(woke.since(wake));
+            lead.learn(woke - wake);
         }
         // SYNC(hold) acquire: sees the plan that was made before this core was released
-        while shared.made.load(Ordering::Acquire) < moment.0 && now() < MAX_HOLD.after(moment) {
+        while shared.made.load(Ordering::Acquire) < moment.as_nanos() && clock::now() < moment + MAX_HOLD {
             std::hint::spin_loop();
         }
     }
@@ -197,9 +199,9 @@ mod tests {
     fn most_wake_ups_come_in_time_and_hardly_earlier() {
         let mut lead = Lead::new();
         // 10 to 30 us, evenly: four in five are below 26
-        let late = |i: u64| Nanos(10_000 + i * 7919 % 20_000);
+        let late = |i: u64| Duration::from_nanos(10_000 + i * 7919 % 20_000);
         (0..2000).for_each(|i| lead.learn(late(i)));
-        assert!((22_000..31_000).contains(&lead.0.0), "{lead:?}");
+        assert!((22_000..31_000).contains(&lead.0.as_nanos()), "{lead:?}");
         let in_time = (0..2000).filter(|i| late(*i) <= lead.0).count();
         assert!(in_time > 1200, "{in_time} of 2000 with {lead:?}");
     }
@@ -207,8 +209,8 @@ mod tests {
     #[test]
     fn one_pause_of_the_machine_does_not_make_everybody_wake_early() {
         let mut lead = Lead::new();
-        lead.learn(Nanos(1_000_000_000));
-        assert!(lead.0 <= Nanos(30_000), "{lead:?}");
+        lead.learn(Duration::SECOND);
+        assert!(lead.0 <= Duration::from_micros(30), "{lead:?}");
     }
 
     #[test]
@@ -218,7 +220,7 @@ mod tests {
             eprintln!("skipped: no right to real-time priorities");
             return;
         };
-        holders.plan(Some(Nanos(3_600_000_000_000).after(now())));
+        holders.plan(Some(clock::now() + Duration::from_secs(3600)));
         drop(holders);
     }
 
@@ -235,8 +237,8 @@ mod tests {
         };
         affinity::restrict_own(&CpuSet::single(*cpu)).expect("own affinity");
         // this thread shares the holder's core: if it runs, the holder has released the core
-        holders.plan(Some(Nanos(1_000_000).after(now())));
+        holders.plan(Some(clock::now() + Duration::from_millis(1)));
         std::thread::sleep(std::time::Duration::from_millis(5));
-        holders.release(now(), None);
+        holders.release(clock::now(), None);
     }
 }

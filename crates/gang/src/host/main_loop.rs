@@ -20,8 +20,7 @@ use crate::journal::GangJournal;
 use crate::mechanism::MechanismKind;
 use std::os::fd::AsFd;
 use std::sync::mpsc::Sender as Channel;
-use std::time::{Duration, Instant};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::process::{self, Sender, Signal, SignalFd};
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
@@ -61,12 +60,13 @@ impl MainLoop<'_> {
         journal: &mut GangJournal,
         mut reserve: Option<&mut Reserve>,
     ) -> Result<Vec<String>> {
-        let start = Instant::now();
+        let start = clock::now();
         let mut changed = start;
         while programs.iter().any(|program| program.status.is_none()) {
             let mut fds = vec![signals.as_fd()];
             fds.extend(programs.iter().filter(|p| p.status.is_none()).map(|p| p.process.as_fd()));
-            process::readable(&fds, Some(wait_timeout(start.elapsed(), changed.elapsed())))
+            let now = clock::now();
+            process::readable(&fds, Some(wait_timeout(now - start, now - changed).into()))
                 .map_err(system("wait for the programs"))?;
             while let Some((signal, sender)) = signals.next() {
                 self.forward(programs, signal, sender);
@@ -129,18 +129,19 @@ impl MainLoop<'_> {
     }
 
     fn reap(&self, gang: GangId, program: &mut GangProgram) -> Result<()> {
-        if program.status.is_none() && program.process.has_ended(Some(Duration::ZERO)).unwrap_or(false) {
+        if program.status.is_none() && program.process.has_ended(Some(Duration::ZERO.into())).unwrap_or(false)
+        {
             let before = usage::of_collected_children();
             program.status = program.child.try_wait().map_err(system("wait for a program"))?;
             // replaced below if control groups count it
             program.cpu = usage::of_collected_children().since(before).cpu.into();
-            program.ended = Some(Instant::now());
+            program.ended = Some(clock::now());
         }
         if program.status.is_some() && !program.is_gone {
             let control = self.cgroups.map(|cgroups| &cgroups.get(gang).control);
             let empty = control.is_none_or(|group| group.processes().map_or(true, |p| p.is_empty()));
             if let Some(used) = control.and_then(|group| group.used_ns().ok()) {
-                program.cpu = Nanos(used);
+                program.cpu = Duration::from_nanos(used);
             }
             if empty {
                 program.is_gone = true;
@@ -160,24 +161,27 @@ impl MainLoop<'_> {
         let count =
             counted.unwrap_or_else(|| cgroups.get(gang).control.threads().map_or(0, |t| t.len() as u64));
         // until its first turn a gang is held, has only its initial thread, and would count as narrow
-        let Some(home) = self.turn_status.of_gang(gang, now()).map(|line| line.cores) else { return false };
+        let now = clock::now();
+        let Some(home) = self.turn_status.of_gang(gang, now).map(|line| line.cores) else {
+            return false;
+        };
         if scan.count != count || scan.home.as_ref() != Some(&home) {
-            *changed = Instant::now();
+            *changed = now;
             (scan.count, scan.home) = (count, Some(home));
             scan.pause = Duration::ZERO;
         }
         // a timer may be early by up to 1 ms
-        let due = scan.at.elapsed() + Duration::from_millis(1) >= scan.pause;
+        let due = now - scan.at + Duration::from_millis(1) >= scan.pause;
         if due {
             scan.pause = (scan.pause * 3 / 2).clamp(SCAN_INTERVALS.0, SCAN_INTERVALS.1);
-            scan.at = Instant::now();
+            scan.at = now;
         }
         due
     }
 
     /// Lets a resting gang take turns again once it wants its cores.
     fn wake(&self, gang: GangId, program: &mut GangProgram) {
-        let line = self.turn_status.of_gang(gang, now()).filter(|line| line.rests);
+        let line = self.turn_status.of_gang(gang, clock::now()).filter(|line| line.rests);
         let (Some(cgroups), Some(line)) = (self.cgroups, line) else {
             program.blocked = None;
             return;
@@ -188,7 +192,7 @@ impl MainLoop<'_> {
             program.rests += 1;
         }
         if let Some(blocked) = &mut program.blocked
-            && blocked.wakes(group, line.cores.len(), now())
+            && blocked.wakes(group, line.cores.len(), clock::now())
         {
             // the receiver lives until [`Notice::Finish`]
             let _ = self.notices.send(Notice::Wakes(gang));

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use unisono_linux::clock::Duration;
 use unisono_text::counted;
 
 #[derive(Debug)]

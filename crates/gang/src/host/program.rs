@@ -11,10 +11,9 @@ use crate::mechanism::{Mechanism, Standing};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::cgroup::NumberFile;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process::{self, Family, Signal};
 use unisono_linux::process_group::ProcessGroup;
@@ -28,7 +27,7 @@ pub(crate) struct GangProgram {
     pub(crate) status: Option<ExitStatus>,
     /// The program has ended and its group has no processes.
     pub(crate) is_gone: bool,
-    pub(crate) cpu: Nanos,
+    pub(crate) cpu: Duration,
     pub(crate) ended: Option<Instant>,
     pub(crate) threads: GangThreads,
     pub(crate) scan: ThreadScan,
@@ -98,9 +97,9 @@ fn start_program(
     let threads = GangThreads::new(all_cpus.clone());
     let bound = cgroups.and_then(|cgroups| cgroups.get(gang).pids.as_ref());
     let number_file = bound.and_then(|group| group.number_file("pids.current").ok());
-    let scan = ThreadScan { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, number_file };
+    let scan = ThreadScan { count: 0, home: None, at: clock::now(), pause: Duration::ZERO, number_file };
     let (status, ended) = (None, None);
-    let (is_gone, cpu, blocked, rests) = (false, Nanos::ZERO, None, 0);
+    let (is_gone, cpu, blocked, rests) = (false, Duration::ZERO, None, 0);
     Ok(GangProgram { child, process, group, status, is_gone, cpu, ended, threads, scan, blocked, rests })
 }
 

@@ -16,9 +16,9 @@ use crate::steering::Steering;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::cgroup::GroupMeter;
+use unisono_linux::clock::{self, Duration, Instant};
 
 /// Interval between two readings while the weight changes. Other programs feel a new weight after one period.
 /// A reading takes 60 to 100 us with cold caches, 0.05 % of one core; `/proc/stat` counts in 10 ms, so a much
@@ -82,7 +82,7 @@ impl Reserve {
 
     /// Reads the times if a reading is due, and sets the weight. If they cannot be read, the weight stays.
     pub(crate) fn update(&mut self) {
-        if self.before.is_some_and(|before| before.at.elapsed() < self.period) {
+        if self.before.is_some_and(|before| clock::now() - before.at < self.period) {
             return;
         }
         let Some(now) = self.figures() else { return };
@@ -105,7 +105,7 @@ impl Reserve {
     }
 
     fn figures(&self) -> Option<TimesSoFar> {
-        let (at, unused, gangs) = (Instant::now(), self.unused_s()?, self.gangs.used_ns().ok()?);
+        let (at, unused, gangs) = (clock::now(), self.unused_s()?, self.gangs.used_ns().ok()?);
         Some(TimesSoFar { at, gangs: gangs as f64 / 1e9, unused })
     }
 

@@ -17,7 +17,7 @@ use super::worth::{GangTimes, TurnsVerdict, TurnsWorth, WatchedUse, WatchedVerdi
 use crate::gang::GangId;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::cgroup::{ControlGroup, GroupMeter};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// The treatment of a gang that blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,9 +37,9 @@ pub(crate) struct Resting {
     unsure: BTreeSet<GangId>,
     /// Number of watched turns whose gang was awake.
     awake: u64,
-    since: BTreeMap<GangId, Nanos>,
+    since: BTreeMap<GangId, Instant>,
     /// Total length of each gang's earlier rests.
-    rested: BTreeMap<GangId, Nanos>,
+    rested: BTreeMap<GangId, Duration>,
 }
 
 impl Resting {
@@ -68,21 +68,21 @@ impl Resting {
         self.awake
     }
 
-    pub(crate) fn begins(&mut self, gang: GangId, now: Nanos) {
+    pub(crate) fn begins(&mut self, gang: GangId, now: Instant) {
         self.since.insert(gang, now);
     }
 
     /// The gang takes turns again, or has ended.
-    pub(crate) fn ends(&mut self, gang: GangId, now: Nanos) {
+    pub(crate) fn ends(&mut self, gang: GangId, now: Instant) {
         let Some(since) = self.since.remove(&gang) else { return };
         let rested = self.rested.entry(gang).or_default();
-        *rested = now.since(since).after(*rested);
+        *rested += now - since;
         self.worths.remove(&gang);
         self.unsure.remove(&gang);
     }
 
     /// The total rest of each gang until now.
-    pub(crate) fn rested(mut self, now: Nanos) -> BTreeMap<GangId, Nanos> {
+    pub(crate) fn rested(mut self, now: Instant) -> BTreeMap<GangId, Duration> {
         for gang in self.since.keys().copied().collect::<Vec<_>>() {
             self.ends(gang, now);
         }
@@ -94,39 +94,43 @@ impl Resting {
 pub(crate) struct BlockedGang {
     worth: TurnsWorth,
     meter: GroupMeter,
-    next: Nanos,
+    next: Instant,
 }
 
 /// The time between two samples.
-const SAMPLE_INTERVAL: Nanos = Nanos(200_000_000);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 impl BlockedGang {
     /// `before`: the number of earlier rests of the gang. `None` where the kernel does not count the group's
     /// processor time.
     pub(crate) fn new(group: &ControlGroup, before: u32) -> Option<BlockedGang> {
         let meter = group.meter().ok().filter(|meter| meter.used_ns().is_ok())?;
-        Some(BlockedGang { worth: TurnsWorth::resting(before), meter, next: Nanos::ZERO })
+        Some(BlockedGang { worth: TurnsWorth::resting(before), meter, next: Instant::ZERO })
     }
 
     /// Whether the gang, which can use `cores` cores at once, wants to take turns again.
-    pub(crate) fn wakes(&mut self, group: &ControlGroup, cores: usize, now: Nanos) -> bool {
+    pub(crate) fn wakes(&mut self, group: &ControlGroup, cores: usize, now: Instant) -> bool {
         if now < self.next {
             return false;
         }
-        self.next = SAMPLE_INTERVAL.after(now);
+        self.next = now + SAMPLE_INTERVAL;
         let Ok(used) = self.meter.used_ns() else { return false };
-        let times = GangTimes { might: now, used: Nanos(used), pressed: pressed(group) };
+        let times = GangTimes {
+            might: now - Instant::ZERO,
+            used: Duration::from_nanos(used),
+            pressed: pressed(group),
+        };
         self.worth.evaluate(times, cores) == Some(TurnsVerdict::Wake)
     }
 }
 
 /// Total time in which some thread of the group waited for a processor. Zero where the kernel does not count
 /// it.
-pub(crate) fn pressed(group: &ControlGroup) -> Nanos {
+pub(crate) fn pressed(group: &ControlGroup) -> Duration {
     let text = group.read("cpu.pressure").unwrap_or_default();
     let total =
         text.lines().find(|line| line.starts_with("some ")).and_then(|line| line.rsplit_once("total="));
-    Nanos(total.and_then(|(_, micros)| micros.trim().parse::<u64>().ok()).unwrap_or(0) * 1000)
+    Duration::from_micros(total.and_then(|(_, micros)| micros.trim().parse::<u64>().ok()).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -136,19 +140,22 @@ mod tests {
     #[test]
     fn a_gang_rests_only_if_it_may_and_its_time_adds_up() {
         let gang = GangId(1);
-        let asleep = WatchedUse { wanted: Nanos::ZERO, sleeps: 0, time: Nanos(1000) };
-        let little = WatchedUse { wanted: Nanos(200), ..asleep };
+        let asleep = WatchedUse { wanted: Duration::ZERO, sleeps: 0, time: Duration::from_micros(1) };
+        let little = WatchedUse { wanted: Duration::from_nanos(200), ..asleep };
         let mut never = Resting::new(BlockedGangs::TakeTurns);
         assert!((0..9).all(|_| !never.saw(gang, little, 2)) && !never.is_unsure(gang));
         let mut resting = Resting::new(BlockedGangs::Rest);
         assert!(!resting.saw(gang, little, 2) && resting.is_unsure(gang));
         assert!(!resting.saw(gang, asleep, 2) && resting.is_unsure(gang), "it was asleep");
         assert!(resting.saw(gang, little, 2) && resting.awake() == 2);
-        resting.begins(gang, Nanos(10));
-        resting.ends(gang, Nanos(25));
-        resting.ends(gang, Nanos(99));
+        resting.begins(gang, Instant::from_nanos(10));
+        resting.ends(gang, Instant::from_nanos(25));
+        resting.ends(gang, Instant::from_nanos(99));
         assert!(!resting.saw(gang, little, 2), "it is judged anew");
-        resting.begins(gang, Nanos(100));
-        assert_eq!(resting.rested(Nanos(105)), BTreeMap::from([(gang, Nanos(20))]));
+        resting.begins(gang, Instant::from_nanos(100));
+        assert_eq!(
+            resting.rested(Instant::from_nanos(105)),
+            BTreeMap::from([(gang, Duration::from_nanos(20))])
+        );
     }
 }

@@ -40,9 +40,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::quota;
 use unisono_linux::timer::Sleeper;
@@ -198,7 +197,7 @@ fn run_guarded(
     let cgroups = make_cgroups(options, kind, cores, journal)?;
     let alarm = Sleeper::new().map_err(system("make an alarm"))?;
     let mut mechanism = make_mechanism(kind, cgroups.as_deref(), journal)?;
-    let started = Instant::now();
+    let started = clock::now();
     let mut programs = Vec::new();
     let hold = mechanism.as_deref_mut().map(|mechanism| mechanism as &mut dyn Mechanism);
     if let Err(error) = start_all(options, cgroups.as_deref(), all_cpus, journal, hold, &mut programs) {
@@ -212,7 +211,7 @@ fn run_guarded(
     let (notices, inbox) = channel();
     let turn_status = Arc::new(TurnStatus::default());
     let gangs: Vec<GangId> = (0..programs.len()).map(GangId).collect();
-    let slice = Nanos::from(options.slice);
+    let slice = options.slice;
     let mut rotation = Rotation::new(cores, slice, options.backfill);
     for gang in &gangs {
         rotation.join(*gang, options.weights[gang.0]);

@@ -14,9 +14,9 @@ use crate::turn_quota::TurnQuota;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Duration};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
 
@@ -29,7 +29,7 @@ pub(crate) enum Notice {
     /// Stops scheduling a gang whose processes live on. Answered when they run and will not be stopped again.
     Released(GangId, Sender<()>),
     Weight(GangId, GangWeight),
-    Slice(Nanos),
+    Slice(Duration),
     /// Multiplies the length of turns by this factor from now on.
     Lengthen(u32),
     /// The gang runs all the time from now on, or takes turns again.
@@ -61,7 +61,7 @@ pub(crate) struct JoiningGang {
 pub enum TurnsBy {
     /// The gang that has waited longest has the next turn.
     Waiting,
-    /// The time of day, which the hosts share, chooses.
+    /// The time of day chooses; it is the same on all hosts.
     Clock,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct SchedulerOutcome {
     pub(crate) switches: u64,
     pub(crate) slices: BTreeMap<GangId, u64>,
     /// Time for which each gang ran without turns because it blocked.
-    pub(crate) rested: BTreeMap<GangId, Nanos>,
+    pub(crate) rested: BTreeMap<GangId, Duration>,
     /// The scheduling class of this thread.
     pub(crate) class: &'static str,
     /// Why cores are not held during switches, if the caller asked for it.
@@ -103,7 +103,7 @@ pub(crate) struct GangScheduler {
 
 impl GangScheduler {
     /// Runs until [`Notice::Finish`]; all gangs are released at the end, also after a failure.
-    pub(crate) fn run(mut self, slice: Nanos) -> SchedulerOutcome {
+    pub(crate) fn run(mut self, slice: Duration) -> SchedulerOutcome {
         let (class, holders) = own_class(self.mechanism.kind(), slice, &self.cpus);
         let mut outcome = SchedulerOutcome { class, ..SchedulerOutcome::default() };
         let holders = holders.unwrap_or_else(|why| {
@@ -115,7 +115,7 @@ impl GangScheduler {
         }
         drop(holders);
         self.trace_end();
-        outcome.rested = std::mem::take(&mut self.resting).rested(now());
+        outcome.rested = std::mem::take(&mut self.resting).rested(clock::now());
         if let Err(error) = self.mechanism.release() {
             outcome.failure.get_or_insert(error.to_string());
         }
@@ -130,7 +130,7 @@ impl GangScheduler {
 
     pub(super) fn trace_end(&mut self) {
         if let Some(tracer) = &mut self.tracer {
-            tracer.end(now());
+            tracer.end(clock::now());
         }
     }
 
@@ -146,7 +146,7 @@ impl GangScheduler {
     /// Reads the records of this turn, shortly before its end.
     pub(super) fn watch(&mut self, mut members: Members, turn: &Turn, samples: &mut Samples) {
         let woken = self.alarm.wait_until(watch::end(turn.from, turn.until));
-        let until = now();
+        let until = clock::now();
         let records = self.watcher.as_mut().map(Watcher::stop);
         if woken == Woken::Called {
             // a gang that ends or changes during the recording must not be noticed late
@@ -184,15 +184,15 @@ impl GangScheduler {
         }
         let found = plan.read(&records, &members);
         if let Some(found) = found {
-            samples.leaked = found.leaked.after(samples.leaked);
+            samples.leaked += found.leaked;
             self.trace(TraceEvent::Leaked { at: turn.from, leaked: found.leaked });
-            let watched = until.since(turn.from).times(self.cpus.len() as u64);
-            samples.watched = watched.after(samples.watched);
+            let watched = (until - turn.from) * (self.cpus.len() as u64);
+            samples.watched += watched;
         }
         match found.and_then(|found| found.started) {
             Some((first, last)) => {
-                samples.switch_us.push(last.0 as f64 / 1e3);
-                samples.skew_us.push(last.since(first).0 as f64 / 1e3);
+                samples.switch_us.push(last.as_nanos() as f64 / 1e3);
+                samples.skew_us.push((last - first).as_nanos() as f64 / 1e3);
             }
             None => samples.unfilled += 1,
         }
@@ -231,12 +231,12 @@ impl GangScheduler {
                 }
                 Notice::Left(gang) => {
                     self.remove(gang);
-                    self.trace(TraceEvent::Left { at: now(), gang });
+                    self.trace(TraceEvent::Left { at: clock::now(), gang });
                     NoticeEffect::Changed
                 }
                 Notice::Released(gang, reply) => {
                     self.remove(gang);
-                    self.trace(TraceEvent::Released { at: now(), gang });
+                    self.trace(TraceEvent::Released { at: clock::now(), gang });
                     let _ = reply.send(()); // nobody waits any more
                     NoticeEffect::Changed
                 }
@@ -258,13 +258,13 @@ impl GangScheduler {
                 }
                 Notice::Rests(gang) if self.rotation.begin_rest(gang) => {
                     self.mechanism.set_turns_or_rest(gang, TurnsOrRest::Rest);
-                    self.resting.begins(gang, now());
+                    self.resting.begins(gang, clock::now());
                     self.turn_status.set_resting(gang, true);
                     NoticeEffect::Regrouped
                 }
                 Notice::Wakes(gang) if self.rotation.wake(gang) => {
                     self.mechanism.set_turns_or_rest(gang, TurnsOrRest::Turns);
-                    self.resting.ends(gang, now());
+                    self.resting.ends(gang, clock::now());
                     self.turn_status.set_resting(gang, false);
                     NoticeEffect::Regrouped
                 }
@@ -293,7 +293,7 @@ impl GangScheduler {
 
     fn remove(&mut self, gang: GangId) {
         self.rotation.remove(gang);
-        self.resting.ends(gang, now());
+        self.resting.ends(gang, clock::now());
         self.gangs.retain(|other| *other != gang);
         self.controls.remove(&gang);
         self.mechanism.remove(gang);
@@ -321,7 +321,7 @@ pub(super) enum NoticeEffect {
 /// throttled with them. If neither is permitted, the class does not change.
 fn own_class(
     kind: MechanismKind,
-    slice: Nanos,
+    slice: Duration,
     cpus: &[usize],
 ) -> (&'static str, std::result::Result<Option<Holders>, String>) {
     let mut holders = Ok(None);
@@ -331,7 +331,7 @@ fn own_class(
             return ("fifo", holders);
         }
     }
-    let period = Duration::from(slice).clamp(Duration::from_millis(1), Duration::from_millis(10));
+    let period = StdDuration::from(slice.clamp(Duration::from_millis(1), Duration::from_millis(10)));
     let deadline = SchedulingPolicy::Deadline { runtime: period / 4, deadline: period, period };
     if scheduling::set_own(deadline, Children::Reset).is_ok() {
         return ("deadline", holders);

@@ -10,8 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::time::Instant;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_text::counted;
 
 /// Median and 99th percentile of a number of samples.
@@ -150,11 +149,11 @@ pub(crate) fn summarize(
                 .collect::<Vec<_>>()
                 .join(" "),
             exit_code: code(state.status),
-            cpu_s: state.cpu.0 as f64 / 1e9,
+            cpu_s: state.cpu.as_secs_f64(),
             slices: slices.get(&GangId(gang)).copied().unwrap_or(0),
-            rested_s: outcome.rested.get(&GangId(gang)).map_or(0.0, |rested| rested.0 as f64 / 1e9),
+            rested_s: outcome.rested.get(&GangId(gang)).map_or(0.0, |rested| rested.as_secs_f64()),
             weight: options.weights[gang].number(),
-            elapsed_s: state.ended.map_or(0.0, |end| end.duration_since(started).as_secs_f64()),
+            elapsed_s: state.ended.map_or(0.0, |end| (end - started).as_secs_f64()),
         })
         .collect();
     let samples = &outcome.samples;
@@ -164,7 +163,8 @@ pub(crate) fn summarize(
         switch_us: Quantiles::from_samples(&samples.switch_us),
         enforced_us: Quantiles::from_samples(&samples.enforced_us),
         skew_us: Quantiles::from_samples(&samples.skew_us).map(|s| s.median),
-        leak: (samples.watched > Nanos::ZERO).then(|| samples.leaked.0 as f64 / samples.watched.0 as f64),
+        leak: (samples.watched > Duration::ZERO)
+            .then(|| samples.leaked.as_secs_f64() / samples.watched.as_secs_f64()),
         not_measured: samples.not_measured(),
         mechanism: kind,
         reason,
@@ -173,7 +173,7 @@ pub(crate) fn summarize(
         scheduler_class: outcome.class,
         slice_ms: options.slice.as_secs_f64() * 1e3,
         cores,
-        elapsed_s: started.elapsed().as_secs_f64(),
+        elapsed_s: (clock::now() - started).as_secs_f64(),
         warnings,
         not_restored: Vec::new(),
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::ControlGroup;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_linux::pinned::PinnedThread;
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::threads_of;
@@ -23,7 +23,7 @@ const MAX_PER_CORE: usize = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadSleeps {
     pub(crate) threads: usize,
-    pub(crate) ran: Nanos,
+    pub(crate) ran: Duration,
     /// Number of sleeps.
     pub(crate) sleeps: u64,
 }
@@ -51,7 +51,7 @@ impl GangThreads {
             return self.width.count(threads.len());
         }
         // not how long they queued: a sleeper that freezing wakes may queue for a tick
-        let ran = |thread: &Tid| Some((*thread, Nanos(schedstat::read(*thread).ok()?.ran_ns)));
+        let ran = |thread: &Tid| Some((*thread, Duration::from_nanos(schedstat::read(*thread).ok()?.ran_ns)));
         self.width.update(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
     }
 
@@ -66,7 +66,7 @@ impl GangThreads {
         for thread in threads.into_iter().filter(|thread| self.width.wants(*thread)) {
             if let (Ok(times), Ok(sleeps)) = (schedstat::read(thread), schedstat::sleeps(thread)) {
                 all.threads += 1;
-                all.ran = Nanos(times.ran_ns).after(all.ran);
+                all.ran += Duration::from_nanos(times.ran_ns);
                 all.sleeps += sleeps;
             }
         }

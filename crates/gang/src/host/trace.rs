@@ -30,8 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Duration, Instant};
 
 /// Maximum number of events that wait for the writer: the turns of four seconds at the shortest slice.
 const WAITING: usize = 4096;
@@ -43,15 +42,15 @@ const FLUSH: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) enum TraceEvent {
     /// A turn that began at `from` is over.
-    Turn { from: Nanos, until: Nanos, late: Nanos, run: Vec<SlotPlace>, lent: Vec<GangId> },
+    Turn { from: Instant, until: Instant, late: Duration, run: Vec<SlotPlace>, lent: Vec<GangId> },
     /// Time that gangs ran outside their turns, in one watched turn.
-    Leaked { at: Nanos, leaked: Nanos },
+    Leaked { at: Instant, leaked: Duration },
     /// A gang has joined; its turns begin.
     Joined { gang: GangId, name: String },
     /// The gang has no threads left.
-    Left { at: Nanos, gang: GangId },
+    Left { at: Instant, gang: GangId },
     /// The gang has ended, or runs on without turns.
-    Released { at: Nanos, gang: GangId },
+    Released { at: Instant, gang: GangId },
 }
 
 /// The scheduler's end of the channel.
@@ -60,18 +59,18 @@ pub(crate) struct Tracer {
     events: SyncSender<TraceEvent>,
     missed: Arc<AtomicU64>,
     /// The running turn: when it was enforced, how late, the running gangs, the backfilled gangs.
-    turn: Option<(Nanos, Nanos, Vec<SlotPlace>, Vec<GangId>)>,
+    turn: Option<(Instant, Duration, Vec<SlotPlace>, Vec<GangId>)>,
 }
 
 impl Tracer {
     /// Records that a turn was enforced, `late` after the planned moment.
-    pub(crate) fn begin(&mut self, enforced: Nanos, late: Nanos, run: &[SlotPlace], lent: &[GangId]) {
+    pub(crate) fn begin(&mut self, enforced: Instant, late: Duration, run: &[SlotPlace], lent: &[GangId]) {
         self.end(enforced);
         self.turn = Some((enforced, late, run.to_vec(), lent.to_vec()));
     }
 
     /// Ends the running turn, if there is one.
-    pub(crate) fn end(&mut self, until: Nanos) {
+    pub(crate) fn end(&mut self, until: Instant) {
         if let Some((from, late, run, lent)) = self.turn.take() {
             self.record(TraceEvent::Turn { from, until, late, run, lent });
         }
@@ -100,14 +99,14 @@ impl TraceWriter {
         names: BTreeMap<GangId, String>,
         cpus: Vec<usize>,
     ) -> Result<(Self, Tracer)> {
-        Self::start_at(file, names, cpus, now()).map_err(system("start the trace's thread"))
+        Self::start_at(file, names, cpus, clock::now()).map_err(system("start the trace's thread"))
     }
 
     fn start_at(
         file: File,
         names: BTreeMap<GangId, String>,
         cpus: Vec<usize>,
-        origin: Nanos,
+        origin: Instant,
     ) -> io::Result<(Self, Tracer)> {
         let (sender, events) = sync_channel(WAITING);
         let mut lines = TraceLines { out: BufWriter::new(file), names, cpus, origin, written: 0 };
@@ -150,7 +149,7 @@ struct TraceLines<W> {
     out: W,
     names: BTreeMap<GangId, String>,
     cpus: Vec<usize>,
-    origin: Nanos,
+    origin: Instant,
     written: u64,
 }
 
@@ -168,7 +167,7 @@ impl<W: Write> TraceLines<W> {
     /// Writes until the [`Tracer`] is dropped. Returns whether all events fit into the file.
     fn follow(&mut self, events: &Receiver<TraceEvent>) -> io::Result<bool> {
         loop {
-            match events.recv_timeout(FLUSH) {
+            match events.recv_timeout(FLUSH.into()) {
                 Ok(event) => self.event(event)?,
                 Err(RecvTimeoutError::Timeout) => self.out.flush()?,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -186,7 +185,7 @@ impl<W: Write> TraceLines<W> {
     fn event(&mut self, event: TraceEvent) -> io::Result<()> {
         match event {
             TraceEvent::Turn { from, until, late, run, lent } => {
-                let (ts, dur) = (self.time(from), micros(until.since(from)));
+                let (ts, dur) = (self.time(from), micros(until - from));
                 for place in run {
                     for core in place.cores.clone() {
                         let Some(cpu) = self.cpus.get(core).copied() else { continue };
@@ -216,7 +215,7 @@ impl<W: Write> TraceLines<W> {
         }
     }
 
-    fn goes(&mut self, at: Nanos, gang: GangId, how: &str) -> io::Result<()> {
+    fn goes(&mut self, at: Instant, gang: GangId, how: &str) -> io::Result<()> {
         let (ts, name) = (self.time(at), format!("{} {how}", self.name(gang)));
         self.line(&json!({ "ph": "i", "s": "g", "pid": 1, "tid": 0, "ts": ts, "name": name }))
     }
@@ -231,14 +230,14 @@ impl<W: Write> TraceLines<W> {
         self.names.get(&gang).map_or_else(|| gang.to_string(), |name| format!("{gang}: {name}"))
     }
 
-    fn time(&self, at: Nanos) -> f64 {
-        micros(at.since(self.origin))
+    fn time(&self, at: Instant) -> f64 {
+        micros(at - self.origin)
     }
 }
 
 /// Converts to the format's unit, microseconds.
-fn micros(length: Nanos) -> f64 {
-    length.0 as f64 / 1e3
+fn micros(length: Duration) -> f64 {
+    length.as_nanos() as f64 / 1e3
 }
 
 #[cfg(test)]
@@ -262,15 +261,16 @@ mod tests {
         let file = File::create(&path).expect("a file");
         let names = BTreeMap::from([(GangId(0), "./a \"quoted\"".to_owned())]);
         let (writer, mut tracer) =
-            TraceWriter::start_at(file, names, vec![4, 6, 7], Nanos(1_000_000)).expect("a thread");
+            TraceWriter::start_at(file, names, vec![4, 6, 7], Instant::from_millis(1)).expect("a thread");
         tracer.record(TraceEvent::Joined { gang: GangId(1), name: "./b".to_owned() });
-        tracer.begin(Nanos(1_010_000), Nanos(3000), &[place(0, 0..3)], &[GangId(1)]);
-        tracer.begin(Nanos(1_030_000), Nanos(500), &[place(1, 1..3)], &[]);
-        tracer.record(TraceEvent::Leaked { at: Nanos(1_040_000), leaked: Nanos(250) });
-        tracer.end(Nanos(1_045_000));
-        tracer.end(Nanos(9_000_000)); // no gang runs any more
-        tracer.record(TraceEvent::Left { at: Nanos(1_050_000), gang: GangId(0) });
-        tracer.record(TraceEvent::Released { at: Nanos(1_050_000), gang: GangId(1) });
+        tracer.begin(Instant::from_micros(1010), Duration::from_micros(3), &[place(0, 0..3)], &[GangId(1)]);
+        tracer.begin(Instant::from_micros(1030), Duration::from_nanos(500), &[place(1, 1..3)], &[]);
+        tracer
+            .record(TraceEvent::Leaked { at: Instant::from_micros(1040), leaked: Duration::from_nanos(250) });
+        tracer.end(Instant::from_micros(1045));
+        tracer.end(Instant::from_millis(9)); // no gang runs any more
+        tracer.record(TraceEvent::Left { at: Instant::from_micros(1050), gang: GangId(0) });
+        tracer.record(TraceEvent::Released { at: Instant::from_micros(1050), gang: GangId(1) });
         drop(tracer);
         assert_eq!(writer.finish(), Vec::<String>::new());
 
@@ -305,7 +305,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").expect("every Linux has it");
         let (writer, mut tracer) = TraceWriter::start(full, BTreeMap::new(), vec![0]).expect("a thread");
         for turn in 1..=3 * WAITING as u64 {
-            tracer.begin(Nanos(turn), Nanos::ZERO, &[place(0, 0..1)], &[]);
+            tracer.begin(Instant::from_nanos(turn), Duration::ZERO, &[place(0, 0..1)], &[]);
         }
         drop(tracer);
         let lacks = writer.finish();

@@ -9,7 +9,7 @@ use crate::matrix::SlotPlace;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 #[derive(Debug, Default)]
 pub(crate) struct TurnStatus(Mutex<TurnTable>);
@@ -18,7 +18,7 @@ pub(crate) struct TurnStatus(Mutex<TurnTable>);
 struct TurnTable {
     gangs: BTreeMap<GangId, GangTurnStatus>,
     /// When the present turn was enforced.
-    since: Nanos,
+    since: Instant,
     switches: u64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct GangTurnStatus {
     pub(crate) cores: Range<usize>,
     pub(crate) turns: u64,
     /// Sum of the gang's turns, the present one included.
-    pub(crate) had: Nanos,
+    pub(crate) had: Duration,
     pub(crate) runs: bool,
     /// The gang rests: it takes no turns.
     pub(crate) rests: bool,
@@ -37,14 +37,14 @@ pub(crate) struct GangTurnStatus {
 
 impl TurnStatus {
     /// From `now` on exactly these gangs run.
-    pub(crate) fn turn(&self, now: Nanos, run: &[SlotPlace]) {
+    pub(crate) fn turn(&self, now: Instant, run: &[SlotPlace]) {
         let mut table = self.lock();
-        let had = now.since(table.since);
+        let had = now - table.since;
         table.since = now;
         let mut switched = false;
         for (gang, status) in &mut table.gangs {
             if status.runs {
-                status.had = had.after(status.had);
+                status.had += had;
                 status.runs = run.iter().any(|place| place.gang == *gang);
             }
         }
@@ -69,11 +69,11 @@ impl TurnStatus {
     }
 
     /// The state of a gang at `now`; `None`: the gang has had no turn yet.
-    pub(crate) fn of_gang(&self, gang: GangId, now: Nanos) -> Option<GangTurnStatus> {
+    pub(crate) fn of_gang(&self, gang: GangId, now: Instant) -> Option<GangTurnStatus> {
         let table = self.lock();
         let mut status = table.gangs.get(&gang)?.clone();
         if status.runs {
-            status.had = now.since(table.since).after(status.had);
+            status.had += now - table.since;
         }
         Some(status)
     }
@@ -99,16 +99,17 @@ mod tests {
     #[test]
     fn a_gang_has_had_its_turns_and_the_part_of_the_present_one_that_is_over() {
         let turn_status = TurnStatus::default();
-        assert_eq!(turn_status.of_gang(GangId(0), Nanos(5)), None);
-        turn_status.turn(Nanos(10), &[place(0)]);
-        turn_status.turn(Nanos(30), &[place(1)]);
-        turn_status.turn(Nanos(35), &[place(0), place(1)]);
-        let status = |gang, now| turn_status.of_gang(GangId(gang), Nanos(now)).expect("it had a turn");
-        assert_eq!((status(0, 40).had, status(0, 40).turns), (Nanos(25), 2));
-        assert_eq!((status(1, 40).had, turn_status.switches()), (Nanos(10), 3));
-        turn_status.turn(Nanos(50), &[]);
-        assert_eq!((status(0, 90).had, status(0, 90).runs), (Nanos(35), false));
+        assert_eq!(turn_status.of_gang(GangId(0), Instant::from_nanos(5)), None);
+        turn_status.turn(Instant::from_nanos(10), &[place(0)]);
+        turn_status.turn(Instant::from_nanos(30), &[place(1)]);
+        turn_status.turn(Instant::from_nanos(35), &[place(0), place(1)]);
+        let status =
+            |gang, now| turn_status.of_gang(GangId(gang), Instant::from_nanos(now)).expect("it had a turn");
+        assert_eq!((status(0, 40).had, status(0, 40).turns), (Duration::from_nanos(25), 2));
+        assert_eq!((status(1, 40).had, turn_status.switches()), (Duration::from_nanos(10), 3));
+        turn_status.turn(Instant::from_nanos(50), &[]);
+        assert_eq!((status(0, 90).had, status(0, 90).runs), (Duration::from_nanos(35), false));
         turn_status.remove(GangId(0));
-        assert_eq!(turn_status.of_gang(GangId(0), Nanos(99)), None);
+        assert_eq!(turn_status.of_gang(GangId(0), Instant::from_nanos(99)), None);
     }
 }

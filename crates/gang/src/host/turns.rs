@@ -15,20 +15,20 @@ use crate::gang::GangId;
 use crate::matrix::SlotPlace;
 use crate::mechanism::Standing;
 use crate::policy::Turn;
-use unisono_linux::clock::{Nanos, now, wall_ahead};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::timer::Woken;
 
 /// Wait when there is nothing to switch; a notice ends it early.
-const MAX_IDLE_WAIT: Nanos = Nanos(60_000_000_000);
+const MAX_IDLE_WAIT: Duration = Duration::from_secs(60);
 /// Maximum number of switches whose lateness is recorded: 8 MiB, half a day of turns of 20 ms.
 const MAX_SAMPLES: usize = 1 << 20;
 /// Time from a switch to the scheduler's next activity: its own core has to run the new gang meanwhile. Later
 /// than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
 /// machine.
-const SETTLE_DELAY: Nanos = Nanos(4_200_000);
-/// The same time when cores are lent: they are idle until then, so it is just long enough for a switch to be
-/// over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
-const LENDING_DELAY: Nanos = Nanos(200_000);
+const SETTLE_DELAY: Duration = Duration::from_micros(4200);
+/// [`SETTLE_DELAY`] if cores are lent. Until then the cores are idle, so the delay is just long enough for a
+/// switch to be over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
+const LENDING_DELAY: Duration = Duration::from_micros(200);
 
 /// The state of the loop between two switches.
 struct TurnLoop<'a> {
@@ -38,14 +38,14 @@ struct TurnLoop<'a> {
     /// The gangs whose arrival is being recorded, and all threads that existed before.
     recording: Option<(Vec<GangId>, Members)>,
     /// The end of the last turn before which a recording began.
-    last_recording: Nanos,
+    last_recording: Instant,
     prepared: Option<ReadyTurn>,
 }
 
 /// The end of a turn.
 enum TurnEnd {
-    Switch(Nanos),
-    Finish(Nanos),
+    Switch(Instant),
+    Finish(Instant),
 }
 
 impl GangScheduler {
@@ -57,8 +57,8 @@ impl GangScheduler {
             lead: Lead::new(),
             running: Vec::new(),
             recording: None,
-            last_recording: Nanos::ZERO,
-            prepared: self.prepare(now(), &[]),
+            last_recording: Instant::ZERO,
+            prepared: self.prepare(clock::now(), &[]),
         };
         loop {
             let Some(next) = state.prepared.take() else {
@@ -76,9 +76,9 @@ impl GangScheduler {
                 }
             };
             count_slices(outcome, &turn, until);
-            if now() > slept_through(&turn).after(until) {
+            if clock::now() > until + slept_through(&turn) {
                 self.rotation.undo_turn();
-                state.prepared = self.prepare(now(), &state.running);
+                state.prepared = self.prepare(clock::now(), &state.running);
             }
         }
     }
@@ -88,11 +88,11 @@ impl GangScheduler {
         self.trace_end();
         state.running.clear();
         self.mechanism.apply(&self.standings(None))?;
-        self.turn_status.turn(now(), &[]);
-        let _ = self.alarm.wait_until(MAX_IDLE_WAIT.after(now()));
+        self.turn_status.turn(clock::now(), &[]);
+        let _ = self.alarm.wait_until(clock::now() + MAX_IDLE_WAIT);
         let effect = self.handle_notices();
         if effect != NoticeEffect::Finish {
-            state.prepared = self.prepare(now(), &state.running);
+            state.prepared = self.prepare(clock::now(), &state.running);
         }
         Ok(effect)
     }
@@ -116,7 +116,7 @@ impl GangScheduler {
             }
         };
         self.mechanism.apply(&standings)?;
-        let enforced = now();
+        let enforced = clock::now();
         if let Some(holders) = state.holders {
             holders.release(turn.from, self.rotation.is_contended().then_some(turn.until));
         }
@@ -130,11 +130,11 @@ impl GangScheduler {
             }
         }
         if let Some(tracer) = &mut self.tracer {
-            tracer.begin(enforced, enforced.since(turn.from), &turn.run, &turn.backfill);
+            tracer.begin(enforced, enforced - turn.from, &turn.run, &turn.backfill);
         }
         if !incoming.is_empty() {
             if outcome.samples.enforced_us.len() < MAX_SAMPLES {
-                outcome.samples.enforced_us.push(enforced.since(turn.from).0 as f64 / 1e3);
+                outcome.samples.enforced_us.push((enforced - turn.from).as_nanos() as f64 / 1e3);
             }
             outcome.switches += 1;
         }
@@ -171,11 +171,11 @@ impl GangScheduler {
                 holders.plan(switches.then_some(until));
             }
             let wake = match (lone, record) {
-                (true, _) => MAX_IDLE_WAIT.after(now()),
+                (true, _) => clock::now() + MAX_IDLE_WAIT,
                 (_, true) => watch::begin(until),
                 _ => state.lead.before(until),
             };
-            let late_already = now() >= wake;
+            let late_already = clock::now() >= wake;
             match self.alarm.wait_until(wake) {
                 Woken::Time if lone => {}
                 Woken::Time if record => {
@@ -185,7 +185,7 @@ impl GangScheduler {
                 }
                 Woken::Time => {
                     if !late_already {
-                        state.lead.learn(now().since(wake));
+                        state.lead.learn(clock::now() - wake);
                     }
                     // the outgoing gang is stopped during the time in which this thread would only wait for
                     // the planned moment
@@ -196,9 +196,11 @@ impl GangScheduler {
                     return Ok(TurnEnd::Switch(until));
                 }
                 Woken::Called => match self.handle_notices() {
-                    NoticeEffect::Finish => return Ok(TurnEnd::Finish(until.min(now()))),
+                    NoticeEffect::Finish => return Ok(TurnEnd::Finish(until.min(clock::now()))),
                     NoticeEffect::Nothing => {}
-                    changed => until = self.follow(changed, turn, state, if lone { now() } else { until })?,
+                    changed => {
+                        until = self.follow(changed, turn, state, if lone { clock::now() } else { until })?;
+                    }
                 },
             }
         }
@@ -210,8 +212,8 @@ impl GangScheduler {
         changed: NoticeEffect,
         turn: &Turn,
         state: &mut TurnLoop<'_>,
-        planned: Nanos,
-    ) -> Result<Nanos> {
+        planned: Instant,
+    ) -> Result<Instant> {
         let mut until = planned;
         if changed == NoticeEffect::Continued {
             // the signal has undone the mechanism's stops, so the next turn applies all of them again
@@ -222,7 +224,7 @@ impl GangScheduler {
             state.running.retain(|gang| self.gangs.contains(gang) && !self.rotation.is_resting(*gang));
         }
         if state.running.is_empty() {
-            until = now();
+            until = clock::now();
         }
         if changed == NoticeEffect::Regrouped {
             let standings = self.standings(Some(turn));
@@ -235,9 +237,9 @@ impl GangScheduler {
     }
 
     /// Decides the turn that begins at `from`.
-    fn prepare(&mut self, from: Nanos, running: &[GangId]) -> Option<ReadyTurn> {
+    fn prepare(&mut self, from: Instant, running: &[GangId]) -> Option<ReadyTurn> {
         if self.turns_by == TurnsBy::Clock {
-            self.rotation.follow_clock(wall_ahead());
+            self.rotation.follow_clock(clock::wall_ahead());
         }
         let turn = self.rotation.next_turn(from)?;
         let standings = self.standings(Some(&turn));
@@ -266,9 +268,9 @@ impl GangScheduler {
 }
 
 /// Counts the slices of a turn; a turn without a waiting gang may have lasted many.
-fn count_slices(outcome: &mut SchedulerOutcome, turn: &Turn, until: Nanos) {
-    let planned = turn.until.since(turn.from).0.max(1);
-    let slices = until.since(turn.from).0.div_ceil(planned).max(1);
+fn count_slices(outcome: &mut SchedulerOutcome, turn: &Turn, until: Instant) {
+    let planned = (turn.until - turn.from).as_nanos().max(1);
+    let slices = (until - turn.from).as_nanos().div_ceil(planned).max(1);
     for place in &turn.run {
         *outcome.slices.entry(place.gang).or_default() += slices;
     }
@@ -283,8 +285,8 @@ struct ReadyTurn {
 }
 
 impl ReadyTurn {
-    fn is_watched(&self, outcome: &SchedulerOutcome, resting: &Resting, last: Nanos) -> bool {
-        let (from, length) = (self.turn.from, self.turn.until.since(self.turn.from));
+    fn is_watched(&self, outcome: &SchedulerOutcome, resting: &Resting, last: Instant) -> bool {
+        let (from, length) = (self.turn.from, self.turn.until - self.turn.from);
         let again = self.unsure && watch::may_watch_again(last, from, length);
         let (turn, gangs) = (outcome.switches, self.standings.len());
         !self.incoming.is_empty() && (again || watch::is_watched(turn, resting.awake(), length, gangs))
@@ -292,12 +294,12 @@ impl ReadyTurn {
 }
 
 /// The lateness of a wake-up beyond which the machine was suspended, and the grid starts anew.
-fn slept_through(turn: &Turn) -> Nanos {
-    turn.until.since(turn.from)
+fn slept_through(turn: &Turn) -> Duration {
+    turn.until - turn.from
 }
 
 /// The time at which the machine has settled after a switch, at most a quarter of the turn after its start.
-fn settled(turn: &Turn) -> Nanos {
+fn settled(turn: &Turn) -> Instant {
     let settled = if turn.backfill.is_empty() { SETTLE_DELAY } else { LENDING_DELAY };
-    settled.min(Nanos(turn.until.since(turn.from).0 / 4)).after(turn.from)
+    turn.from + settled.min((turn.until - turn.from) / 4)
 }

@@ -23,12 +23,12 @@ use crate::gang::GangId;
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 use unisono_linux::switches::{Recorder, Recording, SwitchChange, SwitchReason};
 
 /// A gang's use is counted from this long after a switch, and recording stops this long before the turn's
 /// end.
-const RECORD_MARGIN: Nanos = Nanos(1_000_000);
+const RECORD_MARGIN: Duration = Duration::from_millis(1);
 /// Number of consecutive turns watched at the beginning. Turns whose gang is asleep do not count: programs
 /// may wait for each other before they begin.
 const FIRST_WATCHED: u64 = 10;
@@ -38,17 +38,17 @@ const MAX_FIRST_WATCHED: u64 = 100;
 /// Minimum time between two watched turns after the initial ones: 17 turns of the default slice. Watching
 /// costs 0.5 ms, so this is 0.15 % of one core. After [`STEADY_AFTER_TURNS`] turns of each gang it is
 /// three times as long.
-const WATCH_INTERVAL: Nanos = Nanos(340_000_000);
+const WATCH_INTERVAL: Duration = Duration::from_millis(340);
 /// After this many turns of each gang, most programs have reached the behavior that they keep for long. For
 /// two gangs and the default slice that is three seconds.
 const STEADY_AFTER_TURNS: u64 = 75;
 /// Minimum time between two watched turns when the policy is unsure of a gang: watching costs 0.5 ms, so this
 /// is at most 0.6 % of one core.
-const UNSURE_WATCH_INTERVAL: Nanos = Nanos(85_000_000);
+const UNSURE_WATCH_INTERVAL: Duration = Duration::from_millis(85);
 /// Recording begins this long before a switch.
-const RECORDING_LEAD: Nanos = Nanos(500_000);
+const RECORDING_LEAD: Duration = Duration::from_micros(500);
 /// Recording ends at most this long after a switch.
-const MAX_RECORDED: Nanos = Nanos(100_000_000);
+const MAX_RECORDED: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
@@ -59,9 +59,9 @@ pub(crate) struct Samples {
     /// Between the first and the last core, in microseconds.
     pub(crate) skew_us: Vec<f64>,
     /// Processor time that waiting gangs used in watched turns.
-    pub(crate) leaked: Nanos,
+    pub(crate) leaked: Duration,
     /// Total processor time of the watched turns.
-    pub(crate) watched: Nanos,
+    pub(crate) watched: Duration,
     /// Watched turns whose gang left some of its cores idle.
     pub(crate) unfilled: usize,
     /// Watched turns without usable records.
@@ -87,25 +87,25 @@ impl Samples {
 
 /// Whether turn number `turn`, which lasts `length`, is watched. `awake`: number of watched turns whose gang
 /// was awake. The stride is odd, so that two gangs are watched alternately.
-pub(crate) fn is_watched(turn: u64, awake: u64, length: Nanos, gangs: usize) -> bool {
+pub(crate) fn is_watched(turn: u64, awake: u64, length: Duration, gangs: usize) -> bool {
     let often = if turn < STEADY_AFTER_TURNS * gangs as u64 { 1 } else { 3 };
-    let stride = (WATCH_INTERVAL.0 / length.0.max(1)).max(17).saturating_mul(often) | 1;
+    let stride = (WATCH_INTERVAL.as_nanos() / length.as_nanos().max(1)).max(17).saturating_mul(often) | 1;
     let begins = awake < FIRST_WATCHED && turn < MAX_FIRST_WATCHED;
-    length >= RECORD_MARGIN.times(4) && (begins || turn.is_multiple_of(stride))
+    length >= RECORD_MARGIN * 4 && (begins || turn.is_multiple_of(stride))
 }
 
 /// Whether a turn of this length may be watched out of order, if the last watched turn began at `last`.
-pub(crate) fn may_watch_again(last: Nanos, from: Nanos, length: Nanos) -> bool {
-    length >= RECORD_MARGIN.times(4) && from.since(last) >= UNSURE_WATCH_INTERVAL
+pub(crate) fn may_watch_again(last: Instant, from: Instant, length: Duration) -> bool {
+    length >= RECORD_MARGIN * 4 && from - last >= UNSURE_WATCH_INTERVAL
 }
 
 /// Start of the recording of a switch.
-pub(crate) fn begin(switch: Nanos) -> Nanos {
-    switch.since(RECORDING_LEAD)
+pub(crate) fn begin(switch: Instant) -> Instant {
+    switch - RECORDING_LEAD
 }
 
-pub(crate) fn end(from: Nanos, until: Nanos) -> Nanos {
-    until.since(RECORD_MARGIN).min(MAX_RECORDED.after(from))
+pub(crate) fn end(from: Instant, until: Instant) -> Instant {
+    (until - RECORD_MARGIN).min(from + MAX_RECORDED)
 }
 
 /// The threads of each gang, before and after a turn.
@@ -160,7 +160,7 @@ pub(crate) struct TurnRecords {
     /// The context switches of each processor.
     pub(crate) changes: Vec<Vec<SwitchChange>>,
     /// If a ring was full, the moment until which all processors' records are complete.
-    pub(crate) full: Option<Nanos>,
+    pub(crate) full: Option<Instant>,
 }
 
 impl TurnRecords {
@@ -174,9 +174,9 @@ impl TurnRecords {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SwitchRecord {
     /// Time from the planned moment until the first and until the last core ran the new gang.
-    pub(crate) started: Option<(Nanos, Nanos)>,
+    pub(crate) started: Option<(Duration, Duration)>,
     /// Processor time of threads of waiting gangs, summed over all cores.
-    pub(crate) leaked: Nanos,
+    pub(crate) leaked: Duration,
 }
 
 /// The effect of a switch on the threads of the incoming gang.
@@ -194,8 +194,8 @@ pub(crate) enum SwitchEffect {
 #[derive(Debug)]
 pub(crate) struct WatchedTurn<'a> {
     /// The recorded interval.
-    pub(crate) from: Nanos,
-    pub(crate) until: Nanos,
+    pub(crate) from: Instant,
+    pub(crate) until: Instant,
     /// Gangs whose turn it is, and gangs that wait.
     pub(crate) runs: &'a [GangId],
     pub(crate) waits: &'a [GangId],
@@ -210,30 +210,30 @@ impl WatchedTurn<'_> {
     /// there is unknown.
     pub(crate) fn read(&self, records: &[Vec<SwitchChange>], members: &Members) -> Option<SwitchRecord> {
         let (runs, waits) = (members.threads_of(self.runs), members.threads_of(self.waits));
-        let (mut leaked, mut starts) = (Nanos::ZERO, Vec::new());
+        let (mut leaked, mut starts) = (Duration::ZERO, Vec::new());
         for (core, changes) in records.iter().enumerate() {
             let first = changes.first()?;
             let mut start = None;
             let begins =
-                std::iter::once((Nanos::ZERO, first.from)).chain(changes.iter().map(|c| (c.time, c.to)));
-            let ends = changes.iter().map(|c| c.time).chain(std::iter::once(Nanos(u64::MAX)));
+                std::iter::once((Instant::ZERO, first.from)).chain(changes.iter().map(|c| (c.time, c.to)));
+            let ends = changes.iter().map(|c| c.time).chain(std::iter::once(Instant::NEVER));
             for ((begin, who), end) in begins.zip(ends) {
                 let (begin, end) = (begin.max(self.from), end.min(self.until));
                 if begin >= end {
                     continue;
                 }
                 if waits.contains(&who) {
-                    leaked = end.since(begin).after(leaked);
+                    leaked += end - begin;
                 }
                 if start.is_none() && runs.contains(&who) {
-                    start = Some(begin.since(self.from));
+                    start = Some(begin - self.from);
                 }
             }
             if self.cores.contains(&core) {
                 starts.push(start);
             }
         }
-        let starts: Option<Vec<Nanos>> = starts.into_iter().collect();
+        let starts: Option<Vec<Duration>> = starts.into_iter().collect();
         let started = starts.and_then(|starts| Some((*starts.iter().min()?, *starts.iter().max()?)));
         Some(SwitchRecord { started, leaked })
     }
@@ -249,7 +249,7 @@ impl WatchedTurn<'_> {
         cores: usize,
     ) -> WatchedUse {
         let own = members.threads_of(&[gang]);
-        let from = RECORD_MARGIN.after(self.from).min(self.until);
+        let from = (self.from + RECORD_MARGIN).min(self.until);
         let mut runs: Vec<Option<Tid>> =
             records.iter().map(|changes| changes.first().map(|change| change.from)).collect();
         let mut all: Vec<(usize, &SwitchChange)> = records
@@ -264,12 +264,12 @@ impl WatchedTurn<'_> {
             }
             SwitchEffect::AsItWas => BTreeSet::new(),
         };
-        let (mut wanted, mut before, mut sleeps) = (Nanos::ZERO, from, 0);
+        let (mut wanted, mut before, mut sleeps) = (Duration::ZERO, from, 0);
         for (core, change) in all {
             let now = change.time.clamp(before, self.until.max(before));
             let running = runs.iter().flatten().filter(|thread| own.contains(thread)).count();
             let used = (running + interrupted.len()).min(cores) as u64;
-            wanted = now.since(before).times(used).after(wanted);
+            wanted += (now - before) * used;
             before = now;
             runs[core] = Some(change.to);
             interrupted.remove(&change.to);
@@ -284,8 +284,8 @@ impl WatchedTurn<'_> {
         }
         let running = runs.iter().flatten().filter(|thread| own.contains(thread)).count();
         let used = (running + interrupted.len()).min(cores) as u64;
-        let wanted = self.until.since(before).times(used).after(wanted);
-        WatchedUse { wanted, sleeps, time: self.until.since(from) }
+        let wanted = wanted + ((self.until - before) * used);
+        WatchedUse { wanted, sleeps, time: self.until - from }
     }
 }
 
@@ -294,7 +294,12 @@ mod tests {
     use super::*;
 
     fn change(time: u64, from: i32, to: i32) -> SwitchChange {
-        SwitchChange { time: Nanos(time), from: Tid(from), reason: SwitchReason::Preempted, to: Tid(to) }
+        SwitchChange {
+            time: Instant::from_nanos(time),
+            from: Tid(from),
+            reason: SwitchReason::Preempted,
+            to: Tid(to),
+        }
     }
 
     /// Gang 0 waits with threads 10 and 11, gang 1 runs with 20 and 21.
@@ -302,8 +307,8 @@ mod tests {
         let gang = |id, threads: [i32; 2]| (GangId(id), threads.map(Tid).into_iter().collect());
         let members = Members([gang(0, [10, 11]), gang(1, [20, 21])].into_iter().collect());
         let plan = WatchedTurn {
-            from: Nanos(1000),
-            until: Nanos(2000),
+            from: Instant::from_nanos(1000),
+            until: Instant::from_nanos(2000),
             runs: &[GangId(1)],
             waits: &[GangId(0)],
             cores,
@@ -322,7 +327,10 @@ mod tests {
         ];
         assert_eq!(
             read(&[0, 1], &records),
-            Some(SwitchRecord { started: Some((Nanos(30), Nanos(70))), leaked: Nanos(70) })
+            Some(SwitchRecord {
+                started: Some((Duration::from_nanos(30), Duration::from_nanos(70))),
+                leaked: Duration::from_nanos(70)
+            })
         );
     }
 
@@ -332,7 +340,10 @@ mod tests {
             [vec![change(500, 5, 10), change(1010, 10, 20), change(2500, 20, 10), change(2600, 10, 20)]];
         assert_eq!(
             read(&[0], &records),
-            Some(SwitchRecord { started: Some((Nanos(10), Nanos(10))), leaked: Nanos(10) })
+            Some(SwitchRecord {
+                started: Some((Duration::from_nanos(10), Duration::from_nanos(10))),
+                leaked: Duration::from_nanos(10)
+            })
         );
     }
 
@@ -340,10 +351,16 @@ mod tests {
     fn a_core_that_the_gang_leaves_idle_gives_no_switch_unless_it_is_not_the_gangs() {
         let records =
             [vec![change(1001, 10, 20)], vec![change(1200, 11, 0), change(1300, 0, 11), change(1310, 11, 0)]];
-        assert_eq!(read(&[0, 1], &records), Some(SwitchRecord { started: None, leaked: Nanos(211) }));
+        assert_eq!(
+            read(&[0, 1], &records),
+            Some(SwitchRecord { started: None, leaked: Duration::from_nanos(211) })
+        );
         assert_eq!(
             read(&[0], &records),
-            Some(SwitchRecord { started: Some((Nanos(1), Nanos(1))), leaked: Nanos(211) })
+            Some(SwitchRecord {
+                started: Some((Duration::from_nanos(1), Duration::from_nanos(1))),
+                leaked: Duration::from_nanos(211)
+            })
         );
     }
 
@@ -357,15 +374,15 @@ mod tests {
         let threads = |threads: [i32; 2]| threads.map(Tid).into_iter().collect();
         let members = Members([(GangId(0), threads([10, 11])), (GangId(1), threads([20, 21]))].into());
         let plan = WatchedTurn {
-            from: Nanos(2_000_000),
-            until: Nanos(11_000_000),
+            from: Instant::from_millis(2),
+            until: Instant::from_millis(11),
             runs: &[GangId(1)],
             waits: &[GangId(0)],
             cores: &[0, 1],
             arrival,
         };
         let used = plan.used(records, &members, GangId(1), 2);
-        used.wanted.0 as f64 / used.time.0 as f64
+        used.wanted.as_nanos() as f64 / used.time.as_nanos() as f64
     }
 
     fn asleep(time: u64, from: i32, to: i32) -> SwitchChange {
@@ -407,7 +424,7 @@ mod tests {
     #[test]
     fn short_turns_are_watched_less_often_and_both_of_two_gangs() {
         let among = |gangs: usize, ms: u64| {
-            let is_watched = |turn: &u64| is_watched(*turn, FIRST_WATCHED, Nanos(ms * 1_000_000), gangs);
+            let is_watched = |turn: &u64| is_watched(*turn, FIRST_WATCHED, Duration::from_millis(ms), gangs);
             (10..5_000).filter(is_watched).collect::<Vec<u64>>()
         };
         let watched = |ms| among(2, ms);

@@ -12,11 +12,11 @@
 
 use std::collections::BTreeMap;
 use unisono_linux::affinity::Tid;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// Minimum time that the busiest thread must have gained for a comparison: more than two ticks, because the
 /// time of a running thread is as old as its last tick (up to 4 ms).
-const MIN_OBSERVATION: Nanos = Nanos(10_000_000);
+const MIN_OBSERVATION: Duration = Duration::from_millis(10);
 /// A thread wants to run if it gained at least one part in this of the busiest thread's time. Freezing and
 /// thawing wakes sleepers for a few microseconds per switch; those do not want to run.
 const FRACTION: u64 = 50;
@@ -24,7 +24,7 @@ const FRACTION: u64 = 50;
 #[derive(Clone, Copy, Debug)]
 struct KnownThreadTime {
     /// Processor time at the last comparison.
-    ran: Nanos,
+    ran: Duration,
     wants: bool,
 }
 
@@ -39,16 +39,16 @@ pub(crate) struct Width {
 impl Width {
     /// Updates the gang's threads, each with its processor time since its birth. Returns the width if it
     /// changed.
-    pub(crate) fn update(&mut self, threads: &BTreeMap<Tid, Nanos>) -> Option<usize> {
+    pub(crate) fn update(&mut self, threads: &BTreeMap<Tid, Duration>) -> Option<usize> {
         let first = self.known.is_empty();
         self.known.retain(|thread, _| threads.contains_key(thread));
-        let gained = |known: &KnownThreadTime, thread: &Tid| threads[thread].since(known.ran);
+        let gained = |known: &KnownThreadTime, thread: &Tid| threads[thread] - known.ran;
         let max_gained =
             self.known.iter().map(|(thread, known)| gained(known, thread)).max().unwrap_or_default();
         let compared = max_gained >= MIN_OBSERVATION;
         if compared {
             for (thread, known) in &mut self.known {
-                let wants = gained(known, thread).times(FRACTION) >= max_gained;
+                let wants = gained(known, thread) * FRACTION >= max_gained;
                 *known = KnownThreadTime { wants, ran: threads[thread] };
             }
         }
@@ -92,8 +92,8 @@ impl Width {
 mod tests {
     use super::*;
 
-    fn threads(ran_ms: &[u64]) -> BTreeMap<Tid, Nanos> {
-        ran_ms.iter().enumerate().map(|(i, ms)| (Tid(i as i32 + 1), Nanos(ms * 1_000_000))).collect()
+    fn threads(ran_ms: &[u64]) -> BTreeMap<Tid, Duration> {
+        ran_ms.iter().enumerate().map(|(i, ms)| (Tid(i as i32 + 1), Duration::from_millis(*ms))).collect()
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! Reference: the paper's assumption that waiting tasks spin (ETH TR 745, sections 2 and 3); Wiseman and
 //! Feitelson 2003 for what idle cores cost.
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// A gang rests if it used less than this part of the cores that it can use.
 const REST_BELOW: f64 = 0.5;
@@ -28,13 +28,13 @@ const MIN_PRESSURE: f64 = 0.25;
 /// turns on a machine whose cores were busy). A gang that computes gets more than this beside twenty others.
 const MIN_WANTED: f64 = 0.05;
 /// Minimum allowed time between two samples: several turns.
-const MIN_OBSERVATION: Nanos = Nanos(200_000_000);
+const MIN_OBSERVATION: Duration = Duration::from_millis(200);
 /// The shortest and the longest rest of an awake gang; after it the gang takes turns again in any case,
 /// because beside many others it may never use enough to be noticed. Four gangs need ten turns of 20 ms to
 /// find out again that they block: a tenth of the shortest, a hundredth of the longest rest. Each rest is
 /// twice as long as the one before.
-const MIN_REST: Nanos = Nanos(2_000_000_000);
-const MAX_REST: Nanos = Nanos(20_000_000_000);
+const MIN_REST: Duration = Duration::from_secs(2);
+const MAX_REST: Duration = Duration::from_secs(20);
 /// A resting gang is asleep below this part of its cores: it is not thawed meanwhile. A gang that computes
 /// gets more than this beside two hundred others.
 const RESTING_ASLEEP: f64 = 0.005;
@@ -45,11 +45,11 @@ const SCANS_TO_WAKE: u32 = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GangTimes {
     /// Time for which the gang was allowed to run: its turns, or the whole time while it rests.
-    pub might: Nanos,
+    pub might: Duration,
     /// Processor time that it used.
-    pub used: Nanos,
+    pub used: Duration,
     /// Time for which at least one of its threads waited for a processor while the gang was allowed to run.
-    pub pressed: Nanos,
+    pub pressed: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,8 @@ pub struct TurnsWorth {
     rests: bool,
     /// Number of consecutive samples in favor of a change.
     consecutive: u32,
-    /// Time of the first sample of the present rest.
-    since: Option<Nanos>,
+    /// [`GangTimes::might`] at the first sample of the present rest.
+    since: Option<Duration>,
     /// Number of earlier rests.
     rested: u32,
 }
@@ -86,14 +86,14 @@ impl TurnsWorth {
             self.before = Some(now);
             return None;
         };
-        let might = now.might.since(before.might);
+        let might = now.might - before.might;
         if might < MIN_OBSERVATION {
             return None;
         }
         self.before = Some(now);
-        let part = |time: Nanos| time.0 as f64 / might.0 as f64;
-        let used = part(now.used.since(before.used)) / cores.max(1) as f64;
-        let pressed = used >= MIN_WANTED && part(now.pressed.since(before.pressed)) >= MIN_PRESSURE;
+        let part = |time: Duration| time.as_nanos() as f64 / might.as_nanos() as f64;
+        let used = part(now.used - before.used) / cores.max(1) as f64;
+        let pressed = used >= MIN_WANTED && part(now.pressed - before.pressed) >= MIN_PRESSURE;
         let speaks = if self.rests {
             used >= WAKE_FROM || (used >= REST_BELOW && pressed)
         } else {
@@ -123,7 +123,7 @@ const WATCHED_TURNS_TO_REST: u32 = 2;
 /// sleep although the others run, so running together gains them nothing. Two threads that meet at a barrier
 /// that blocks at once run for 8 to 16 us. A program that spins for 50 us first does not sleep while it has
 /// its cores.
-const BRIEF_RUN: Nanos = Nanos(50_000);
+const BRIEF_RUN: Duration = Duration::from_micros(50);
 /// A gang that uses this part of its cores does not rest for brief runs: its other threads use the sleepers'
 /// time.
 const FILLED: f64 = 0.9;
@@ -135,9 +135,9 @@ const ASLEEP: f64 = 0.02;
 
 impl TurnsWorth {
     /// While a gang rests, `now` is the time of the clock.
-    fn has_rested_enough(&mut self, now: Nanos) -> bool {
-        let rest = MIN_REST.times(1 << self.rested.min(10)).min(MAX_REST);
-        now.since(*self.since.get_or_insert(now)) >= rest
+    fn has_rested_enough(&mut self, now: Duration) -> bool {
+        let rest = (MIN_REST * (1 << self.rested.min(10))).min(MAX_REST);
+        now - *self.since.get_or_insert(now) >= rest
     }
 }
 
@@ -145,11 +145,11 @@ impl TurnsWorth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchedUse {
     /// Total time for which its threads wanted processors.
-    pub wanted: Nanos,
+    pub wanted: Duration,
     /// Number of times that its threads went to sleep.
     pub sleeps: u64,
     /// The length of the observed interval.
-    pub time: Nanos,
+    pub time: Duration,
 }
 
 /// The verdict on one watched turn of a gang.
@@ -175,11 +175,11 @@ impl WatchedWorth {
     /// Evaluates the gang's use of a turn with `cores` cores.
     pub fn saw(&mut self, used: WatchedUse, cores: usize) -> WatchedVerdict {
         let cores = cores.max(1);
-        let part = used.wanted.0 as f64 / used.time.0.max(1) as f64 / cores as f64;
+        let part = used.wanted.as_nanos() as f64 / used.time.as_nanos().max(1) as f64 / cores as f64;
         if part < ASLEEP {
             return WatchedVerdict::Asleep;
         }
-        let briefly = part < FILLED && used.wanted < BRIEF_RUN.times(used.sleeps);
+        let briefly = part < FILLED && used.wanted < BRIEF_RUN * used.sleeps;
         self.little = match (part < REST_BELOW_WANTED, briefly) {
             (_, true) if used.sleeps >= SLEEPS_TO_REST * cores as u64 => WATCHED_TURNS_TO_REST,
             (false, false) => 0,
@@ -202,11 +202,11 @@ mod tests {
     fn evaluate_samples(worth: &mut TurnsWorth, parts: &[(f64, f64)]) -> Vec<Option<TurnsVerdict>> {
         let mut times = GangTimes::default();
         let mut evaluate = |used: f64, pressed: f64| {
-            let second = |part: f64| Nanos((part * 1e9) as u64);
+            let second = |part: f64| Duration::from_nanos((part * 1e9) as u64);
             times = GangTimes {
-                might: second(1.0).after(times.might),
-                used: second(used * 2.0).after(times.used),
-                pressed: second(pressed).after(times.pressed),
+                might: times.might + second(1.0),
+                used: times.used + second(used * 2.0),
+                pressed: times.pressed + second(pressed),
             };
             worth.evaluate(times, 2)
         };
@@ -264,9 +264,9 @@ mod tests {
     #[test]
     fn two_watched_turns_let_a_gang_rest_that_blocks_and_one_busy_thread_of_two_is_none() {
         let used = |cores: f64| WatchedUse {
-            wanted: Nanos((cores * 1e6) as u64),
+            wanted: Duration::from_nanos((cores * 1e6) as u64),
             sleeps: 2,
-            time: Nanos(1_000_000),
+            time: Duration::from_millis(1),
         };
         let saw = |worth: &mut WatchedWorth, cores: f64| worth.saw(used(cores), 2);
         use WatchedVerdict::{Asleep, Computes, Rest, Unsure};
@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn a_gang_that_sleeps_after_each_moment_of_work_rests_at_once_and_one_that_fills_its_cores_does_not() {
         let saw = |worth: &mut WatchedWorth, cores: f64, sleeps| {
-            let time = Nanos(20_000_000);
-            worth.saw(WatchedUse { wanted: Nanos((cores * 20e6) as u64), sleeps, time }, 2)
+            let time = Duration::from_millis(20);
+            worth.saw(WatchedUse { wanted: Duration::from_nanos((cores * 20e6) as u64), sleeps, time }, 2)
         };
         use WatchedVerdict::{Computes, Rest, Unsure};
         let first = |cores, sleeps| saw(&mut WatchedWorth::default(), cores, sleeps);

@@ -28,7 +28,7 @@ use std::time::Duration;
 use undo::undo_all;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{ControlGroup, unguessable};
-use unisono_linux::local_socket::own_user;
+use unisono_linux::private_directory::runtime_directory;
 use unisono_linux::undo::{Author, DirectoryLock, UndoDirectory};
 
 const ENDING: &str = ".journal";
@@ -44,10 +44,7 @@ pub fn directory() -> PathBuf {
     if unisono_linux::process::is_root() {
         return "/run/unisono/gang".into();
     }
-    if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
-        return Path::new(&dir).join("unisono/gang");
-    }
-    format!("/tmp/unisono-{}/gang", own_user()).into()
+    runtime_directory().join("gang")
 }
 
 #[derive(Debug)]

@@ -24,8 +24,8 @@ use crate::cgroups::{GangCgroups, GangGroups};
 use crate::error::Result;
 use crate::gang::GangId;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use unisono_linux::cgroup::{self, ControlGroup, FreezeFile, Frozen, WeightFile};
+use unisono_linux::clock::Duration;
 
 /// A gang's rank against its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

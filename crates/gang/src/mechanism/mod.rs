@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::gang::GangId;
 use serde::Serialize;
 use std::str::FromStr;
-use std::time::Duration;
+use unisono_linux::clock::Duration;
 use unisono_text::named;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,9 +20,9 @@ use crate::error::Result;
 use crate::gang::GangId;
 use crate::journal::{GangJournal, UndoEntry};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::ControlGroup;
+use unisono_linux::clock::Duration;
 use unisono_linux::pinned::PinnedThread;
 use unisono_linux::scheduling::{SchedulingPolicy, Urgency};
 

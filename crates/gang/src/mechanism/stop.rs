@@ -12,7 +12,7 @@ use super::{Idle, Mechanism, MechanismKind, Promise, Standing, known};
 use crate::error::Result;
 use crate::gang::GangId;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use unisono_linux::clock::Duration;
 use unisono_linux::process_group::ProcessGroup;
 use unisono_linux::signal::Signal;
 

@@ -30,9 +30,9 @@ use crate::gang::{GangId, GangOwner, GangWeight};
 use crate::matrix::{Matrix, Slot, SlotPlace};
 use crate::shared_clock::turn_at;
 use crate::turn_quota::{MIN_TURN, TurnQuota};
-use shares::UserShares;
+use shares::{UserShares, VirtualTime};
 use std::collections::BTreeSet;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// The policy's state of a gang.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ struct Member {
     turns: TakesTurns,
     quota: Option<TurnQuota>,
     /// The earliest moment at which its quota allows its next turn.
-    ready: Nanos,
+    ready: Instant,
     /// Sort key of the gang where several hosts have to agree; on one host the number breaks ties.
     name: Box<str>,
 }
@@ -75,9 +75,9 @@ const WORTH_LENDING: f64 = 0.5;
 /// The gangs that run from one moment to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
-    pub from: Nanos,
+    pub from: Instant,
     /// Planned end: ask again then, or earlier after a gang has left.
-    pub until: Nanos,
+    pub until: Instant,
     /// The gangs of this slot, with their cores. Empty: all of them have used up their quota for now.
     pub run: Vec<SlotPlace>,
     /// Gangs that may use cores left idle by the gangs in `run`, in order of precedence.
@@ -95,26 +95,26 @@ pub enum Backfill {
 /// The state before the last turn, for [`Rotation::undo_turn`].
 #[derive(Clone, Debug)]
 struct Last {
-    until: Option<Nanos>,
+    until: Option<Instant>,
     /// For each gang of the last turn: the turn in which it ran before, and the earlier value of `ready`.
-    served: Vec<(GangId, u64, Nanos)>,
+    served: Vec<(GangId, u64, Instant)>,
     /// The earlier virtual times of the users who had the turn.
-    charged: Vec<(GangOwner, Nanos)>,
+    charged: Vec<(GangOwner, VirtualTime)>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Rotation {
     cores: usize,
-    slice: Nanos,
+    slice: Duration,
     backfill: Backfill,
     members: Vec<Member>,
     matrix: Matrix,
     turns: u64,
-    until: Option<Nanos>,
+    until: Option<Instant>,
     /// The changes made by the last turn, to undo them.
     last: Option<Last>,
     /// Difference between the shared clock and the caller's clock; `None`: turns go by waiting time.
-    clock: Option<Nanos>,
+    clock: Option<Duration>,
     shares: UserShares,
     /// Turns are this many times as long as requested.
     factor: u32,
@@ -122,8 +122,8 @@ pub struct Rotation {
 
 impl Rotation {
     /// A rotation without gangs; `slice` is the length of a turn of weight 1.
-    pub fn new(cores: usize, slice: Nanos, backfill: Backfill) -> Self {
-        let (cores, slice) = (cores.max(1), Nanos(slice.0.max(1)));
+    pub fn new(cores: usize, slice: Duration, backfill: Backfill) -> Self {
+        let (cores, slice) = (cores.max(1), slice.max(Duration::from_nanos(1)));
         Self {
             cores,
             slice,
@@ -154,7 +154,7 @@ impl Rotation {
                 served,
                 turns: TakesTurns::Yes,
                 quota: None,
-                ready: Nanos::ZERO,
+                ready: Instant::ZERO,
                 name: Box::default(),
             });
             self.enter(GangOwner::default());
@@ -195,7 +195,7 @@ impl Rotation {
 
     /// Lets a shared clock, which is `ahead` of the caller's clock, choose the turns from the next one on.
     /// Call this before each turn, because clocks are set.
-    pub fn follow_clock(&mut self, ahead: Nanos) {
+    pub fn follow_clock(&mut self, ahead: Duration) {
         self.clock = Some(ahead);
     }
 
@@ -215,13 +215,13 @@ impl Rotation {
     /// Sets the processor time that the gang may use. Takes effect at its next turn.
     pub fn set_quota(&mut self, id: GangId, quota: Option<TurnQuota>) {
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
-            (member.quota, member.ready) = (quota, Nanos::ZERO);
+            (member.quota, member.ready) = (quota, Instant::ZERO);
         }
     }
 
     /// The length of a turn of weight 1, from the next turn on.
-    pub fn set_slice(&mut self, slice: Nanos) {
-        self.slice = Nanos(slice.0.max(1));
+    pub fn set_slice(&mut self, slice: Duration) {
+        self.slice = slice.max(Duration::from_nanos(1));
     }
 
     /// The gang takes no turns until it is woken; it may always run. Returns whether it took turns before.
@@ -270,10 +270,10 @@ impl Rotation {
     }
 
     /// Records that the gang used `used` of processor time in a turn of its own of this length.
-    pub fn observe(&mut self, id: GangId, used: Nanos, length: Nanos) {
+    pub fn observe(&mut self, id: GangId, used: Duration, length: Duration) {
         let Some(member) = self.members.iter_mut().find(|member| member.id == id) else { return };
-        if length.0 > 0 {
-            let cores = used.0 as f64 / length.0 as f64;
+        if !length.is_zero() {
+            let cores = used.as_nanos() as f64 / length.as_nanos() as f64;
             member.busy = member.busy * (1.0 - NEWEST) + cores * NEWEST;
             member.unsure = (cores - member.busy).abs() > WORTH_LENDING;
         }
@@ -294,10 +294,10 @@ impl Rotation {
     }
 
     /// The next turn, or `None` if no gang takes turns.
-    pub fn next_turn(&mut self, now: Nanos) -> Option<Turn> {
+    pub fn next_turn(&mut self, now: Instant) -> Option<Turn> {
         let from = match self.until {
             // on the grid, unless the turn was cut short or the caller slept through a slice
-            Some(planned) if now >= planned && now.since(planned) <= self.slice => planned,
+            Some(planned) if now >= planned && now - planned <= self.slice => planned,
             _ => now,
         };
         let first_ready = self.turn_takers().map(|member| member.ready).min()?;
@@ -317,13 +317,13 @@ impl Rotation {
                 }
             },
             Some(ahead) => {
-                let (slot, left) = self.of_clock(ahead.after(from))?;
+                let (slot, left) = self.of_clock((from - Instant::ZERO) + ahead)?;
                 // a turn that a quota forbids passes unused: on the other hosts it belongs to this gang
                 (self.allowed(&slot.places, from), left)
             }
         };
         self.turns += 1;
-        let shortest = MIN_TURN.times(self.factor.into());
+        let shortest = MIN_TURN * u64::from(self.factor);
         let mut served = Vec::new();
         for place in &run {
             let Some(member) = self.members.iter_mut().find(|m| m.id == place.gang) else { continue };
@@ -331,10 +331,10 @@ impl Rotation {
             let quota = member.quota.and_then(|quota| quota.turn(place.cores.len(), length, shortest));
             if let Some(turn) = quota {
                 length = turn.length;
-                member.ready = turn.again.after(from);
+                member.ready = from + turn.again;
             }
         }
-        let until = length.after(from);
+        let until = from + length;
         let charged = if self.clock.is_none() { self.charge(&run, length) } else { Vec::new() };
         self.last = Some(Last { until: self.until.replace(until), served, charged });
         let backfill = self.fill(&run);
@@ -342,17 +342,17 @@ impl Rotation {
     }
 
     /// The slot that has the turn at a moment of the shared clock, and the rest of its turn.
-    fn of_clock(&self, moment: Nanos) -> Option<(&Slot, Nanos)> {
+    fn of_clock(&self, clock: Duration) -> Option<(&Slot, Duration)> {
         let mut slots: Vec<&Slot> = self.matrix.slots().iter().collect();
         slots.sort_by_key(|slot| self.members_of(&slot.places).map(|member| (&member.name, member.id)).min());
-        let lengths: Vec<Nanos> = slots.iter().map(|slot| self.length(&slot.places)).collect();
-        let turn = turn_at(moment, &lengths)?;
+        let lengths: Vec<Duration> = slots.iter().map(|slot| self.length(&slot.places)).collect();
+        let turn = turn_at(clock, &lengths)?;
         Some((slots[turn.slot], turn.remaining))
     }
 
-    fn length(&self, places: &[SlotPlace]) -> Nanos {
+    fn length(&self, places: &[SlotPlace]) -> Duration {
         let weight = self.members_of(places).map(|member| member.weight).max().unwrap_or(GangWeight::ONE);
-        self.slice.times(u64::from(weight.number()) * u64::from(self.factor))
+        self.slice * (u64::from(weight.number()) * u64::from(self.factor))
     }
 
     /// A user weighs as much as the heaviest of the user's gangs.
@@ -362,7 +362,7 @@ impl Rotation {
     }
 
     /// Charges a turn to the users whose gangs have it, once to each. Returns their earlier virtual times.
-    fn charge(&mut self, run: &[SlotPlace], length: Nanos) -> Vec<(GangOwner, Nanos)> {
+    fn charge(&mut self, run: &[SlotPlace], length: Duration) -> Vec<(GangOwner, VirtualTime)> {
         let owners: BTreeSet<GangOwner> = self.members_of(run).map(|member| member.owner).collect();
         let each = owners.into_iter().map(|owner| {
             let weight = self.weight_of(owner);
@@ -376,7 +376,7 @@ impl Rotation {
     }
 
     /// The gangs whose quota allows a turn now.
-    fn allowed(&self, places: &[SlotPlace], now: Nanos) -> Vec<SlotPlace> {
+    fn allowed(&self, places: &[SlotPlace], now: Instant) -> Vec<SlotPlace> {
         let may = |place: &&SlotPlace| self.member(place.gang).is_some_and(|member| member.ready <= now);
         places.iter().filter(may).cloned().collect()
     }
@@ -396,7 +396,7 @@ impl Rotation {
 
     /// The longest waiting slot of the user with the least virtual time, without the gangs whose quota allows
     /// no turn now.
-    fn longest_waiting(&mut self, now: Nanos) -> Option<Vec<SlotPlace>> {
+    fn longest_waiting(&mut self, now: Instant) -> Option<Vec<SlotPlace>> {
         let slots = self.matrix.slots().iter().map(|slot| self.allowed(&slot.places, now));
         let slots: Vec<Vec<SlotPlace>> = slots.filter(|allowed| !allowed.is_empty()).collect();
         let may: Vec<&Member> = slots.iter().flat_map(|slot| self.members_of(slot)).collect();

@@ -10,13 +10,17 @@
 
 use crate::gang::{GangOwner, GangWeight};
 use std::collections::{BTreeMap, BTreeSet};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
+
+/// Nanoseconds of turn time for each unit of weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct VirtualTime(u64);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct UserShares(BTreeMap<GangOwner, Nanos>);
+pub(super) struct UserShares(BTreeMap<GangOwner, VirtualTime>);
 
 impl UserShares {
-    pub(super) fn virtual_time(&self, owner: GangOwner) -> Nanos {
+    pub(super) fn virtual_time(&self, owner: GangOwner) -> VirtualTime {
         self.0.get(&owner).copied().unwrap_or_default()
     }
 
@@ -32,15 +36,15 @@ impl UserShares {
     }
 
     /// Charges a user for a turn of its gangs. Returns the earlier virtual time.
-    pub(super) fn charge(&mut self, owner: GangOwner, length: Nanos, weight: GangWeight) -> Nanos {
+    pub(super) fn charge(&mut self, owner: GangOwner, length: Duration, weight: GangWeight) -> VirtualTime {
         let time = self.0.entry(owner).or_default();
         let before = *time;
-        *time = Nanos(length.0 / u64::from(weight.number())).after(before);
+        time.0 = before.0.saturating_add(length.as_nanos() / u64::from(weight.number()));
         before
     }
 
     /// A charge that was not used.
-    pub(super) fn refund(&mut self, owner: GangOwner, before: Nanos) {
+    pub(super) fn refund(&mut self, owner: GangOwner, before: VirtualTime) {
         self.0.insert(owner, before);
     }
 

@@ -2,7 +2,8 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const SLICE: Nanos = Nanos(20_000_000);
+const START: Instant = Instant::ZERO;
+const SLICE: Duration = Duration::from_millis(20);
 
 fn rotation(cores: usize, weights: &[u32]) -> Rotation {
     let mut rotation = Rotation::new(cores, SLICE, Backfill::Offer);
@@ -19,10 +20,10 @@ fn ids(turn: &Turn) -> Vec<usize> {
 #[test]
 fn whole_machine_gangs_take_turns_as_long_as_they_weigh() {
     let mut rotation = rotation(2, &[1, 2]);
-    let first = rotation.next_turn(Nanos(0)).expect("a turn");
-    assert_eq!((ids(&first), first.until), (vec![0], SLICE));
+    let first = rotation.next_turn(START).expect("a turn");
+    assert_eq!((ids(&first), first.until), (vec![0], START + SLICE));
     let second = rotation.next_turn(first.until).expect("a turn");
-    assert_eq!((ids(&second), second.until), (vec![1], SLICE.times(3)));
+    assert_eq!((ids(&second), second.until), (vec![1], START + SLICE * 3));
     assert_eq!(ids(&rotation.next_turn(second.until).expect("a turn")), [0]);
 }
 
@@ -30,9 +31,9 @@ fn whole_machine_gangs_take_turns_as_long_as_they_weigh() {
 fn a_gang_that_fills_its_cores_but_for_interruptions_is_not_backfilled_upon() {
     let mut rotation = rotation(2, &[1, 1]);
     for _ in 0..10 {
-        rotation.observe(GangId(0), Nanos(32_000_000), SLICE);
+        rotation.observe(GangId(0), Duration::from_millis(32), SLICE);
     }
-    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    let first = rotation.next_turn(START).expect("a turn");
     assert_eq!((ids(&first), first.backfill), (vec![0], vec![]), "1.6 of 2 cores are busy");
 }
 
@@ -40,10 +41,10 @@ fn a_gang_that_fills_its_cores_but_for_interruptions_is_not_backfilled_upon() {
 fn one_turn_of_a_gang_that_is_still_starting_lends_nothing_and_asks_for_another_look() {
     let mut rotation = rotation(2, &[1, 1]);
     rotation.observe(GangId(0), SLICE, SLICE);
-    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    let first = rotation.next_turn(START).expect("a turn");
     assert_eq!((ids(&first), first.backfill), (vec![0], vec![]), "one of 2 cores was busy, once");
     assert!(rotation.is_unsure(GangId(0)) && !rotation.is_unsure(GangId(1)));
-    rotation.observe(GangId(0), SLICE.times(2), SLICE);
+    rotation.observe(GangId(0), SLICE * 2, SLICE);
     assert!(!rotation.is_unsure(GangId(0)), "both cores are busy after all");
 }
 
@@ -53,43 +54,43 @@ fn a_gang_that_leaves_a_core_idle_twice_lends_it() {
     rotation.observe(GangId(0), SLICE, SLICE);
     rotation.observe(GangId(0), SLICE, SLICE);
     assert!(!rotation.is_unsure(GangId(0)));
-    assert_eq!(rotation.next_turn(Nanos(0)).expect("a turn").backfill, [GangId(1)]);
+    assert_eq!(rotation.next_turn(START).expect("a turn").backfill, [GangId(1)]);
 }
 
 #[test]
 fn a_late_wake_up_does_not_shift_the_grid_but_a_long_pause_does() {
     let mut rotation = rotation(2, &[1, 1]);
-    let first = rotation.next_turn(Nanos(0)).expect("a turn");
-    let late = rotation.next_turn(Nanos(3_000_000).after(first.until)).expect("a turn");
-    assert_eq!(late.until, SLICE.times(2));
-    let slept = Nanos(5_000_000_000);
-    assert_eq!(rotation.next_turn(slept).expect("a turn").until, SLICE.after(slept));
+    let first = rotation.next_turn(START).expect("a turn");
+    let late = rotation.next_turn(first.until + Duration::from_millis(3)).expect("a turn");
+    assert_eq!(late.until, START + SLICE * 2);
+    let slept = Instant::from_secs(5);
+    assert_eq!(rotation.next_turn(slept).expect("a turn").until, slept + SLICE);
 }
 
 #[test]
 fn idle_cores_are_offered_to_the_gang_that_waits_longest() {
     let mut rotation = rotation(4, &[1, 1, 1]);
-    rotation.observe(GangId(0), Nanos(SLICE.0), SLICE);
-    assert_eq!(rotation.next_turn(Nanos(0)).expect("a turn").backfill, [GangId(1)]);
-    let busy = rotation.next_turn(SLICE).expect("a turn");
+    rotation.observe(GangId(0), SLICE, SLICE);
+    assert_eq!(rotation.next_turn(START).expect("a turn").backfill, [GangId(1)]);
+    let busy = rotation.next_turn(START + SLICE).expect("a turn");
     assert_eq!((ids(&busy), busy.backfill), (vec![1], vec![]));
 }
 
 #[test]
 fn a_gang_that_leaves_in_its_turn_gives_way_at_once() {
     let mut rotation = rotation(2, &[5, 1]);
-    rotation.next_turn(Nanos(0));
+    rotation.next_turn(START);
     rotation.remove(GangId(0));
-    let next = rotation.next_turn(Nanos(7)).expect("a turn");
-    assert_eq!((ids(&next), next.from), (vec![1], Nanos(7)));
+    let next = rotation.next_turn(Instant::from_nanos(7)).expect("a turn");
+    assert_eq!((ids(&next), next.from), (vec![1], Instant::from_nanos(7)));
     rotation.remove(GangId(1));
-    assert_eq!(rotation.next_turn(Nanos(9)), None);
+    assert_eq!(rotation.next_turn(Instant::from_nanos(9)), None);
 }
 
 #[test]
 fn a_turn_that_was_taken_back_is_given_again() {
     let mut rotation = rotation(2, &[1, 1, 1]);
-    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    let first = rotation.next_turn(START).expect("a turn");
     let ahead = rotation.next_turn(first.until).expect("a turn");
     assert_eq!(ids(&ahead), [1]);
     rotation.undo_turn();
@@ -99,21 +100,21 @@ fn a_turn_that_was_taken_back_is_given_again() {
 
 #[test]
 fn hosts_that_follow_a_clock_give_a_gang_its_turn_at_the_same_moment() {
-    let ahead = [Nanos(1_000_000_007), Nanos(5_000_003)];
+    let ahead = [Duration::from_nanos(1_000_000_007), Duration::from_nanos(5_000_003)];
     // on the second host the gangs came in another order, and its own clock began later
     let mut hosts = [rotation(2, &[1, 2]), rotation(4, &[2, 1])];
     hosts[0].name(GangId(0), "b");
     hosts[0].name(GangId(1), "a");
     hosts[1].name(GangId(0), "a");
     hosts[1].name(GangId(1), "b");
-    let mut turns: [Vec<(bool, u64)>; 2] = Default::default();
+    let mut turns: [Vec<(bool, Instant)>; 2] = Default::default();
     for (host, (rotation, ahead)) in hosts.iter_mut().zip(ahead).enumerate() {
-        let mut now = Nanos(1_500_000_000).since(ahead);
-        while ahead.after(now) < Nanos(2_500_000_000) {
+        let mut now = Instant::from_millis(1500) - ahead;
+        while now + ahead < Instant::from_millis(2500) {
             rotation.follow_clock(ahead);
             let turn = rotation.next_turn(now).expect("a turn");
             let is_a = turn.run[0].gang.0 != host;
-            turns[host].push((is_a, ahead.after(turn.until).0));
+            turns[host].push((is_a, turn.until + ahead));
             now = turn.until;
         }
     }
@@ -126,25 +127,25 @@ fn a_gang_that_rests_has_no_turns_and_keeps_its_weight() {
     let mut rotation = rotation(2, &[3, 1]);
     assert!(rotation.is_contended() && rotation.begin_rest(GangId(0)) && !rotation.begin_rest(GangId(0)));
     assert!(rotation.is_resting(GangId(0)) && !rotation.is_contended());
-    let lone = rotation.next_turn(Nanos(0)).expect("a turn");
+    let lone = rotation.next_turn(START).expect("a turn");
     assert_eq!((ids(&lone), lone.backfill), (vec![1], vec![]), "nothing is lent to one that runs anyway");
     assert!(rotation.begin_rest(GangId(1)));
-    assert_eq!(rotation.next_turn(SLICE), None, "nobody takes turns");
+    assert_eq!(rotation.next_turn(START + SLICE), None, "nobody takes turns");
     assert!(rotation.wake(GangId(0)) && rotation.wake(GangId(1)) && !rotation.wake(GangId(1)));
-    let first = rotation.next_turn(SLICE).expect("a turn");
-    assert_eq!((ids(&first), first.until), (vec![0], SLICE.times(4)));
+    let first = rotation.next_turn(START + SLICE).expect("a turn");
+    assert_eq!((ids(&first), first.until), (vec![0], START + SLICE * 4));
 }
 
 #[test]
 fn a_new_weight_and_a_new_slice_count_from_the_next_turn() {
     let mut rotation = rotation(2, &[1, 1]);
-    let first = rotation.next_turn(Nanos(0)).expect("a turn");
+    let first = rotation.next_turn(START).expect("a turn");
     rotation.set_weight(GangId(1), GangWeight::new(4).expect("a weight"));
     let second = rotation.next_turn(first.until).expect("a turn");
-    assert_eq!((ids(&second), second.until), (vec![1], SLICE.times(5)));
-    rotation.set_slice(Nanos(SLICE.0 / 4));
+    assert_eq!((ids(&second), second.until), (vec![1], START + SLICE * 5));
+    rotation.set_slice(SLICE / 4);
     let third = rotation.next_turn(second.until).expect("a turn");
-    assert_eq!(third.until.since(third.from), Nanos(SLICE.0 / 4));
+    assert_eq!(third.until - third.from, SLICE / 4);
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn sixteen_gangs_of_one_user_get_as_much_as_one_of_another() {
     let mut rotation = rotation(2, &[1; 17]);
     rotation.belongs_to(GangId(0), GangOwner(7));
     (1..17).for_each(|gang| rotation.belongs_to(GangId(gang), GangOwner(8)));
-    let (mut now, mut turns) = (Nanos::ZERO, Vec::new());
+    let (mut now, mut turns) = (START, Vec::new());
     for _ in 0..64 {
         let turn = rotation.next_turn(now).expect("a turn");
         turns.push(ids(&turn)[0]);
@@ -167,7 +168,7 @@ fn a_user_who_comes_back_has_saved_nothing_up() {
     let mut rotation = rotation(2, &[1, 1]);
     rotation.belongs_to(GangId(1), GangOwner(8));
     rotation.begin_rest(GangId(1));
-    let mut now = Nanos::ZERO;
+    let mut now = START;
     for _ in 0..50 {
         now = rotation.next_turn(now).expect("a turn").until;
     }
@@ -185,15 +186,19 @@ fn a_user_who_comes_back_has_saved_nothing_up() {
 fn turns_that_are_lengthened_last_so_many_times_as_long() {
     let mut rotation = with_a_quota(&[1, 2]);
     rotation.lengthen(3);
-    let turn = rotation.next_turn(Nanos::ZERO).expect("a turn");
-    assert_eq!((ids(&turn), turn.until.0 / 1_000_000), (vec![0], 47), "a quota is not exceeded for it");
-    assert_eq!(rotation.next_turn(turn.until).expect("a turn").until.since(turn.until), SLICE.times(6));
+    let turn = rotation.next_turn(START).expect("a turn");
+    assert_eq!(
+        (ids(&turn), (turn.until - START).as_millis()),
+        (vec![0], 47),
+        "a quota is not exceeded for it"
+    );
+    assert_eq!(rotation.next_turn(turn.until).expect("a turn").until - turn.until, SLICE * 6);
 }
 
 /// Two of two cores; the first may use the time of one.
 fn with_a_quota(weights: &[u32]) -> Rotation {
     let mut rotation = rotation(2, weights);
-    let period = Nanos(100_000_000);
+    let period = Duration::from_millis(100);
     rotation.set_quota(GangId(0), Some(TurnQuota { time: period, period }));
     rotation
 }
@@ -202,22 +207,22 @@ fn with_a_quota(weights: &[u32]) -> Rotation {
 fn a_lone_gang_is_stopped_as_a_whole_before_its_quota_is_used_up() {
     let mut rotation = with_a_quota(&[1]);
     assert!(rotation.is_contended(), "its turns end");
-    let (mut now, mut ran) = (Nanos::ZERO, 0);
-    while now < Nanos(1_000_000_000) {
+    let (mut now, mut ran) = (START, Duration::ZERO);
+    while now < Instant::from_secs(1) {
         let turn = rotation.next_turn(now).expect("a turn");
-        ran += turn.run.len() as u64 * turn.until.since(turn.from).0;
+        ran += (turn.until - turn.from) * turn.run.len() as u64;
         now = turn.until;
     }
-    assert!((460_000_000..=495_000_000).contains(&ran), "{ran} ns of 500 ms");
+    assert!((Duration::from_millis(460)..=Duration::from_millis(495)).contains(&ran), "{ran} of 500ms");
 }
 
 #[test]
 fn others_have_the_time_that_a_quota_leaves_and_a_turn_taken_back_costs_none_of_it() {
     let mut rotation = with_a_quota(&[3, 1]);
-    let first = rotation.next_turn(Nanos::ZERO).expect("a turn");
-    assert_eq!((ids(&first), first.until.0 / 1_000_000), (vec![0], 47), "instead of three slices");
+    let first = rotation.next_turn(START).expect("a turn");
+    assert_eq!((ids(&first), (first.until - START).as_millis()), (vec![0], 47), "instead of three slices");
     rotation.undo_turn();
-    assert_eq!(rotation.next_turn(Nanos::ZERO).expect("a turn"), first);
+    assert_eq!(rotation.next_turn(START).expect("a turn"), first);
     let mut now = first.until;
     for _ in 0..2 {
         let turn = rotation.next_turn(now).expect("a turn");
@@ -227,6 +232,10 @@ fn others_have_the_time_that_a_quota_leaves_and_a_turn_taken_back_costs_none_of_
     let third = rotation.next_turn(now).expect("a turn");
     assert_eq!(ids(&third), [1], "the quota allows the first at 100 ms, and it is 87");
     assert_eq!(ids(&rotation.next_turn(third.until).expect("a turn")), [0]);
+}
+
+fn slices_in(length: Duration) -> u64 {
+    length.as_nanos() / SLICE.as_nanos()
 }
 
 /// The slow reference: assigns single slices, always to the gang with the least time for its weight.
@@ -247,15 +256,15 @@ proptest! {
     ) {
         let mut rotation = rotation(4, &weights);
         let slices: u64 = weights.iter().map(|w| u64::from(*w)).sum::<u64>() * rounds;
-        let mut served = vec![0u64; weights.len()];
-        let mut now = Nanos(0);
-        while now < SLICE.times(slices) {
+        let mut served = vec![Duration::ZERO; weights.len()];
+        let mut now = START;
+        while now < START + SLICE * slices {
             let turn = rotation.next_turn(now).expect("a turn");
-            served[turn.run[0].gang.0] += turn.until.since(turn.from).0;
+            served[turn.run[0].gang.0] += turn.until - turn.from;
             now = turn.until;
         }
         for (served, expected) in served.iter().zip(reference(&weights, slices)) {
-            prop_assert!(served.abs_diff(SLICE.times(expected).0) <= SLICE.0);
+            prop_assert!(served.abs_diff(SLICE * expected) <= SLICE);
         }
     }
 
@@ -274,25 +283,25 @@ proptest! {
         }
         let weights: Vec<u32> = users.iter().map(|gangs| *gangs.iter().max().expect("not empty")).collect();
         let slices = rounds * u64::from(weights.iter().sum::<u32>());
-        let (mut now, mut had) = (Nanos(0), vec![0u64; gangs.len()]);
-        while now < SLICE.times(slices) {
+        let (mut now, mut had) = (START, vec![Duration::ZERO; gangs.len()]);
+        while now < START + SLICE * slices {
             let turn = rotation.next_turn(now).expect("a turn");
             // a turn decided ahead and taken back changes nothing
             let ahead = rotation.next_turn(turn.until);
             rotation.undo_turn();
             prop_assert!(ahead.is_some_and(|ahead| ahead.from == turn.until));
-            had[turn.run[0].gang.0] += turn.until.since(turn.from).0;
+            had[turn.run[0].gang.0] += turn.until - turn.from;
             now = turn.until;
         }
         let expected = reference(&weights, slices);
         for (user, expected) in expected.iter().enumerate() {
             let own = (0..gangs.len()).filter(|gang| gangs[*gang].0 == user);
-            let served: u64 = own.clone().map(|gang| had[gang]).sum();
-            let turn = SLICE.times(u64::from(weights[user]));
-            let off = served.abs_diff(SLICE.times(*expected).0);
-            prop_assert!(off <= 2 * turn.0, "user {} had {} of {} slices", user, served / SLICE.0, expected);
+            let served: Duration = own.clone().map(|gang| had[gang]).sum();
+            let turn = SLICE * u64::from(weights[user]);
+            let off = served.abs_diff(SLICE * *expected);
+            prop_assert!(off <= turn * 2, "user {} had {} of {} slices", user, slices_in(served), expected);
             // within a user each gang has had as many turns as the others, but for the present round
-            let turns = own.map(|gang| had[gang] / SLICE.times(gangs[gang].1.into()).0);
+            let turns = own.map(|gang| slices_in(had[gang]) / u64::from(gangs[gang].1));
             let (min_turns, max_turns) = turns.fold((u64::MAX, 0), |(min_turns, max_turns), n| (min_turns.min(n), max_turns.max(n)));
             prop_assert!(max_turns - min_turns <= 1, "{} and {} turns", min_turns, max_turns);
         }
@@ -306,7 +315,7 @@ proptest! {
         let mut rotation = Rotation::new(cores, SLICE, Backfill::Offer);
         let mut waited: BTreeMap<GangId, usize> = BTreeMap::new();
         let mut rests = BTreeSet::new();
-        let (mut now, mut next) = (Nanos(0), 0);
+        let (mut now, mut next) = (START, 0);
         for (kind, which, width) in steps {
             let chosen = waited.keys().nth(which % waited.len().max(1)).copied();
             match (kind, chosen) {
@@ -328,7 +337,7 @@ proptest! {
                 }
                 (5, Some(gang)) => {
                     rotation.set_weight(gang, GangWeight::new(width as u32 + 1).expect("a weight"));
-                    rotation.set_slice(Nanos(SLICE.0 * (width as u64 + 1)));
+                    rotation.set_slice(SLICE * (width as u64 + 1));
                 }
                 _ => {
                     let takers = waited.keys().filter(|gang| !rests.contains(gang)).count();

@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, ProcessMover};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Instant};
 use unisono_linux::local_socket::own_user;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_list::{self, ListedProcess};
@@ -86,14 +86,25 @@ pub fn freezing(all: &[CgroupHierarchy]) -> Result<&CgroupHierarchy> {
     })
 }
 
+/// The hierarchy beside `first` whose groups can be frozen too: the version 1 freezer on a host that has both
+/// versions, where container engines keep their groups in version 1.
+pub fn freezer_beside(all: &[CgroupHierarchy], first: &CgroupHierarchy) -> Option<CgroupHierarchy> {
+    CgroupHierarchy::with(all, "freezer").filter(|freezer| freezer.root != first.root).cloned()
+}
+
 impl TargetScan {
+    /// `freezer` is the version 1 freezer, if `hierarchy` is another one.
     pub(super) fn begin(
         target: &GangTarget,
         hierarchy: &CgroupHierarchy,
+        freezer: Option<&CgroupHierarchy>,
     ) -> std::result::Result<TargetScan, GangRefusal> {
         match target {
             GangTarget::Process { number, started } => scan_process(*number, *started, hierarchy),
-            GangTarget::Group { path } => scan_group(path, hierarchy),
+            GangTarget::Group { path } => {
+                let in_freezer = freezer.filter(|freezer| path.starts_with(&freezer.root));
+                scan_group(path, in_freezer.unwrap_or(hierarchy))
+            }
         }
     }
 
@@ -101,7 +112,7 @@ impl TargetScan {
     pub(super) fn go_on(
         &mut self,
         hierarchy: &CgroupHierarchy,
-        until: Nanos,
+        until: Instant,
     ) -> std::result::Result<Option<FoundTarget>, GangRefusal> {
         if let (Some(scan), Some(leader)) = (&mut self.scan, &self.leader) {
             let Some(family) = scan.family_of(leader, until) else { return Ok(None) };
@@ -126,7 +137,7 @@ impl TargetScan {
                     name: self.name.clone(),
                 }));
             }
-            if now() >= until {
+            if clock::now() >= until {
                 return Ok(None);
             }
         }
@@ -210,11 +221,11 @@ pub(super) struct Moving {
 
 impl Moving {
     /// Moves processes until this moment. Returns whether all have been moved.
-    pub(super) fn go_on(&mut self, hierarchy: &CgroupHierarchy, until: Nanos) -> Result<bool> {
+    pub(super) fn go_on(&mut self, hierarchy: &CgroupHierarchy, until: Instant) -> Result<bool> {
         loop {
             while let Some(member) = self.new.pop() {
                 self.take(member, hierarchy)?;
-                if now() >= until {
+                if clock::now() >= until {
                     return Ok(false);
                 }
             }
@@ -288,10 +299,10 @@ impl FamilyScan {
     }
 
     /// Scans until this moment. Returns a process and all its descendants, once everything was read.
-    fn family_of(&mut self, process: &PinnedProcess, until: Nanos) -> Option<BTreeSet<u32>> {
+    fn family_of(&mut self, process: &PinnedProcess, until: Instant) -> Option<BTreeSet<u32>> {
         while let Some(number) = self.pending.pop() {
             self.read.extend(process_list::listed(number));
-            if now() >= until {
+            if clock::now() >= until {
                 return None;
             }
         }

@@ -29,10 +29,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{CgroupHierarchy, ControlGroup, GroupMeter, hierarchies};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::timer::Sleeper;
 use unisono_linux::usage;
@@ -92,6 +91,8 @@ pub(super) struct ManagedGang {
 pub(super) struct GangDaemon {
     pub(super) terms: Terms,
     pub(super) hierarchy: CgroupHierarchy,
+    /// The version 1 freezer, if `hierarchy` is version 2: the groups of container engines may be there.
+    pub(super) freezer: Option<CgroupHierarchy>,
     pub(super) all_cpus: CpuSet,
     pub(super) state: ServiceState,
     pub(super) journal: GangJournal,
@@ -117,11 +118,12 @@ impl GangDaemon {
     pub(super) fn start(terms: Terms, journal: GangJournal, trace: Option<File>) -> Result<GangDaemon> {
         let all = hierarchies()?;
         let hierarchy = adopt::freezing(&all)?.clone();
+        let freezer = adopt::freezer_beside(&all, &hierarchy);
         let all_cpus = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
         let alarm = Sleeper::new().map_err(system("make an alarm"))?;
         let turn_status = Arc::new(TurnStatus::default());
         let (notices, inbox) = channel();
-        let slice = Nanos::from(terms.slice);
+        let slice = terms.slice;
         let start = |file| TraceWriter::start(file, BTreeMap::new(), all_cpus.iter().collect());
         let (trace, tracer) = trace.map(start).transpose()?.unzip();
         let scheduler = GangScheduler {
@@ -147,6 +149,7 @@ impl GangDaemon {
         Ok(GangDaemon {
             terms,
             hierarchy,
+            freezer,
             all_cpus,
             state: ServiceState::default(),
             journal,
@@ -156,9 +159,9 @@ impl GangDaemon {
             thread,
             trace,
             managed: BTreeMap::new(),
-            scan_times: ScanTimes::new(now()),
+            scan_times: ScanTimes::new(clock::now()),
             rounds: 0,
-            own_time: OwnTime::new(now(), switching_time()),
+            own_time: OwnTime::new(clock::now(), switching_time()),
             jobs: Jobs::default(),
             warnings: Vec::new(),
             said: BTreeSet::new(),
@@ -227,7 +230,7 @@ impl GangDaemon {
 
     pub(super) fn set_slice(&mut self, slice: Duration, pace: SlicePace) {
         (self.terms.slice, self.terms.pace) = (slice, pace);
-        self.notify(Notice::Slice(slice.into()));
+        self.notify(Notice::Slice(slice));
     }
 
     fn set_weight(
@@ -293,7 +296,7 @@ impl GangDaemon {
         };
         self.managed.insert(id, managed);
         self.divide_quotas();
-        self.scan_times.gang_came(now());
+        self.scan_times.gang_came(clock::now());
     }
 
     /// The target processes, whose end ends a wait early.
@@ -302,7 +305,7 @@ impl GangDaemon {
     }
 
     /// The time of the next scan or judgement of the gangs; `None`: there are no gangs.
-    pub(super) fn next_scan(&self) -> Option<Nanos> {
+    pub(super) fn next_scan(&self) -> Option<Instant> {
         (!self.managed.is_empty()).then_some(self.scan_times.next())
     }
 
@@ -313,7 +316,7 @@ impl GangDaemon {
     }
 
     fn view(&self) -> ServiceView {
-        let at = now();
+        let at = clock::now();
         let gangs = self.state.gangs().filter_map(|(id, gang)| {
             let managed = self.managed.get(&id)?;
             let line = self.turn_status.of_gang(id, at).unwrap_or_default();
@@ -332,7 +335,7 @@ impl GangDaemon {
                 width: managed.width.min(self.all_cpus.len()),
                 threads: threads_in(&managed.groups).len(),
                 turns: line.turns,
-                had_s: line.had.0 as f64 / 1e9,
+                had_s: line.had.as_secs_f64(),
                 cpu_s: used.map(|used| used.saturating_sub(managed.used_before) as f64 / 1e9),
             })
         });
@@ -362,8 +365,9 @@ impl GangDaemon {
 pub(super) struct RuledGangs<'a>(&'a mut GangDaemon);
 
 impl RuledGangs<'_> {
-    pub(super) fn hierarchy(&self) -> &CgroupHierarchy {
-        &self.0.hierarchy
+    /// The hierarchies whose groups can be gangs.
+    pub(super) fn hierarchies(&self) -> impl Iterator<Item = &CgroupHierarchy> {
+        std::iter::once(&self.0.hierarchy).chain(&self.0.freezer)
     }
 
     pub(super) fn of_target(&self, target: &GangTarget) -> Option<(GangId, u32)> {
@@ -413,8 +417,8 @@ impl RuledGangs<'_> {
 }
 
 /// The processor time of all threads of this process except the calling one.
-pub(super) fn switching_time() -> Nanos {
-    Nanos::from(usage::of_this_process().cpu).since(usage::of_this_thread().cpu.into())
+pub(super) fn switching_time() -> Duration {
+    usage::of_this_process().cpu.saturating_sub(usage::of_this_thread().cpu).into()
 }
 
 pub(super) fn refused(error: Error) -> GangRefusal {

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::gang::{GangId, GangWeight};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::Receiver;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 use unisono_linux::pinned::PinnedProcess;
 
 /// A connection that waits for an answer.
@@ -40,18 +40,18 @@ pub(super) enum JobStage {
         home: GangHome,
         leader: Option<PinnedProcess>,
         joined: Receiver<Result<()>>,
-        until: Nanos,
+        until: Instant,
     },
     Releases {
         id: GangId,
         released: Receiver<()>,
-        until: Nanos,
+        until: Instant,
     },
     Empties {
         id: GangId,
         home: GangHome,
         threads: BTreeSet<i32>,
-        until: Nanos,
+        until: Instant,
         then: Option<GangRefusal>,
     },
 }

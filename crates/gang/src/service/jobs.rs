@@ -22,17 +22,17 @@ use crate::host::scheduler::{JoiningGang, Notice};
 use crate::journal::{UndoEntry, move_out};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{TryRecvError, channel};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::pinned::PinnedProcess;
 
 /// Maximum work in a turn of the loop. A list is answered after at most this time, and one piece more.
-const BUDGET: Nanos = Nanos(2_000_000);
+const BUDGET: Duration = Duration::from_millis(2);
 /// Wait before the next check of work that waits for other work.
-const CHECK_INTERVAL: Nanos = Nanos(1_000_000);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// The scheduler's thread answers between two switches, within milliseconds.
-const SCHEDULER_TIMEOUT: Nanos = Nanos(5_000_000_000);
+const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for emptying a home: processes that end or fork meanwhile delay it.
-const EMPTY_TIMEOUT: Nanos = Nanos(2_000_000_000);
+const EMPTY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The outcome of a piece of work.
 enum JobStep {
@@ -64,7 +64,7 @@ impl GangDaemon {
     }
 
     fn add_for(&mut self, user: u32, request: AddRequest, called: Option<GangName>, answer_to: AnswerTo) {
-        match TargetScan::begin(&request.target, &self.hierarchy) {
+        match TargetScan::begin(&request.target, &self.hierarchy, self.freezer.as_ref()) {
             Ok(scan) => {
                 self.jobs.push(
                     queue_of(request.by, user),
@@ -81,7 +81,7 @@ impl GangDaemon {
         let (reply, released) = channel();
         self.notify(Notice::Released(id, reply));
         self.jobs.leaving.insert(id);
-        let until = SCHEDULER_TIMEOUT.after(now());
+        let until = clock::now() + SCHEDULER_TIMEOUT;
         let name =
             self.state.get(id).map_or_else(|| id.to_string(), |gang| format!("the gang {}", gang.name));
         let answer_to = client.map_or(AnswerTo::Nobody(name), AnswerTo::Client);
@@ -89,8 +89,8 @@ impl GangDaemon {
     }
 
     /// The time of the next work; `None`: there is no work.
-    pub(super) fn next_work(&self) -> Option<Nanos> {
-        let next = if self.jobs.waits { CHECK_INTERVAL.after(now()) } else { Nanos::ZERO };
+    pub(super) fn next_work(&self) -> Option<Instant> {
+        let next = if self.jobs.waits { clock::now() + CHECK_INTERVAL } else { Instant::ZERO };
         (!self.jobs.is_empty()).then_some(next)
     }
 
@@ -116,7 +116,7 @@ impl GangDaemon {
 
     /// Works for at most [`BUDGET`], for the users by turns.
     pub(super) fn work(&mut self) {
-        let until = BUDGET.after(now());
+        let until = clock::now() + BUDGET;
         self.jobs.waits = !self.jobs.is_empty();
         for user in self.jobs.users() {
             let Some(GangJob { answer_to, stage }) =
@@ -136,7 +136,7 @@ impl GangDaemon {
             if self.jobs.of_users.get(&user).is_some_and(VecDeque::is_empty) {
                 self.jobs.of_users.remove(&user);
             }
-            if now() >= until {
+            if clock::now() >= until {
                 return;
             }
         }
@@ -170,7 +170,7 @@ impl GangDaemon {
         }
     }
 
-    fn step(&mut self, stage: JobStage, until: Nanos) -> JobStep {
+    fn step(&mut self, stage: JobStage, until: Instant) -> JobStep {
         match stage {
             JobStage::Scans { mut scan, request, called, user } => match scan.go_on(&self.hierarchy, until) {
                 Ok(None) => JobStep::More(JobStage::Scans { scan, request, called, user }),
@@ -197,7 +197,7 @@ impl GangDaemon {
                     JobStep::Added(id)
                 }
                 Ok(Err(error)) => self.give_up(id, home, error),
-                Err(TryRecvError::Empty) if now() < until => {
+                Err(TryRecvError::Empty) if clock::now() < until => {
                     JobStep::Waits(JobStage::Joins { id, home, leader, joined, until })
                 }
                 Err(_) => self.give_up(id, home, silent()),
@@ -207,7 +207,7 @@ impl GangDaemon {
                     Some(gang) => JobStep::More(empties(id, gang.home, None)),
                     None => self.end(id, None),
                 },
-                Err(TryRecvError::Empty) if now() < until => {
+                Err(TryRecvError::Empty) if clock::now() < until => {
                     JobStep::Waits(JobStage::Releases { id, released, until })
                 }
                 Err(_) => self.end(id, Some(refused(silent()))),
@@ -237,7 +237,7 @@ impl GangDaemon {
         let groups = Box::new(GangGroups { control: home.group().clone(), cpu: None, pids: None });
         let (reply, joined) = channel();
         self.notify(Notice::Joins(JoiningGang { id, name, weight, owner, groups }, reply));
-        let until = SCHEDULER_TIMEOUT.after(now());
+        let until = clock::now() + SCHEDULER_TIMEOUT;
         JobStep::Waits(JobStage::Joins { id, home, leader, joined, until })
     }
 
@@ -251,7 +251,7 @@ impl GangDaemon {
         id: GangId,
         home: GangHome,
         threads: BTreeSet<i32>,
-        until: Nanos,
+        until: Instant,
         then: Option<GangRefusal>,
     ) -> JobStep {
         let moved = match &home {
@@ -259,11 +259,11 @@ impl GangDaemon {
             _ => Ok(true),
         };
         let left = match moved {
-            Ok(false) if now() < until => {
+            Ok(false) if clock::now() < until => {
                 return JobStep::More(JobStage::Empties { id, home, threads, until, then });
             }
             Ok(false) => "processes start faster than they are moved".to_owned(),
-            Err(error) if now() >= until => error.to_string(),
+            Err(error) if clock::now() >= until => error.to_string(),
             Err(_) => return JobStep::Waits(JobStage::Empties { id, home, threads, until, then }),
             Ok(true) => {
                 let is_its = |entry: &UndoEntry| match entry {
@@ -273,7 +273,7 @@ impl GangDaemon {
                 match self.journal.undo(is_its).map(|done| done.unrestored) {
                     Ok(left) if left.is_empty() => return self.end(id, then),
                     // a process that has just ended keeps its group for a moment
-                    _ if now() < until => {
+                    _ if clock::now() < until => {
                         return JobStep::Waits(JobStage::Empties { id, home, threads, until, then });
                     }
                     Ok(left) => left.join("; "),
@@ -303,7 +303,7 @@ fn queue_of(by: RequestSource, user: u32) -> u32 {
 
 fn empties(id: GangId, home: GangHome, then: Option<GangRefusal>) -> JobStage {
     let threads = threads_in(&groups_below(home.group()));
-    JobStage::Empties { id, home, threads, until: EMPTY_TIMEOUT.after(now()), then }
+    JobStage::Empties { id, home, threads, until: clock::now() + EMPTY_TIMEOUT, then }
 }
 
 fn silent() -> Error {

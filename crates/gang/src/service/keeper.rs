@@ -25,8 +25,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use unisono_linux::clock::{Nanos, now};
+use std::time::{Duration as StdDuration, SystemTime, UNIX_EPOCH};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::read::{self, HAND_WRITTEN};
@@ -67,9 +67,9 @@ pub(super) struct RuleKeeper {
     refused: BTreeSet<GangTarget>,
     /// Targets without a place; they are tried again after a gang has ended.
     without_place: BTreeSet<GangTarget>,
-    next: Nanos,
+    next: Instant,
     /// When to check a recently written file again.
-    settles: Option<Nanos>,
+    settles: Option<Instant>,
 }
 
 impl RuleKeeper {
@@ -86,7 +86,7 @@ impl RuleKeeper {
             (Some(_), Err(why)) => return Err(Error::Input(why)),
         };
         let (own, refused, without_place) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        let (next, settles) = (now(), None);
+        let (next, settles) = (clock::now(), None);
         let keeper = RuleKeeper { file, stamp, rules, own, refused, without_place, next, settles };
         Ok((keeper, missing))
     }
@@ -97,7 +97,7 @@ impl RuleKeeper {
     }
 
     /// When to scan again.
-    pub(super) fn next(&self) -> Option<Nanos> {
+    pub(super) fn next(&self) -> Option<Instant> {
         [self.has_rules().then_some(self.next), self.settles].into_iter().flatten().min()
     }
 
@@ -115,7 +115,7 @@ impl RuleKeeper {
         let mut other_rules = false;
         let has_settled = stamp.is_none_or(|(.., changed)| has_settled(changed));
         let is_new = stamp != self.stamp;
-        self.settles = (is_new && !has_settled).then(|| Nanos::from(SETTLED).after(now()));
+        self.settles = (is_new && !has_settled).then(|| clock::now() + SETTLED);
         if again == ReadAgain::Now || (is_new && has_settled) {
             self.stamp = stamp;
             match read(&self.file) {
@@ -131,11 +131,11 @@ impl RuleKeeper {
                 Err(why) => messages.push(format!("{why}; the rules that were read before hold on")),
             }
         }
-        if other_rules || (self.has_rules() && now() >= self.next) {
+        if other_rules || (self.has_rules() && clock::now() >= self.next) {
             let used = usage::of_this_thread();
             self.apply_rules(&mut gangs, other_rules, &mut messages);
-            let took = Nanos::from(usage::of_this_thread().since(used).cpu);
-            self.next = scan_times::scan_interval(took).after(now());
+            let took = Duration::from(usage::of_this_thread().since(used).cpu);
+            self.next = clock::now() + scan_times::scan_interval(took);
         }
         messages
     }
@@ -214,7 +214,7 @@ impl RuleKeeper {
         let mut found = BTreeMap::new();
         for (place, rule) in self.rules.rules.iter().enumerate() {
             if let RuleFits::Groups(path) = &rule.fits {
-                for path in groups_like(&gangs.hierarchy().root, path) {
+                for path in gangs.hierarchies().flat_map(|hierarchy| groups_like(&hierarchy.root, path)) {
                     found.entry(GangTarget::Group { path }).or_insert(place);
                 }
             }
@@ -242,8 +242,9 @@ fn stamp_of(path: &Path) -> Option<RulesStamp> {
 
 /// Whether the last change is at least `SETTLED` ago. A time in the future is wrong, and counts at once.
 fn has_settled((seconds, nanos): (i64, i64)) -> bool {
-    let changed = UNIX_EPOCH + Duration::new(seconds.try_into().unwrap_or(0), nanos.try_into().unwrap_or(0));
-    SystemTime::now().duration_since(changed).map_or(true, |ago| ago >= SETTLED)
+    let changed =
+        UNIX_EPOCH + StdDuration::new(seconds.try_into().unwrap_or(0), nanos.try_into().unwrap_or(0));
+    SystemTime::now().duration_since(changed).map_or(true, |ago| Duration::from(ago) >= SETTLED)
 }
 
 fn is_there(target: &GangTarget) -> bool {

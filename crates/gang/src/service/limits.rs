@@ -35,16 +35,16 @@ pub(super) fn parts(gangs: &BTreeMap<GangId, GangQuota>) -> BTreeMap<GangId, Tur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_linux::clock::Nanos;
+    use unisono_linux::clock::Duration;
 
     #[test]
     fn gangs_below_one_quota_share_it() {
         let gang = |group: &str, time| GangQuota {
             group: group.into(),
-            quota: TurnQuota { time: Nanos(time), period: Nanos(100) },
+            quota: TurnQuota { time: Duration::from_nanos(time), period: Duration::from_nanos(100) },
         };
         let gangs = [(GangId(0), gang("/a", 90)), (GangId(1), gang("/b", 50)), (GangId(2), gang("/a", 90))];
-        let times: Vec<u64> = parts(&gangs.into()).values().map(|part| part.time.0).collect();
+        let times: Vec<u64> = parts(&gangs.into()).values().map(|part| part.time.as_nanos()).collect();
         assert_eq!(times, [45, 50, 45]);
     }
 }

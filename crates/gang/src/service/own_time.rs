@@ -5,7 +5,7 @@
 //! threads. If it is more than [`MAX_SHARE`] of the cores' time, all turns last longer by the same factor,
 //! until it is less. Pure: times are arguments. Cost: a system call in a round of the daemon.
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// The largest share of the cores' time. Turns of 20 ms need 0.5 % on the measured host, turns of 5 ms, the
 /// shortest that a quota makes, 1.4 %.
@@ -16,19 +16,19 @@ const EASED: f64 = 0.7;
 /// The largest factor: a slice of 20 ms becomes one of a second.
 const MAX_FACTOR: u32 = 50;
 /// The time over which the share is measured: enough turns for a mean.
-const INTERVAL: Nanos = Nanos(1_000_000_000);
+const INTERVAL: Duration = Duration::SECOND;
 
 /// The factor by which turns are longer than requested, and its cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct OwnTime {
-    since: Nanos,
-    used: Nanos,
+    since: Instant,
+    used: Duration,
     factor: u32,
     share: f64,
 }
 
 impl OwnTime {
-    pub(super) fn new(now: Nanos, used: Nanos) -> OwnTime {
+    pub(super) fn new(now: Instant, used: Duration) -> OwnTime {
         OwnTime { since: now, used, factor: 1, share: 0.0 }
     }
 
@@ -44,14 +44,14 @@ impl OwnTime {
 
     /// Takes the total time that the switching threads have used until now. Returns the new factor if it
     /// changes.
-    pub(super) fn update(&mut self, now: Nanos, used: Nanos, cores: usize) -> Option<u32> {
-        let passed = now.since(self.since);
+    pub(super) fn update(&mut self, now: Instant, used: Duration, cores: usize) -> Option<u32> {
+        let passed = now - self.since;
         if passed < INTERVAL {
             return None;
         }
-        let had = used.since(self.used);
+        let had = used - self.used;
         (self.since, self.used) = (now, used);
-        self.share = had.0 as f64 / passed.0 as f64 / cores.max(1) as f64;
+        self.share = had.as_nanos() as f64 / passed.as_nanos() as f64 / cores.max(1) as f64;
         // the time for switching falls as turns grow
         let needed = |bound: f64| (f64::from(self.factor) * self.share / bound).ceil();
         let next = if self.share > MAX_SHARE {
@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn turns_grow_until_switching_takes_less_than_the_bound_and_shrink_when_it_is_cheap() {
-        let mut own = OwnTime::new(Nanos::ZERO, Nanos::ZERO);
-        let (mut now, mut used) = (Nanos::ZERO, Nanos::ZERO);
+        let mut own = OwnTime::new(Instant::ZERO, Duration::ZERO);
+        let (mut now, mut used) = (Instant::ZERO, Duration::ZERO);
         // on two cores switching takes this part of the time while turns are as asked for
         let mut run = |own: &mut OwnTime, part: f64, seconds: usize| {
             let mut factors = Vec::new();
             for _ in 0..seconds {
-                now = INTERVAL.after(now);
-                used = Nanos((2e9 * part / f64::from(own.factor())) as u64).after(used);
+                now += INTERVAL;
+                used += Duration::from_nanos((2e9 * part / f64::from(own.factor())) as u64);
                 factors.extend(own.update(now, used, 2));
             }
             factors
@@ -92,8 +92,12 @@ mod tests {
 
     #[test]
     fn a_look_before_a_second_has_passed_says_nothing() {
-        let mut own = OwnTime::new(Nanos::ZERO, Nanos::ZERO);
-        assert_eq!(own.update(Nanos(999_999_999), Nanos(500_000_000), 2), None);
-        assert_eq!(own.update(INTERVAL, Nanos(500_000_000), 2), Some(13), "of the whole time");
+        let mut own = OwnTime::new(Instant::ZERO, Duration::ZERO);
+        assert_eq!(own.update(Instant::from_nanos(999_999_999), Duration::from_millis(500), 2), None);
+        assert_eq!(
+            own.update(Instant::ZERO + INTERVAL, Duration::from_millis(500), 2),
+            Some(13),
+            "of the whole time"
+        );
     }
 }

@@ -12,13 +12,13 @@
 //! stays. Pure.
 
 use crate::host::threads::ThreadSleeps;
-use std::time::Duration;
+use unisono_linux::clock::Duration;
 
 pub const MIN_SLICE: Duration = Duration::from_millis(20);
 const MAX_SLICE: Duration = Duration::from_millis(100);
 /// Meetings per slice. With few of them, the first meeting after a switch, with cold caches, would count for
 /// much of the slice. Chosen, not measured.
-const MEETINGS: f64 = 8.0;
+const MEETINGS: u64 = 8;
 /// A new slice within this factor of the present one is ignored, so that the slice does not follow noise.
 const NOTEWORTHY: f64 = 1.5;
 /// Fewer sleeps per thread than this part of the gang's turns give no interval: other programs wake threads,
@@ -42,14 +42,14 @@ impl GangSleeps {
         }
         let turns = self.turns.saturating_sub(before.turns) as f64;
         let each = now.sleeps.checked_sub(then.sleeps)? as f64 / now.threads as f64 - turns;
-        let ran = now.ran.since(then.ran).0 as f64 / 1e9 / now.threads as f64;
-        (each >= (MIN_SHARE * turns).max(1.0)).then(|| Duration::from_secs_f64(ran / each))
+        let ran = (now.ran - then.ran).as_nanos() as f64 / now.threads as f64;
+        (each >= (MIN_SHARE * turns).max(1.0)).then(|| Duration::from_nanos((ran / each) as u64))
     }
 }
 
 /// The slice for gangs with these known intervals. `None`: the present slice stays.
 pub(crate) fn slice(now: Duration, intervals: impl Iterator<Item = Duration>) -> Option<Duration> {
-    let wanted = intervals.max().map_or(MIN_SLICE, |longest| longest.mul_f64(MEETINGS));
+    let wanted = intervals.max().map_or(MIN_SLICE, |longest| longest * MEETINGS);
     let wanted = wanted.clamp(MIN_SLICE, MAX_SLICE);
     let ratio = wanted.as_secs_f64() / now.as_secs_f64();
     let ends = wanted == MIN_SLICE || wanted == MAX_SLICE;
@@ -59,12 +59,11 @@ pub(crate) fn slice(now: Duration, intervals: impl Iterator<Item = Duration>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_linux::clock::Nanos;
 
     const MS: Duration = Duration::from_millis(1);
 
     fn after(ran_ms: u64, sleeps: u64, turns: u64) -> GangSleeps {
-        GangSleeps { threads: ThreadSleeps { threads: 2, ran: Nanos(ran_ms * 1_000_000), sleeps }, turns }
+        GangSleeps { threads: ThreadSleeps { threads: 2, ran: Duration::from_millis(ran_ms), sleeps }, turns }
     }
 
     #[test]
@@ -81,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_slice_is_eight_intervals_between_its_bounds() {
-        let of = |now, intervals: &[u32]| slice(now, intervals.iter().map(|ms| MS * *ms));
+        let of = |now, intervals: &[u64]| slice(now, intervals.iter().map(|ms| MS * *ms));
         assert_eq!(of(MS * 20, &[]), None);
         assert_eq!(of(MS * 20, &[1]), None);
         assert_eq!(of(MS * 20, &[1, 6]), Some(MS * 48));

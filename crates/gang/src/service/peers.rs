@@ -5,7 +5,7 @@
 
 use super::request::MAX_LINE;
 use std::collections::BTreeMap;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// Connections of all users, and of one user other than root.
 pub const MAX_PEERS: usize = 64;
@@ -15,7 +15,7 @@ pub const MAX_OF_USER: usize = 8;
 const AT_ONCE: u32 = 20;
 /// Time after which a user may send one more request. A request takes up to a millisecond, for reads of
 /// `/proc`, so a user takes at most a twentieth of a core.
-const EVERY: Nanos = Nanos(20_000_000);
+const EVERY: Duration = Duration::from_millis(20);
 
 /// Splits the bytes of a connection into lines.
 #[derive(Debug, Default)]
@@ -52,17 +52,17 @@ impl LineBuffer {
 #[derive(Debug, Default)]
 pub struct Floodgate {
     /// By user: the remaining tokens, and the time of the last refill.
-    users: BTreeMap<u32, (u32, Nanos)>,
+    users: BTreeMap<u32, (u32, Instant)>,
 }
 
 impl Floodgate {
     /// Whether a request of this user may be carried out now; if so, it takes a token.
-    pub fn admits(&mut self, user: u32, now: Nanos) -> bool {
+    pub fn admits(&mut self, user: u32, now: Instant) -> bool {
         let (hand, since) = self.users.entry(user).or_insert((AT_ONCE, now));
-        let more = now.since(*since).0 / EVERY.0;
+        let more = refills(*since, now);
         if more > 0 {
             *hand = u32::try_from(more).unwrap_or(AT_ONCE).saturating_add(*hand).min(AT_ONCE);
-            *since = Nanos(more * EVERY.0).after(*since);
+            *since += EVERY * more;
         }
         let admits = *hand > 0;
         *hand -= u32::from(admits);
@@ -70,10 +70,13 @@ impl Floodgate {
     }
 
     /// Removes users whose bucket is full again.
-    pub fn forget(&mut self, now: Nanos) {
-        self.users
-            .retain(|_, (hand, since)| now.since(*since).0 / EVERY.0 + u64::from(*hand) < u64::from(AT_ONCE));
+    pub fn forget(&mut self, now: Instant) {
+        self.users.retain(|_, (hand, since)| refills(*since, now) + u64::from(*hand) < u64::from(AT_ONCE));
     }
+}
+
+fn refills(since: Instant, now: Instant) -> u64 {
+    (now - since).as_nanos() / EVERY.as_nanos()
 }
 
 #[cfg(test)]
@@ -95,13 +98,13 @@ mod tests {
     #[test]
     fn one_user_who_floods_does_not_keep_another_out() {
         let mut gate = Floodgate::default();
-        let admitted = (0..10_000).filter(|i| gate.admits(5, Nanos(i * 1_000_000))).count();
+        let admitted = (0..10_000).filter(|i| gate.admits(5, Instant::from_millis(*i))).count();
         // 20 in the burst, and one per 20 ms of ten seconds
         assert!((515..=520).contains(&admitted), "{admitted}");
-        assert!(gate.admits(6, Nanos(10_000_000_000)));
-        gate.forget(Nanos(10_100_000_000));
+        assert!(gate.admits(6, Instant::from_secs(10)));
+        gate.forget(Instant::from_millis(10_100));
         assert_eq!(gate.users.len(), 1, "the one who flooded has to wait longer");
-        gate.forget(Nanos(20_000_000_000));
+        gate.forget(Instant::from_secs(20));
         assert!(gate.users.is_empty());
     }
 

@@ -7,7 +7,7 @@ use crate::gang::GangWeight;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
+use unisono_linux::clock::Duration;
 
 /// The longest line of a client in bytes: a path (4096) with all of its letters escaped is refused.
 pub const MAX_LINE: usize = 8192;
@@ -160,7 +160,7 @@ pub fn weight_of(number: u32) -> Result<GangWeight, GangRefusal> {
 /// # Errors
 /// The slice is out of range.
 pub fn slice_of(milliseconds: f64) -> Result<Duration, GangRefusal> {
-    let slice = Duration::try_from_secs_f64(milliseconds / 1e3).unwrap_or_default();
+    let slice = Duration::from_nanos((milliseconds * 1e6).round() as u64);
     if slice < SLICES.0 || slice > SLICES.1 {
         let text = format!("a slice of {milliseconds} ms is out of range; choose 1ms to 10s");
         return Err(GangRefusal::new(GangRefusalKind::BadRequest, text));

@@ -19,8 +19,7 @@ use crate::host::threads::GangThreads;
 use crate::host::worth::{GangTimes, TurnsVerdict};
 use crate::journal::UndoEntry;
 use std::thread::JoinHandle;
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::usage;
 
@@ -42,7 +41,7 @@ impl GangDaemon {
         changed.into_iter().for_each(|notice| self.notify(notice));
     }
 
-    /// Lets the slice follow the intervals of the gangs that take turns.
+    /// Adapts the slice to the intervals between barriers of the gangs that take turns.
     fn keep_pace(&mut self) {
         if self.terms.pace == SlicePace::Fixed {
             return;
@@ -53,8 +52,8 @@ impl GangDaemon {
         }
     }
 
-    /// Scans the gangs, or only decides which rest, if it is time. Fails if the scheduler's thread has
-    /// failed.
+    /// Called by the main loop. If a scan is due, scans all gangs; if only a judgement is due, decides which
+    /// gangs rest. Fails if the scheduler's thread has failed.
     pub(super) fn tend(&mut self) -> Result<()> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             let outcome = self.thread.take().and_then(|thread| thread.join().ok());
@@ -62,14 +61,15 @@ impl GangDaemon {
             return Err(Error::Host(format!("scheduling ended: {why}")));
         }
         let used = usage::of_this_thread();
-        let took = || Nanos::from(usage::of_this_thread().since(used).cpu);
+        let took = || Duration::from(usage::of_this_thread().since(used).cpu);
         self.bound_switching();
         let ended = |gang: &mut ManagedGang| {
-            let ended = |leader: &PinnedProcess| leader.has_ended(Some(Duration::ZERO)).unwrap_or(true);
+            let ended =
+                |leader: &PinnedProcess| leader.has_ended(Some(Duration::ZERO.into())).unwrap_or(true);
             gang.leader.take_if(|leader| ended(leader)).is_some()
         };
         let any_ended = self.managed.values_mut().map(ended).fold(false, |any, one| any | one);
-        match self.scan_times.due(now()) {
+        match self.scan_times.due(clock::now()) {
             None if !any_ended => {}
             Some(GangScan::Judgement) if !any_ended => {
                 let ids: Vec<GangId> = self.managed.keys().copied().collect();
@@ -77,17 +77,17 @@ impl GangDaemon {
                     let judged = self.judge(id);
                     self.warn_of(id, judged);
                 }
-                self.scan_times.judged(took(), now());
+                self.scan_times.judged(took(), clock::now());
             }
             _ => {
                 let changed = self.go_round();
-                self.scan_times.went_round(took(), changed, now());
+                self.scan_times.went_round(took(), changed, clock::now());
             }
         }
         Ok(())
     }
 
-    /// Scans all gangs. Returns whether threads of one have changed.
+    /// Scans all gangs. Returns whether the threads of any gang have changed.
     fn go_round(&mut self) -> bool {
         self.rounds += 1;
         let ids: Vec<GangId> = self.managed.keys().copied().collect();
@@ -118,7 +118,9 @@ impl GangDaemon {
 
     /// Lengthens turns while switching takes more time than permitted.
     fn bound_switching(&mut self) {
-        let Some(factor) = self.own_time.update(now(), switching_time(), self.all_cpus.len()) else { return };
+        let Some(factor) = self.own_time.update(clock::now(), switching_time(), self.all_cpus.len()) else {
+            return;
+        };
         let (percent, max) = (self.own_time.share() * 100.0, own_time::MAX_SHARE * 100.0);
         self.notify(Notice::Lengthen(factor));
         self.warn(if factor == 1 {
@@ -157,7 +159,7 @@ impl GangDaemon {
             self.alarm.call();
         }
         if !gang.worth.rests()
-            && let Some(line) = self.turn_status.of_gang(id, now())
+            && let Some(line) = self.turn_status.of_gang(id, clock::now())
         {
             if self.terms.spread {
                 gang.threads.place(&gang.groups, &line.cores, &mut self.journal)?;
@@ -172,12 +174,13 @@ impl GangDaemon {
 
     /// Lets a blocking gang rest, and wakes a resting gang that has stopped blocking.
     fn judge(&mut self, id: GangId) -> Result<()> {
-        let at = now();
+        let at = clock::now();
         let Some(gang) = self.managed.get_mut(&id) else { return Ok(()) };
         let Some(used) = gang.meter.as_ref().and_then(|meter| meter.used_ns().ok()) else { return Ok(()) };
-        let had = self.turn_status.of_gang(id, at).map_or(Nanos::ZERO, |line| line.had);
-        let might = if gang.worth.rests() { at } else { had };
-        let times = GangTimes { might, used: Nanos(used), pressed: pressed(gang.home.group()) };
+        let had = self.turn_status.of_gang(id, at).map_or(Duration::ZERO, |line| line.had);
+        let might = if gang.worth.rests() { at - Instant::ZERO } else { had };
+        let times =
+            GangTimes { might, used: Duration::from_nanos(used), pressed: pressed(gang.home.group()) };
         match gang.worth.evaluate(times, gang.width.min(self.all_cpus.len())) {
             Some(TurnsVerdict::Wake) => self.notify(Notice::Wakes(id)),
             Some(TurnsVerdict::Rest) => {

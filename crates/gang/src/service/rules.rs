@@ -20,8 +20,8 @@
 use super::request::{GangName, slice_of, weight_of};
 use crate::gang::GangWeight;
 use serde::Deserialize;
-use std::time::Duration;
 use toml::Spanned;
+use unisono_linux::clock::Duration;
 use unisono_measure::units::duration;
 use unisono_text::{Position, nearest};
 

@@ -8,23 +8,23 @@
 //! apart. Sleeping gangs would take turns for all that time, and a gang that wakes would wait for them, so
 //! judgements come in between. Pure: times are arguments.
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// After a scan no scan of its kind begins for this many times its processor time. So rounds take at most a
 /// two-thousandth of a core, and judgements as much again. Processor time counts, because on a busy machine a
 /// scan lasts longer than it computes.
 const INTERVAL_FACTOR: u64 = 2000;
 /// Bounds of the time between two scans of a kind.
-const MIN_SCAN_INTERVAL: Nanos = Nanos(1_000_000_000);
-const MAX_SCAN_INTERVAL: Nanos = Nanos(20_000_000_000);
+const MIN_SCAN_INTERVAL: Duration = Duration::SECOND;
+const MAX_SCAN_INTERVAL: Duration = Duration::from_secs(20);
 /// Time to the next round after a gang came: threads are mostly born early.
-const NEW_GANG_DELAY: Nanos = Nanos(100_000_000);
+const NEW_GANG_DELAY: Duration = Duration::from_millis(100);
 /// Time to the next round after the number of threads changed.
-const CHANGED_THREADS_DELAY: Nanos = Nanos(500_000_000);
+const CHANGED_THREADS_DELAY: Duration = Duration::from_millis(500);
 
 /// Time to wait after a scan that took this much processor time.
-pub(super) fn scan_interval(took: Nanos) -> Nanos {
-    took.times(INTERVAL_FACTOR).clamp(MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL)
+pub(super) fn scan_interval(took: Duration) -> Duration {
+    (took * INTERVAL_FACTOR).clamp(MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,20 +36,20 @@ pub(super) enum GangScan {
 /// The times of the next round and the next judgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScanTimes {
-    round: Nanos,
-    judgement: Nanos,
+    round: Instant,
+    judgement: Instant,
 }
 
 impl ScanTimes {
-    pub(super) fn new(now: Nanos) -> ScanTimes {
+    pub(super) fn new(now: Instant) -> ScanTimes {
         ScanTimes { round: now, judgement: now }
     }
 
-    pub(super) fn next(self) -> Nanos {
+    pub(super) fn next(self) -> Instant {
         self.round.min(self.judgement)
     }
 
-    pub(super) fn due(self, now: Nanos) -> Option<GangScan> {
+    pub(super) fn due(self, now: Instant) -> Option<GangScan> {
         if now >= self.round {
             return Some(GangScan::Round);
         }
@@ -57,18 +57,18 @@ impl ScanTimes {
     }
 
     /// A gang has come; the next round is due soon.
-    pub(super) fn gang_came(&mut self, now: Nanos) {
-        self.round = self.round.min(NEW_GANG_DELAY.after(now));
+    pub(super) fn gang_came(&mut self, now: Instant) {
+        self.round = self.round.min(now + NEW_GANG_DELAY);
     }
 
     /// A round is over. `changed`: threads were born or have ended.
-    pub(super) fn went_round(&mut self, took: Nanos, changed: bool, now: Nanos) {
-        self.round = if changed { CHANGED_THREADS_DELAY } else { scan_interval(took) }.after(now);
-        self.judgement = MIN_SCAN_INTERVAL.after(now);
+    pub(super) fn went_round(&mut self, took: Duration, changed: bool, now: Instant) {
+        self.round = now + if changed { CHANGED_THREADS_DELAY } else { scan_interval(took) };
+        self.judgement = now + MIN_SCAN_INTERVAL;
     }
 
-    pub(super) fn judged(&mut self, took: Nanos, now: Nanos) {
-        self.judgement = scan_interval(took).after(now);
+    pub(super) fn judged(&mut self, took: Duration, now: Instant) {
+        self.judgement = now + scan_interval(took);
     }
 }
 
@@ -76,21 +76,22 @@ impl ScanTimes {
 mod tests {
     use super::*;
 
-    const MS: Nanos = Nanos(1_000_000);
+    const ROUND_TOOK: Duration = Duration::from_millis(9);
 
     #[test]
     fn gangs_are_judged_every_second_while_rounds_that_compute_for_long_are_rare() {
-        let mut times = ScanTimes::new(Nanos::ZERO);
+        let mut times = ScanTimes::new(Instant::ZERO);
         let (mut rounds, mut judgements) = (Vec::new(), 0);
-        for now in (0..40_000).map(|now| MS.times(now)) {
+        for ms in 0..40_000 {
+            let now = Instant::from_millis(ms);
             match times.due(now) {
                 Some(GangScan::Round) => {
-                    rounds.push(now.0 / MS.0);
-                    times.went_round(MS.times(9), false, now);
+                    rounds.push(ms);
+                    times.went_round(ROUND_TOOK, false, now);
                 }
                 Some(GangScan::Judgement) => {
                     judgements += 1;
-                    times.judged(Nanos(200_000), now);
+                    times.judged(Duration::from_micros(200), now);
                 }
                 None => assert!(times.next() > now),
             }
@@ -100,11 +101,14 @@ mod tests {
 
     #[test]
     fn a_round_follows_soon_when_a_gang_comes_or_its_threads_change() {
-        let mut times = ScanTimes::new(Nanos::ZERO);
-        times.went_round(MS.times(9), true, Nanos::ZERO);
-        assert_eq!(times.due(MS.times(500)), Some(GangScan::Round));
-        times.went_round(MS.times(9), false, MS.times(500));
-        times.gang_came(MS.times(700));
-        assert_eq!((times.due(MS.times(799)), times.due(MS.times(800))), (None, Some(GangScan::Round)));
+        let mut times = ScanTimes::new(Instant::ZERO);
+        times.went_round(ROUND_TOOK, true, Instant::ZERO);
+        assert_eq!(times.due(Instant::from_millis(500)), Some(GangScan::Round));
+        times.went_round(ROUND_TOOK, false, Instant::from_millis(500));
+        times.gang_came(Instant::from_millis(700));
+        assert_eq!(
+            (times.due(Instant::from_millis(799)), times.due(Instant::from_millis(800))),
+            (None, Some(GangScan::Round))
+        );
     }
 }

@@ -23,8 +23,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::local_socket;
 use unisono_linux::process::{self, Signal, SignalFd};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
@@ -32,12 +31,12 @@ use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 /// Where the daemon of root listens.
 pub const SOCKET: &str = "/run/unisono/gang.sock";
 /// Maximum wait: systemd's watchdog expects a sign of life from time to time.
-const MAX_WAIT: Nanos = Nanos(5_000_000_000);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Wait before the next read from a flooding client, and before the next write to a client that does not
 /// read.
-const RETRY_DELAY: Nanos = Nanos(20_000_000);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// A client that sends nothing, or does not take an answer, for this long is disconnected.
-const IDLE_TIMEOUT: Nanos = Nanos(60_000_000_000);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes of unread answers of a client: a list of some hundred gangs takes a tenth of it.
 const MAX_UNREAD: usize = 1 << 20;
 /// The nice value of the thread that answers.
@@ -182,9 +181,9 @@ struct ServiceClient {
     lines: LineBuffer,
     unread: Vec<u8>,
     /// The time of its last activity.
-    last_active: Nanos,
+    last_active: Instant,
     /// It is not read before this time, because its user floods.
-    later: Nanos,
+    later: Instant,
 }
 
 #[derive(Default)]
@@ -220,7 +219,7 @@ impl Peers {
                 // a client that has disconnected gets no answer
                 if let Some(peer) = self.all.iter_mut().find(|peer| peer.id == client) {
                     peer.waits = false;
-                    peer.last_active = now();
+                    peer.last_active = clock::now();
                     peer.send(&reply);
                 }
             }
@@ -242,13 +241,13 @@ impl Peers {
             self.accept(listener);
             let gate = &mut self.gate;
             self.all.retain_mut(|peer| peer.attend(daemon, gate) == KeepConnection::Yes);
-            self.gate.forget(now());
+            self.gate.forget(clock::now());
         }
     }
 
     fn wait(&self, listener: &UnixListener, signals: &SignalFd, daemon: &GangDaemon) -> Result<()> {
-        let at = now();
-        let mut until = MAX_WAIT.after(at);
+        let at = clock::now();
+        let mut until = at + MAX_WAIT;
         until = daemon.next_scan().map_or(until, |scan| scan.min(until));
         until = daemon.next_work().map_or(until, |work| work.min(until));
         until = self.rules.as_ref().and_then(RuleKeeper::next).map_or(until, |next| next.min(until));
@@ -261,10 +260,10 @@ impl Peers {
             if peer.unread.is_empty() && peer.later <= at {
                 fds.push(peer.stream.as_fd());
             } else {
-                until = until.min(RETRY_DELAY.after(at));
+                until = until.min(at + RETRY_DELAY);
             }
         }
-        process::readable(&fds, Some(until.since(at).into())).map_err(system("wait for clients"))?;
+        process::readable(&fds, Some((until - at).into())).map_err(system("wait for clients"))?;
         Ok(())
     }
 
@@ -288,8 +287,8 @@ impl Peers {
                 user: peer.user,
                 lines: LineBuffer::default(),
                 unread: Vec::new(),
-                last_active: now(),
-                later: Nanos::ZERO,
+                last_active: clock::now(),
+                later: Instant::ZERO,
             };
             if is_full {
                 let text = "too many connections; try again".to_owned();
@@ -304,8 +303,8 @@ impl Peers {
 
 impl ServiceClient {
     fn attend(&mut self, daemon: &mut GangDaemon, gate: &mut Floodgate) -> KeepConnection {
-        let at = now();
-        if (at.since(self.last_active) > IDLE_TIMEOUT && !self.waits) || self.write() == KeepConnection::No {
+        let at = clock::now();
+        if (at - self.last_active > IDLE_TIMEOUT && !self.waits) || self.write() == KeepConnection::No {
             return KeepConnection::No;
         }
         if self.waits {
@@ -318,8 +317,8 @@ impl ServiceClient {
             return KeepConnection::No;
         }
         while self.unread.is_empty() && self.lines.has_line() {
-            if !gate.admits(self.user, now()) {
-                self.later = RETRY_DELAY.after(at);
+            if !gate.admits(self.user, clock::now()) {
+                self.later = at + RETRY_DELAY;
                 break;
             }
             let Some(line) = self.lines.next_line() else { break };
@@ -339,7 +338,7 @@ impl ServiceClient {
         KeepConnection::Yes
     }
 
-    fn read(&mut self, at: Nanos) -> KeepConnection {
+    fn read(&mut self, at: Instant) -> KeepConnection {
         let mut bytes = [0; 4096];
         match self.stream.read(&mut bytes) {
             Ok(0) => KeepConnection::No,
@@ -369,7 +368,7 @@ impl ServiceClient {
             match self.stream.write(&self.unread) {
                 Ok(count) => {
                     self.unread.drain(..count);
-                    self.last_active = now();
+                    self.last_active = clock::now();
                 }
                 Err(error) if is_for_later(&error) => break,
                 Err(_) => return KeepConnection::No,

@@ -18,23 +18,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Gangs of all users: a turn of 20 ms for each of them is five seconds.
+/// Maximum number of gangs: with turns of 20 ms each waits up to five seconds for its own.
 pub const MAX_GANGS: usize = 256;
-/// Gangs that one user other than root may have added.
+/// Maximum number of gangs that a user other than root may have added.
 pub const MAX_OF_USER: usize = 16;
-/// Gangs that rules may make of one user's processes: half of all, so that no user takes the places of others
-/// by starting processes.
+/// Maximum number of gangs that rules make of one user's processes: half of all, so that a user who starts
+/// many processes leaves gangs to others.
 pub const MAX_BY_RULES: usize = MAX_GANGS / 2;
-/// Places that users other than root, and rules for their processes, leave to root's requests.
+/// Number of gangs reserved for requests of root: the other users, and rules for their processes, have the
+/// rest of [`MAX_GANGS`].
 pub const KEPT_FOR_ROOT: usize = 16;
 pub(super) const ROOT: u32 = 0;
 
-/// The host's description of a target.
+/// A gang's target as it was found on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundTarget {
     /// The group that the target is, or that contains its processes.
     pub group: PathBuf,
-    /// The users whose processes they are.
+    /// The owners of the processes.
     pub owners: BTreeSet<u32>,
     /// The user who may move processes into the group: the user to whom it was delegated.
     pub group_owner: u32,
@@ -47,7 +48,7 @@ pub struct ServedGang {
     pub name: GangName,
     /// The user who added it.
     pub user: u32,
-    /// The user to whom its processes belong; root's, if they are of several.
+    /// The owner of the processes; root if they belong to several users.
     #[serde(default)]
     pub owner: u32,
     pub weight: u32,
@@ -224,7 +225,8 @@ impl ServiceState {
     }
 }
 
-/// Whose gang it is.
+/// The owner of a gang of this target: the owner of its processes; root if there are several; the group's
+/// owner if there is no process.
 fn owner_of(found: &FoundTarget) -> u32 {
     let mut owners = found.owners.iter();
     match (owners.next(), owners.next()) {

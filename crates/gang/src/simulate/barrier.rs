@@ -28,7 +28,7 @@ impl CoreSimulation<'_> {
             (thread.allowed, thread.core, thread.held) = (allowed, core, takes_turns);
         }
         if let Some(quota) = description.quota {
-            self.at(self.now + quota.period.0, Event::Period(p));
+            self.at(self.now + quota.period.as_nanos(), Event::Period(p));
         }
         if description.jobs.is_some() {
             threads.for_each(|t| self.threads[t].activity = ThreadActivity::Wait);
@@ -64,7 +64,7 @@ impl CoreSimulation<'_> {
         let thread = &self.threads[t];
         match thread.activity {
             _ if thread.overhead > 0 => self.plan(c),
-            ThreadActivity::Compute(0) if self.programs[thread.program].description.pause.0 > 0 => {
+            ThreadActivity::Compute(0) if !self.programs[thread.program].description.pause.is_zero() => {
                 self.pause(c, t);
             }
             ThreadActivity::Compute(0) | ThreadActivity::Pause => self.meet(c, t),
@@ -74,8 +74,8 @@ impl CoreSimulation<'_> {
     }
 
     fn pause(&mut self, c: usize, t: usize) {
-        let third = self.machine.costs.block.0 / 3;
-        let until = self.now + self.programs[self.threads[t].program].description.pause.0;
+        let third = self.machine.costs.block.as_nanos() / 3;
+        let until = self.now + self.programs[self.threads[t].program].description.pause.as_nanos();
         self.take(t);
         let thread = &mut self.threads[t];
         (thread.activity, thread.wants, thread.woken_from) = (ThreadActivity::Pause, false, None);
@@ -105,7 +105,7 @@ impl CoreSimulation<'_> {
         }
         let until = match program.description.wait {
             SimulatedWait::Spin => u64::MAX,
-            SimulatedWait::SpinBlock(budget) => self.now + budget.0,
+            SimulatedWait::SpinBlock(budget) => self.now + budget.as_nanos(),
             SimulatedWait::Block => self.now,
         };
         self.threads[t].activity = ThreadActivity::Spin(until);
@@ -120,7 +120,7 @@ impl CoreSimulation<'_> {
         self.choose(c);
         // a third of the cost of blocking falls on this core
         if let Some(next) = self.cores[c].current {
-            self.threads[next].overhead += self.machine.costs.block.0 / 3;
+            self.threads[next].overhead += self.machine.costs.block.as_nanos() / 3;
             self.plan(c);
         }
     }
@@ -148,7 +148,8 @@ impl CoreSimulation<'_> {
                 return;
             }
         }
-        let (barrier, third) = (self.machine.costs.barrier.0, self.machine.costs.block.0 / 3);
+        let (barrier, third) =
+            (self.machine.costs.barrier.as_nanos(), self.machine.costs.block.as_nanos() / 3);
         let mut woken = 0;
         for t in threads {
             let computes = self.programs[p].draw();
@@ -183,13 +184,13 @@ impl CoreSimulation<'_> {
         for _ in 0..jobs.together {
             program.jobs.push_back(self.now);
         }
-        self.at(self.now + jobs.every.0 * u64::from(jobs.together), Event::Job(p));
+        self.at(self.now + jobs.every.as_nanos() * u64::from(jobs.together), Event::Job(p));
         if self.programs[p].job.is_some() || !self.begin_job(p) {
             return;
         }
         for (number, t) in (1..).zip(self.programs[p].threads()) {
             let computes = self.programs[p].draw();
-            let third = self.machine.costs.block.0 / 3;
+            let third = self.machine.costs.block.as_nanos() / 3;
             let thread = &mut self.threads[t];
             (thread.activity, thread.woken_from) = (ThreadActivity::Compute(computes), None);
             thread.overhead += third;

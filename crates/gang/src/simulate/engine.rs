@@ -100,7 +100,7 @@ impl<'a> CoreSimulation<'a> {
             number: 0,
         };
         for (number, program) in programs.iter().enumerate() {
-            engine.at(program.arrives.0, Event::Arrive(number));
+            engine.at(program.arrives.as_nanos(), Event::Arrive(number));
         }
         engine.at(tunables.tick, Event::Tick);
         engine
@@ -277,7 +277,7 @@ impl<'a> CoreSimulation<'a> {
                 if core.last != Some(t) {
                     core.last = Some(t);
                     self.switches += 1;
-                    self.threads[t].overhead += self.machine.costs.switch.0;
+                    self.threads[t].overhead += self.machine.costs.switch.as_nanos();
                 }
                 self.chosen(t);
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelModel {
@@ -117,4 +117,4 @@ pub(super) fn weight_of(nice: i8) -> i64 {
 }
 
 /// sysctl_sched_cfs_bandwidth_slice: the amount that a core takes from the quota at a time.
-pub(super) const QUOTA_SLICE: Nanos = Nanos(5_000_000);
+pub(super) const QUOTA_SLICE: Duration = Duration::from_millis(5);

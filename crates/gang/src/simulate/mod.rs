@@ -9,7 +9,7 @@
 //! use unisono_gang::simulate::{
 //!     KernelModel, Sharing, SimulatedMachine, SimulatedProgram, WaitCosts, simulate,
 //! };
-//! use unisono_linux::clock::Nanos;
+//! use unisono_linux::clock::{Duration, Instant};
 //!
 //! let machine = SimulatedMachine {
 //!     cores: 16,
@@ -17,8 +17,8 @@
 //!     kernel: KernelModel::Eevdf,
 //!     costs: WaitCosts::EXAMPLE_HOST,
 //! };
-//! let program = SimulatedProgram::barriers("solver", 16, Nanos(50_000), Nanos::ZERO);
-//! let report = simulate(&machine, &[program], Sharing::Spread, Nanos(100_000_000), 1)?;
+//! let program = SimulatedProgram::barriers("solver", 16, Duration::from_micros(50), Duration::ZERO);
+//! let report = simulate(&machine, &[program], Sharing::Spread, Duration::from_millis(100), 1)?;
 //! assert!(report.gangs[0].barriers > 1900);
 //! # Ok::<(), unisono_gang::Error>(())
 //! ```
@@ -57,7 +57,7 @@ pub use model::{
 pub use outcome::{Latencies, ProgramResult, Report};
 pub use spec::{GangSpec, Simulation, SimulationSpec};
 use state::CoreSimulation;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// Runs programs on a machine for `length`, or until all of them have done their work. [`Error::Input`] names
 /// the mistake in the input.
@@ -65,7 +65,7 @@ pub fn simulate(
     machine: &SimulatedMachine,
     programs: &[SimulatedProgram],
     sharing: Sharing,
-    length: Nanos,
+    length: Duration,
     seed: u64,
 ) -> Result<Report> {
     simulate_with(machine, programs, sharing, length, seed, &mut |_| true)
@@ -77,13 +77,13 @@ pub fn simulate_with(
     machine: &SimulatedMachine,
     programs: &[SimulatedProgram],
     sharing: Sharing,
-    length: Nanos,
+    length: Duration,
     seed: u64,
-    progress: &mut dyn FnMut(Nanos) -> bool,
+    progress: &mut dyn FnMut(Instant) -> bool,
 ) -> Result<Report> {
     model::check(machine, programs, sharing)?;
-    let mut engine = CoreSimulation::new(machine, programs, sharing, length.0, seed);
-    if engine.run(&mut |time| progress(Nanos(time))) {
+    let mut engine = CoreSimulation::new(machine, programs, sharing, length.as_nanos(), seed);
+    if engine.run(&mut |time| progress(Instant::from_nanos(time))) {
         Ok(engine.report(machine))
     } else {
         Err(Error::Input("the simulation was stopped".into()))

@@ -4,7 +4,7 @@ use super::kernel::KernelModel;
 use crate::error::{Error, Result};
 use crate::gang::GangWeight;
 use crate::policy::Backfill;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// Maximum number of cores of a simulation; bounds its memory.
 pub const MAX_CORES: usize = 1024;
@@ -25,14 +25,14 @@ pub struct SimulatedMachine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitCosts {
     /// A barrier that all threads pass while they run, without the wait for the last thread. At least 1 ns.
-    pub barrier: Nanos,
+    pub barrier: Duration,
     /// Blocking and waking, all parts together: a third each for the thread that blocks, the thread that
     /// wakes it, and the thread that was woken.
-    pub block: Nanos,
+    pub block: Duration,
     /// A switch from one thread to another on a core.
-    pub switch: Nanos,
+    pub switch: Duration,
     /// A switch from one gang to another, on each core of the new gang.
-    pub gang_switch: Nanos,
+    pub gang_switch: Duration,
 }
 
 impl WaitCosts {
@@ -40,23 +40,23 @@ impl WaitCosts {
     pub const PAPER: Self = Self {
         // TR 745, section 3: 40 ns per iteration of a busy wait. A cache line that 16 threads write passes
         // through 16 caches, at about one iteration each.
-        barrier: Nanos(640),
+        barrier: Duration::from_nanos(640),
         // TR 745, section 3: the cost of blocking
-        block: Nanos(7_400),
+        block: Duration::from_nanos(7400),
         // Li, Ding, Shen, "Quantifying the cost of context switch", 2007: 1.5 us beside caches
-        switch: Nanos(1_500),
+        switch: Duration::from_nanos(1500),
         // TR 745, section 3.1: a scheduler in user space; below 1 % of a slice
-        gang_switch: Nanos(50_000),
+        gang_switch: Duration::from_micros(50),
     };
     /// The host of the example study: 2 virtual processors under Linux 6.18 (docs/example-report).
     pub const EXAMPLE_HOST: Self = Self {
         // batch, interval 0: 15 to 19 million barriers/s for both programs together
-        barrier: Nanos(62),
+        barrier: Duration::from_nanos(62),
         // plain, interval 0: 16,900 barriers/s are 59 us: 50 us of spinning, one blocking, one switch
-        block: Nanos(7_400),
-        switch: Nanos(1_500),
+        block: Duration::from_nanos(7400),
+        switch: Duration::from_nanos(1500),
         // the `switch_us` of the study's gang runs
-        gang_switch: Nanos(50_000),
+        gang_switch: Duration::from_micros(50),
     };
 }
 
@@ -66,7 +66,7 @@ pub enum SimulatedWait {
     Spin,
     Block,
     /// Spins for this long, then blocks.
-    SpinBlock(Nanos),
+    SpinBlock(Duration),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -74,18 +74,18 @@ pub struct SimulatedProgram {
     pub name: String,
     pub threads: usize,
     /// Computation between barriers (or pauses). `None`: the threads compute and never wait.
-    pub interval: Option<Nanos>,
+    pub interval: Option<Duration>,
     /// Additional computation: normal in `[0, variance]`, drawn anew for each thread and each time.
-    pub variance: Nanos,
+    pub variance: Duration,
     /// Number of barriers without computation that follow each barrier with computation.
     pub light_barriers: u32,
     /// Sleep of a thread after each computation, as for a disk or a network.
-    pub pause: Nanos,
+    pub pause: Duration,
     /// Whether the threads meet at barriers.
     pub meets: Meets,
     pub wait: SimulatedWait,
     /// Computation of each thread, after which the program ends. `None`: to the end of the simulation.
-    pub work: Option<Nanos>,
+    pub work: Option<Duration>,
     /// Work that arrives in bursts. `None`: the program always has work.
     pub jobs: Option<JobArrivals>,
     /// The weight of the program as a gang.
@@ -95,7 +95,7 @@ pub struct SimulatedProgram {
     /// Fixed priority (SCHED_FIFO), 1 to 99: it runs before all threads with a lower priority.
     pub priority: Option<u8>,
     pub quota: Option<CpuQuota>,
-    pub arrives: Nanos,
+    pub arrives: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,15 +109,15 @@ pub enum Meets {
 pub struct JobArrivals {
     /// Number of barriers of a job.
     pub barriers: u64,
-    pub every: Nanos,
+    pub every: Duration,
     pub together: u32,
 }
 
 /// Processor time per period, as in `cpu.max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuQuota {
-    pub quota: Nanos,
-    pub period: Nanos,
+    pub quota: Duration,
+    pub period: Duration,
 }
 
 /// The scheduler that decides which program runs.
@@ -128,9 +128,9 @@ pub enum Sharing {
     /// The kernel, but thread i stays on core i.
     Spread,
     /// The policy of this crate; threads of the running gang stay on cores of their own.
-    Gang { slice: Nanos, backfill: Backfill },
+    Gang { slice: Duration, backfill: Backfill },
     /// As `Gang`, but a program that leaves cores idle shares its turn with a program that fills them.
-    PairedGang { slice: Nanos },
+    PairedGang { slice: Duration },
     /// Each program on its share of the cores.
     Partition,
     /// One program after the other: each to its end, or for its share of the time.
@@ -139,23 +139,23 @@ pub enum Sharing {
 
 impl SimulatedProgram {
     /// A program BARRIER of the paper's figure 1: it spins for 50 us, then blocks.
-    pub fn barriers(name: &str, threads: usize, interval: Nanos, variance: Nanos) -> Self {
+    pub fn barriers(name: &str, threads: usize, interval: Duration, variance: Duration) -> Self {
         Self {
             name: name.into(),
             threads,
             interval: Some(interval),
             variance,
             light_barriers: 0,
-            pause: Nanos::ZERO,
+            pause: Duration::ZERO,
             meets: Meets::AtBarriers,
-            wait: SimulatedWait::SpinBlock(Nanos(50_000)),
+            wait: SimulatedWait::SpinBlock(Duration::from_micros(50)),
             work: None,
             jobs: None,
             weight: GangWeight::ONE,
             nice: 0,
             priority: None,
             quota: None,
-            arrives: Nanos::ZERO,
+            arrives: Instant::ZERO,
         }
     }
 
@@ -164,7 +164,7 @@ impl SimulatedProgram {
         Self {
             interval: None,
             meets: Meets::Never,
-            ..Self::barriers(name, threads, Nanos::ZERO, Nanos::ZERO)
+            ..Self::barriers(name, threads, Duration::ZERO, Duration::ZERO)
         }
     }
 }
@@ -175,7 +175,7 @@ pub(super) fn check(machine: &SimulatedMachine, programs: &[SimulatedProgram], h
     if !(1..=MAX_CORES).contains(&machine.cores) {
         return bad(format!("{} cores; a simulation has 1 to {MAX_CORES}", machine.cores));
     }
-    if machine.costs.barrier == Nanos::ZERO {
+    if machine.costs.barrier == Duration::ZERO {
         return bad("a barrier costs at least 1ns".into());
     }
     let slice = match how {
@@ -200,7 +200,7 @@ pub(super) fn check(machine: &SimulatedMachine, programs: &[SimulatedProgram], h
         if program.threads == 0 {
             return wrong("it needs threads and work");
         }
-        if program.work == Some(Nanos::ZERO) {
+        if program.work == Some(Duration::ZERO) {
             return wrong("it needs threads and work");
         }
         if !(-20..=19).contains(&program.nice) {
@@ -209,16 +209,20 @@ pub(super) fn check(machine: &SimulatedMachine, programs: &[SimulatedProgram], h
         if program.priority.is_some_and(|priority| !(1..=99).contains(&priority)) {
             return wrong("a priority is 1 to 99");
         }
-        if program.quota.is_some_and(|quota| quota.quota.0 == 0 || quota.period < Nanos(1_000_000)) {
+        if program.quota.is_some_and(|quota| quota.quota.is_zero() || quota.period < Duration::from_millis(1))
+        {
             return wrong("a quota gives time in each period, and a period is 1ms or more");
         }
-        if program.jobs.is_some_and(|jobs| jobs.barriers == 0 || jobs.together == 0 || jobs.every.0 < 1000) {
+        if program.jobs.is_some_and(|jobs| {
+            jobs.barriers == 0 || jobs.together == 0 || jobs.every < Duration::from_micros(1)
+        }) {
             return wrong("jobs have barriers and arrive at least 1us apart");
         }
         if program.jobs.is_some() && program.meets == Meets::Never {
             return wrong("jobs are counted in barriers; give it an interval");
         }
-        if program.meets == Meets::Never && program.interval.is_some_and(|i| i.0 + program.variance.0 < 1000)
+        if program.meets == Meets::Never
+            && program.interval.is_some_and(|i| i + program.variance < Duration::from_micros(1))
         {
             return wrong("threads that meet nobody compute at least 1us between pauses");
         }

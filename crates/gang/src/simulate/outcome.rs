@@ -101,11 +101,11 @@ impl CoreSimulation<'_> {
     fn result(&self, p: usize) -> ProgramResult {
         let state = &self.programs[p];
         let description = state.description;
-        let arrived = description.arrives.0.min(self.now);
+        let arrived = description.arrives.as_nanos().min(self.now);
         let finished = state.ended.filter(|_| description.work.is_some());
         let there = finished.unwrap_or(self.now) - arrived;
         let rounds = description.threads.div_ceil(self.machine.cores) as f64;
-        let alone = description.work.map_or(0.0, |work| seconds(work.0) * rounds);
+        let alone = description.work.map_or(0.0, |work| seconds(work.as_nanos()) * rounds);
         let mut latencies = state.latencies.clone();
         latencies.sort_unstable();
         let at = |part: f64| {

@@ -13,12 +13,12 @@ impl<'a> ProgramState<'a> {
         cores: usize,
         generator: Pcg64Mcg,
     ) -> Self {
-        let interval = description.interval.map_or(0, |interval| interval.0);
+        let interval = description.interval.map_or(0, |interval| interval.as_nanos());
         // the mean of the variance's distribution is half of the variance
-        let mean = (interval + description.variance.0 / 2).max(1);
-        let barriers = description
-            .work
-            .map(|work| work.0.div_ceil(mean).saturating_mul(u64::from(description.light_barriers) + 1));
+        let mean = (interval + description.variance.as_nanos() / 2).max(1);
+        let barriers = description.work.map(|work| {
+            work.as_nanos().div_ceil(mean).saturating_mul(u64::from(description.light_barriers) + 1)
+        });
         Self {
             description,
             first,
@@ -27,7 +27,7 @@ impl<'a> ProgramState<'a> {
             arrived: 0,
             barriers: 0,
             barriers_left: if description.meets == Meets::AtBarriers { barriers } else { None },
-            to_do: vec![description.work.map_or(u64::MAX, |work| work.0); description.threads],
+            to_do: vec![description.work.map_or(u64::MAX, |work| work.as_nanos()); description.threads],
             threads_ended: 0,
             jobs: VecDeque::new(),
             job: None,
@@ -69,13 +69,13 @@ pub(super) fn draw(description: &SimulatedProgram, phase: u32, generator: &mut P
     if phase > 0 {
         return 0;
     }
-    if description.variance.0 == 0 {
-        return interval.0;
+    if description.variance.is_zero() {
+        return interval.as_nanos();
     }
     // The sum of three uniform numbers is nearly normal, within [0, 1] after division by three; its deviation
     // is a sixth, as in the measured workload (truncated at three deviations).
     let bits: u64 = generator.random();
     let sum = (bits & 0x1f_ffff) + (bits >> 21 & 0x1f_ffff) + (bits >> 42 & 0x1f_ffff);
     let fraction = sum as f64 / (3.0 * f64::from(0x1f_ffff));
-    interval.0 + (description.variance.0 as f64 * fraction) as u64
+    interval.as_nanos() + (description.variance.as_nanos() as f64 * fraction) as u64
 }

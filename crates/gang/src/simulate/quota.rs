@@ -13,7 +13,7 @@ use super::state::{CoreSimulation, Event, Joining, ProgramState, QuotaState};
 
 impl QuotaState {
     pub(super) fn new(rule: CpuQuota, cores: usize) -> Self {
-        let (pool, taken, throttled) = (rule.quota.0, vec![0; cores], vec![false; cores]);
+        let (pool, taken, throttled) = (rule.quota.as_nanos(), vec![0; cores], vec![false; cores]);
         let mut state = Self {
             rule,
             pool,
@@ -25,12 +25,12 @@ impl QuotaState {
             used: 0,
             max_used: 0,
         };
-        state.pool = rule.quota.0;
+        state.pool = rule.quota.as_nanos();
         state
     }
 
     fn take(&mut self, c: usize) -> bool {
-        let slice = self.pool.min(QUOTA_SLICE.0);
+        let slice = self.pool.min(QUOTA_SLICE.as_nanos());
         self.pool -= slice;
         self.taken[c] += slice;
         self.taken[c] > 0
@@ -91,13 +91,13 @@ impl CoreSimulation<'_> {
             }
         }
         let Some(quota) = &mut self.programs[p].quota else { return };
-        let next = quota.rule.period.after(unisono_linux::clock::Nanos(self.now));
-        quota.pool = quota.rule.quota.0;
+        let next = self.now.saturating_add(quota.rule.period.as_nanos());
+        quota.pool = quota.rule.quota.as_nanos();
         quota.taken.fill(0);
         quota.periods += 1;
         (quota.used, quota.stopped_now) = (0, false);
         let stopped: Vec<bool> = std::mem::replace(&mut quota.throttled, vec![false; self.cores.len()]);
-        self.at(next.0, Event::Period(p));
+        self.at(next, Event::Period(p));
         let (first, count) = (self.programs[p].first, self.programs[p].description.threads);
         for t in first..first + count {
             let c = self.threads[t].core;

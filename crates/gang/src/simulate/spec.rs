@@ -10,7 +10,7 @@ use crate::gang::GangWeight;
 use crate::policy::Backfill;
 use serde::Deserialize;
 use std::str::FromStr;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 use unisono_measure::units;
 
 /// A machine and its programs. Only `cores` and `gangs` are required.
@@ -83,12 +83,12 @@ pub struct Simulation {
     pub machine: SimulatedMachine,
     pub programs: Vec<SimulatedProgram>,
     pub sharing: Sharing,
-    pub length: Nanos,
+    pub length: Duration,
     pub seed: u64,
 }
 
 /// Limit for a simulation without `seconds`: a day of simulated time.
-const MAX_SIMULATED: Nanos = Nanos(86_400_000_000_000);
+const MAX_SIMULATED: Duration = Duration::from_secs(86_400);
 
 impl SimulationSpec {
     pub fn understand(&self) -> Result<Simulation> {
@@ -116,7 +116,7 @@ impl SimulationSpec {
             KernelModel::Cfs => WaitCosts::PAPER,
             KernelModel::Eevdf => WaitCosts::EXAMPLE_HOST,
         };
-        let or = |given: &Option<String>, usual: Nanos| given.as_deref().map_or(Ok(usual), time);
+        let or = |given: &Option<String>, usual: Duration| given.as_deref().map_or(Ok(usual), time);
         let costs = WaitCosts {
             barrier: or(&self.barrier, usual.barrier)?,
             block: or(&self.block, usual.block)?,
@@ -131,7 +131,9 @@ impl SimulationSpec {
             programs.extend(std::iter::repeat_n(program, count));
         }
         let length = match self.seconds {
-            Some(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Nanos((seconds * 1e9) as u64),
+            Some(seconds) if seconds > 0.0 && seconds <= 86_400.0 => {
+                Duration::from_nanos((seconds * 1e9) as u64)
+            }
             Some(seconds) => {
                 return Err(Error::Input(format!(
                     "{seconds} simulated seconds; choose more than 0, at most a day"
@@ -177,7 +179,7 @@ impl FromStr for GangSpec {
 impl GangSpec {
     fn understand(&self, name: &str) -> Result<SimulatedProgram> {
         let wrong = |what: String| Error::Input(format!("{name}: {what}"));
-        let or_zero = |given: &Option<String>| given.as_deref().map_or(Ok(Nanos::ZERO), time);
+        let or_zero = |given: &Option<String>| given.as_deref().map_or(Ok(Duration::ZERO), time);
         let interval = self.interval.as_deref().map(time).transpose()?;
         let meets = match (interval, self.barriers) {
             (None, Some(true)) => return Err(wrong("barriers need an interval".into())),
@@ -185,7 +187,7 @@ impl GangSpec {
             _ => Meets::AtBarriers,
         };
         let wait = match self.wait.as_deref() {
-            None => SimulatedWait::SpinBlock(Nanos(50_000)),
+            None => SimulatedWait::SpinBlock(Duration::from_micros(50)),
             Some("spin") => SimulatedWait::Spin,
             Some("block") => SimulatedWait::Block,
             Some(budget) => SimulatedWait::SpinBlock(time(budget)?),
@@ -198,9 +200,9 @@ impl GangSpec {
             _ => return Err(wrong("jobs need both `job` (barriers) and `every` (time)".into())),
         };
         let quota = self.quota.map(|cores| CpuQuota {
-            quota: Nanos((cores.max(0.0) * 1e8) as u64),
+            quota: Duration::from_nanos((cores.max(0.0) * 1e8) as u64),
             // the kernel's default period
-            period: Nanos(100_000_000),
+            period: Duration::from_millis(100),
         });
         let weight =
             GangWeight::new(self.weight.unwrap_or(1)).ok_or_else(|| wrong("a weight is 1 to 1000".into()))?;
@@ -219,20 +221,20 @@ impl GangSpec {
             nice: self.nice,
             priority: self.priority,
             quota,
-            arrives: or_zero(&self.arrives)?,
+            arrives: Instant::ZERO + or_zero(&self.arrives)?,
         })
     }
 }
 
 impl Simulation {
     /// Runs the simulation; `progress` as for [`super::simulate_with`].
-    pub fn run(&self, progress: &mut dyn FnMut(Nanos) -> bool) -> Result<Report> {
+    pub fn run(&self, progress: &mut dyn FnMut(Instant) -> bool) -> Result<Report> {
         super::simulate_with(&self.machine, &self.programs, self.sharing, self.length, self.seed, progress)
     }
 }
 
-fn time(text: &str) -> Result<Nanos> {
-    units::duration(text).map(Nanos::from).map_err(|error| Error::Input(error.to_string()))
+fn time(text: &str) -> Result<Duration> {
+    units::duration(text).map(Duration::from).map_err(|error| Error::Input(error.to_string()))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ impl ProgramState<'_> {
     fn patience(&self) -> u64 {
         match self.description.wait {
             SimulatedWait::Spin => NEVER,
-            SimulatedWait::SpinBlock(budget) => budget.0,
+            SimulatedWait::SpinBlock(budget) => budget.as_nanos(),
             SimulatedWait::Block => 0,
         }
     }
@@ -31,11 +31,11 @@ impl ProgramState<'_> {
         let threads = description.threads as u64;
         let phases = u64::from(description.light_barriers) + 1;
         let max_rows = row.count.saturating_add(max_rows);
-        let has_chance = description.variance.0 > 0;
+        let has_chance = !description.variance.is_zero();
         while row.count < max_rows {
             if !has_chance && row.phase == 0 {
                 // several rounds in one step
-                let work = description.interval.map_or(0, |interval| interval.0);
+                let work = description.interval.map_or(0, |interval| interval.as_nanos());
                 let round = barrier * phases + work;
                 let rounds = ((until - row.end) / round).min((max_rows - row.count) / phases);
                 row.end += rounds * round;
@@ -72,7 +72,7 @@ impl CoreSimulation<'_> {
         let description = program.description;
         let may = description.meets == Meets::AtBarriers
             && description.wait != SimulatedWait::Block
-            && description.pause.0 == 0
+            && description.pause.is_zero()
             && description.interval.is_some();
         let runs = |t: usize| {
             let thread = &self.threads[t];
@@ -90,9 +90,13 @@ impl CoreSimulation<'_> {
         };
         // the last barrier of a job or program is left to the events
         let left = program.barriers_left.map_or(u64::MAX, |left| left.saturating_sub(1));
-        let max_rows = if description.variance.0 > 0 { left.min(AHEAD) } else { left };
-        let ahead =
-            program.add_up(before.clone(), self.end.max(self.now), max_rows, self.machine.costs.barrier.0);
+        let max_rows = if description.variance.is_zero() { left } else { left.min(AHEAD) };
+        let ahead = program.add_up(
+            before.clone(),
+            self.end.max(self.now),
+            max_rows,
+            self.machine.costs.barrier.as_nanos(),
+        );
         if ahead.count == 0 {
             return false;
         }
@@ -126,7 +130,7 @@ impl CoreSimulation<'_> {
             self.charge(self.threads[t].core);
         }
         let Some(together) = self.programs[p].together.take() else { return };
-        let barrier = self.machine.costs.barrier.0;
+        let barrier = self.machine.costs.barrier.as_nanos();
         let program = &mut self.programs[p];
         let row = if self.now == together.ahead.end {
             together.ahead

@@ -11,7 +11,7 @@ use super::model::Sharing;
 use super::state::{CoreSimulation, Event, GangTurns, Joining, Part};
 use crate::gang::GangId;
 use crate::policy::{Backfill, Rotation};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// Maximum part of the machine that the two programs of a pair may want together: a program that uses all
 /// cores can be paired with a program that uses at most a tenth of them.
@@ -110,7 +110,7 @@ impl CoreSimulation<'_> {
             }
             self.turns.busy[p] = used as f64 / capacity;
             if let Some(rotation) = &mut self.turns.rotation {
-                rotation.observe(GangId(p), Nanos(used), Nanos(length));
+                rotation.observe(GangId(p), Duration::from_nanos(used), Duration::from_nanos(length));
             }
         }
         if matches!(self.sharing, Sharing::PairedGang { .. }) {
@@ -140,7 +140,11 @@ impl CoreSimulation<'_> {
 
     fn next_gangs(&mut self) -> Vec<Part> {
         let mut parts = vec![Part::Held; self.programs.len()];
-        let turn = self.turns.rotation.as_mut().and_then(|rotation| rotation.next_turn(Nanos(self.now)));
+        let turn = self
+            .turns
+            .rotation
+            .as_mut()
+            .and_then(|rotation| rotation.next_turn(Instant::from_nanos(self.now)));
         let Some(turn) = turn else { return parts };
         for place in &turn.run {
             for (p, part) in parts.iter_mut().enumerate() {
@@ -153,7 +157,7 @@ impl CoreSimulation<'_> {
         for gang in &turn.backfill {
             parts[gang.0] = Part::Fills;
         }
-        self.next_turn_at(turn.until.0.max(self.now + 1));
+        self.next_turn_at(turn.until.as_nanos().max(self.now + 1));
         parts
     }
 
@@ -209,7 +213,7 @@ impl CoreSimulation<'_> {
                 thread.allowed = (first + number % count, 1);
                 // only the first thread on a core pays for the switch of the core
                 if number < count {
-                    thread.overhead += self.machine.costs.gang_switch.0;
+                    thread.overhead += self.machine.costs.gang_switch.as_nanos();
                 }
                 self.enqueue_runnable(first + number % count, t, Joining::Woken);
             }

@@ -60,6 +60,9 @@ impl Served {
 
     pub(crate) fn list(&self) -> Value {
         let output = self.ask(&["list", "--json"]);
+        if output.status.success() {
+            crate::schema::formats_of(&String::from_utf8_lossy(&output.stdout));
+        }
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use unisono_broker::{
+use unisono_events_client::{
     Advertisement, Client, EventDraft, NoticeText, ReceivedEvent, Reception, SubscriptionSpec,
 };
 use unisono_host_tests::hosts::Hosts;
@@ -109,7 +109,7 @@ impl Joined {
     pub(crate) fn reader(&self, host: usize, topics: &str) -> Client {
         let mut client = self.client(host);
         client
-            .subscribe(&SubscriptionSpec { queue_events: 60_000, ..SubscriptionSpec::of(topics) })
+            .subscribe(&SubscriptionSpec { queue_events: 60_000, ..SubscriptionSpec::new(topics) })
             .expect("it fits");
         client
     }
@@ -137,8 +137,9 @@ impl Counters {
         loop {
             let line = self.0.recv_timeout(MINUTE).expect("it runs");
             let all: Value = serde_json::from_str(&line).expect("an object");
-            if so(&all[class]) {
-                return all[class].clone();
+            let counters = &all["classes"][class];
+            if so(counters) {
+                return counters.clone();
             }
             assert!(start.elapsed() < MINUTE, "never: {all}");
         }
@@ -150,7 +151,9 @@ impl Counters {
     }
 
     pub(crate) fn last(self) -> Value {
-        serde_json::from_str(&self.0.iter().last().expect("it says what it did")).expect("an object")
+        let last = self.0.iter().last().expect("it says what it did");
+        let all: Value = serde_json::from_str(&last).expect("an object");
+        all["classes"].clone()
     }
 }
 
@@ -172,7 +175,7 @@ pub(crate) fn stream<T>(
 ) -> T {
     let (stop, published) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut client = joined.client(host);
-    let outlet = client.advertise(&Advertisement::of(topic)).expect("a topic");
+    let outlet = client.advertise(&Advertisement::new(topic)).expect("a topic");
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {

@@ -3,10 +3,11 @@
 //! Reference: bpf(2), Documentation/admin-guide/sysctl/net.rst (bpf_jit_enable).
 
 use super::scratch::{close, errno_of, words};
-use super::{ProbedHost, TrialFinding};
+use super::{OUTSIDE_REMEDY, ProbedHost, TrialFinding};
 use crate::bpf::ClassifierProgram;
 use crate::process::is_root;
 use std::fs;
+use std::io;
 
 const PROG_LOAD: i32 = 5;
 const SOCKET_FILTER: u32 = 1;
@@ -84,7 +85,8 @@ pub(super) fn jit(host: &ProbedHost) -> TrialFinding {
             TrialFinding::missing("net.core.bpf_jit_enable is 0", "sysctl net.core.bpf_jit_enable=1")
         }
         Some(_) => TrialFinding::found("programs are compiled"),
-        None => TrialFinding::missing(
+        // only the first network namespace shows the file (Documentation/admin-guide/sysctl/net.rst)
+        None => TrialFinding::undecided(
             "/proc/sys/net/core/bpf_jit_enable cannot be read: not in this network namespace, or not built in",
             "look again outside the container; nothing in this version uses it",
         ),
@@ -92,13 +94,13 @@ pub(super) fn jit(host: &ProbedHost) -> TrialFinding {
 }
 
 pub(super) fn btf(host: &ProbedHost) -> TrialFinding {
-    if host.exists("sys/kernel/btf/vmlinux") {
-        TrialFinding::found("/sys/kernel/btf/vmlinux")
-    } else {
-        TrialFinding::missing(
+    match (host.exists("sys/kernel/btf/vmlinux"), host.exists("sys/kernel")) {
+        (true, _) => TrialFinding::found("/sys/kernel/btf/vmlinux"),
+        (false, true) => TrialFinding::missing(
             "/sys/kernel/btf/vmlinux does not exist: the kernel carries no type information",
             "use a kernel with CONFIG_DEBUG_INFO_BTF; the BPF queueing discipline needs it",
-        )
+        ),
+        (false, false) => TrialFinding::undecided("/sys/kernel does not exist here", OUTSIDE_REMEDY),
     }
 }
 
@@ -107,8 +109,18 @@ pub(super) fn qdisc(host: &ProbedHost) -> TrialFinding {
     const STRUCTURE: &[u8] = b"\0bpf_struct_ops_Qdisc_ops\0";
     const REMEDY: &str = "use Linux 6.16 or later with CONFIG_NET_SCH_BPF for fair queuing inside the kernel; HTB \
                           shares a link without it";
-    let Ok(types) = fs::read(host.path("sys/kernel/btf/vmlinux")) else {
-        return TrialFinding::missing("the kernel carries no type information that can be read", REMEDY);
+    let types = match fs::read(host.path("sys/kernel/btf/vmlinux")) {
+        Ok(types) => types,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && host.exists("sys/kernel") => {
+            return TrialFinding::missing("the kernel carries no type information", REMEDY);
+        }
+        Err(error) => {
+            let why = words(error.raw_os_error().unwrap_or(libc::EIO));
+            return TrialFinding::undecided(
+                format!("/sys/kernel/btf/vmlinux cannot be read: {why}"),
+                OUTSIDE_REMEDY,
+            );
+        }
     };
     if types.windows(STRUCTURE.len()).any(|window| window == STRUCTURE) {
         TrialFinding::found("a BPF program can be a queueing discipline")

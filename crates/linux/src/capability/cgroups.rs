@@ -6,15 +6,21 @@
 //! Reference: cgroups(7), Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
 
 use super::scratch::words;
-use super::{ProbedHost, TrialFinding};
+use super::{OUTSIDE_REMEDY, ProbedHost, TrialFinding};
 use crate::affinity::Tid;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub(super) fn v1(host: &ProbedHost, controller: &str) -> TrialFinding {
+    if let Some(reason) = hidden(host) {
+        return TrialFinding::undecided(reason, OUTSIDE_REMEDY);
+    }
     let Some(mount) = mount(host, |fields| fields.kind == "cgroup" && fields.has_option(controller)) else {
         let reason = match known(host, controller) {
+            KnownGroups::Unreadable => {
+                return TrialFinding::undecided("/proc/cgroups cannot be read", OUTSIDE_REMEDY);
+            }
             KnownGroups::Absent => format!("this kernel has no {controller} controller"),
             KnownGroups::Disabled => {
                 format!("the {controller} controller is disabled on the kernel's command line")
@@ -42,6 +48,7 @@ pub(super) fn v2(host: &ProbedHost) -> TrialFinding {
             let controllers = if controllers.is_empty() { "none" } else { controllers };
             TrialFinding::found(format!("at {}, controllers: {controllers}", mount.display()))
         }
+        None if let Some(reason) = hidden(host) => TrialFinding::undecided(reason, OUTSIDE_REMEDY),
         None => TrialFinding::missing(
             "no cgroup2 file system is mounted",
             "mount -t cgroup2 none /sys/fs/cgroup/unified as root; gangs by freezing need it",
@@ -72,9 +79,14 @@ pub(super) fn v2_controller(host: &ProbedHost, controller: &str) -> TrialFinding
         return TrialFinding::found(format!("at {}, {enabled}", mount.display()));
     }
     match known(host, controller) {
-        KnownGroups::Absent => TrialFinding::missing(
-            format!("this kernel has no {controller} controller"),
-            "use a kernel that was built with it",
+        // since Linux 6.15 /proc/cgroups lists the controllers of version 1 only
+        KnownGroups::Absent | KnownGroups::Unreadable => TrialFinding::undecided(
+            format!(
+                "{} does not offer {controller}, and /proc/cgroups does not list it: the kernel lacks it, or a \
+                 namespace or container hides it",
+                mount.display()
+            ),
+            "look again outside the container; a kernel that was built with it offers it there",
         ),
         KnownGroups::Disabled => TrialFinding::missing(
             format!("the {controller} controller is disabled on the kernel's command line"),
@@ -131,9 +143,15 @@ fn writable(
     )
 }
 
+/// The reason why the mounts cannot be known, if they cannot.
+fn hidden(host: &ProbedHost) -> Option<&'static str> {
+    host.read("proc/self/mounts").is_none().then_some("/proc/self/mounts cannot be read")
+}
+
 /// The state of a controller in `/proc/cgroups`.
 #[derive(Debug, PartialEq, Eq)]
 enum KnownGroups {
+    Unreadable,
     Absent,
     Disabled,
     /// The number of its hierarchy; 0 is the v2 hierarchy, or none.
@@ -141,7 +159,7 @@ enum KnownGroups {
 }
 
 fn known(host: &ProbedHost, controller: &str) -> KnownGroups {
-    let table = host.read("proc/cgroups").unwrap_or_default();
+    let Some(table) = host.read("proc/cgroups") else { return KnownGroups::Unreadable };
     let Some(line) = table.lines().find(|line| line.split('\t').next() == Some(controller)) else {
         return KnownGroups::Absent;
     };

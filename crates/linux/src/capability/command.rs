@@ -15,6 +15,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trial {
     Failed(String),
+    /// The trial could not begin, which says nothing about the capability.
+    Impossible(String),
     /// The program was killed before it finished.
     Unfinished(String),
 }
@@ -24,14 +26,11 @@ impl Trial {
     pub(super) fn finding(self, remedy: &str) -> TrialFinding {
         match self {
             Trial::Failed(reason) => TrialFinding::missing(reason, remedy),
+            Trial::Impossible(reason) => {
+                TrialFinding::undecided(reason, "mend that, and run unisono doctor again")
+            }
             Trial::Unfinished(reason) => TrialFinding::unknown(reason),
         }
-    }
-}
-
-impl From<String> for Trial {
-    fn from(reason: String) -> Self {
-        Trial::Failed(reason)
     }
 }
 
@@ -52,7 +51,7 @@ fn run_within(deadline: Duration, program: impl AsRef<Path>, arguments: &[&str])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("{name} cannot be started: {error}"))?;
+        .map_err(|error| Trial::Impossible(format!("{name} cannot be started: {error}")))?;
     // both pipes are drained while the program runs, so that it cannot block on a full pipe
     let streams = [child.stdout.take().map(drain), child.stderr.take().map(drain)];
     let success = wait(&mut child, deadline)
@@ -128,7 +127,8 @@ mod tests {
     fn a_failure_carries_the_programs_first_line() {
         let failure = run("/bin/sh", &["-c", "echo; echo what went wrong >&2; exit 3"]);
         assert_eq!(failure, Err(Trial::Failed("/bin/sh failed: what went wrong".to_owned())));
-        assert!(run("/nonexistent/program", &[]).is_err());
+        let impossible = run("/nonexistent/program", &[]);
+        assert!(matches!(impossible, Err(Trial::Impossible(_))), "{impossible:?}");
     }
 
     #[test]

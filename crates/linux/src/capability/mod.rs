@@ -26,6 +26,7 @@ mod waiting;
 
 use serde::Serialize;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 /// A feature that a host may or may not have.
@@ -55,6 +56,9 @@ pub enum ProbeStatus {
     Unknown,
 }
 
+/// The remedy where a sandbox hides the kernel's files.
+const OUTSIDE_REMEDY: &str = "look again outside the sandbox or container, where /proc and /sys are mounted";
+
 /// The result of a probe; the table of probes adds name and group.
 struct TrialFinding {
     status: ProbeStatus,
@@ -76,6 +80,11 @@ impl TrialFinding {
     /// The trial gave no result about the capability.
     fn unknown(reason: impl Into<String>) -> Self {
         let remedy = "a busy machine may be the cause: run unisono doctor again when it is idle";
+        Self { status: ProbeStatus::Unknown, ..Self::missing(reason, remedy) }
+    }
+
+    /// The trial could not be made here; `remedy` says how to get an answer.
+    fn undecided(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { status: ProbeStatus::Unknown, ..Self::missing(reason, remedy) }
     }
 
@@ -115,6 +124,25 @@ impl ProbedHost {
     /// The text of a file without surrounding white space; `None` if it cannot be read.
     fn read(&self, path: &str) -> Option<String> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_owned())
+    }
+
+    /// The text of a kernel's file, or `None` if this kernel lacks the file.
+    ///
+    /// # Errors
+    /// The reason why neither can be said: the file cannot be read, or `parent`, which every kernel has, is
+    /// not there either (a sandbox without procfs or sysfs).
+    fn kernel_file(&self, path: &str, parent: &str) -> Result<Option<String>, String> {
+        match fs::read_to_string(self.path(path)) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.exists(parent) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(format!("/{parent} does not exist here"))
+            }
+            Err(error) => Err(format!(
+                "/{path} cannot be read: {}",
+                scratch::words(error.raw_os_error().unwrap_or(libc::EIO))
+            )),
+        }
     }
 
     fn exists(&self, path: &str) -> bool {
@@ -232,7 +260,7 @@ pub fn all(effort: Effort) -> Vec<Capability> {
             .into_iter()
             .map(|(group, probe, answer)| {
                 let finding = answer.join().unwrap_or_else(|_| {
-                    TrialFinding::missing("the probe itself failed", "please report this as a bug")
+                    TrialFinding::undecided("the probe itself failed", "please report this as a bug")
                 });
                 capability(group, probe.name, finding)
             })
@@ -249,6 +277,46 @@ fn capability(group: &'static str, name: &'static str, finding: TrialFinding) ->
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn a_kernel_without_a_file_is_told_apart_from_a_place_where_files_are_hidden() {
+        let shown = fake::FakeRoot::with("shown", &[("proc/sys/kernel/ostype", "Linux\n")]);
+        let file = |root: &fake::FakeRoot, name: &str| root.0.kernel_file(name, "proc/sys/kernel");
+        assert_eq!(file(&shown, "proc/sys/kernel/ostype"), Ok(Some("Linux".to_owned())));
+        assert_eq!(file(&shown, "proc/sys/kernel/none"), Ok(None));
+        assert!(file(&shown, "proc/sys/kernel").is_err(), "a directory cannot be read");
+        let hidden = fake::FakeRoot::with("hidden", &[]);
+        assert_eq!(
+            file(&hidden, "proc/sys/kernel/none"),
+            Err("/proc/sys/kernel does not exist here".to_owned())
+        );
+    }
+
+    #[test]
+    fn without_the_kernels_file_systems_nothing_is_said_to_be_missing() {
+        let root = fake::FakeRoot::with("no-procfs", &[]);
+        for name in [
+            "clock",
+            "steal",
+            "virtualization",
+            "real-time-throttling",
+            "autogroup",
+            "sched-ext",
+            "cgroup-v1-cpu",
+            "cgroup-v2",
+            "cgroup-v2-freeze",
+            "cgroup-v2-cpu",
+            "bpf-jit",
+            "btf",
+            "bpf-qdisc",
+        ] {
+            let mut probes = PROBES.iter().flat_map(|(_, probes)| *probes);
+            let probe = probes.find(|probe| probe.name == name).expect("a probe of that name");
+            let finding = (probe.run)(&root.0);
+            assert_eq!(finding.status, ProbeStatus::Unknown, "{name}: {:?}", finding.reason);
+            assert!(finding.reason.is_some() && finding.remedy.is_some(), "{name}");
+        }
+    }
 
     #[test]
     fn every_capability_has_a_name_of_its_own_and_says_why_it_is_missing() {

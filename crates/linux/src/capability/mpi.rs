@@ -6,6 +6,7 @@ use super::TrialFinding;
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The bridge for a library of this name. `Some(None)`: no bridge exists for that version.
@@ -41,11 +42,21 @@ pub(super) fn libraries() -> TrialFinding {
 
 fn among(directories: &[PathBuf]) -> TrialFinding {
     let mut seen = BTreeSet::new();
-    let lines: Vec<String> = directories
-        .iter()
-        .filter(|directory| directory.canonicalize().is_ok_and(|real| seen.insert(real)))
-        .flat_map(|directory| in_directory(directory))
-        .collect();
+    let (mut lines, mut unread) = (Vec::new(), Vec::new());
+    for directory in
+        directories.iter().filter(|place| place.canonicalize().is_ok_and(|real| seen.insert(real)))
+    {
+        match in_directory(directory) {
+            Ok(libraries) => lines.extend(libraries),
+            Err(_) => unread.push(directory.display().to_string()),
+        }
+    }
+    if lines.is_empty() && !unread.is_empty() {
+        return TrialFinding::undecided(
+            format!("these directories cannot be read: {}", unread.join(", ")),
+            "run it as a user that can; unisono mpi finds an MPI in the program's process",
+        );
+    }
     if lines.is_empty() {
         return TrialFinding::missing(
             "no libmpi where programs look for libraries",
@@ -55,18 +66,19 @@ fn among(directories: &[PathBuf]) -> TrialFinding {
     TrialFinding::found(lines.join("; "))
 }
 
-fn in_directory(directory: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+fn in_directory(directory: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(directory)?;
     let names: BTreeSet<String> =
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names
+    let libraries = names
         .iter()
         .filter_map(|name| {
             let served = bridge(name)?
                 .map_or("no bridge: unisono mpi --mpicc".to_owned(), |bridge| format!("bridge {bridge}"));
             Some(format!("{} ({served})", directory.join(name).display()))
         })
-        .collect()
+        .collect();
+    Ok(libraries)
 }
 
 #[cfg(test)]

@@ -107,8 +107,9 @@ fn kinds<const N: usize>(
             for index in 0..N {
                 answers[index] = match (refused, module[index], &socket) {
                     (0, false, Ok(socket)) => netlink::ask(socket.as_fd(), &messages[index]),
-                    (0, false, Err(error)) => error.raw_os_error(),
-                    _ => refused,
+                    // negative: the trial itself was refused, which says nothing about the kind
+                    (0, false, Err(error)) => -error.raw_os_error(),
+                    _ => -refused,
                 };
             }
         })
@@ -117,9 +118,9 @@ fn kinds<const N: usize>(
         Ok(answers) => answers,
         Err(error) => return TrialFinding::unknown(format!("they could not be tried: {error}")),
     };
-    if let Some(errno) = answers.iter().copied().find(|errno| matches!(*errno, libc::EPERM | libc::ENOSPC)) {
-        return TrialFinding::missing(
-            format!("no network namespace to try them in: {}", words(errno)),
+    if let Some(errno) = answers.iter().copied().find(|errno| *errno < 0 || *errno == libc::EPERM) {
+        return TrialFinding::undecided(
+            format!("no network namespace to try them in: {}", words(errno.abs())),
             "run as root: unisono tree deploy needs veth and clsact",
         );
     }
@@ -164,13 +165,20 @@ pub(super) fn tun(host: &ProbedHost) -> TrialFinding {
             let device = rustix::fs::open(c"/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
             answers[1] = match &device {
                 Ok(device) if refused == 0 => errno(interface::ask(device, libc::TUNSETIFF, &mut request)),
-                _ => refused,
+                _ => -refused,
             };
             answers[0] = errno(device);
         })
     };
     match tried {
         Ok([0, 0]) => TrialFinding::found("a device can be made"),
+        Ok([0, refused]) if refused < 0 => TrialFinding::undecided(
+            format!(
+                "/dev/net/tun opens, but there is no network namespace to try it in: {}",
+                words(-refused)
+            ),
+            "run as root; nothing in this version uses it",
+        ),
         Ok([0, errno]) => TrialFinding::missing(
             format!("/dev/net/tun opens, but no device can be made: {}", words(errno)),
             "run as root; nothing in this version uses it",

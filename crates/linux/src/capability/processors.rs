@@ -4,7 +4,7 @@
 //! Documentation/ABI/testing/sysfs-devices-system-clocksource.
 
 use super::scratch::{close, errno_of, words};
-use super::{ProbedHost, TrialFinding};
+use super::{OUTSIDE_REMEDY, ProbedHost, TrialFinding};
 use crate::affinity::{self, Tid};
 use crate::processor_ticks::ProcessorTicks;
 use crate::topology::Topology;
@@ -28,9 +28,9 @@ pub(super) fn cores(_: &ProbedHost) -> TrialFinding {
 pub(super) fn clock(host: &ProbedHost) -> TrialFinding {
     let base = "sys/devices/system/clocksource/clocksource0";
     let Some(current) = host.read(&format!("{base}/current_clocksource")) else {
-        return TrialFinding::missing(
+        return TrialFinding::undecided(
             "the clock source is not described in /sys/devices/system/clocksource",
-            "nothing to do; the clock is calibrated when used",
+            OUTSIDE_REMEDY,
         );
     };
     let others = host.read(&format!("{base}/available_clocksource")).unwrap_or_default();
@@ -92,6 +92,9 @@ pub(super) fn virtualization(host: &ProbedHost) -> TrialFinding {
         Some(what) => TrialFinding::found(what).with_hint(
             "waking a halted virtual processor is slow, and others may take its time: watch the spread",
         ),
+        None if host.read("proc/cpuinfo").is_none() => {
+            TrialFinding::undecided("/proc/cpuinfo cannot be read", OUTSIDE_REMEDY)
+        }
         None => TrialFinding::missing(
             "no sign of a virtual machine or a container",
             "nothing to do: that is best",
@@ -121,7 +124,9 @@ fn kind(host: &ProbedHost) -> Option<String> {
 
 /// Found means: the kernel reports how much time the hypervisor took.
 pub(super) fn steal(host: &ProbedHost) -> TrialFinding {
-    let ticks = ProcessorTicks::parse(&host.read("proc/stat").unwrap_or_default()).unwrap_or_default();
+    let Some(ticks) = host.read("proc/stat").and_then(|text| ProcessorTicks::parse(&text)) else {
+        return TrialFinding::undecided("/proc/stat cannot be read", OUTSIDE_REMEDY);
+    };
     let Some(stolen) = ticks.steal else {
         return TrialFinding::missing(
             "/proc/stat has no steal column",

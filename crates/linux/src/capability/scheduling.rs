@@ -4,7 +4,7 @@
 
 use super::cgroups;
 use super::scratch::{errno, in_thread, words};
-use super::{ProbedHost, TrialFinding};
+use super::{OUTSIDE_REMEDY, ProbedHost, TrialFinding};
 use crate::affinity::Tid;
 use crate::process::is_root;
 use crate::scheduling::{self, Children, SchedulingPolicy, Urgency};
@@ -48,13 +48,14 @@ fn refused(host: &ProbedHost) -> TrialFinding {
 }
 
 pub(super) fn throttling(host: &ProbedHost) -> TrialFinding {
-    let value =
-        |name| host.read(&format!("proc/sys/kernel/{name}")).and_then(|text| text.parse::<i64>().ok());
-    let (Some(runtime), Some(period)) = (value("sched_rt_runtime_us"), value("sched_rt_period_us")) else {
-        return TrialFinding::missing(
-            "/proc/sys/kernel/sched_rt_runtime_us cannot be read",
-            "nothing to do unless real-time classes are used",
-        );
+    let value = |name| {
+        let path = format!("proc/sys/kernel/{name}");
+        let text = host.kernel_file(&path, "proc/sys/kernel")?.ok_or(format!("/{path} does not exist"))?;
+        text.parse::<i64>().map_err(|_| format!("/{path} is no number: {text}"))
+    };
+    let (runtime, period) = match (value("sched_rt_runtime_us"), value("sched_rt_period_us")) {
+        (Ok(runtime), Ok(period)) => (runtime, period),
+        (Err(reason), _) | (_, Err(reason)) => return TrialFinding::undecided(reason, OUTSIDE_REMEDY),
     };
     if runtime < 0 || period <= 0 {
         return TrialFinding::missing(
@@ -95,39 +96,41 @@ pub(super) fn deadline(_: &ProbedHost) -> TrialFinding {
 }
 
 pub(super) fn autogroup(host: &ProbedHost) -> TrialFinding {
-    match host.read("proc/sys/kernel/sched_autogroup_enabled").as_deref() {
-        Some("0") => {
+    match host.kernel_file("proc/sys/kernel/sched_autogroup_enabled", "proc/sys/kernel") {
+        Ok(Some(state)) if state == "0" => {
             TrialFinding::missing("switched off", "nothing to do: nice then works across terminal sessions")
         }
         // MPICH starts each rank in a session of its own, so ranks that share a processor cannot yield it to
         // each other.
-        Some(_) => TrialFinding::found("on").with_hint(
+        Ok(Some(_)) => TrialFinding::found("on").with_hint(
             "nice and yielding have no effect across sessions, and MPICH's ranks are one each; \
              sysctl kernel.sched_autogroup_enabled=0",
         ),
-        None => TrialFinding::missing(
+        Ok(None) => TrialFinding::missing(
             "this kernel was built without it",
             "nothing to do: nice then works across terminal sessions",
         ),
+        Err(reason) => TrialFinding::undecided(reason, OUTSIDE_REMEDY),
     }
 }
 
 pub(super) fn sched_ext(host: &ProbedHost) -> TrialFinding {
-    match host.read("sys/kernel/sched_ext/state") {
-        Some(state) if state == "disabled" => {
+    match host.kernel_file("sys/kernel/sched_ext/state", "sys/kernel") {
+        Ok(Some(state)) if state == "disabled" => {
             TrialFinding::found("no scheduler is loaded; unisono gang run --mechanism sched-ext loads one").with_hint(
                 "it needs root, clang with the headers of libbpf, and cgroup version 2; beside programs that keep the \
                  processors busy use another mechanism",
             )
         }
-        Some(state) => {
+        Ok(Some(state)) => {
             let name = host.read("sys/kernel/sched_ext/root/ops").unwrap_or_else(|| "unknown".to_owned());
             TrialFinding::missing(
                 format!("the scheduler {name} is loaded ({state}), and the kernel takes one at a time"),
                 "end it for unisono gang run --mechanism sched-ext; the other mechanisms do not need this",
             )
         }
-        None => TrialFinding::missing(
+        Err(reason) => TrialFinding::undecided(reason, OUTSIDE_REMEDY),
+        Ok(None) => TrialFinding::missing(
             "/sys/kernel/sched_ext does not exist: this kernel was built without CONFIG_SCHED_CLASS_EXT",
             "boot a kernel of Linux 7.0 or newer that has it, for unisono gang run --mechanism sched-ext; the other \
              mechanisms do not need it",

@@ -53,7 +53,10 @@ pub(super) fn mpi(which: MpiTools) -> TrialFinding {
                 finding = TrialFinding::unknown(reason);
                 continue;
             }
-            Err(Trial::Failed(_)) => continue,
+            Err(Trial::Failed(reason) | Trial::Impossible(reason)) => {
+                finding = TrialFinding::undecided(reason, which.package());
+                continue;
+            }
         };
         let Some(version) = which.version(&printed) else { continue };
         return match on_path(compiler) {
@@ -127,9 +130,8 @@ pub(super) fn switch_program() -> TrialFinding {
         return TrialFinding::missing("no clang on PATH", remedy);
     };
     let trial = || -> Result<(), Trial> {
-        let scratch = ScratchDirectory::new().map_err(|error| format!("no temporary directory: {error}"))?;
-        let source =
-            scratch.file("trial.bpf.c", SWITCH).map_err(|error| format!("no temporary file: {error}"))?;
+        let scratch = ScratchDirectory::new().map_err(impossible("directory"))?;
+        let source = scratch.file("trial.bpf.c", SWITCH).map_err(impossible("file"))?;
         let (source, out) = (source.display().to_string(), scratch.path("trial.o").display().to_string());
         // the directory where Debian keeps asm/types.h
         let include = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
@@ -141,6 +143,13 @@ pub(super) fn switch_program() -> TrialFinding {
     }
 }
 
+/// A trial that needs a temporary file or directory and does not get it.
+fn impossible(what: &str) -> impl Fn(std::io::Error) -> Trial {
+    move |error| {
+        Trial::Impossible(format!("no temporary {what} for the trial: {error}; name another place in TMPDIR"))
+    }
+}
+
 /// Compiles, links and runs a few lines.
 fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &str) -> TrialFinding {
     let found = if compiler == "clang" { programs::clang() } else { on_path(compiler) };
@@ -148,8 +157,8 @@ fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &st
         return TrialFinding::missing(format!("no {compiler} on PATH"), remedy);
     };
     let trial = || -> Result<String, Trial> {
-        let scratch = ScratchDirectory::new().map_err(|error| format!("no temporary directory: {error}"))?;
-        let source = scratch.file(name, source).map_err(|error| format!("no temporary file: {error}"))?;
+        let scratch = ScratchDirectory::new().map_err(impossible("directory"))?;
+        let source = scratch.file(name, source).map_err(impossible("file"))?;
         let program = scratch.path("trial");
         let (source, out) = (source.display().to_string(), program.display().to_string());
         run(&path, &[flags, &[&source, "-o", &out]].concat())?;

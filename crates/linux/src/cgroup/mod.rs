@@ -195,7 +195,7 @@ impl ControlGroup {
     }
 }
 
-/// A name that begins so and that nobody can guess, so that nobody can have made a group of it before.
+/// The prefix and 64 random bits: no other user can have made a group of this name before.
 pub fn unguessable(prefix: &str) -> io::Result<String> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;

@@ -2,10 +2,10 @@
 //!
 //! The kernel moves whatever process has the number that is written to `cgroup.procs`. The process that was
 //! meant may have ended a moment before, and the number may be another user's process by then. No check
-//! before the write can exclude that, and after it a user to whom the group was handed may have killed
-//! everybody in the group. So the kernel itself checks: where a group was handed to a user, its files are
-//! opened and written with that user's rights alone. The kernel then refuses a process that this user could
-//! not have moved, and killed, anyway: one from outside of what was handed over.
+//! before the write can exclude that, and after it a user to whom the group was delegated may have killed all
+//! processes of the group. So the kernel itself checks: the files of a delegated group are opened and written
+//! with that user's rights alone. The kernel then refuses every process outside the delegated subtree:
+//! exactly the processes that this user could not have moved, or killed, before.
 //!
 //! ```text
 //!   group of    rights      a process of others is                    who could harm it meanwhile
@@ -39,7 +39,7 @@ const PROCS: &str = "cgroup.procs";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MovedProcess {
     Yes,
-    /// It has ended, and nobody was moved in its place.
+    /// The process has ended, and no other process was moved in its place.
     Ended,
 }
 
@@ -128,7 +128,7 @@ impl ProcessMover {
         if origin.path() == self.path.parent().unwrap_or(&self.path) {
             return; // started by a process of this group
         }
-        // one that ends meanwhile needs no group
+        // a process that ends meanwhile need not be sent back
         let _ = stranger.read(|number| {
             OpenOptions::new()
                 .write(true)
@@ -183,7 +183,7 @@ mod tests {
     use crate::privilege::NOBODY;
     use std::process::{Child, Command};
 
-    /// A group below the one of this process, and a group inside it; both go when this is dropped.
+    /// A group below this process's group, and a group inside it; dropping the value removes both.
     struct Groups {
         around: ControlGroup,
         home: ControlGroup,

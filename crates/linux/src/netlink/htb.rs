@@ -14,8 +14,7 @@
 
 use super::link::Index;
 use super::message::{NetlinkRequest, TABLE, attribute, number};
-use super::qdisc::ROOT;
-use super::traffic::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
+use super::qdisc::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, ROOT, head};
 use super::{NetlinkSocket, Refused};
 
 const NEW_CLASS: u16 = 40;

@@ -17,11 +17,11 @@
 //! merges packets on arrival (GRO) redirects the merged packets. Reference: tc-mirred(8), tc-bpf(8),
 //! include/uapi/linux/tc_act/tc_mirred.h, drivers/net/ifb.c.
 
+use super::filter::{Preference, TrafficHook};
 use super::link::{Index, NEW_LINK, head as link_head};
 use super::message::NetlinkRequest;
-use super::traffic::{
-    CLSACT_INGRESS, CREATE_OR_REPLACE, DELETE_FILTER, FIRST_OF_ALL, KIND, NEW_FILTER, OPTIONS, OURS, head,
-};
+use super::qdisc::{CREATE_OR_REPLACE, KIND, OPTIONS, head};
+use super::traffic::{NEW_FILTER, OURS};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 const CREATE_NEW: u16 = 0x400 | 0x200;
@@ -52,10 +52,16 @@ pub fn make_block(index: Index, name: &str) -> NetlinkRequest {
 }
 
 /// Redirects packets that a device receives to another device, if `program` does not return 0; needs
-/// [`clsact`](super::traffic::clsact). Replaces our earlier filter.
-pub fn redirect(device: Index, to: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
+/// [`clsact`](super::traffic::clsact). Replaces our earlier filter of this preference.
+pub fn redirect(
+    device: Index,
+    preference: Preference,
+    to: Index,
+    program: BorrowedFd<'_>,
+    name: &str,
+) -> NetlinkRequest {
     let what = format!("redirect what device {} receives", device.0);
-    let fixed = head(device, OURS, CLSACT_INGRESS, FIRST_OF_ALL);
+    let fixed = head(device, OURS, TrafficHook::Ingress.parent(), preference.of_all_protocols());
     let mut request = NetlinkRequest::new(what, NEW_FILTER, CREATE_OR_REPLACE, &fixed);
     // struct tc_mirred: index, capabilities, action, two reference counts; kind of redirection, device
     let parameters = [0, 0, STOLEN, 0, 0, TO_EGRESS, to.0].map(u32::to_ne_bytes).concat();
@@ -71,14 +77,5 @@ pub fn redirect(device: Index, to: Index, program: BorrowedFd<'_>, name: &str) -
             },
         );
     });
-    request
-}
-
-/// Removes our filter from a device's receiving side.
-pub fn receive_directly(device: Index) -> NetlinkRequest {
-    let what = format!("take our filter away from where device {} receives", device.0);
-    let mut request =
-        NetlinkRequest::new(what, DELETE_FILTER, 0, &head(device, OURS, CLSACT_INGRESS, FIRST_OF_ALL));
-    request.text(KIND, "bpf");
     request
 }

@@ -6,7 +6,7 @@
 //!
 //! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
 
-use super::message::{NetlinkRequest, TABLE, number, text};
+use super::message::{NetlinkRequest, TABLE, attribute, number, text};
 use super::{NetlinkSocket, Refused};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -18,8 +18,11 @@ const NAME: u16 = 3;
 const MTU: u16 = 4;
 const GSO_MAX_SIZE: u16 = 41;
 const GSO_IPV4_MAX_SIZE: u16 = 63;
+const LOWER: u16 = 5;
 const LINK_INFO: u16 = 18;
 const NAMESPACE: u16 = 28;
+const MASTER: u16 = 10;
+const PEER_NAMESPACE: u16 = 37;
 const TRANSMIT_QUEUES: u16 = 31;
 const RECEIVE_QUEUES: u16 = 32;
 const KIND: u16 = 1;
@@ -146,6 +149,22 @@ pub struct NetworkDevice {
     pub gso_max_size: u64,
     /// The limit for IPv4, if the kernel distinguishes them (6.3 and later).
     pub gso_ipv4_max_size: Option<u64>,
+    /// The kind of a device that the kernel made (`veth`, `bridge`, `bond`, ...). `None`: hardware.
+    pub kind: Option<String>,
+    /// The bridge or bond that it is a port of.
+    pub master: Option<Index>,
+    /// The other end of a veth pair, or the device that carries its frames: a number in the namespace of
+    /// `other_end`.
+    pub lower: Option<Index>,
+    pub other_end: PeerLocation,
+}
+
+/// Whether the other end of a device is in the same network namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerLocation {
+    Here,
+    /// It is in another namespace, as with the host's end of a container's veth pair.
+    Elsewhere,
 }
 
 pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
@@ -160,6 +179,13 @@ pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
             // kernels before 4.16 do not report it, and use this value
             gso_max_size: entry.attribute(GSO_MAX_SIZE).and_then(number).unwrap_or(65_536),
             gso_ipv4_max_size: entry.attribute(GSO_IPV4_MAX_SIZE).and_then(number),
+            kind: entry.attribute(LINK_INFO).and_then(|info| attribute(info, KIND)).map(text),
+            master: entry.attribute(MASTER).and_then(number).map(|index| Index(index as u32)),
+            lower: entry.attribute(LOWER).and_then(number).map(|index| Index(index as u32)),
+            other_end: match entry.attribute(PEER_NAMESPACE) {
+                Some(_) => PeerLocation::Elsewhere,
+                None => PeerLocation::Here,
+            },
         })
     };
     Ok(entries.iter().filter_map(link).collect())

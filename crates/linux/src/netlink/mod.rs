@@ -18,6 +18,7 @@
 pub mod address;
 pub mod capture;
 pub mod egress;
+pub mod filter;
 pub mod htb;
 pub mod ingress;
 pub mod link;

@@ -8,12 +8,16 @@
 
 use super::link::Index;
 use super::message::{NetlinkRequest, TABLE, attribute, number, text};
-use super::traffic::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
 use super::{NetlinkSocket, Refused};
 use serde::{Deserialize, Serialize};
 
-const DELETE_QDISC: u16 = 37;
+pub(super) const NEW_QDISC: u16 = 36;
+pub(super) const DELETE_QDISC: u16 = 37;
 const READ_QDISCS: u16 = 38;
+pub(super) const CREATE_OR_REPLACE: u16 = 0x400 | 0x100;
+/// Attributes of disciplines, classes and filters alike.
+pub(super) const KIND: u16 = 1;
+pub(super) const OPTIONS: u16 = 2;
 /// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xffff_ffff;
 
@@ -79,6 +83,16 @@ pub fn root(device: Index, kind: &str, major: u16) -> NetlinkRequest {
 pub fn remove_root(device: Index) -> NetlinkRequest {
     let what = format!("remove the queueing discipline of device {}", device.0);
     NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, 0, ROOT, 0))
+}
+
+/// `struct tcmsg`, which begins each message about disciplines, classes and filters: family, device, handle,
+/// parent, info.
+pub(super) fn head(device: Index, handle: u32, parent: u32, info: u32) -> [u8; 20] {
+    let mut head = [0; 20];
+    for (at, word) in (4..).step_by(4).zip([device.0, handle, parent, info]) {
+        head[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+    head
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

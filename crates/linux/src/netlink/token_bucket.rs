@@ -6,14 +6,9 @@
 
 use super::link::Index;
 use super::message::NetlinkRequest;
+use super::qdisc::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, ROOT, head};
 
-const NEW_QDISC: u16 = 36;
-const CREATE: u16 = 0x400;
-const REPLACE: u16 = 0x100;
-const ROOT: u32 = 0xffff_ffff;
 const HANDLE: u32 = 0x1_0000;
-const KIND: u16 = 1;
-const OPTIONS: u16 = 2;
 const PARAMETERS: u16 = 1;
 const RATE64: u16 = 4;
 const BURST: u16 = 6;
@@ -32,18 +27,13 @@ pub struct TokenBucket {
 /// Gives a device this link, in place of its previous root discipline.
 pub fn set(device: Index, link: TokenBucket) -> NetlinkRequest {
     let what = format!("give device {} a link of {} bit/s", device.0, link.bits_per_s);
-    // struct tcmsg: family, device, handle, parent, info
-    let mut fixed = [0; 20];
-    for (at, word) in (4..).step_by(4).zip([device.0, HANDLE, ROOT, 0]) {
-        fixed[at..at + 4].copy_from_slice(&word.to_ne_bytes());
-    }
     let bytes_per_s = link.bits_per_s / 8;
     // struct tc_tbf_qopt: rate and peak rate (struct tc_ratespec, 12 bytes each), limit, buffer, mtu
     let mut parameters = [0; 36];
     parameters[1] = ETHERNET;
     parameters[8..12].copy_from_slice(&u32::try_from(bytes_per_s).unwrap_or(u32::MAX).to_ne_bytes());
     parameters[24..28].copy_from_slice(&link.limit.to_ne_bytes());
-    let mut request = NetlinkRequest::new(what, NEW_QDISC, CREATE | REPLACE, &fixed);
+    let mut request = NetlinkRequest::new(what, NEW_QDISC, CREATE_OR_REPLACE, &head(device, HANDLE, ROOT, 0));
     request.text(KIND, "tbf").nest(OPTIONS, |options| {
         options
             .attribute(PARAMETERS, &parameters)

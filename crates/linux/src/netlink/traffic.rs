@@ -9,21 +9,19 @@
 
 use super::link::Index;
 use super::message::NetlinkRequest;
+use super::qdisc::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-pub(super) const NEW_QDISC: u16 = 36;
 pub(super) const NEW_FILTER: u16 = 44;
 pub(super) const DELETE_FILTER: u16 = 45;
 const CREATE_NEW: u16 = 0x400 | 0x200;
-pub(super) const CREATE_OR_REPLACE: u16 = 0x400 | 0x100;
-pub(super) const KIND: u16 = 1;
-pub(super) const OPTIONS: u16 = 2;
 const BPF_PROGRAM: u16 = 6;
 const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 const DIRECT_ACTION: u32 = 1;
 pub(super) const CLSACT: u32 = 0xffff_fff1;
 pub(super) const CLSACT_INGRESS: u32 = 0xffff_fff2;
+pub(super) const CLSACT_EGRESS: u32 = 0xffff_fff3;
 pub(super) const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// The handle of our filters; it distinguishes them from filters of other programs.
 pub(super) const OURS: u32 = 0x756e_6973;
@@ -73,13 +71,4 @@ pub fn classify(device: Index, handle: u32, program: BorrowedFd<'_>, name: &str)
         options.attribute(BPF_PROGRAM, &program.as_raw_fd().to_ne_bytes()).text(BPF_NAME, name);
     });
     request
-}
-
-/// `struct tcmsg`: family, device, handle, parent, info.
-pub(super) fn head(device: Index, handle: u32, parent: u32, info: u32) -> [u8; 20] {
-    let mut head = [0; 20];
-    for (at, word) in (4..).step_by(4).zip([device.0, handle, parent, info]) {
-        head[at..at + 4].copy_from_slice(&word.to_ne_bytes());
-    }
-    head
 }

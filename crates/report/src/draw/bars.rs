@@ -9,7 +9,7 @@ use super::legend;
 use super::scale::PixelScale;
 use super::style::VariantStyle;
 use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
-use super::text::{LEADING, SIZE, beyond_first, bold, width, wrap};
+use super::text::{LEADING, SIZE, bold, extra_height, width, wrap};
 use unisono_measure::{quantile, record};
 use unisono_text::counted;
 
@@ -37,7 +37,7 @@ pub(crate) struct Bars<'a> {
     pub(crate) scale: record::Scale,
     /// Further values that the axis must include, so that charts have the same axis.
     pub(crate) also: &'a [f64],
-    pub(crate) says: &'a dyn Fn(f64) -> String,
+    pub(crate) format_value: &'a dyn Fn(f64) -> String,
     pub(crate) reference: Option<(f64, &'a str)>,
 }
 
@@ -46,19 +46,19 @@ const BAR: f64 = 18.0;
 pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
     let phone = window != ViewPort::Wide;
-    let says_median = |bar: &Bar| quantile::median(&bar.runs).map(chart.says).unwrap_or_default();
+    let median_text = |bar: &Bar| quantile::median(&bar.runs).map(chart.format_value).unwrap_or_default();
     let values = chart
         .groups
         .iter()
         .flat_map(|g| &g.bars)
-        .map(|bar| bold(&says_median(bar), SIZE))
+        .map(|bar| bold(&median_text(bar), SIZE))
         .fold(30.0, f64::max);
     let names = chart.groups.iter().map(|group| width(&group.name, SIZE)).fold(30.0, f64::max);
     let mut top =
         if chart.legend.len() > 1 { legend::draw(&mut canvas, 0.0, 0.0, chart.legend) } else { 0.0 };
     let reference = chart.reference.map(|(value, label)| (value, wrap(label, canvas.width() - 4.0, SIZE)));
     let named = top;
-    top += 4.0 + reference.as_ref().map_or(0.0, |(_, label)| 18.0 + beyond_first(label));
+    top += 4.0 + reference.as_ref().map_or(0.0, |(_, label)| 18.0 + extra_height(label));
     let left = if phone { 2.0 } else { names.min(200.0) + 14.0 };
     let room = if phone { canvas.width() } else { left - 10.0 };
     let note_room = canvas.width() - left - 8.0;
@@ -68,7 +68,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
         let note = if has_runs { Vec::new() } else { wrap(note, note_room, SIZE) };
         (wrap(&group.name, room, SIZE), note)
     };
-    let head = |name: &[String]| if phone { 18.0 + beyond_first(name) } else { 0.0 };
+    let head = |name: &[String]| if phone { 18.0 + extra_height(name) } else { 0.0 };
     let height_of = |group: &BarGroup| {
         let (name, note) = texts(group);
         let bars = (BAR * group.bars.len().max(1) as f64).max(note.len() as f64 * LEADING);
@@ -84,7 +84,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
     let all = all.chain(chart.also.iter().copied());
     let from = if chart.scale == record::Scale::Log { plot.left + 6.0 } else { plot.left };
     let scale = PixelScale::new(chart.scale, all.chain(chart.reference.map(|r| r.0)), from, plot.right - 4.0);
-    let height = axis::below(&mut canvas, plot, &scale, chart.says, chart.label);
+    let height = axis::draw_bottom(&mut canvas, plot, &scale, chart.format_value, chart.label);
     canvas.line("axis", (plot.left, plot.top), (plot.left, plot.bottom));
     let mut above = top;
     for (i, group) in chart.groups.iter().enumerate() {
@@ -96,7 +96,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
         if phone {
             canvas.lines("name", (0.0, above + 15.0), Anchor::Start, &name);
         } else {
-            let first = centre + 4.0 - beyond_first(&name) / 2.0;
+            let first = centre + 4.0 - extra_height(&name) / 2.0;
             canvas.lines("name", (plot.left - 10.0, first), Anchor::End, &name);
         }
         let first = above + head(&name) + 6.0;
@@ -106,7 +106,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
             }
         } else {
             let wide = note.iter().map(|line| width(line, SIZE)).fold(0.0, f64::max);
-            canvas.rect("paper-behind", (plot.left + 4.0, first), (wide + 8.0, 18.0 + beyond_first(&note)));
+            canvas.rect("paper-behind", (plot.left + 4.0, first), (wide + 8.0, 18.0 + extra_height(&note)));
             canvas.lines("note", (plot.left + 8.0, first + 13.0), Anchor::Start, &note);
         }
         above += height_of(group);
@@ -145,9 +145,9 @@ fn draw_bar(
         let across = ((least, middle), (greatest, middle));
         canvas.strokes("whisker", &[across, upright(least), upright(greatest)]);
     }
-    let says = format!("{name}: {} ({})", (chart.says)(median), counted(bar.runs.len(), "run"));
-    canvas.marker(bar.style.shape, MarkerSize::Median, (at, middle), &says);
+    let tooltip = format!("{name}: {} ({})", (chart.format_value)(median), counted(bar.runs.len(), "run"));
+    canvas.marker(bar.style.shape, MarkerSize::Median, (at, middle), &tooltip);
     canvas.end();
-    canvas.text("value", (canvas.width(), middle + 4.0), Anchor::End, &(chart.says)(median));
+    canvas.text("value", (canvas.width(), middle + 4.0), Anchor::End, &(chart.format_value)(median));
     let _ = plot;
 }

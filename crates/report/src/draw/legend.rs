@@ -2,7 +2,7 @@
 
 use super::style::VariantStyle;
 use super::svg::{Anchor, Canvas, MarkerSize};
-use super::text::{SIZE, beyond_first, width, wrap};
+use super::text::{SIZE, extra_height, width, wrap};
 
 const LINE: f64 = 20.0;
 const MARK: f64 = 16.0;
@@ -28,7 +28,7 @@ pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(Variant
         canvas.lines("name", (x + MARK, y), Anchor::Start, &name);
         x += room + GAP;
         // a name of several lines takes all of them
-        y += beyond_first(&name);
+        y += extra_height(&name);
     }
     y - top + 10.0
 }

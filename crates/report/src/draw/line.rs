@@ -9,7 +9,7 @@ use super::legend;
 use super::scale::PixelScale;
 use super::style::VariantStyle;
 use super::svg::{Anchor, Canvas, MarkerSize, ViewPort};
-use super::text::{SIZE, apart, beyond_first, bold, wrap};
+use super::text::{SIZE, bold, extra_height, spread_positions, wrap};
 use unisono_measure::quantile;
 use unisono_measure::record;
 use unisono_text::counted;
@@ -56,7 +56,7 @@ pub(crate) struct LineSeries<'a> {
     pub(crate) y_label: &'a str,
     pub(crate) x_scale: record::Scale,
     pub(crate) y_scale: record::Scale,
-    pub(crate) says_x: &'a dyn Fn(f64) -> String,
+    pub(crate) format_x: &'a dyn Fn(f64) -> String,
     pub(crate) says_y: &'a dyn Fn(f64) -> String,
     /// A horizontal line with its label.
     pub(crate) reference: Option<(f64, &'a str)>,
@@ -101,7 +101,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     if !chart.y_label.is_empty() {
         let label = wrap(chart.y_label, canvas.width(), SIZE);
         canvas.lines("label", (0.0, SIZE), Anchor::Start, &label);
-        top += 20.0 + beyond_first(&label);
+        top += 20.0 + extra_height(&label);
     }
     let names = chart.series.iter().map(|s| &s.name).chain(chart.paper.iter().map(|s| &s.name));
     let names = names.map(|name| bold(name, SIZE)).fold(0.0, f64::max);
@@ -132,9 +132,9 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let xs = xs.chain(chart.paper.iter().flat_map(|s| s.points.iter().map(|p| p.0)));
     let xs = xs.chain(chart.x_also.iter().copied());
     let x = PixelScale::new(chart.x_scale, xs, plot.left + 4.0, plot.right - 6.0);
-    axis::left(&mut canvas, plot, &y, chart.says_y);
+    axis::draw_left(&mut canvas, plot, &y, chart.says_y);
     canvas.line("axis", (plot.left, plot.bottom), (plot.right, plot.bottom));
-    let height = axis::below(&mut canvas, plot, &x, chart.says_x, chart.x_label);
+    let height = axis::draw_bottom(&mut canvas, plot, &x, chart.format_x, chart.x_label);
     if let Some((value, _)) = chart.reference {
         let at = y.place(value);
         canvas.line("reference", (plot.left, at), (plot.right, at));
@@ -158,7 +158,7 @@ pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     if let Some((value, label)) = chart.reference {
         // drawn last, with a halo, because lines may pass behind it
         let label = wrap(label, plot.width(), SIZE);
-        let at = (plot.left + 6.0, y.place(value) - 6.0 - beyond_first(&label));
+        let at = (plot.left + 6.0, y.place(value) - 6.0 - extra_height(&label));
         canvas.lines("refname", at, Anchor::Start, &label);
     }
     if labels_at_ends {
@@ -204,14 +204,14 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelSc
     for point in &series.points {
         let at = x.place(point.x);
         if let Some(median) = point.middle() {
-            let says = format!(
+            let tooltip = format!(
                 "{}, {}: {} ({})",
                 series.name,
-                (chart.says_x)(point.x),
+                (chart.format_x)(point.x),
                 (chart.says_y)(median),
                 counted(point.runs.len(), "run")
             );
-            canvas.marker(series.style.shape, MarkerSize::Median, (at, y.place(median)), &says);
+            canvas.marker(series.style.shape, MarkerSize::Median, (at, y.place(median)), &tooltip);
         }
     }
     canvas.end();
@@ -226,7 +226,7 @@ fn label_line_ends(canvas: &mut Canvas, chart: &LineSeries<'_>, y: &PixelScale, 
         chart.paper.iter().filter_map(|s| Some((s.name.as_str(), s.style, y.place(s.points.last()?.1))));
     let ends: Vec<(&str, VariantStyle, f64)> = ours.chain(papers).collect();
     let wanted: Vec<f64> = ends.iter().map(|end| end.2).collect();
-    let placed = apart(&wanted, SIZE + 4.0, plot.top + 2.0, plot.bottom - 2.0);
+    let placed = spread_positions(&wanted, SIZE + 4.0, plot.top + 2.0, plot.bottom - 2.0);
     for ((name, style, end), place) in ends.into_iter().zip(placed) {
         canvas.begin(style.class);
         if (end - place).abs() > 3.0 {

@@ -5,7 +5,7 @@
 //! alone.
 
 use super::svg::{Anchor, Canvas, ViewPort};
-use super::text::{SIZE, beyond_first, width, wrap};
+use super::text::{SIZE, extra_height, width, wrap};
 
 #[derive(Clone, Debug)]
 pub(crate) struct MapRow {
@@ -21,7 +21,7 @@ pub(crate) struct RatioMap<'a> {
     pub(crate) rows: &'a [MapRow],
     pub(crate) columns: &'a [String],
     pub(crate) x_label: &'a str,
-    pub(crate) says: &'a dyn Fn(f64) -> String,
+    pub(crate) format_value: &'a dyn Fn(f64) -> String,
     /// The ratio that means no difference.
     pub(crate) even: f64,
 }
@@ -41,12 +41,12 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
     for (column, lines) in heads.iter().enumerate() {
         canvas.lines("tick", (centre(column), 14.0), Anchor::Average, lines);
     }
-    let mut above = 22.0 + heads.iter().map(|lines| beyond_first(lines)).fold(0.0, f64::max);
+    let mut above = 22.0 + heads.iter().map(|lines| extra_height(lines)).fold(0.0, f64::max);
     for row in map.rows {
         let name = wrap(&row.name, if phone { canvas.width() } else { left - 10.0 }, SIZE);
         if phone {
             canvas.lines("name", (0.0, above + 13.0), Anchor::Start, &name);
-            above += 18.0 + beyond_first(&name);
+            above += 18.0 + extra_height(&name);
         } else {
             canvas.lines("name", (left - 10.0, above + 15.0), Anchor::End, &name);
         }
@@ -58,13 +58,18 @@ pub(crate) fn draw(map: &RatioMap<'_>, window: ViewPort) -> String {
                 canvas.rect(shade, corner, (each - 2.0, CELL - 2.0));
                 canvas.end();
             }
-            canvas.text("value", (centre(column), above + 15.0), Anchor::Average, &(map.says)(*value));
+            canvas.text(
+                "value",
+                (centre(column), above + 15.0),
+                Anchor::Average,
+                &(map.format_value)(*value),
+            );
         }
-        above += CELL + if phone { 0.0 } else { beyond_first(&name) };
+        above += CELL + if phone { 0.0 } else { extra_height(&name) };
     }
     let label = wrap(map.x_label, canvas.width(), SIZE);
     canvas.lines("label", (canvas.width(), above + 16.0), Anchor::End, &label);
-    canvas.finish(above + 22.0 + beyond_first(&label), map.id, map.title, map.description)
+    canvas.finish(above + 22.0 + extra_height(&label), map.id, map.title, map.description)
 }
 
 /// The class of a cell: darker from a factor of 2 on, and again from 8 on. The classes are shared with other
@@ -110,7 +115,7 @@ mod tests {
             rows: &rows,
             columns: &["10 us".to_owned(), "1 ms".to_owned()],
             x_label: "interval",
-            says: &|value| format!("{value:.1}"),
+            format_value: &|value| format!("{value:.1}"),
             even: 1.0,
         };
         for window in [ViewPort::Phone, ViewPort::Folded, ViewPort::Wide] {

@@ -60,7 +60,7 @@ impl VariantStyles {
     }
 
     /// The `index`-th style that no variant of the study has, for lines that are no variant.
-    pub(crate) fn spare(&self, index: usize) -> VariantStyle {
+    pub(crate) fn unassigned(&self, index: usize) -> VariantStyle {
         let free = (0..STYLES).filter(|style| !self.by_name.values().any(|used| used == style));
         nth_style(free.cycle().nth(index % STYLES).unwrap_or(index))
     }
@@ -170,8 +170,10 @@ mod tests {
     fn what_is_no_variant_looks_like_none() {
         let styles = ReportStyles::default().assign_study("t", &named(&["gang", "spread", "c"]));
         for index in 0..20 {
-            assert!(["gang", "spread", "c"].iter().all(|name| styles.style(name) != styles.spare(index)));
+            assert!(
+                ["gang", "spread", "c"].iter().all(|name| styles.style(name) != styles.unassigned(index))
+            );
         }
-        assert_ne!(styles.spare(0), styles.spare(1));
+        assert_ne!(styles.unassigned(0), styles.unassigned(1));
     }
 }

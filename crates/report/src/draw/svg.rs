@@ -168,17 +168,23 @@ impl Canvas {
 
     /// A marker of the given shape. On a wide page browsers show `says` when the pointer rests on it. The
     /// page holds the shape itself once ([`marks`]).
-    pub(crate) fn marker(&mut self, shape: MarkerShape, size: MarkerSize, centre: (f64, f64), says: &str) {
+    pub(crate) fn marker(
+        &mut self,
+        shape: MarkerShape,
+        size: MarkerSize,
+        centre: (f64, f64),
+        format_value: &str,
+    ) {
         let (x, y) = (at(centre.0), at(centre.1));
         let class = match size {
             MarkerSize::Run => r#" class="run""#,
             MarkerSize::Median => "",
         };
         let _ = write!(self.body, r##"<use{class} href="#{}" x="{x}" y="{y}""##, size.id(shape));
-        if says.is_empty() || self.window != ViewPort::Wide {
+        if format_value.is_empty() || self.window != ViewPort::Wide {
             self.body.push_str("/>");
         } else {
-            let _ = write!(self.body, "><title>{}</title></use>", Escaped(says));
+            let _ = write!(self.body, "><title>{}</title></use>", Escaped(format_value));
         }
     }
 
@@ -199,7 +205,7 @@ impl Canvas {
     /// is drawn twice, the phone's drawing holds both, and the wide drawing refers to them.
     pub(crate) fn finish(self, height: f64, id: &str, title: &str, description: &str) -> String {
         let id = crate::escape::slug(id);
-        let said = if self.is_narrow() {
+        let spoken = if self.is_narrow() {
             let (title, description) = (Escaped(title), Escaped(description));
             format!(r#"<title id="{id}-t">{title}</title><desc id="{id}-d">{description}</desc>"#)
         } else {
@@ -209,14 +215,14 @@ impl Canvas {
             concat!(
                 // the size is for browsers without the style sheet
                 r#"<svg class="chart {class}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" "#,
-                r#"aria-labelledby="{id}-t {id}-d">{said}{body}</svg>"#,
+                r#"aria-labelledby="{id}-t {id}-d">{spoken}{body}</svg>"#,
                 "\n"
             ),
             class = self.window.class(),
             width = at(self.window.width()),
             height = at(height),
             id = id,
-            said = said,
+            spoken = spoken,
             body = self.body
         )
     }

@@ -61,7 +61,7 @@ fn labels(svg: &str) -> Vec<Label> {
 
 /// The style of the `index`-th variant of a study.
 fn nth(index: usize) -> VariantStyle {
-    ReportStyles::default().assign_study("", &[]).spare(index)
+    ReportStyles::default().assign_study("", &[]).unassigned(index)
 }
 
 fn check(svg: &str, window: ViewPort) -> Result<(), TestCaseError> {
@@ -102,7 +102,7 @@ fn window() -> impl Strategy<Value = ViewPort> {
     prop_oneof![Just(ViewPort::Phone), Just(ViewPort::Wide)]
 }
 
-fn says(value: f64) -> String {
+fn format_value(value: f64) -> String {
     number::quantity(value, "ns")
 }
 
@@ -121,7 +121,7 @@ proptest! {
             .map(|(i, (name, runs))| StripRow { note: Some(name.clone()), name, style: nth(i), runs })
             .collect();
         let strip = Strip {
-            id: "s", title: "t", description: "d", rows: &rows, label: &label, scale, also: &[], says: &says,
+            id: "s", title: "t", description: "d", rows: &rows, label: &label, scale, also: &[], format_value: &format_value,
             reference: reference.as_ref().map(|(value, name)| (*value, name.as_str())),
         };
         check(&strip::draw(&strip, window), window)?;
@@ -145,7 +145,7 @@ proptest! {
         let legend: Vec<_> = names.iter().enumerate().map(|(i, name)| (nth(i), name.as_str())).collect();
         let bars = Bars {
             id: "b", title: "t", description: "d", groups: &groups, legend: &legend, label: "figure", scale,
-            also: &[], says: &says, reference: reference.as_ref().map(|(value, name)| (*value, name.as_str())),
+            also: &[], format_value: &format_value, reference: reference.as_ref().map(|(value, name)| (*value, name.as_str())),
         };
         check(&bars::draw(&bars, window), window)?;
     }
@@ -170,7 +170,7 @@ proptest! {
             .collect();
         let lines = LineSeries {
             id: "l", title: "t", description: "d", series: &series, x_label: &x_label, y_label: &y_label,
-            x_scale: scales.0, y_scale: scales.1, says_x: &says, says_y: &says, reference: None, paper: &[],
+            x_scale: scales.0, y_scale: scales.1, format_x: &format_value, says_y: &format_value, reference: None, paper: &[],
             x_also: &[], y_also: &[], small: false,
         };
         check(&line::draw(&lines, window), window)?;
@@ -196,7 +196,7 @@ fn a_strip_shows_every_run_and_says_why_there_is_none() {
         label: "time",
         scale: Scale::Log,
         also: &[],
-        says: &says,
+        format_value: &format_value,
         reference: Some((50.0, "budget 50 ns")),
     };
     insta::assert_snapshot!(strip::draw(&strip, ViewPort::Phone).replace('>', ">\n"));
@@ -223,8 +223,8 @@ fn a_line_has_a_band_a_dot_a_run_and_a_place_for_zero() {
         y_label: "time",
         x_scale: Scale::Log,
         y_scale: Scale::Linear,
-        says_x: &says,
-        says_y: &says,
+        format_x: &format_value,
+        says_y: &format_value,
         reference: None,
         paper: &[],
         x_also: &[],
@@ -259,8 +259,8 @@ fn a_point_of_four_runs_takes_few_bytes() {
             y_label: "",
             x_scale: Scale::Linear,
             y_scale: Scale::Linear,
-            says_x: &says,
-            says_y: &says,
+            format_x: &format_value,
+            says_y: &format_value,
             reference: None,
             paper: &[],
             x_also: &[1000.0],
@@ -292,7 +292,7 @@ fn a_bar_starts_at_zero_and_ends_at_the_median() {
         label: "",
         scale: Scale::Linear,
         also: &[],
-        says: &says,
+        format_value: &format_value,
         reference: None,
     };
     insta::assert_snapshot!(bars::draw(&bars, ViewPort::Phone).replace('>', ">\n"));

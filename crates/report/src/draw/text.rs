@@ -61,19 +61,19 @@ pub(crate) fn wrap(text: &str, room: f64, size: f64) -> Vec<String> {
 }
 
 /// The height of all lines after the first.
-pub(crate) fn beyond_first(lines: &[String]) -> f64 {
+pub(crate) fn extra_height(lines: &[String]) -> f64 {
     lines.len().saturating_sub(1) as f64 * LEADING
 }
 
 /// Moves positions apart so that neighbors are at least `gap` from each other. They stay within `low..=high`
 /// as far as there is room, keep their order, and move as little as possible.
-pub(crate) fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
+pub(crate) fn spread_positions(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
     // blocks of touching labels: (first in order, count, center); overlapping blocks merge
     let mut blocks: Vec<(usize, usize, f64)> = Vec::new();
     for (at, index) in order.iter().enumerate() {
-        let mut block = (at, 1usize, keep(wanted[*index], 1, gap, low, high));
+        let mut block = (at, 1usize, clamp_block(wanted[*index], 1, gap, low, high));
         while let Some(last) = blocks.last().copied() {
             let half = |count: usize| (count as f64) * gap / 2.0;
             if last.2 + half(last.1) <= block.2 - half(block.1) {
@@ -82,7 +82,7 @@ pub(crate) fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
             blocks.pop();
             let count = last.1 + block.1;
             let centre = (last.2 * last.1 as f64 + block.2 * block.1 as f64) / count as f64;
-            block = (last.0, count, keep(centre, count, gap, low, high));
+            block = (last.0, count, clamp_block(centre, count, gap, low, high));
         }
         blocks.push(block);
     }
@@ -95,14 +95,14 @@ pub(crate) fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     placed
 }
 
-fn keep(centre: f64, count: usize, gap: f64, low: f64, high: f64) -> f64 {
+fn clamp_block(centre: f64, count: usize, gap: f64, low: f64, high: f64) -> f64 {
     let half = (count as f64 - 1.0) * gap / 2.0;
     if low + half <= high - half { centre.clamp(low + half, high - half) } else { low + half }
 }
 
 /// Chooses labels that do not overlap. `labels` are ascending pairs of center and width; the first label is
 /// kept, then each label that starts at least `gap` after the last kept one.
-pub(crate) fn thin(labels: &[(f64, f64)], gap: f64) -> Vec<bool> {
+pub(crate) fn visible_labels(labels: &[(f64, f64)], gap: f64) -> Vec<bool> {
     let mut end = f64::NEG_INFINITY;
     labels
         .iter()
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn labels_that_do_not_touch_stay_where_they_are() {
-        assert_eq!(apart(&[10.0, 50.0, 90.0], 14.0, 0.0, 100.0), [10.0, 50.0, 90.0]);
+        assert_eq!(spread_positions(&[10.0, 50.0, 90.0], 14.0, 0.0, 100.0), [10.0, 50.0, 90.0]);
     }
 
     #[test]
     fn labels_that_touch_move_apart_evenly() {
-        assert_eq!(apart(&[50.0, 50.0], 14.0, 0.0, 100.0), [43.0, 57.0]);
-        assert_eq!(apart(&[2.0, 1.0], 10.0, 0.0, 100.0), [10.0, 0.0]);
+        assert_eq!(spread_positions(&[50.0, 50.0], 14.0, 0.0, 100.0), [43.0, 57.0]);
+        assert_eq!(spread_positions(&[2.0, 1.0], 10.0, 0.0, 100.0), [10.0, 0.0]);
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
         fn labels_never_overlap_and_keep_their_order(
             wanted in proptest::collection::vec(-50f64..400.0, 0..12),
         ) {
-            let placed = apart(&wanted, 14.0, 0.0, 300.0);
+            let placed = spread_positions(&wanted, 14.0, 0.0, 300.0);
             for a in 0..wanted.len() {
                 prop_assert!((-0.001..=300.001).contains(&placed[a]), "{placed:?}");
                 for b in 0..a {
@@ -163,7 +163,7 @@ mod tests {
         ) {
             labels.sort_by(|a, b| a.0.total_cmp(&b.0));
             let kept: Vec<_> =
-                labels.iter().zip(thin(&labels, 6.0)).filter(|(_, keep)| *keep).map(|(label, _)| label).collect();
+                labels.iter().zip(visible_labels(&labels, 6.0)).filter(|(_, keep)| *keep).map(|(label, _)| label).collect();
             prop_assert!(!kept.is_empty());
             for pair in kept.windows(2) {
                 prop_assert!(pair[0].0 + pair[0].1 / 2.0 + 5.99 <= pair[1].0 - pair[1].1 / 2.0);

@@ -91,6 +91,7 @@ impl Book {
             foreign_load: Some(load),
             foreign_load_during: None,
             steal: Some(0.001),
+            background: None,
         };
         RunLine {
             format: FORMAT.into(),
@@ -234,7 +235,7 @@ fn barriers(book: &mut Book) {
                 against: "libomp".into(),
                 figure: "ns_per_barrier".into(),
                 better: Better::Lower,
-                words: "the adaptive central barrier against LLVM libomp".into(),
+                sides: Some(["the adaptive central barrier", "LLVM libomp"].map(str::to_owned)),
                 expected: Some(0.5),
                 expected_from: Some("this project's budget".into()),
                 ..Verdict::default()
@@ -244,7 +245,7 @@ fn barriers(book: &mut Book) {
                 against: "dissemination-spin".into(),
                 figure: "ns_per_barrier".into(),
                 better: Better::Lower,
-                words: "the adaptive central barrier against pure spinning".into(),
+                sides: Some(["the adaptive central barrier", "pure spinning"].map(str::to_owned)),
                 ..Verdict::default()
             },
         ],
@@ -334,7 +335,7 @@ fn granularity(book: &mut Book) {
                 against: "spread".into(),
                 figure: "barriers_per_s".into(),
                 by: Some("interval_us".into()),
-                words: "gangs against pinned threads".into(),
+                sides: Some(["gangs", "pinned threads"].map(str::to_owned)),
                 answers: Some(Question::Ganging),
                 ..Verdict::default()
             },
@@ -343,7 +344,7 @@ fn granularity(book: &mut Book) {
                 against: "linux".into(),
                 figure: "barriers_per_s".into(),
                 by: Some("interval_us".into()),
-                words: "pinned threads against plain Linux".into(),
+                sides: Some(["pinned threads", "plain Linux"].map(str::to_owned)),
                 answers: Some(Question::Unstacking),
                 ..Verdict::default()
             },
@@ -399,7 +400,7 @@ fn imbalance(book: &mut Book) {
             against: "spread".into(),
             figure: "barriers_per_s".into(),
             by: Some("variance_us".into()),
-            words: "gangs against pinned threads".into(),
+            sides: Some(["gangs", "pinned threads"].map(str::to_owned)),
             ..Verdict::default()
         }],
         order: 4,
@@ -458,7 +459,7 @@ fn several(book: &mut Book) {
             variant: "gang".into(),
             against: "high".into(),
             figure: "app1_barriers_per_s".into(),
-            words: "gangs against priority for App 2".into(),
+            sides: Some(["gangs", "priority for App 2"].map(str::to_owned)),
             ..Verdict::default()
         }],
         order: 5,
@@ -515,7 +516,7 @@ fn batch(book: &mut Book) {
             variant: "gang".into(),
             against: "batch".into(),
             figure: "barriers_per_s".into(),
-            words: "gangs against one after the other".into(),
+            sides: Some(["gangs", "one after the other"].map(str::to_owned)),
             expected: Some(0.985),
             expected_from: Some("the paper, section 3.4: batch did 1.5 % more".into()),
             ..Verdict::default()

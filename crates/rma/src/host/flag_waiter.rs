@@ -7,7 +7,7 @@
 //! to use: for fences, because they are barrier episodes and wait in the barrier.
 
 use super::HostMembers;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::{
     Flag, InitialPoll, Lines, Regime, SparseChecks, SpinBudget, Unwatched, Wait, WaitHints, WaitPolicy,
@@ -53,7 +53,7 @@ impl FlagWaiter {
     }
 
     /// The time that this waiter has slept so far.
-    pub(crate) fn asleep(&self) -> Nanos {
+    pub(crate) fn asleep(&self) -> Duration {
         self.waiter.asleep()
     }
 
@@ -64,7 +64,7 @@ impl FlagWaiter {
         host: &HostMembers,
         flag: Flag<'_>,
         target: u32,
-        until: Option<Nanos>,
+        until: Option<Instant>,
     ) -> WatchVerdict {
         let regime = Regime::new(self.lines.line(0));
         let hints = || WaitHints { regime, crowded: host.crowded, last_cpus: None };
@@ -80,7 +80,7 @@ impl FlagWaiter {
 
 struct FlagWatch<'a> {
     host: &'a HostMembers,
-    until: Option<Nanos>,
+    until: Option<Instant>,
     /// The check for gone members reads a line of each member, so 16: about one check in 16 us of polling.
     checks: SparseChecks<16>,
 }
@@ -94,7 +94,7 @@ impl Watch for FlagWatch<'_> {
         if over || self.host.gone_member().is_some() { WatchVerdict::Stop } else { WatchVerdict::Continue }
     }
 
-    fn sleep_until(&mut self) -> Option<Nanos> {
+    fn sleep_until(&mut self) -> Option<Instant> {
         Some(self.checks.sleep_until(now(), self.until))
     }
 }

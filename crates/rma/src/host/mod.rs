@@ -25,9 +25,8 @@ use peer_process::{PeerProcess, ProcessUnavailable};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::futex::Scope;
 use unisono_linux::membarrier;
 use unisono_linux::pidfd::start_time;
@@ -48,7 +47,7 @@ const DIED: u32 = 5;
 /// Time between two checks that the other processes live. Each check is a system call for each member, so a
 /// waiter does not check at every poll. A person who waits 0.1 s longer for the report of a dead rank does
 /// not notice. Chosen by this argument, not measured.
-const LIVENESS_INTERVAL: Nanos = Nanos(100_000_000);
+const LIVENESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The members of a job that share this host's memory.
 #[derive(Debug)]
@@ -82,13 +81,9 @@ impl HostMembers {
         MEMBERS + 2 * size
     }
 
-    /// Takes the line of `rank` in a segment, and waits until all members have taken theirs.
-    pub(crate) fn join(
-        region: SharedMemory,
-        rank: Rank,
-        size: usize,
-        timeout: Duration,
-    ) -> Result<Self, Error> {
+    /// Takes the line of `rank` in a segment, and waits until all members have taken theirs, at
+    /// most until `limit`.
+    pub(crate) fn join(region: SharedMemory, rank: Rank, size: usize, limit: Instant) -> Result<Self, Error> {
         // The others find the segment through rank 0's descriptor: it stays open until all have mapped it.
         let (mapping, descriptor) = region.into_parts();
         let lines = Lines::in_mapping(mapping);
@@ -130,7 +125,7 @@ impl HostMembers {
             processes: std::iter::repeat_with(OnceLock::new).take(size).collect(),
             next_liveness_check: AtomicU64::new(0),
         };
-        host.await_all(timeout)?;
+        host.await_all(limit)?;
         drop(descriptor);
         let bits = (0..size).fold(0, |bits, index| {
             let line = host.lines.line(MEMBERS + size + index);
@@ -148,8 +143,7 @@ impl HostMembers {
         Ok(host)
     }
 
-    fn await_all(&self, timeout: Duration) -> Result<(), Error> {
-        let limit = Nanos::from(timeout).after(now());
+    fn await_all(&self, limit: Instant) -> Result<(), Error> {
         loop {
             let all = (0..self.size).map(Rank::at);
             let absent: Vec<Rank> = all.filter(|rank| self.standing(*rank) <= COMING).collect();
@@ -171,7 +165,7 @@ impl HostMembers {
                 let waiting_for = format!("{word} {} of {}", list.join(", "), self.size);
                 return Err(Error::TimedOut { call: "joining the job", waiting_for });
             }
-            std::thread::sleep(Duration::from_micros(500));
+            std::thread::sleep(Duration::from_micros(500).into());
         }
     }
 
@@ -238,9 +232,9 @@ impl HostMembers {
     pub(crate) fn gone_member(&self) -> Option<Gone> {
         let moment = now();
         let next = self.next_liveness_check.load(std::sync::atomic::Ordering::Relaxed);
-        if moment.0 >= next {
-            self.next_liveness_check
-                .store(LIVENESS_INTERVAL.after(moment).0, std::sync::atomic::Ordering::Relaxed);
+        if moment >= Instant::from_nanos(next) {
+            let next = (moment + LIVENESS_INTERVAL).as_nanos();
+            self.next_liveness_check.store(next, std::sync::atomic::Ordering::Relaxed);
             self.check_processes();
         }
         let all = (0..self.size).map(Rank::at);

@@ -24,7 +24,7 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::local_socket::{own_user, peer, receive_with, send_with};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_text::counted;
@@ -87,7 +87,7 @@ impl Hello {
 /// Finds the other members and takes this process's line in the segment. `bytes` is the segment's size; all
 /// members compute the same.
 pub(crate) fn join(place: &JobMembership, bytes: usize, timeout: Duration) -> Result<HostMembers, Error> {
-    let start = Instant::now();
+    let start = now();
     let limit = start + timeout;
     let address = SocketAddr::from_abstract_name(socket_name(&place.key))
         .map_err(Error::system("cannot name the job's meeting place"))?;
@@ -102,8 +102,7 @@ pub(crate) fn join(place: &JobMembership, bytes: usize, timeout: Duration) -> Re
         let problem = "the job's segment has another size; start all ranks with the same version and size";
         return Err(Error::Job(problem.to_owned()));
     }
-    let left = if missing.is_some() { Duration::ZERO } else { timeout.saturating_sub(start.elapsed()) };
-    HostMembers::join(region, place.rank, place.size, left)
+    HostMembers::join(region, place.rank, place.size, if missing.is_some() { start } else { limit })
 }
 
 /// The time is over. The segment's lines show which ranks are missing.
@@ -138,10 +137,10 @@ fn serve_segment(
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if Instant::now() >= limit {
+                if now() >= limit {
                     return Ok(Some(RanksMissing));
                 }
-                thread::sleep(POLL_INTERVAL);
+                thread::sleep(POLL_INTERVAL.into());
             }
             Err(error) => return Err(failed()(error)),
         }
@@ -160,7 +159,7 @@ fn answer_hello(
         return Ok(None);
     }
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(HELLO_TIMEOUT))?;
+    stream.set_read_timeout(Some(HELLO_TIMEOUT.into()))?;
     let mut bytes = [0; HELLO];
     (&*stream).read_exact(&mut bytes)?;
     // A process without the whole key gets no answer.
@@ -207,10 +206,10 @@ fn fetch_segment(place: &JobMembership, address: &SocketAddr, limit: Instant) ->
             Err(error) if is_transient(error.kind()) => {}
             Err(error) => return Err(failed()(error)),
         }
-        if Instant::now() >= limit {
+        if now() >= limit {
             return Err(timed_out());
         }
-        thread::sleep(POLL_INTERVAL);
+        thread::sleep(POLL_INTERVAL.into());
     }
 }
 
@@ -235,8 +234,8 @@ fn request_segment(
 ) -> Result<SharedMemory, Error> {
     let failed = || Error::system("rank 0 does not answer");
     // A timeout of zero would mean no timeout.
-    let left = limit.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    stream.set_read_timeout(Some(left)).map_err(failed())?;
+    let left = (limit - now()).max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left.into())).map_err(failed())?;
     stream.write_all(&Hello::own(place).encode()).map_err(failed())?;
     let mut reply = [0; REPLY];
     let descriptor = receive_with(stream, &mut reply).map_err(failed())?;

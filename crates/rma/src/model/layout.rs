@@ -48,7 +48,8 @@ enum LayoutForm {
 struct Flattened {
     id: u64,
     runs: Box<[Run]>,
-    /// For each run, the bytes of an element's data up to its end. [`Layout::find`] searches here.
+    /// Prefix sums: `ends[i]` is the number of data bytes of an element in the runs 0 to i.
+    /// [`Layout::find`] searches here.
     ends: Box<[u64]>,
     size: u64,
     extent: i64,

@@ -9,7 +9,7 @@ use crate::model::EpochKind;
 use std::cell::Cell;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_sync::Waited;
 use unisono_text::named;
 
@@ -131,14 +131,14 @@ pub struct Stats {
     pub bytes: u64,
     /// Time waited awake, without the waits that end within the first moment of polling (at most a few
     /// microseconds): they read no clock.
-    pub spun: Nanos,
-    pub blocked: Nanos,
+    pub spun: Duration,
+    pub blocked: Duration,
 }
 
 impl Stats {
     pub(crate) fn add(&mut self, waited: Waited) {
-        self.spun.0 += waited.awake.0;
-        self.blocked.0 += waited.asleep.0;
+        self.spun += waited.awake;
+        self.blocked += waited.asleep;
     }
 }
 
@@ -147,8 +147,8 @@ impl AddAssign for Stats {
         self.epochs += other.epochs;
         self.operations += other.operations;
         self.bytes += other.bytes;
-        self.spun.0 += other.spun.0;
-        self.blocked.0 += other.blocked.0;
+        self.spun += other.spun;
+        self.blocked += other.blocked;
     }
 }
 
@@ -198,26 +198,26 @@ pub(crate) struct WaitCell {
 
 impl WaitCell {
     /// Adds a wait of `total`; the thread slept for `asleep` of it.
-    pub(crate) fn note(&self, total: Nanos, asleep: Nanos) {
-        self.awake.fetch_add(total.since(asleep).0, Ordering::Relaxed);
-        self.asleep.fetch_add(asleep.0, Ordering::Relaxed);
+    pub(crate) fn note(&self, total: Duration, asleep: Duration) {
+        self.awake.fetch_add((total - asleep).as_nanos(), Ordering::Relaxed);
+        self.asleep.fetch_add(asleep.as_nanos(), Ordering::Relaxed);
     }
 
     /// The time noted since the last call.
     #[inline]
     pub(crate) fn take(&mut self) -> Waited {
-        let awake = Nanos(std::mem::take(self.awake.get_mut()));
-        Waited { awake, asleep: Nanos(std::mem::take(self.asleep.get_mut())) }
+        let take = |nanos: &mut AtomicU64| Duration::from_nanos(std::mem::take(nanos.get_mut()));
+        Waited { awake: take(&mut self.awake), asleep: take(&mut self.asleep) }
     }
 }
 
 thread_local! {
     /// The time that this thread has waited for messages so far.
-    static FOR_MESSAGES: Cell<Waited> = const { Cell::new(Waited { awake: Nanos::ZERO, asleep: Nanos::ZERO }) };
+    static FOR_MESSAGES: Cell<Waited> = const { Cell::new(Waited { awake: Duration::ZERO, asleep: Duration::ZERO }) };
 }
 
 /// Notes that this thread has waited for messages.
-pub(crate) fn record_message_wait(total: Nanos, asleep: Nanos) {
+pub(crate) fn record_message_wait(total: Duration, asleep: Duration) {
     let mut waited = FOR_MESSAGES.get();
     waited.add(total, asleep);
     FOR_MESSAGES.set(waited);

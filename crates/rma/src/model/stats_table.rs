@@ -10,7 +10,7 @@
 use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
 use std::fmt;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_text::counted;
 
 /// The environment variable that asks for the table of the job: set, not empty and not `0`.
@@ -27,7 +27,7 @@ const NUMBERS: usize = 1 + 3 * 5 + Verb::ALL.len() * Medium::ALL.len() * 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct StatsRow {
-    /// Windows, once for each rank.
+    /// Number of windows; a window counts once for each of its ranks.
     windows: u64,
     stats: WindowStats,
 }
@@ -54,7 +54,8 @@ impl StatsTable {
         self.rows.is_empty()
     }
 
-    /// For each name: the number of windows with that name, once for each rank, and their statistics.
+    /// For each name: the number of windows with that name (a window counts once for each of its ranks), and
+    /// their statistics.
     pub fn rows(&self) -> impl Iterator<Item = (&str, u64, &WindowStats)> {
         self.rows.iter().map(|(name, row)| (name.as_str(), row.windows, &row.stats))
     }
@@ -126,7 +127,7 @@ fn numbers(row: &StatsRow) -> Vec<u64> {
     for Stats { epochs, operations, bytes, spun, blocked } in
         [row.stats.fence, row.stats.pscw, row.stats.passive]
     {
-        all.extend([epochs, operations, bytes, spun.0, blocked.0]);
+        all.extend([epochs, operations, bytes, spun.as_nanos(), blocked.as_nanos()]);
     }
     for (verb, medium) in cells() {
         let Amount { operations, bytes } = row.stats.traffic.get(verb, medium);
@@ -142,7 +143,7 @@ fn entered(numbers: &[u64]) -> StatsRow {
     let mut row = StatsRow { windows: next(), ..StatsRow::default() };
     for stats in [&mut row.stats.fence, &mut row.stats.pscw, &mut row.stats.passive] {
         (stats.epochs, stats.operations, stats.bytes) = (next(), next(), next());
-        (stats.spun, stats.blocked) = (Nanos(next()), Nanos(next()));
+        (stats.spun, stats.blocked) = (Duration::from_nanos(next()), Duration::from_nanos(next()));
     }
     for (verb, medium) in cells() {
         row.stats.traffic.add(verb, medium, Amount { operations: next(), bytes: next() });
@@ -164,7 +165,8 @@ fn size(bytes: u64) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
-fn time(Nanos(nanos): Nanos) -> String {
+fn time(length: Duration) -> String {
+    let nanos = length.as_nanos();
     match nanos {
         0..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
@@ -254,7 +256,7 @@ mod tests {
         let mut stats_table = StatsTable::new();
         let mut used = stats(1200);
         used.traffic.add(Verb::Get, Medium::Kernel, Amount { operations: 7, bytes: 2_500_000 });
-        used.fence.spun = Nanos(1_234_000);
+        used.fence.spun = Duration::from_micros(1234);
         stats_table.add_window("ghosts", used);
         assert_eq!(
             stats_table.to_string(),

@@ -16,8 +16,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// The time until the first call of a wait where members share processors: beyond the next tick. For a
 /// deadline before the tick the kernel sets and resets the processor's timer, which takes 10 us in a virtual
@@ -25,7 +24,7 @@ use unisono_linux::clock::Nanos;
 /// 6.2 with 5 ms or none. A fence among 4 ranks on 2 processors went from 3.2 to 27.7 us down to 3.1 to 4.8
 /// (medians of 6 runs, AMD EPYC, Linux 6.18). Half of it could end before the next tick of a kernel with 250
 /// ticks a second.
-const FIRST_CALL_DELAY: Nanos = Nanos(5_000_000);
+const FIRST_CALL_DELAY: Duration = Duration::from_millis(5);
 /// The number of waits whose first call comes after the period, once a wait has lasted until its late call:
 /// the host has a message in flight then, and moving it takes some hundred calls. Each of these waits may pay
 /// 10 us for its timer (see [`FIRST_CALL_DELAY`]), 5 ms in all, as much as the one late call has cost. Chosen
@@ -36,7 +35,7 @@ const PROMPT_WAITS: u32 = 512;
 /// copy, and the next piece is there then. 16 MB to a rank that waits in a fence took 16 to 25 ms when each
 /// call came 500 us after the last, and 1.3 to 1.6 ms with this time (Open MPI without single copy, 2 ranks,
 /// three interleaved runs of 15). With half of this time, half of the calls would find no work.
-const REPEAT_AFTER_WORK: Nanos = Nanos(2_000);
+const REPEAT_AFTER_WORK: Duration = Duration::from_micros(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookOutcome {
@@ -64,25 +63,29 @@ impl Hook {
     pub(crate) fn set(&self, period: Duration, crowded: bool, call: HookCall) {
         *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
         self.crowded.store(crowded, Ordering::Relaxed);
-        let period = Nanos::from(period).0.clamp(1_000, FIRST_CALL_DELAY.0);
+        let period = period.clamp(Duration::from_micros(1), FIRST_CALL_DELAY).as_nanos();
         self.pace.store(period, Ordering::Relaxed);
         self.period.store(period, Ordering::Relaxed);
     }
 
-    fn period(&self) -> Option<Nanos> {
+    fn period(&self) -> Option<Duration> {
         let period = self.period.load(Ordering::Relaxed);
-        (period != 0).then_some(Nanos(period))
+        (period != 0).then_some(Duration::from_nanos(period))
+    }
+
+    fn pace(&self) -> Duration {
+        Duration::from_nanos(self.pace.load(Ordering::Relaxed))
     }
 
     /// The time from the beginning of a wait until the hook is called.
     #[inline]
-    pub(crate) fn first_delay(&self) -> Option<Nanos> {
+    pub(crate) fn first_delay(&self) -> Option<Duration> {
         let period = self.period()?;
-        let pace = Nanos(self.pace.load(Ordering::Relaxed));
+        let pace = self.pace();
         if pace < period {
             // Otherwise waits that end before their call would keep the pace fast without a message in
             // flight.
-            self.pace.store(pace.0.saturating_mul(2), Ordering::Relaxed);
+            self.pace.store((pace * 2).as_nanos(), Ordering::Relaxed);
             return Some(pace);
         }
         if !self.crowded.load(Ordering::Relaxed) {
@@ -98,26 +101,26 @@ impl Hook {
     }
 
     /// Calls the hook at the beginning of a wait; returns the time until the next call.
-    pub(crate) fn begin(&self) -> Option<Nanos> {
+    pub(crate) fn begin(&self) -> Option<Duration> {
         self.call()?;
         self.first_delay()
     }
 
     /// Calls the hook; returns the time until the next call.
-    pub(crate) fn call(&self) -> Option<Nanos> {
+    pub(crate) fn call(&self) -> Option<Duration> {
         let period = self.period()?;
         let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
         // Two threads may set the pace at the same time; either pace is right.
         let pace = match (call.as_mut()?)() {
             HookOutcome::Work => REPEAT_AFTER_WORK.min(period),
-            HookOutcome::Nothing => Nanos(self.pace.load(Ordering::Relaxed).saturating_mul(2)).min(period),
+            HookOutcome::Nothing => (self.pace() * 2).min(period),
         };
-        self.pace.store(pace.0, Ordering::Relaxed);
+        self.pace.store(pace.as_nanos(), Ordering::Relaxed);
         Some(pace)
     }
 
     /// Calls the hook in a wait that has lasted until the call was due.
-    pub(crate) fn call_due(&self) -> Option<Nanos> {
+    pub(crate) fn call_due(&self) -> Option<Duration> {
         self.prompt_waits.store(PROMPT_WAITS, Ordering::Relaxed);
         self.call()
     }
@@ -148,8 +151,8 @@ mod tests {
     #[test]
     fn where_everybody_has_a_processor_it_is_called_soon() {
         let (hook, calls) = hook(false);
-        assert_eq!(hook.first_delay(), Some(Nanos(500_000)));
-        assert_eq!(hook.call_due(), Some(Nanos(500_000)));
+        assert_eq!(hook.first_delay(), Some(Duration::from_micros(500)));
+        assert_eq!(hook.call_due(), Some(Duration::from_micros(500)));
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
 
@@ -165,16 +168,17 @@ mod tests {
             };
             hook.set(Duration::from_micros(500), crowded, Box::new(call));
             let lazy = hook.begin();
-            assert_eq!(lazy, Some(if crowded { FIRST_CALL_DELAY } else { Nanos(500_000) }));
+            assert_eq!(lazy, Some(if crowded { FIRST_CALL_DELAY } else { Duration::from_micros(500) }));
             left.store(2, Ordering::Relaxed);
             assert_eq!((hook.call_due(), hook.call()), (Some(REPEAT_AFTER_WORK), Some(REPEAT_AFTER_WORK)));
             let waits: Vec<u64> =
-                std::iter::from_fn(|| hook.first_delay()).map(|pause| pause.0 / 1_000).take(8).collect();
+                std::iter::from_fn(|| hook.first_delay()).map(|pause| pause.as_micros()).take(8).collect();
             assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 256], "short waits, which need no call, forget it");
             left.store(1, Ordering::Relaxed);
             assert_eq!(hook.call(), Some(REPEAT_AFTER_WORK));
-            let pauses: Vec<u64> = std::iter::from_fn(|| hook.call()).map(|pause| pause.0).take(9).collect();
-            assert_eq!(pauses, [4, 8, 16, 32, 64, 128, 256, 500, 500].map(|micros| micros * 1_000));
+            let pauses: Vec<u64> =
+                std::iter::from_fn(|| hook.call()).map(|pause| pause.as_micros()).take(9).collect();
+            assert_eq!(pauses, [4, 8, 16, 32, 64, 128, 256, 500, 500]);
         }
     }
 
@@ -182,9 +186,9 @@ mod tests {
     fn among_many_it_is_called_late_until_a_wait_has_lasted_so_long() {
         let (hook, _) = hook(true);
         assert_eq!(hook.first_delay(), Some(FIRST_CALL_DELAY));
-        assert_eq!(hook.call_due(), Some(Nanos(500_000)));
+        assert_eq!(hook.call_due(), Some(Duration::from_micros(500)));
         for wait in 0..PROMPT_WAITS {
-            assert_eq!(hook.first_delay(), Some(Nanos(500_000)), "wait {wait}");
+            assert_eq!(hook.first_delay(), Some(Duration::from_micros(500)), "wait {wait}");
         }
         assert_eq!(hook.first_delay(), Some(FIRST_CALL_DELAY));
     }

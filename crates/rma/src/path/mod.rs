@@ -1,7 +1,7 @@
 //! The two paths of an operation to its target: memory that both sides can reach, or messages.
 //!
 //! A window checks a call against its epochs and parts; then its path does the work. The two paths differ in
-//! the cost of a call and in the moment when operations are done, but not in their results. [`Path`] lists
+//! the cost of a call and in the moment when operations are done, but not in their results. [`AnyPath`] has
 //! the calls of both.
 //!
 //! | path | operations are | synchronization is | folder |
@@ -47,23 +47,20 @@ impl AnyPath {
     }
 }
 
-/// Defines a trait with these methods, and passes each call of a window's [`AnyPath`] on to its path.
+/// Passes each of these calls of a window's [`AnyPath`] on to the method of the same name of its path.
 macro_rules! dispatched {
-    ($(#[$about:meta])* trait $path:ident {
+    ($(#[$about:meta])* impl $any:ident {
         $($(#[$doc:meta])*
         fn $call:ident($this:ident: $receiver:ty $(, $name:ident: $type:ty)* $(,)?) $(-> $result:ty)?;)*
     }) => {
         $(#[$about])*
-        pub(crate) trait $path {
-            $($(#[$doc])* fn $call($this: $receiver $(, $name: $type)*) $(-> $result)?;)*
-        }
-
-        impl $path for AnyPath {
-            $(#[inline]
-            fn $call($this: $receiver $(, $name: $type)*) $(-> $result)? {
+        impl $any {
+            $($(#[$doc])*
+            #[inline]
+            pub(crate) fn $call($this: $receiver $(, $name: $type)*) $(-> $result)? {
                 match $this {
-                    Self::Mapped(path) => <MappedPath as $path>::$call(path $(, $name)*),
-                    Self::Message(path) => <MessagePath as $path>::$call(path $(, $name)*),
+                    Self::Mapped(path) => path.$call($($name),*),
+                    Self::Message(path) => path.$call($($name),*),
                 }
             })*
         }
@@ -77,7 +74,7 @@ dispatched! {
     /// A call adds the time that it waits for messages to `stats`. The path keeps the time that it waits for
     /// flags ([`waits`](Self::waits)). An error for which [`Error::ends_epoch`] is true is a target's
     /// refusal; the call is complete all the same.
-    trait Path {
+    impl AnyPath {
         /// Ends a fence epoch if `closes`, and begins the next.
         fn fence(
             self: &mut Self,

@@ -3,7 +3,6 @@
 use super::{Flavor, Window};
 use crate::memory::op::{Back, Data, Op};
 use crate::model::{Amount, Element, EpochKind, Error, Layout, Operation, Rank, Stats, Target, Verb};
-use crate::path::Path;
 use crate::path::mapped::MappedPath;
 
 impl Window {
@@ -161,9 +160,24 @@ impl Window {
         Ok(done)
     }
 
+    /// A put that cannot be done directly: it is staged if its data is contiguous (then `contiguous` has the
+    /// bytes) and short, and issued otherwise, with the operation's `data`.
+    #[inline(never)] // so that a put that is done directly is inlined into its caller
+    pub(super) fn put_slow(
+        &mut self,
+        contiguous: &[u8],
+        target: Target<'_>,
+        data: impl FnOnce() -> Data,
+    ) -> Result<(), Error> {
+        if self.try_stage(contiguous, &target)? {
+            return Ok(());
+        }
+        self.issue("put", Verb::Put, None, target, data(), None)
+    }
+
     /// Stages a short contiguous put without building an [`Op`]. False: it was not staged.
     #[inline]
-    pub(crate) fn try_stage(&mut self, data: &[u8], target: &Target<'_>) -> Result<bool, Error> {
+    fn try_stage(&mut self, data: &[u8], target: &Target<'_>) -> Result<bool, Error> {
         if !self.path.is_mapped() || data.is_empty() {
             return Ok(false);
         }

@@ -18,7 +18,7 @@ mod synchronize;
 pub use safe::Pending;
 
 use crate::model::{Amount, Counts, Epochs, Error, Rank, Spec, WindowPart, WindowStats};
-use crate::path::{AnyPath, Path};
+use crate::path::AnyPath;
 use std::collections::HashMap;
 
 /// The origin of a window's memory.

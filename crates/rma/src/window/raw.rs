@@ -31,21 +31,6 @@ impl Window {
         self.put_slow(data, target, || Data::borrowed(source))
     }
 
-    /// A put that cannot be done directly: it is staged if its data is contiguous (then `contiguous` has the
-    /// bytes) and short, and issued otherwise, with the operation's `data`.
-    #[inline(never)] // so that a put that is done directly is inlined into its caller
-    pub(super) fn put_slow(
-        &mut self,
-        contiguous: &[u8],
-        target: Target<'_>,
-        data: impl FnOnce() -> Data,
-    ) -> Result<(), Error> {
-        if self.try_stage(contiguous, &target)? {
-            return Ok(());
-        }
-        self.issue("put", Verb::Put, None, target, data(), None)
-    }
-
     /// Reads `target` into `sink`. Fails as [`raw_put`](Self::raw_put) does.
     ///
     /// # Safety
@@ -60,7 +45,7 @@ impl Window {
         self.get_slow(sink, target)
     }
 
-    #[inline(never)] // as `put_slow`
+    #[inline(never)] // so that a get that is done directly is inlined into its caller
     fn get_slow(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
         self.issue("get", Verb::Get, None, target, Data::Nothing, Some(Back::new(sink)))
     }

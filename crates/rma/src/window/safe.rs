@@ -3,7 +3,6 @@
 use super::{Flavor, Window};
 use crate::memory::op::{Back, Data};
 use crate::model::{EpochKind, Error, Layout, Operation, Plain, Rank, Sink, Source, Target, Verb};
-use crate::path::Path;
 use std::marker::PhantomData;
 
 /// The result of a [`Window::get`] that may not have arrived yet. The window keeps it until the program takes

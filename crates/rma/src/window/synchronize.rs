@@ -2,7 +2,6 @@
 
 use super::{Request, Window};
 use crate::model::{Assert, EpochKind, Error, Lock, Locks, Rank};
-use crate::path::Path;
 use std::time::Duration;
 
 /// Refuses asserts that have no meaning for a call.
@@ -293,6 +292,6 @@ impl Window {
     /// their turn and repeat the call. Collective calls never give up: no other call may be made at the
     /// window meanwhile.
     pub fn set_wait_timeout(&self, timeout: Option<Duration>) {
-        self.path.shared().set_wait_timeout(timeout);
+        self.path.shared().set_wait_timeout(timeout.map(Into::into));
     }
 }

@@ -32,8 +32,8 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-use unisono_linux::clock::Nanos;
+use std::time::Duration;
+use unisono_linux::clock::{Instant, now};
 
 #[derive(Debug)]
 pub struct Hybrid {
@@ -55,7 +55,7 @@ impl Hybrid {
     /// waits until all have joined, at most for `timeout`. Fails with [`Error::Job`] for a bootstrap that
     /// cannot be; otherwise as [`JobListener::connect_through`] and [`RingTransport::connect`].
     pub fn connect(place: &JobMembership, bootstrap: &Bootstrap, timeout: Duration) -> Result<Self, Error> {
-        let start = Instant::now();
+        let limit = now() + timeout.into();
         let root = address_of(&bootstrap.root)?;
         let anywhere: IpAddr =
             if root.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -78,7 +78,7 @@ impl Hybrid {
             // Jobs of several groups may share one host: each group meets under a key of its own.
             let rank = local[place.rank.index()].unwrap_or_default();
             let group = JobMembership { rank, size: here.len(), key: place.key.of_group(here[0]) };
-            ring = Some(RingTransport::connect(&group, timeout.saturating_sub(start.elapsed()))?);
+            ring = Some(RingTransport::connect(&group, (limit - now()).into())?);
         }
         let relay = match &ring {
             Some(ring) => Some(Relay::start(tcp.poller(), Arc::clone(ring.host()))?),
@@ -150,7 +150,7 @@ impl Transport for Hybrid {
         Ok(from)
     }
 
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), Error> {
         match &mut self.ring {
             Some(ring) => ring.wait(until)?,
             None => self.tcp.wait(until)?,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::MAX_SLEEP;
 
@@ -51,13 +51,13 @@ impl Bell for Mailbox {
         self.events.load(Ordering::Acquire)
     }
 
-    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos {
+    fn listen(&self, last_events: u32, until: Option<Instant>) -> Duration {
         if self.events() != last_events {
-            return Nanos::ZERO;
+            return Duration::ZERO;
         }
         let before = now();
         futex::wait(&self.events, last_events, until, Scope::Private);
-        now().since(before)
+        now() - before
     }
 }
 
@@ -150,8 +150,8 @@ impl Transport for Loopback {
         }
     }
 
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
-        let slice = MAX_SLEEP.after(now());
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), Error> {
+        let slice = now() + MAX_SLEEP;
         let until = until.map_or(slice, |until| until.min(slice));
         self.own().listen(self.last_events, Some(until));
         self.update_gone();

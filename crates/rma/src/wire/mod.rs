@@ -49,7 +49,7 @@ use crate::wire::packet::{HEADER, MAX_PAYLOAD};
 use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 
 /// A rank's connection to all others. The contract is in the module's documentation.
 pub trait Transport: Send + fmt::Debug {
@@ -72,7 +72,7 @@ pub trait Transport: Send + fmt::Debug {
 
     /// Waits until [`receive`](Self::receive) is worth another call, at most until the moment `until`
     /// (of [`unisono_linux::clock::now`]). May return early.
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error>;
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), Error>;
 
     /// Sends kept packets. Returns whether none is left. (Only the peer knows whether they have arrived.)
     fn flush(&mut self) -> Result<bool, Error>;
@@ -102,5 +102,5 @@ pub trait Bell: Send + Sync + fmt::Debug {
     /// Waits until a packet has arrived since [`events`](Self::events) was `last_events` (another thread may
     /// have received it since) or the bell was rung, at most until the moment `until`. May return early.
     /// Returns the time that it slept.
-    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos;
+    fn listen(&self, last_events: u32, until: Option<Instant>) -> Duration;
 }

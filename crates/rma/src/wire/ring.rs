@@ -24,8 +24,8 @@ use crate::wire::packet::{HEADER, announced};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, TryLockError};
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use std::time::Duration as StdDuration;
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{CacheLine, Until, Wakeups};
@@ -68,10 +68,10 @@ const fn lines(size: usize) -> usize {
 impl RingTransport {
     /// Meets the other processes of a job on this host, however they were started; waits for all of them, at
     /// most for `timeout`. Fails as [`crate::Job::shared`] does.
-    pub fn connect(place: &JobMembership, timeout: Duration) -> Result<Self, Error> {
+    pub fn connect(place: &JobMembership, timeout: StdDuration) -> Result<Self, Error> {
         let size = place.size;
         let bytes = lines(size) * size_of::<CacheLine>() + size * size * ring_bytes(size);
-        let host = rendezvous::join(place, bytes, timeout)?;
+        let host = rendezvous::join(place, bytes, timeout.into())?;
         Ok(Self {
             host: Arc::new(host),
             ring_bytes: ring_bytes(size),
@@ -319,7 +319,7 @@ impl Transport for RingTransport {
         if self.update_gone() { Ok(self.next_packet(packet)) } else { Ok(None) }
     }
 
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), Error> {
         let host = Arc::clone(&self.host);
         let (bell, next) = (host.bell(host.rank), self.last_events.wrapping_add(1));
         self.flag_waiter.wait_until(&host, bell, next, until);
@@ -375,11 +375,11 @@ impl Bell for Listener {
         self.host.bell(self.host.rank).value()
     }
 
-    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos {
+    fn listen(&self, last_events: u32, until: Option<Instant>) -> Duration {
         let bell = self.host.bell(self.host.rank);
         let next = last_events.wrapping_add(1);
         if bell.reached(next) {
-            return Nanos::ZERO;
+            return Duration::ZERO;
         }
         // One thread waits by the policy. A second thread, such as the agent, sleeps at once.
         let mut flag_waiter = match self.flag_waiter.try_lock() {
@@ -388,12 +388,12 @@ impl Bell for Listener {
             Err(TryLockError::WouldBlock) => {
                 let before = now();
                 let _ = bell.sleep(next, Wakeups::Symmetric(Scope::Shared), &mut Until(until));
-                return now().since(before);
+                return now() - before;
             }
         };
         let slept = flag_waiter.asleep();
         flag_waiter.wait_until(&self.host, bell, next, until);
-        flag_waiter.asleep().since(slept)
+        flag_waiter.asleep() - slept
     }
 }
 
@@ -411,7 +411,7 @@ mod tests {
             .map(|rank| {
                 thread::spawn(move || {
                     let place = JobMembership { rank: Rank::at(rank), size, key };
-                    RingTransport::connect(&place, Duration::from_secs(60)).expect("all come")
+                    RingTransport::connect(&place, StdDuration::from_secs(60)).expect("all come")
                 })
             })
             .collect();
@@ -436,12 +436,12 @@ mod tests {
                 for _ in 0..PACKETS {
                     sender.send(Rank(1), &header, &[IoSlice::new(&[7; 200])]).expect("sending works");
                 }
-                let (mut late, limit) = (0, Nanos(60_000_000_000).after(unisono_linux::clock::now()));
+                let (mut late, limit) = (0, now() + Duration::from_secs(60));
                 while !sender.flush().expect("flushing works") {
-                    let start = unisono_linux::clock::now();
+                    let start = now();
                     assert!(start < limit, "what is kept is passed on");
                     sender.wait(None).expect("waiting works");
-                    late += u32::from(unisono_linux::clock::now().since(start) > Nanos(90_000_000));
+                    late += u32::from(now() - start > Duration::from_millis(90));
                     // This test does not need the packets that arrived.
                     let _ = sender.receive(&mut Vec::new()).expect("receiving works");
                 }
@@ -467,8 +467,8 @@ mod tests {
         other[15] ^= 1;
         let wrong = JobMembership { rank: Rank(1), size: 2, key: Key::from_bytes(other) };
         let right = JobMembership { rank: Rank(0), size: 2, key };
-        let invites = thread::spawn(move || RingTransport::connect(&right, Duration::from_millis(400)));
-        let refused = RingTransport::connect(&wrong, Duration::from_millis(200)).expect_err("a wrong key");
+        let invites = thread::spawn(move || RingTransport::connect(&right, StdDuration::from_millis(400)));
+        let refused = RingTransport::connect(&wrong, StdDuration::from_millis(200)).expect_err("a wrong key");
         assert!(matches!(refused, Error::TimedOut { .. }), "{refused}");
         let alone = invites.join().expect("no panic").expect_err("nobody came");
         assert!(alone.to_string().contains("rank 1"), "{alone}");

@@ -4,7 +4,7 @@
 use crate::{shared, watch, wires};
 use proptest::prelude::*;
 use std::thread;
-use std::time::Duration;
+use unisono_linux::clock::Duration;
 use unisono_rma::wire::tests::fault::FaultPlan;
 use unisono_rma::{
     Assert, Element, Error, Job, Layout, Lock, Operation, Rank, Sink, Source, Spec, Style, Target,
@@ -161,7 +161,7 @@ fn delays(seed: u64) -> FaultPlan {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 32))]
 
     #[test]
     fn a_hundred_thousand_runs_arrive_between_threads(epochs in epochs(), seed in any::<u64>()) {

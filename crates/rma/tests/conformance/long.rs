@@ -84,7 +84,7 @@ fn member(mut job: Job, epochs: &[(How, [usize; PLACES], bool)]) -> Result<(), E
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 16))]
 
     #[test]
     fn long_data_arrives_in_a_users_memory_whole_and_in_order(epochs in epochs()) {

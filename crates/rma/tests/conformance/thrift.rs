@@ -5,7 +5,7 @@ use crate::watch;
 use std::fmt;
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 use unisono_rma::wire::loopback::Loopback;
 use unisono_rma::wire::packet::{HEADER, PacketFlags, PacketKind, WirePacket};
 use unisono_rma::wire::{Bell, Gone, Transport};
@@ -67,7 +67,7 @@ impl Transport for Counting {
         self.inner.receive(packet)
     }
 
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), Error> {
         self.inner.wait(until)
     }
 

@@ -8,7 +8,7 @@
 use crate::{watch, wires};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use unisono_linux::clock::Duration;
 use unisono_rma::wire::tests::fault::FaultPlan;
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec, Style, Window};
 

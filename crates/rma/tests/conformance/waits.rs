@@ -3,7 +3,7 @@
 use crate::{shared, watch, wires};
 use std::sync::{Barrier, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use unisono_linux::clock::{Duration, now};
 use unisono_rma::{Assert, Error, Job, Lock, Operation, Rank, Spec, Stats, Style, WindowStats};
 
 /// The delay of rank 1 each time.
@@ -17,13 +17,13 @@ fn wait_for_the_other(mut job: Job, style: Style, held: Held) -> Result<WindowSt
     window.fence(Assert::NO_PRECEDE)?;
     window.put(&[1_u8], other, 0)?;
     if late {
-        thread::sleep(LATE);
+        thread::sleep(LATE.into());
     }
     window.fence(Assert::NO_SUCCEED)?;
     window.post(&[other], Assert::NONE)?;
     window.start(&[other], Assert::NONE)?;
     if late {
-        thread::sleep(LATE);
+        thread::sleep(LATE.into());
     }
     window.complete()?;
     window.wait()?;
@@ -31,7 +31,7 @@ fn wait_for_the_other(mut job: Job, style: Style, held: Held) -> Result<WindowSt
         window.lock(Rank(1), Lock::Exclusive, Assert::NONE)?;
         // over messages only a lock on one's own part is taken at once
         held.say.send(()).expect("rank 0 listens");
-        thread::sleep(LATE);
+        thread::sleep(LATE.into());
         window.unlock(Rank(1))?;
     } else {
         held.hear.recv().expect("rank 1 says so");
@@ -68,7 +68,7 @@ fn waits_are_counted(jobs: Vec<Job>, style: Style) {
         [("fence", stats[0].fence), ("pscw", stats[0].pscw), ("passive", stats[0].passive)]
     {
         // The other may have begun to be late before this rank began to wait.
-        let waited = Duration::from(spun) + Duration::from(blocked);
+        let waited = spun + blocked;
         assert!(waited > LATE / 4, "{kind}: {waited:?} of {stats:?}");
         // A waiter must not stay awake this long.
         assert!(blocked > spun, "{kind}: {spun:?} awake, {blocked:?} asleep");
@@ -76,7 +76,7 @@ fn waits_are_counted(jobs: Vec<Job>, style: Style) {
 }
 
 /// Enough elements that combining them takes many milliseconds.
-const LONG: usize = 4 << 20;
+const LONG: usize = 1 << 19;
 
 /// Ranks 1 and 2 combine long rows into rank 0's part at the same time. Returns the time that each took, and
 /// the waiting time in its statistics.
@@ -94,13 +94,13 @@ fn combine_at_once(mut job: Job, kind: Kind, meet: &Barrier) -> Result<(Duration
     }
     meet.wait();
     let before = window.stats();
-    let begun = Instant::now();
+    let begun = now();
     if me != zero {
         for _ in 0..4 {
             window.accumulate(&ones, zero, 0, Operation::Sum)?;
         }
     }
-    let took = begun.elapsed();
+    let took = now() - begun;
     // so that the end of the epoch waits for no rank
     meet.wait();
     match kind {
@@ -115,8 +115,8 @@ fn combine_at_once(mut job: Job, kind: Kind, meet: &Barrier) -> Result<(Duration
         Kind::Passive => stats.passive,
     };
     let (before, mut after) = (of(before), of(window.stats()));
-    after.spun = after.spun.since(before.spun);
-    after.blocked = after.blocked.since(before.blocked);
+    after.spun -= before.spun;
+    after.blocked -= before.blocked;
     window.free()?;
     job.finalize()?;
     Ok((took, after))
@@ -141,10 +141,7 @@ fn waits_for_others_that_combine_are_counted_in_every_synchronization() {
             let ended = working.into_iter().map(|member| member.join().expect("no panic"));
             ended.collect::<Result<_, _>>().expect("nobody is gone")
         });
-        let waited: Duration = [1, 2]
-            .map(|rank: usize| Duration::from(ended[rank].1.spun) + Duration::from(ended[rank].1.blocked))
-            .iter()
-            .sum();
+        let waited: Duration = ended[1..].iter().map(|(_, stats)| stats.spun + stats.blocked).sum();
         // Either of them waits whenever the other works, while both are at it.
         let both = ended[1].0.min(ended[2].0);
         assert!(waited > both / 4, "{kind:?}: {ended:?}");

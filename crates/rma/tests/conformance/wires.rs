@@ -53,7 +53,7 @@ fn faulty_shared(size: usize, plan: FaultPlan) -> Vec<Job> {
 }
 
 fn delays(seed: u64) -> FaultPlan {
-    FaultPlan::new(seed).delay(Duration::from_micros(300))
+    FaultPlan::new(seed).delay(Duration::from_micros(300).into())
 }
 
 proptest! {

@@ -4,21 +4,21 @@
 //! computation. All streams draw one schedule from one seed. The figure is the time from a request's arrival
 //! to its answer, waiting included.
 
-use super::launch::{self, App};
+use super::launch::{self, ProgramSpec};
 use super::regime::{self, RegimeSettings, SharingRegime};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::peer::{PeerFile, PeerKind};
-use crate::workload::{Measurement, Options};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
+use unisono_workload::{Measurement, Options};
 
-pub const BURST: DriverKind = DriverKind::new::<BurstDriver>("burst");
+pub(crate) const BURST: DriverKind = DriverKind::new::<BurstDriver>("burst");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct BurstDriver {
+pub(crate) struct BurstDriver {
     /// Threads of each stream. `None`: one for each processor.
     threads: Option<usize>,
     wait: Option<String>,
@@ -45,7 +45,7 @@ impl Driver for BurstDriver {
             ));
         }
         let streams = 1 + self.regime.others.unwrap_or(1);
-        let app = |stream: usize| App {
+        let app = |stream: usize| ProgramSpec {
             program: PeerFile::own(
                 context.unisono,
                 &format!("stream {stream}"),

@@ -1,25 +1,25 @@
 //! Starts the two processes of conversations, and the broker beside the server if the carrier needs one.
 //!
 //! ```text
-//!   prepare: addresses, certificate, meeting --> execute: broker, server, client --> figures of both ends
+//!   prepare: addresses, certificate, rendezvous --> execute: broker, server, client --> figures of both ends
 //! ```
-//! The conversations are described in [`workload::conversation`](crate::workload::conversation). A driver
+//! The conversations are described in [`workload::conversation`](unisono_workload::conversation). A driver
 //! describes its program in a scene that contains the [`ConversationScene`] prepared here.
 
 use super::NoResult;
 use super::run_host::{MeasuredParty, RunHost};
 use crate::child::{self, ChildError, StudyChild};
-use crate::workload::conversation::{
-    BrokerAddresses, ConversationCarrier, ConversationMeeting, ConversationScene,
-};
 use serde::Serialize;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
-use unisono_linux::clock::{self, Nanos};
+use std::time::Duration;
+use unisono_linux::clock;
 use unisono_linux::programs::on_path;
 use unisono_measure::record::Figure;
+use unisono_workload::conversation::{
+    BrokerAddresses, ConversationCarrier, ConversationScene, StartRendezvous,
+};
 
 /// Expected time for processes to start and to find each other; for the progress display.
 pub const START_TIME: Duration = Duration::from_millis(150);
@@ -68,13 +68,13 @@ pub struct ConversationRun<'a> {
     /// each.
     pinned: bool,
     certificate: Option<BrokerCertificate>,
-    meeting: ConversationMeeting,
-    /// The conversations, with their addresses and their meeting.
+    rendezvous: StartRendezvous,
+    /// The conversations, with their addresses and their rendezvous.
     pub scene: ConversationScene,
 }
 
 impl<'a> ConversationRun<'a> {
-    /// Completes a scene with the server's and the broker's addresses, and with a meeting.
+    /// Completes a scene with the server's and the broker's addresses, and with a rendezvous.
     pub fn prepare(
         host: &'a RunHost<'a>,
         place: ServerPlace,
@@ -82,9 +82,9 @@ impl<'a> ConversationRun<'a> {
         scene: ConversationScene,
         interrupted: child::Interrupted<'a>,
     ) -> Result<Self, NoResult> {
-        let meeting = host.files.path("meeting");
-        let meeting = ConversationMeeting::at(&meeting)
-            .map_err(|error| NoResult::Failed(format!("{}: {error}", meeting.display())))?;
+        let rendezvous = host.files.path("rendezvous");
+        let rendezvous = StartRendezvous::at(&rendezvous)
+            .map_err(|error| NoResult::Failed(format!("{}: {error}", rendezvous.display())))?;
         let certificate = match scene.carrier {
             ConversationCarrier::ChannelUdp => {
                 Some(BrokerCertificate::create(host, place.address(), interrupted)?)
@@ -98,10 +98,10 @@ impl<'a> ConversationRun<'a> {
         let scene = ConversationScene {
             server: place.address().into(),
             broker,
-            meeting: Some(meeting.clone()),
+            rendezvous: Some(rendezvous.clone()),
             ..scene
         };
-        Ok(Self { host, interrupted, pinned, certificate, meeting, scene })
+        Ok(Self { host, interrupted, pinned, certificate, rendezvous, scene })
     }
 
     /// Runs `unisono workload WORKLOAD` as server and as client, with `described` as their scene, and returns
@@ -127,10 +127,10 @@ impl<'a> ConversationRun<'a> {
         let server = start(MeasuredParty::Sender, "server")?;
         let client = at_client(&|| start(MeasuredParty::Receiver, "client"))?;
         let mut ends = [server, client];
-        let measured = Duration::from(self.scene.until.since(self.scene.from));
+        let measured = Duration::from(self.scene.until - self.scene.from);
         let ended = self.await_opening(&mut ends).and_then(|()| {
             let begun = begin()?;
-            let told = self.meeting.begin_at(Nanos::from(lead).after(clock::now()));
+            let told = self.rendezvous.begin_at(clock::now() + lead.into());
             told.map_err(|error| NoResult::Failed(error.to_string()))?;
             child::wait_all(&mut ends, lead + measured * 2 + ANSWER_TIMEOUT, self.interrupted)?;
             Ok(begun)
@@ -175,15 +175,15 @@ impl<'a> ConversationRun<'a> {
 
     /// Waits until both ends have opened their conversations.
     fn await_opening(&self, ends: &mut [StudyChild]) -> Result<(), NoResult> {
-        let start = Instant::now();
-        while !self.meeting.is_complete() {
+        let give_up_at = clock::now() + OPENING_TIMEOUT.into();
+        while !self.rendezvous.is_complete() {
             if let Some(signal) = (self.interrupted)() {
                 return Err(ChildError::Interrupted(signal).into());
             }
             if let Some(failed) = ends.iter_mut().find_map(StudyChild::failure) {
                 return Err(failed.into());
             }
-            if start.elapsed() > OPENING_TIMEOUT {
+            if clock::now() > give_up_at {
                 return Err(NoResult::Failed(format!(
                     "the ends have not opened their conversations within {OPENING_TIMEOUT:?}; let the machine rest"
                 )));

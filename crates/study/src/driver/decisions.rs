@@ -2,17 +2,17 @@
 //! disciplines, each as a part.
 
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
-use crate::workload::decisions::{Decider, Pattern, measure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use unisono_measure::record::Figure;
+use unisono_workload::decisions::{Decider, Pattern, measure};
 
-pub const DECISIONS: DriverKind = DriverKind::new::<DecisionsDriver>("decisions");
+pub(crate) const DECISIONS: DriverKind = DriverKind::new::<DecisionsDriver>("decisions");
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub struct DecisionsDriver {
+pub(crate) struct DecisionsDriver {
     classes: u32,
     pattern: Pattern,
 }

@@ -1,7 +1,7 @@
 //! Converts measurements of programs into figures of records.
 
-use crate::workload::Measurement;
 use unisono_measure::record::Figure;
+use unisono_workload::Measurement;
 
 /// The figures of one program. `prefix` is empty, or for example `app1_`.
 pub(super) fn program_figures(prefix: &str, m: &Measurement) -> Vec<Figure> {

@@ -1,23 +1,23 @@
 //! The regime `gang`: the programs run under `unisono gang run`, unmodified and unpinned.
 
-use super::launch::{self, App, PreparedProgram, StartedBy};
+use super::launch::{self, PreparedProgram, ProgramSpec, StartedBy};
 use super::{Context, NoResult};
 use crate::child::{self, StudyChild};
-use crate::workload::Measurement;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::process::Command;
 use std::time::Duration;
 use unisono_measure::record::Figure;
+use unisono_workload::Measurement;
 
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the programs with the scheduler's `options`. Returns each program's measurement and the scheduler's
 /// own figures. If the host lacks a requirement, the run is skipped with the scheduler's reason.
-pub fn run(
+pub(crate) fn run(
     context: Context,
     options: &[String],
-    apps: Vec<App>,
+    apps: Vec<ProgramSpec>,
     seconds: f64,
     lead: Duration,
 ) -> Result<(Vec<Measurement>, Vec<Figure>), NoResult> {

@@ -12,8 +12,6 @@ use super::launch;
 use super::{Context, Driver, DriverKind, MeasuredPart, NoResult, RunResult};
 use crate::child::{self, ChildError, StudyChild};
 use crate::peer::PeerFile;
-use crate::workload::Pin;
-use crate::workload::ghost::Measured;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,6 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
+use unisono_workload::Pin;
+use unisono_workload::ghost::GhostMeasurement;
 
 /// Repetitions of a measurement; the record has the minimum, the median and the maximum.
 const REPETITIONS: usize = 5;
@@ -43,17 +43,17 @@ const LENGTHS: usize = 4;
 /// A run is killed after its expected time and this.
 const OVERRUN_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn ending(method: &str, window: &str) -> String {
+fn method_suffix(method: &str, window: &str) -> String {
     let method = method.replace('_', "-");
     if window == "created" { format!("{method}-created") } else { method }
 }
 
-pub const GHOST: DriverKind =
+pub(crate) const GHOST: DriverKind =
     DriverKind { added_parameters: &["bytes"], ..DriverKind::new::<GhostDriver>("ghost") };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub struct GhostDriver {
+pub(crate) struct GhostDriver {
     /// `unisono` for the engine, or a program of an MPI (`ghost-mpich`, `ghost-openmpi`).
     program: String,
     processes: usize,
@@ -108,7 +108,7 @@ impl GhostDriver {
             if WITHOUT_WINDOW.contains(&method.as_str()) {
                 return vec![method.clone()];
             }
-            self.windows.iter().map(|window| ending(method, window)).collect()
+            self.windows.iter().map(|window| method_suffix(method, window)).collect()
         };
         self.methods.iter().filter(|method| self.is_possible(method)).flat_map(of).collect()
     }
@@ -125,7 +125,7 @@ impl GhostDriver {
 
     /// Additional milliseconds for more than two processes. MPICH's processes spin while they start, create
     /// windows and end, and a step of its windows takes longer than the limit.
-    fn crowding(&self) -> u64 {
+    fn oversubscription_ms(&self) -> u64 {
         let processes = self.processes as u64;
         match (self.program.as_str(), self.preload) {
             _ if processes <= 2 => 0,
@@ -175,9 +175,9 @@ impl GhostDriver {
     }
 
     /// Each measurement as a part of the run; missing parts get the reason.
-    fn result(&self, measured: &[Measured], failed: Option<&str>) -> RunResult {
-        let part = |m: &Measured| MeasuredPart {
-            name: ending(&m.method, &m.window),
+    fn result(&self, measured: &[GhostMeasurement], failed: Option<&str>) -> RunResult {
+        let part = |m: &GhostMeasurement| MeasuredPart {
+            name: method_suffix(&m.method, &m.window),
             parameters: BTreeMap::from([("bytes".to_owned(), m.bytes.into())]),
             figures: figures(m),
         };
@@ -212,7 +212,7 @@ impl Driver for GhostDriver {
         let starting = (program + preload) * if self.competitors > 0 { 2 } else { 1 };
         // finding the number of steps that fills the time takes about half of that time again
         let measuring = Duration::from_secs_f64(seconds * (1.5 * self.count() as f64 - 1.0).max(0.0));
-        Duration::from_millis(starting + self.crowding()) + measuring
+        Duration::from_millis(starting + self.oversubscription_ms()) + measuring
     }
 
     fn run(&self, context: Context, seconds: f64, _: u64) -> Result<RunResult, NoResult> {
@@ -228,7 +228,7 @@ impl Driver for GhostDriver {
         let text = std::fs::read_to_string(&result).unwrap_or_default();
         // if the program never created the file, there is nothing to remove
         std::fs::remove_file(&result).ok();
-        let measured = Measured::read(&text)
+        let measured = GhostMeasurement::read(&text)
             .map_err(|error| NoResult::Failed(format!("the exchange wrote what is no result: {error}")))?;
         match ended {
             Err(error @ ChildError::Interrupted(_)) => Err(error.into()),
@@ -304,7 +304,7 @@ fn probe(context: Context, program: &PeerFile) -> Result<(), NoResult> {
     }
 }
 
-fn figures(m: &Measured) -> Vec<Figure> {
+fn figures(m: &GhostMeasurement) -> Vec<Figure> {
     let step = Distribution {
         n: m.repetitions,
         min: m.min_ns,
@@ -358,14 +358,14 @@ mod tests {
 
     #[test]
     fn a_run_becomes_a_place_a_measurement_and_what_is_missing_has_its_reason() {
-        let line = |method: &str, window: &str, bytes, median_ns| Measured {
+        let line = |method: &str, window: &str, bytes, median_ns| GhostMeasurement {
             method: method.into(),
             window: window.into(),
             bytes,
             repetitions: 3,
             median_ns,
             max_ns: 2.0 * median_ns,
-            ..Measured::default()
+            ..GhostMeasurement::default()
         };
         let lines = [line("fence", "created", 16, 300.0), line("put_flush", "allocated", 8, 30.0)];
         let got = engine().result(&lines, Some("killed"));

@@ -7,8 +7,6 @@
 use super::{Context, NoResult};
 use crate::child::{self, StudyChild};
 use crate::peer::{PeerFile, PeerKind};
-use crate::workload::competitor::Competitors;
-use crate::workload::{Measurement, Options, Pin};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,6 +15,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_linux::clock;
+use unisono_workload::competitor::Competitors;
+use unisono_workload::{Measurement, Options, Pin};
 
 /// A program counts as hung after the measured time and this.
 const OVERRUN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -43,12 +43,12 @@ pub struct ProgramSettings {
 
 /// A program with its options, ready to start.
 #[derive(Clone, Debug)]
-pub struct App {
+pub struct ProgramSpec {
     pub program: PeerFile,
     pub options: Options,
 }
 
-impl App {
+impl ProgramSpec {
     /// The program that the settings describe.
     pub fn new(context: Context, settings: &ProgramSettings, seed: u64) -> Result<Self, NoResult> {
         let options = Options {
@@ -76,7 +76,7 @@ pub fn threads(context: Context) -> usize {
 }
 
 /// The parameter `threads` of a record whose study does not set it.
-pub fn chosen_threads(set: Option<usize>, context: Context) -> Option<(&'static str, Value)> {
+pub(crate) fn chosen_threads(set: Option<usize>, context: Context) -> Option<(&'static str, Value)> {
     set.is_none().then(|| ("threads", threads(context).into()))
 }
 
@@ -117,7 +117,7 @@ pub enum StartedBy {
 }
 
 /// The command of a program, with its own result file.
-pub fn prepare(context: Context, app: &App, started_by: StartedBy) -> PreparedProgram {
+pub fn prepare(context: Context, app: &ProgramSpec, started_by: StartedBy) -> PreparedProgram {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let result = context.directory.join(format!("result-{number}.json"));
@@ -147,13 +147,13 @@ impl PreparedProgram {
 }
 
 /// The moment, `lead` from now, at which all programs started now can begin to measure.
-pub fn begin_after(lead: Duration) -> u64 {
-    clock::now().0.saturating_add(u64::try_from(lead.as_nanos()).unwrap_or(u64::MAX))
+pub(crate) fn begin_after(lead: Duration) -> u64 {
+    (clock::now() + lead.into()).as_nanos()
 }
 
 /// Starts all programs at once, waits for all, and reads their measurements. Calls `started` with each
 /// program as soon as it runs.
-pub fn concurrently(
+pub(crate) fn concurrently(
     context: Context,
     prepared: Vec<PreparedProgram>,
     expected: Duration,
@@ -195,8 +195,8 @@ mod tests {
     fn a_program_that_comes_too_late_makes_a_run_doubtful() {
         let of = |ready_ns| Measurement { ready_ns, start_ns: 1_000_000_000, ..Measurement::default() };
         assert_eq!(late_warning(&[of(999_000_000), of(1_000_000_000)]), None);
-        let said = late_warning(&[of(0), of(1_031_000_000)]).expect("late");
-        assert!(said.contains("31 ms after"), "{said}");
+        let message = late_warning(&[of(0), of(1_031_000_000)]).expect("late");
+        assert!(message.contains("31 ms after"), "{message}");
         assert_eq!(late_warning(&[]), None);
     }
 }

@@ -14,21 +14,21 @@
 //! Settings that several drivers share are a struct that each driver flattens (`#[serde(flatten)]`). All
 //! drivers start programs through [`launch`], which handles deadlines, interruption and cleanup.
 
-pub mod burst;
+pub(crate) mod burst;
 pub mod conversation;
-pub mod decisions;
+pub(crate) mod decisions;
 mod figures;
-pub mod gang_run;
-pub mod ghost;
+pub(crate) mod gang_run;
+pub(crate) mod ghost;
 pub mod launch;
-pub mod null_rpc;
-pub mod pair;
+pub(crate) mod null_rpc;
+pub(crate) mod pair;
 pub mod regime;
 pub mod run_host;
-pub mod single;
-pub mod tree;
-pub mod tree_plans;
-pub mod wait_cost;
+pub(crate) mod single;
+pub(crate) mod tree;
+pub(crate) mod tree_plans;
+pub(crate) mod wait_cost;
 
 use crate::child::{ChildError, Interrupted};
 use crate::peer::{self, PeerBench};
@@ -99,7 +99,7 @@ pub trait Driver: fmt::Debug {
 
 impl dyn Driver {
     /// The names that records use for a variant with these settings: its own, or one for each part.
-    pub fn record_names(&self, variant: &str) -> Vec<String> {
+    pub(crate) fn record_names(&self, variant: &str) -> Vec<String> {
         match self.parts() {
             Some(parts) => parts.into_iter().map(|part| format!("{variant}-{part}")).collect(),
             None => vec![variant.to_owned()],
@@ -143,7 +143,7 @@ impl DriverKind {
         Self { curve_axes: axes, ..self }
     }
 
-    /// The same driver, whose figures are computed.
+    /// Marks the driver as a simulation: its figures are computed and not measured.
     #[must_use]
     pub const fn simulated(self) -> Self {
         Self { is_simulated: true, ..self }
@@ -161,7 +161,7 @@ impl DriverKind {
 
     /// A setting's value as the driver reads it: `20` becomes `20.0` if the setting has fractions. The name
     /// must be one of [`Self::settings`].
-    pub fn normalize(&self, name: &str, value: &Value) -> serde_json::Result<Value> {
+    pub(crate) fn normalize(&self, name: &str, value: &Value) -> serde_json::Result<Value> {
         let (_, mut all) = (self.build_fn)(Settings::from_iter([(name.to_owned(), value.clone())]))?;
         Ok(all.remove(name).unwrap_or_default())
     }

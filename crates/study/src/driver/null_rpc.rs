@@ -3,14 +3,14 @@
 use super::conversation::{ANSWER_TIMEOUT, ConversationRun, END_TIME, LEAD, PORT, START_TIME, ServerPlace};
 use super::run_host::run_in_thread;
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
-use crate::workload::conversation::{ConversationCarrier, ConversationScene, Serving};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use unisono_broker::ChannelWait;
-use unisono_linux::clock::Nanos;
+use unisono_events_client::ChannelWait;
+use unisono_linux::clock::Instant;
+use unisono_workload::conversation::{ConversationCarrier, ConversationScene, Serving};
 
-pub const NULL_RPC: DriverKind = DriverKind::new::<NullRpcDriver>("null-rpc");
+pub(crate) const NULL_RPC: DriverKind = DriverKind::new::<NullRpcDriver>("null-rpc");
 
 /// Expected time to open the conversation; for the progress display. An attempt that comes too early is
 /// repeated after 10 ms.
@@ -18,7 +18,7 @@ const OPENING_TIME: Duration = Duration::from_millis(30);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub struct NullRpcDriver {
+pub(crate) struct NullRpcDriver {
     #[serde(rename = "over")]
     carrier: ConversationCarrier,
     serving: Serving,
@@ -53,9 +53,9 @@ impl Driver for NullRpcDriver {
             broker: None,
             port: PORT,
             congestion: None,
-            from: Nanos::ZERO,
-            until: Duration::from_secs_f64(seconds).into(),
-            meeting: None,
+            from: Instant::ZERO,
+            until: Instant::ZERO + Duration::from_secs_f64(seconds).into(),
+            rendezvous: None,
             timeout: ANSWER_TIMEOUT,
             conversations: 1,
             message_bytes: 0,

@@ -1,23 +1,23 @@
 //! Two or more programs that compete for the processors, under a regime.
 
-use super::launch::{self, App, ProgramSettings};
+use super::launch::{self, ProgramSettings, ProgramSpec};
 use super::regime::{self, RegimeSettings};
 use super::{Context, Driver, DriverKind, NoResult, RunResult, figures};
-use crate::workload::Measurement;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 use unisono_measure::record::Figure;
+use unisono_workload::Measurement;
 
 /// The most programs beside the first.
 const MAX_OTHERS: usize = 64;
 
-pub const PAIR: DriverKind = DriverKind::new::<PairDriver>("pair");
+pub(crate) const PAIR: DriverKind = DriverKind::new::<PairDriver>("pair");
 
 /// The first program, and the differences of the others from it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PairDriver {
+pub(crate) struct PairDriver {
     #[serde(flatten)]
     first: ProgramSettings,
     #[serde(flatten)]
@@ -59,12 +59,12 @@ impl Driver for PairDriver {
                 "{others} programs beside the first; 1 to {MAX_OTHERS} are possible"
             )));
         }
-        let mut apps = vec![App::new(context, &self.first, seed)?];
+        let mut apps = vec![ProgramSpec::new(context, &self.first, seed)?];
         for other in 1..=others as u64 {
-            apps.push(App::new(context, &self.other(), seed.wrapping_add(other))?);
+            apps.push(ProgramSpec::new(context, &self.other(), seed.wrapping_add(other))?);
         }
         let (measured, mut more) = regime::run_under(context, &self.regime, apps, seconds)?;
-        let mut result = RunResult { figures: together(&measured), ..RunResult::default() };
+        let mut result = RunResult { figures: combined_figures(&measured), ..RunResult::default() };
         result.figures.append(&mut more);
         result.warnings.extend(launch::late_warning(&measured));
         Ok(result)
@@ -80,7 +80,7 @@ impl Driver for PairDriver {
 }
 
 /// Figures of all programs together, of the first program (`app1_`), and of the others together (`app2_`).
-fn together(measured: &[Measurement]) -> Vec<Figure> {
+fn combined_figures(measured: &[Measurement]) -> Vec<Figure> {
     let sum = |of: fn(&Measurement) -> f64| measured.iter().map(of).sum::<f64>();
     let mut figures = vec![
         Figure::new("barriers_per_s", sum(|m| m.barriers_per_s), "1/s"),

@@ -4,15 +4,15 @@
 //! Rates are per second of the *whole* run in every regime, so that they can be compared: under `batch` each
 //! of two programs runs half of the time, and its rate is divided by two.
 
-use super::launch::{self, App, StartedBy};
+use super::launch::{self, ProgramSpec, StartedBy};
 use super::{Context, NoResult, gang_run};
-use crate::workload::{Measurement, Pin};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::quota;
 use unisono_linux::topology::Topology;
 use unisono_measure::record::Figure;
+use unisono_workload::{Measurement, Pin};
 
 /// Time from the start of the first program to the moment when all begin to measure.
 const LEAD: Duration = Duration::from_millis(30);
@@ -104,7 +104,7 @@ impl RegimeSettings {
 pub fn run_under(
     context: Context,
     settings: &RegimeSettings,
-    mut apps: Vec<App>,
+    mut apps: Vec<ProgramSpec>,
     seconds: f64,
 ) -> Result<(Vec<Measurement>, Vec<Figure>), NoResult> {
     let regime = settings.regime;
@@ -166,7 +166,7 @@ fn ask_for_slices(process: &PinnedProcess, settings: &RegimeSettings) -> Result<
 }
 
 /// One after the other, each for its share of the time on all processors.
-fn batch(context: Context, apps: Vec<App>, seconds: f64) -> Result<Vec<Measurement>, NoResult> {
+fn batch(context: Context, apps: Vec<ProgramSpec>, seconds: f64) -> Result<Vec<Measurement>, NoResult> {
     let n = apps.len() as f64;
     let mut all = Vec::new();
     for app in apps {
@@ -192,7 +192,7 @@ fn batch(context: Context, apps: Vec<App>, seconds: f64) -> Result<Vec<Measureme
 }
 
 /// Divides the processors among the programs as evenly as possible.
-fn partition(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
+fn partition(context: Context, apps: &mut [ProgramSpec]) -> Result<(), NoResult> {
     let (cpus, n) = (context.cpus.len(), apps.len());
     if cpus < n {
         return Err(NoResult::Skipped(format!(
@@ -206,7 +206,7 @@ fn partition(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
 }
 
 /// Gives each program the threads and processors that `unisono fit` would choose beside the others.
-fn fit(context: Context, apps: &mut [App]) -> Result<(), NoResult> {
+fn fit(context: Context, apps: &mut [ProgramSpec]) -> Result<(), NoResult> {
     let limits = quota::limits();
     let limits = limits.map_err(|error| NoResult::Skipped(format!("cannot read the processors: {error}")))?;
     let allowed = context.cpus.iter().copied().collect();

@@ -2,13 +2,13 @@
 
 use super::{Context, NoResult, RunResult};
 use crate::child::{self, StudyChild};
-use crate::workload::Pin;
-use crate::workload::competitor::Competitors;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use unisono_linux::affinity::{self, CpuSet};
+use unisono_workload::Pin;
+use unisono_workload::competitor::Competitors;
 
 /// A party of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,8 +168,8 @@ mod tests {
             command.args(["-c", script]).arg(&path);
             let child = host.start(party, pinned, command).expect("started");
             child::wait_all(&mut [child], Duration::from_secs(60), &|| None).expect("it says");
-            let said = std::fs::read_to_string(path).expect("said");
-            said.split_whitespace().last().and_then(|list| list.parse::<CpuSet>().ok()).expect("a list")
+            let text = std::fs::read_to_string(path).expect("said");
+            text.split_whitespace().last().and_then(|list| list.parse::<CpuSet>().ok()).expect("a list")
         };
         let all: CpuSet = cpus.iter().copied().collect();
         for (at, party) in

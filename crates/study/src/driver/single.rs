@@ -1,18 +1,18 @@
 //! The cost of a barrier in one program, alone or beside busy loops.
 
-use super::launch::{self, App, ProgramSettings, StartedBy};
+use super::launch::{self, ProgramSettings, ProgramSpec, StartedBy};
 use super::{Context, Driver, DriverKind, NoResult, RunResult, figures};
-use crate::workload::Pin;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use unisono_workload::Pin;
 
 const WARM_UP: Duration = Duration::from_millis(20);
 
-pub const SINGLE: DriverKind = DriverKind::new::<SingleDriver>("single");
+pub(crate) const SINGLE: DriverKind = DriverKind::new::<SingleDriver>("single");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SingleDriver {
+pub(crate) struct SingleDriver {
     /// The program; two threads by default.
     #[serde(flatten)]
     program: ProgramSettings,
@@ -30,7 +30,7 @@ impl Driver for SingleDriver {
     fn run(&self, context: Context, seconds: f64, seed: u64) -> Result<RunResult, NoResult> {
         let pin = if self.pinned { Pin::Spread } else { Pin::None };
         let program = ProgramSettings { threads: self.program.threads.or(Some(2)), ..self.program.clone() };
-        let mut app = App::new(context, &program, seed)?.pinned(pin);
+        let mut app = ProgramSpec::new(context, &program, seed)?.pinned(pin);
         app.options.seconds = seconds;
         app.options.warm_up = WARM_UP;
         let beside = launch::competitors(context, self.competitors, &Pin::Spread)?;

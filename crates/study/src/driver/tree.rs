@@ -41,7 +41,7 @@ pub(super) struct NetworkSettings {
 }
 
 impl NetworkSettings {
-    pub(super) fn wish(&self, sparse: Sparse) -> NetworkOptions {
+    pub(super) fn network_options(&self, sparse: Sparse) -> NetworkOptions {
         let default = NetworkOptions::default();
         let switches = self.switches.unwrap_or(default.switches);
         let per_switch = self.nodes_per_switch.map(|nodes| nodes * switches);
@@ -99,7 +99,7 @@ impl DrawnTrees {
                 format!("there is no intake {name:?}; write parallel-links, one-port or startup-each")
             })?,
         };
-        let wish = settings.network.wish(Sparse::BareTree);
+        let wish = settings.network.network_options(Sparse::BareTree);
         let groups = settings.network.groups(wish.nodes)?;
         // L is computed from the requested connectivity: the paper's formula does not cover the case in which
         // only a bare tree can be built
@@ -142,7 +142,7 @@ impl FigureSamples {
     }
 }
 
-pub const TREE: DriverKind = DriverKind {
+pub(crate) const TREE: DriverKind = DriverKind {
     added_parameters: &["members"],
     is_simulated: true,
     ..DriverKind::new::<TreeDriver>("tree")
@@ -150,7 +150,7 @@ pub const TREE: DriverKind = DriverKind {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TreeDriver {
+pub(crate) struct TreeDriver {
     #[serde(flatten)]
     network: NetworkSettings,
     /// The schemes: `unicast`, `multicast`, `btin`, `btin_turn`.
@@ -183,7 +183,7 @@ impl Driver for TreeDriver {
     fn estimated_overhead(&self, _: f64) -> Duration {
         const NANOS_A_HOP: f64 = 100.0;
         const MEMBERS_IN_CACHE: f64 = 80_000.0;
-        let NetworkOptions { switches, nodes, .. } = self.network.wish(Sparse::BareTree);
+        let NetworkOptions { switches, nodes, .. } = self.network.network_options(Sparse::BareTree);
         let members = |sizes: &Vec<u32>| sizes.iter().copied().map(f64::from).sum();
         let members: f64 = self.network.groups.as_ref().map_or_else(|| f64::from(nodes), members);
         let sizes = self.network.groups.as_ref().map_or(1, Vec::len) as f64;

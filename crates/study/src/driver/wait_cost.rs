@@ -1,20 +1,20 @@
 //! The cost of waiting: a hand-off between two threads and back, under each wait policy.
 
-use super::launch::{self, App, StartedBy};
+use super::launch::{self, ProgramSpec, StartedBy};
 use super::{Context, Driver, DriverKind, NoResult, RunResult};
 use crate::peer::{PeerFile, PeerKind};
-use crate::workload::{Options, Pin};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use unisono_measure::record::Figure;
+use unisono_workload::{Options, Pin};
 
 const WARM_UP: Duration = Duration::from_millis(15);
 
-pub const WAIT_COST: DriverKind = DriverKind::new::<WaitCostDriver>("wait-cost");
+pub(crate) const WAIT_COST: DriverKind = DriverKind::new::<WaitCostDriver>("wait-cost");
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct WaitCostDriver {
+pub(crate) struct WaitCostDriver {
     wait: Option<String>,
     /// Time that `spin-block` spins.
     spin_budget_us: Option<f64>,
@@ -25,7 +25,7 @@ pub struct WaitCostDriver {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum HandOffPlacement {
+pub(crate) enum HandOffPlacement {
     Same,
     #[default]
     Cross,
@@ -57,7 +57,7 @@ impl Driver for WaitCostDriver {
         if let Some(us) = self.spin_budget_us {
             arguments.extend(["--spin-budget".to_owned(), format!("{us}us")]);
         }
-        let app = App {
+        let app = ProgramSpec {
             program: PeerFile::own(context.unisono, "hand-off", PeerKind::Barrier, arguments),
             options: Options { seconds, seed, warm_up: WARM_UP, pin: pin.clone(), ..Options::default() },
         };

@@ -24,10 +24,11 @@
 //! A line chart's `x` is a swept parameter, or the quantity on the x axis of a figure's curve (`elapsed_s`,
 //! if the driver has such curves).
 //!
-//! Charts and verdicts have the record format ([`unisono_measure::record`]). They are copied into the
-//! records, so a report needs no other file. An invalid file is refused with line and column; for an unknown
-//! key, with the nearest known key.
+//! Charts have the record format ([`unisono_measure::record`]); verdicts and budgets name the values that
+//! they judge by a [`unisono_measure::Selector`]. All are copied into the records, so a report needs no other
+//! file. An invalid file is refused with line and column; for an unknown key, with the nearest known key.
 
+mod judged;
 mod settings;
 mod unknown;
 
@@ -86,10 +87,10 @@ pub struct StudyFile {
     pub sweeps: Vec<Sweep>,
     #[serde(default, rename = "chart")]
     pub charts: Vec<Chart>,
-    #[serde(default, rename = "verdict")]
+    #[serde(default, rename = "verdict", deserialize_with = "judged::verdicts")]
     pub verdicts: Vec<Verdict>,
     /// Limits of figures.
-    #[serde(default, rename = "budget")]
+    #[serde(default, rename = "budget", deserialize_with = "judged::budgets")]
     pub budgets: Vec<Budget>,
 }
 
@@ -285,7 +286,7 @@ impl StudyFile {
     }
 
     /// The run of a variant at a point of the sweeps. Does not fail for a file that [`Self::parse`] accepted.
-    pub fn run_of(&self, variant: &Variant, point: Settings) -> Result<Box<dyn Driver>, String> {
+    pub(crate) fn run_of(&self, variant: &Variant, point: Settings) -> Result<Box<dyn Driver>, String> {
         let mut settings = self.settings.values();
         settings.extend(point);
         settings.extend(variant.settings.values());
@@ -293,6 +294,13 @@ impl StudyFile {
     }
 
     pub fn line(&self, profile: Profile) -> StudyLine {
+        let label = |variant: &String| self.labels.get(variant).unwrap_or(variant).clone();
+        let named = |verdict: Verdict| {
+            let labels = || [&verdict.variant, &verdict.against].map(label);
+            let sides = Some(verdict.sides.clone().unwrap_or_else(labels));
+            let words = Verdict { sides, ..verdict.clone() }.in_words();
+            Verdict { words, ..verdict }
+        };
         StudyLine {
             format: FORMAT.to_owned(),
             study: self.id.clone(),
@@ -303,11 +311,12 @@ impl StudyFile {
             condition: self.condition.clone(),
             paper: self.paper.clone(),
             charts: self.charts.clone(),
-            verdicts: self.verdicts.iter().flat_map(|v| self.split(v, profile)).collect(),
+            verdicts: self.verdicts.iter().flat_map(|v| self.split(v, profile)).map(named).collect(),
             budgets: self.budgets.clone(),
             order: self.order,
             labels: self.labels.clone(),
             answers: self.answers,
+            profile: Some(profile.to_string()),
         }
     }
 
@@ -338,7 +347,8 @@ impl StudyFile {
                 let mut verdict = verdict.clone();
                 let label = self.labels.get(name).unwrap_or(name);
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                verdict.words = format!("{}, {label} = {text}", verdict.words);
+                let before = verdict.circumstance.map(|before| format!("{before}, ")).unwrap_or_default();
+                verdict.circumstance = Some(format!("{before}{label} = {text}"));
                 verdict.only.insert(name.clone(), value.clone());
                 verdict
             };

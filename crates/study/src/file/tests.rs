@@ -26,11 +26,8 @@ parameter = "interval_us"
 values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 
 [[verdict]]
-variant = "gang"
-against = "linux"
-figure = "barriers_per_s"
-by = "interval_us"
-words = "gangs against plain Linux"
+compare = "gang/linux.barriers_per_s@interval_us=each"
+sides = ["gangs", "plain Linux"]
 "#;
 
 fn refused(text: &str) -> String {
@@ -58,22 +55,25 @@ fn an_unknown_key_is_refused_with_line_column_and_the_nearest_known_key() {
 
 #[test]
 fn a_setting_that_the_driver_does_not_have_is_refused_with_those_that_it_has() {
-    let said = refused(&GOOD.replace("threads = 2", "placement = \"same\""));
+    let message = refused(&GOOD.replace("threads = 2", "placement = \"same\""));
     assert!(
-        said.starts_with(
+        message.starts_with(
             "my.toml:12:1: the driver `pair` has no setting `placement` (it has program, threads"
         ),
-        "{said}"
+        "{message}"
     );
-    let said = refused(&GOOD.replace("slice_ms = 20", "slicems = 20"));
+    let message = refused(&GOOD.replace("slice_ms = 20", "slicems = 20"));
     assert!(
-        said.starts_with(
+        message.starts_with(
             "my.toml:20:31: the driver `pair` has no setting `slicems`; did you mean `slice_ms`?"
         ),
-        "{said}"
+        "{message}"
     );
-    let said = refused(&GOOD.replace("parameter = \"interval_us\"", "parameter = \"bytes\""));
-    assert!(said.starts_with("my.toml:23:13: the driver `pair` has no setting `bytes`"), "{said}");
+    let message = refused(&GOOD.replace("parameter = \"interval_us\"", "parameter = \"bytes\""));
+    assert!(
+        message.starts_with("my.toml:23:13: the driver `pair` has no setting `bytes`"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -84,12 +84,32 @@ fn what_is_no_toml_is_refused_with_its_place() {
 
 #[test]
 fn names_that_do_not_exist_are_refused() {
-    let said = refused(&GOOD.replace("against = \"linux\"", "against = \"linix\""));
-    assert!(said.contains("there is no variant \"linix\"; did you mean \"linux\"?"), "{said}");
-    let said = refused(&GOOD.replace("name = \"gang\"", "name = \"linux\""));
-    assert!(said.contains("there twice"), "{said}");
-    let said = refused(&GOOD.replace("by = \"interval_us\"", "by = \"threads\""));
-    assert!(said.contains("not swept"), "{said}");
+    let message = refused(&GOOD.replace("gang/linux", "gang/linix"));
+    assert!(message.contains("there is no variant \"linix\"; did you mean \"linux\"?"), "{message}");
+    let message = refused(&GOOD.replace("name = \"gang\"", "name = \"linux\""));
+    assert!(message.contains("there twice"), "{message}");
+    let message = refused(&GOOD.replace("@interval_us=each", "@threads=each"));
+    assert!(message.contains("not swept"), "{message}");
+}
+
+#[test]
+fn a_verdict_names_one_variant_and_another_to_compare_with() {
+    let message = refused(&GOOD.replace("gang/linux.barriers_per_s", "gang.barriers_per_s"));
+    assert!(message.contains("compares nothing; write VARIANT/VARIANT.FIGURE"), "{message}");
+    let message = refused(&GOOD.replace("gang/linux.barriers_per_s", "gang/linux"));
+    assert!(message.starts_with("my.toml:27:11: ") && message.contains("names no figure"), "{message}");
+    let message = refused(&GOOD.replace("@interval_us=each", "@interval_us=most"));
+    assert!(message.contains("is to name one variant, and values of parameters"), "{message}");
+}
+
+#[test]
+fn a_verdict_without_sides_is_named_by_the_labels() {
+    let text = GOOD.replace("sides = [\"gangs\", \"plain Linux\"]", "circumstance = \"idle\"");
+    let labels = "[labels]\ngang = \"the gang\"\n\n[[variant]]\nname = \"linux\"";
+    let text = text.replace("[[variant]]\nname = \"linux\"", labels);
+    let verdict =
+        StudyFile::parse("my.toml", &text).expect("a good file").line(Profile::Quick).verdicts.remove(0);
+    assert_eq!((verdict.words.as_str(), verdict.sides), ("the gang against linux, idle", None));
 }
 
 #[test]
@@ -104,13 +124,14 @@ fn numbers_beyond_reason_are_refused() {
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let said = StudyFile::read(std::path::Path::new("/nowhere/my.toml")).expect_err("not there").to_string();
-    assert!(said.contains("/nowhere/my.toml"), "{said}");
+    let message =
+        StudyFile::read(std::path::Path::new("/nowhere/my.toml")).expect_err("not there").to_string();
+    assert!(message.contains("/nowhere/my.toml"), "{message}");
 }
 
 #[test]
 fn a_chart_over_a_parameter_that_is_not_swept_is_refused() {
     let chart = "\n[[chart]]\ntitle = \"t\"\nkind = \"line\"\nx = \"elapsed_s\"\ny = [\"received_mb\"]\n";
-    let said = refused(&format!("{GOOD}{chart}"));
-    assert!(said.contains("\"elapsed_s\" is not swept"), "{said}");
+    let message = refused(&format!("{GOOD}{chart}"));
+    assert!(message.contains("\"elapsed_s\" is not swept"), "{message}");
 }

@@ -22,8 +22,8 @@ mod tests {
 
     #[test]
     fn an_explanation_names_the_key_that_was_meant() {
-        let said = explain("unknown field `titel`, expected one of `id`, `topic`, `title`");
-        assert_eq!(said, "unknown key `titel`; did you mean `title`?");
+        let message = explain("unknown field `titel`, expected one of `id`, `topic`, `title`");
+        assert_eq!(message, "unknown key `titel`; did you mean `title`?");
         assert_eq!(explain("missing field `id`"), "missing field `id`");
     }
 }

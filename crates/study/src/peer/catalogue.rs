@@ -50,7 +50,7 @@ const HEADERS: &[PeerSource] = &[
 ];
 
 /// Variables of a user's environment that would change how a peer waits or where it runs.
-pub const OPENMP_VARIABLES: &[&str] = &[
+pub(crate) const OPENMP_VARIABLES: &[&str] = &[
     "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY",
     "OMP_PROC_BIND",

@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use unisono_linux::private_directory::is_own_file;
 
 #[derive(Clone, Debug)]
-pub struct BuiltPeer {
+pub(crate) struct BuiltPeer {
     pub executable: PathBuf,
     pub version: String,
 }
 
 #[derive(Clone, Debug)]
-pub struct PeerBuildFailure {
+pub(crate) struct PeerBuildFailure {
     /// For example `clang not found`.
     pub reason: String,
     /// For example `apt install clang libomp-dev`.
@@ -39,7 +39,7 @@ pub enum PeerBuilds {
 }
 
 #[derive(Debug)]
-pub struct Toolbox {
+pub(crate) struct Toolbox {
     cache: PathBuf,
     builds: PeerBuilds,
     found: HashMap<CompilerName, Option<Compiler>>,
@@ -57,13 +57,13 @@ const COMMON_FLAGS: &[&str] = &["-O2", "-w"];
 const LIBRARIES: &[&str] = &["-lm"];
 
 impl Toolbox {
-    pub fn new(cache: &Path, builds: PeerBuilds) -> Self {
+    pub(crate) fn new(cache: &Path, builds: PeerBuilds) -> Self {
         Self { cache: cache.to_owned(), builds, found: HashMap::new(), built: HashMap::new() }
     }
 
     /// Builds a peer, or takes it from the cache. The inner error is the reason why this host cannot build
     /// it.
-    pub fn build(
+    pub(crate) fn build(
         &mut self,
         peer: &PeerProgram,
         progress: &mut dyn FnMut(&str),
@@ -166,8 +166,8 @@ fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<
         fs::remove_dir_all(beside.join("target")).map_err(failed)?;
     }
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let line = said
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let line = stderr
             .lines()
             .find(|line| line.contains("error") || line.contains("cannot find"))
             .unwrap_or("it said nothing");
@@ -238,11 +238,11 @@ mod tests {
     fn a_program_from_crates_is_not_built_where_only_short_builds_are_allowed() {
         let cache = tempfile::tempdir().expect("a directory");
         let peer = PeerProgram { compilers: &[CompilerName::Cargo], ..peer("fn main() {}") };
-        let mut said = Vec::new();
+        let mut notes = Vec::new();
         let built = Toolbox::new(cache.path(), PeerBuilds::Short)
-            .build(&peer, &mut |text| said.push(text.to_owned()))
+            .build(&peer, &mut |text| notes.push(text.to_owned()))
             .expect("a cache");
-        assert!(built.expect_err("not built").reason.contains("minutes") && said.is_empty());
+        assert!(built.expect_err("not built").reason.contains("minutes") && notes.is_empty());
         assert_eq!(fs::read_dir(cache.path()).map_or(0, Iterator::count), 0);
     }
 

@@ -2,7 +2,7 @@
 //! kernels.
 //!
 //! Peers in C and C++ are part of this crate as source, and are built on the user's machine with the
-//! compilers found there ([`compiler`]). A peer that cannot be built is reported with the reason and the
+//! compilers found there (`compiler`). A peer that cannot be built is reported with the reason and the
 //! remedy. Every program takes the same flags ([`Options`]) and writes the same [`Measurement`], so a study
 //! treats all alike:
 //!
@@ -14,9 +14,8 @@
 //! Cost: the first preparation compiles for some seconds; later ones read `--version` of each compiler.
 
 pub mod catalogue;
-pub mod compiler;
+pub(crate) mod compiler;
 
-use crate::workload::{Measurement, Options};
 pub use compiler::PeerBuilds;
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +26,7 @@ use std::time::{Duration, Instant};
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::private_directory::PrivateDirectory;
 use unisono_text::nearest;
+use unisono_workload::{Measurement, Options};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKind {
@@ -86,13 +86,13 @@ pub enum Error {
         what: String,
         source: io::Error,
     },
-    #[error("{name} failed ({status}): {said}")]
+    #[error("{name} failed ({status}): {last_line}")]
     Failed {
         name: String,
         /// Exit code or signal.
         status: String,
         /// The end of its standard error.
-        said: String,
+        last_line: String,
     },
     #[error("{name} was killed: it ran for {waited:?} instead of {expected:?}")]
     Hung { name: String, waited: Duration, expected: Duration },
@@ -215,9 +215,9 @@ impl PeerFile {
         command
     }
 
-    /// The same program with more variables, which override its own.
+    /// Adds environment variables; they override those of the program.
     #[must_use]
-    pub fn with_variables(mut self, variables: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn with_variables(mut self, variables: &BTreeMap<String, String>) -> Self {
         self.environment.extend(variables.iter().map(|(name, value)| (name.clone(), value.clone())));
         self
     }
@@ -276,13 +276,13 @@ fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<
         let result = pipe.map_or(Ok(0), |pipe| pipe.read_to_string(&mut text));
         result.map(|_| text)
     };
-    let said = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read));
+    let stderr = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read));
     let output = read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read))
         .map_err(failed(format!("read the output of {name}")))?;
     if !status.success() {
-        let said = said.unwrap_or_default();
-        let said = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
-        return Err(Error::Failed { name: name.to_owned(), status: status.to_string(), said });
+        let stderr = stderr.unwrap_or_default();
+        let last_line = stderr.trim().lines().last().unwrap_or("it said nothing").to_owned();
+        return Err(Error::Failed { name: name.to_owned(), status: status.to_string(), last_line });
     }
     Ok(output)
 }
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn an_unknown_program_is_answered_with_the_nearest_and_all() {
-        let said = PeerBench::default().program("libgmp").expect_err("unknown").to_string();
-        assert!(said.contains("did you mean libgomp?") && said.contains("pthread"), "{said}");
+        let message = PeerBench::default().program("libgmp").expect_err("unknown").to_string();
+        assert!(message.contains("did you mean libgomp?") && message.contains("pthread"), "{message}");
     }
 }

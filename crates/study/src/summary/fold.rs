@@ -158,10 +158,10 @@ mod tests {
         let won = "threads = 2: Our barrier: 1st of 4; against b, the next best: better, 2.00 times less";
         let lost = "threads = 2: Our barrier: 3rd of 4; against b, the best: worse, 3.00 times as much";
         for (ours, wanted) in [(10.0, won), (60.0, lost)] {
-            let said = folded_lines(ours);
-            assert_eq!(said.len(), 1, "{said:?}");
-            assert!(said[0].starts_with(wanted), "{said:?}");
-            assert!(said[0].contains("not answered against absent: absent: no compiler"), "{said:?}");
+            let text = folded_lines(ours);
+            assert_eq!(text.len(), 1, "{text:?}");
+            assert!(text[0].starts_with(wanted), "{text:?}");
+            assert!(text[0].contains("not answered against absent: absent: no compiler"), "{text:?}");
         }
     }
 
@@ -173,9 +173,9 @@ mod tests {
         study.verdicts.push(study.verdicts[0].clone());
         study.verdicts[4].answers = Some(Question::Ganging);
         let runs: Vec<RunLine> = ["ours", "a", "b", "c"].map(|v| run(v, 0, 1.0)).into_iter().collect();
-        let said = lines(&study, &runs.iter().collect::<Vec<_>>());
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[1].contains("expected") && said[2].starts_with("ours against a"), "{said:?}");
+        let text = lines(&study, &runs.iter().collect::<Vec<_>>());
+        assert_eq!(text.len(), 3, "{text:?}");
+        assert!(text[1].contains("expected") && text[2].starts_with("ours against a"), "{text:?}");
     }
 
     #[test]

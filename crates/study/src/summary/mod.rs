@@ -6,8 +6,9 @@
 
 mod fold;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use unisono_measure::evidence::MIN_ROUNDS;
 use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
 use unisono_measure::verdict::number;
 use unisono_measure::{modes, noise, quantile};
@@ -56,6 +57,7 @@ struct SummaryRow<'a> {
     /// Values of the [`varying`] parameters, in their order.
     at: Vec<String>,
     values: Vec<f64>,
+    rounds: BTreeSet<u32>,
     unit: &'a str,
 }
 
@@ -68,10 +70,14 @@ fn summary_rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> V
         let at: Vec<String> =
             varying.iter().map(|p| run.parameters.get(p).map_or_else(String::new, value_in_words)).collect();
         match rows.iter_mut().find(|row| row.variant == run.variant && row.at == at) {
-            Some(row) => row.values.push(value),
+            Some(row) => {
+                row.values.push(value);
+                row.rounds.insert(run.repetition);
+            }
             None => {
                 let unit = run.figures.iter().find(|f| f.name == figure).map_or("", |f| f.unit.as_str());
-                rows.push(SummaryRow { variant: &run.variant, at, values: vec![value], unit });
+                let rounds = BTreeSet::from([run.repetition]);
+                rows.push(SummaryRow { variant: &run.variant, at, values: vec![value], rounds, unit });
             }
         }
     }
@@ -95,7 +101,7 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
         head.push(String::new());
         cells.push(head);
     }
-    for SummaryRow { variant, at, values, unit } in rows {
+    for SummaryRow { variant, at, values, rounds, unit } in rows {
         let quantile = |q| quantile::quantile(&values, q).unwrap_or(f64::NAN);
         let unit = if unit == "1" { String::new() } else { format!(" {unit}") };
         let mut row = vec![label(variant)];
@@ -104,7 +110,8 @@ fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
         // no run had a value between the two modes
         row.push(modes.map_or_else(|| format!("{}{unit}", number(quantile(0.5))), |_| "two modes".into()));
         row.extend([number(quantile(0.0)), number(quantile(1.0)), values.len().to_string()]);
-        row.push(modes.map_or_else(String::new, |m| m.to_string()));
+        let seen_once = if rounds.len() < MIN_ROUNDS { "seen once" } else { "" };
+        row.push(modes.map_or_else(|| seen_once.to_owned(), |m| m.to_string()));
         cells.push(row);
     }
     let mut out = align_columns(&cells, 1 + varying.len());
@@ -227,7 +234,7 @@ mod tests {
                 variant: "gang".into(),
                 against: "linux".into(),
                 figure: "rate".into(),
-                words: "gangs against plain Linux".into(),
+                sides: Some(["gangs", "plain Linux"].map(str::to_owned)),
                 only: BTreeMap::from([("interval_us".to_owned(), 0.into())]),
                 ..Verdict::default()
             }],
@@ -249,17 +256,22 @@ mod tests {
             reason: Some("needs root".into()),
             ..RunLine::default()
         })));
-        let said = summary_text(&lines);
+        let text = summary_text(&lines);
         for part in [
             "plain Linux",
             "two modes: 37,500 (n = 2) and 5,000,000 (n = 1)",
             "12,000,000 1/s",
+            "100,000 1/s     100,000     100,000  3\n",
             "nice skipped: needs root",
             "gangs against plain Linux: ",
         ] {
-            assert!(said.contains(part), "{part:?} is missing in\n{said}");
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
-        assert!(!said.contains("threads"), "what does not vary is no column\n{said}");
+        assert!(!text.contains("threads"), "what does not vary is no column\n{text}");
+        assert!(!text.contains("seen once"), "three rounds\n{text}");
+        lines.retain(|line| !matches!(line, Line::Run(run) if run.repetition == 2));
+        let few = summary_text(&lines);
+        assert_eq!(few.matches("seen once").count(), 3, "two rounds of each row\n{few}");
     }
 
     /// The runs of a plan, with values that depend only on variant and parameters.

@@ -19,7 +19,7 @@ use backend::{AppliedPolicy, PolicyBackend};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::time::Duration;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock;
 use unisono_linux::process;
 use unisono_study::child::{self, StudyChild};
 use unisono_study::driver::run_host::{RunHost, run_in_thread};
@@ -210,8 +210,8 @@ fn traffic(
         }
         broker = Some(StudyChild::start(command)?);
     }
-    let from = Nanos::from(START_TIME + WARM_UP).after(clock::now());
-    let until = Nanos::from(Duration::from_secs_f64(seconds)).after(from);
+    let from = clock::now() + (START_TIME + WARM_UP).into();
+    let until = from + Duration::from_secs_f64(seconds).into();
     let scene = Scene {
         from,
         until,

@@ -12,9 +12,9 @@ use crate::workload::rival::RivalStream;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
-use unisono_broker::ChannelWait;
-use unisono_linux::clock::{self, Nanos};
+use std::time::Duration;
+use unisono_events_client::ChannelWait;
+use unisono_linux::clock::{self, Instant};
 use unisono_linux::programs::on_path;
 use unisono_linux::signal::Signal;
 use unisono_measure::record::Figure;
@@ -166,7 +166,7 @@ struct RivalProcesses {
     publisher: StudyChild,
     subscribers: Vec<StudyChild>,
     broker: Option<StudyChild>,
-    from: Nanos,
+    from: Instant,
 }
 
 impl RivalRun<'_> {
@@ -224,7 +224,7 @@ impl RivalRun<'_> {
         if other == OtherSubscriber::Stopped
             && let Some(stopped) = processes.subscribers.last().map(StudyChild::group)
         {
-            std::thread::sleep(processes.from.since(clock::now()).into());
+            std::thread::sleep((processes.from - clock::now()).into());
             stopped.send_signal(Signal::Stop).map_err(|error| NoResult::Failed(error.to_string()))?;
         }
         let longest = lead + self.measured + RESULT_TIMEOUT;
@@ -249,14 +249,14 @@ impl RivalRun<'_> {
         other: OtherSubscriber,
     ) -> Result<RivalProcesses, NoResult> {
         let broker = self.broker()?;
-        let from = Nanos::from(lead).after(clock::now());
+        let from = clock::now() + lead.into();
         let process = |party: MeasuredParty, role: &str, result: &str| {
             let mut command = self.program.plain_command();
             command.env("CYCLONEDDS_URI", CYCLONE_CONFIG);
             command.args([role, &self.address(), &self.driver.message_bytes.to_string()]);
-            command.args([events_per_s.to_string(), from.0.to_string()]);
+            command.args([events_per_s.to_string(), from.as_nanos().to_string()]);
             command
-                .arg(Nanos::from(self.measured).after(from).0.to_string())
+                .arg((from + self.measured.into()).as_nanos().to_string())
                 .arg(self.host.files.path(result));
             self.host.start(party, self.driver.pinned, command)
         };
@@ -321,7 +321,7 @@ impl RivalRun<'_> {
     }
 
     fn await_broker(&self, broker: &mut StudyChild) -> Result<(), NoResult> {
-        let by = Instant::now() + LISTEN_TIMEOUT;
+        let by = clock::now() + LISTEN_TIMEOUT.into();
         let listens = || match self.driver.meet {
             RivalAddress::Path | RivalAddress::Shm => {
                 std::os::unix::net::UnixStream::connect(self.host.files.path("meet")).is_ok()
@@ -332,7 +332,7 @@ impl RivalRun<'_> {
             if let Some(failure) = broker.failure() {
                 return Err(NoResult::Failed(failure.to_string()));
             }
-            if Instant::now() > by {
+            if clock::now() > by {
                 let why =
                     format!("the broker does not listen at {} after {LISTEN_TIMEOUT:?}", self.address());
                 return Err(NoResult::Failed(why));

@@ -14,12 +14,13 @@ use super::deadlines::{
 };
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-use unisono_broker::{
-    Advertisement, AgainSpec, Broker, BrokerAddress, ChannelWait, Client, EventDraft, Exposure, FieldSet,
-    Limits, OWNER, Reception, Server, SubscriptionSpec, WhenFull,
+use std::time::Duration as StdDuration;
+use unisono_broker::{Broker, Exposure, Limits, OWNER, Server};
+use unisono_events_client::{
+    Advertisement, AgainSpec, BrokerAddress, ChannelWait, Client, EventDraft, FieldSet, Reception,
+    SubscriptionSpec, WhenFull,
 };
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::timer;
 
 /// Unacknowledged events at the consumer for each unit of a class's weight. With 1, four are on their way:
@@ -29,10 +30,10 @@ const WINDOW: usize = 1;
 /// More events than ever wait in one class: half a second of arrivals.
 const QUEUE: usize = 16_384;
 /// The consumer's interval for checking whether all events have been published.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: StdDuration = StdDuration::from_millis(10);
 /// Receiving and acknowledging count as part of an event's execution time. If the consumer becomes ready more
 /// than this after the previous event's end, execution starts at that moment.
-const MAX_BUSY_GAP: Nanos = Nanos(EXECUTION_TIME.0 / 2);
+const MAX_BUSY_GAP: Duration = Duration::from_nanos(EXECUTION_TIME.as_nanos() / 2);
 
 /// Publishes events for `length` at a broker that listens at `address`, and consumes until all have arrived.
 ///
@@ -50,7 +51,7 @@ pub fn measure(
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
-        let outcome = exchange(&address, by, length.into(), seed);
+        let outcome = exchange(&address, by, length, seed);
         stop.store(true, Ordering::Relaxed);
         let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         served.map_err(|error| error.to_string())?;
@@ -71,22 +72,25 @@ struct SupplyState {
 fn exchange(
     address: &BrokerAddress,
     by: ServedBy,
-    length: Nanos,
+    length: Duration,
     seed: u64,
-) -> Result<DeadlineCount, unisono_broker::Error> {
+) -> Result<DeadlineCount, unisono_events_client::Error> {
     let coming = arrivals(length, seed);
     let mut consumer = Client::at(address)?;
     for (name, weight) in CLASSES {
-        let again =
-            AgainSpec { after_ns: Nanos::SECOND.times(60).0, attempts: 2, window: WINDOW * weight as usize };
+        let again = AgainSpec {
+            after_ns: (Duration::SECOND * 60).as_nanos(),
+            attempts: 2,
+            window: WINDOW * weight as usize,
+        };
         let spec = SubscriptionSpec {
             class: Some(name.to_owned()),
-            execution_ns: EXECUTION_TIME.0,
+            execution_ns: EXECUTION_TIME.as_nanos(),
             queue_events: QUEUE,
             full: WhenFull::BlockSupplier,
             again: Some(again),
             direct: false,
-            ..SubscriptionSpec::of(&format!("{name}/+"))
+            ..SubscriptionSpec::new(&format!("{name}/+"))
         };
         consumer.subscribe(&spec)?;
     }
@@ -104,36 +108,36 @@ fn exchange(
         supplying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let late = consumed?;
         let missed = late + supplied.late.load(Ordering::Relaxed);
-        Ok(DeadlineCount { events: coming.len() as u64, missed, took: clock::now().since(start) })
+        Ok(DeadlineCount { events: coming.len() as u64, missed, took: clock::now() - start })
     })
 }
 
 fn supply(
     supplier: &mut Client,
-    (coming, by, start): (&[EventArrival], ServedBy, Nanos),
+    (coming, by, start): (&[EventArrival], ServedBy, Instant),
     supplied: &SupplyState,
-) -> Result<(), unisono_broker::Error> {
+) -> Result<(), unisono_events_client::Error> {
     let streams = CLASSES.iter().enumerate();
     let names = streams
         .flat_map(|(class, (name, _))| (0..streams_of(class)).map(move |stream| format!("{name}/{stream}")));
     let topics: Vec<_> =
-        names.map(|name| supplier.advertise(&Advertisement::of(&name))).collect::<Result<_, _>>()?;
+        names.map(|name| supplier.advertise(&Advertisement::new(&name))).collect::<Result<_, _>>()?;
     let mut skipped = 0;
     for arrived in coming {
-        let at = arrived.at.after(start);
+        let at = start + arrived.at;
         if clock::now() < at {
             supplier.flush()?;
             timer::sleep_until(at);
         }
-        let due = arrived.due.after(start);
+        let due = start + arrived.due;
         if due <= clock::now() {
             skipped += 1;
             continue;
         }
-        let fields = FieldSet::new().with("due", arrived.due.0 as i64);
+        let fields = FieldSet::new().with("due", arrived.due.as_nanos() as i64);
         let event = EventDraft::new(&[0; 64]).with_fields(fields);
         let event = if by == ServedBy::Deadline { event.due_at(due) } else { event };
-        supplier.publish_later(topics[arrived.topic], &event)?;
+        supplier.publish_buffered(topics[arrived.topic], &event)?;
     }
     // the answer follows all published events
     supplier.statistics()?;
@@ -150,10 +154,10 @@ fn streams_of(class: usize) -> usize {
 /// Returns how many of the received events were late at the end of their execution.
 fn consume(
     consumer: &mut Client,
-    start: Nanos,
+    start: Instant,
     supplied: &SupplyState,
-) -> Result<u64, unisono_broker::Error> {
-    let (mut came, mut late, mut end) = (0, 0, Nanos::ZERO);
+) -> Result<u64, unisono_events_client::Error> {
+    let (mut came, mut late, mut end) = (0, 0, Instant::ZERO);
     loop {
         let Some(reception) = consumer.receive(Some(POLL_INTERVAL))? else {
             // the supplier stores its counts before `is_over`
@@ -165,13 +169,14 @@ fn consume(
         };
         let Reception::Event(event) = reception else { continue };
         let ready = clock::now();
-        end = EXECUTION_TIME.after(if ready.since(end) < MAX_BUSY_GAP { end } else { ready });
+        let begun = if ready - end < MAX_BUSY_GAP { end } else { ready };
+        end = begun + EXECUTION_TIME;
         while clock::now() < end {
             spin_loop();
         }
         consumer.acknowledge(&event)?;
         came += 1;
-        let ended = clock::now().since(start);
+        let ended = clock::now() - start;
         late += u64::from(due(&event.fields).is_none_or(|due| ended > due));
     }
 }
@@ -190,8 +195,8 @@ mod tests {
         ] {
             for by in [ServedBy::Deadline, ServedBy::Arrival] {
                 let done = measure(&address, by, length, 3).expect("measured");
-                assert_eq!(done.events, arrivals(length.into(), 3).len() as u64);
-                assert!(done.took >= EXECUTION_TIME.times(done.events - done.missed), "{done:?}");
+                assert_eq!(done.events, arrivals(length, 3).len() as u64);
+                assert!(done.took >= EXECUTION_TIME * (done.events - done.missed), "{done:?}");
             }
         }
     }

@@ -12,20 +12,19 @@ use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::time::Duration;
 use unisono_eventchannel::{
     ChannelLimits, ConsumerSpec, EventChannel, ExecutionTime, FieldSet, FieldValue, InboxCapacity, InboxSpec,
     Interest, Offer, Publication, TopicId, TopicSpec,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy, Weight};
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::timer;
 
 /// A consumer's execution time for an event.
-pub(super) const EXECUTION_TIME: Nanos = Nanos(100_000);
+pub(super) const EXECUTION_TIME: Duration = Duration::from_micros(100);
 /// Name and weight of each class.
 pub(super) const CLASSES: [(&str, u32); 3] = [("control", 1), ("video", 2), ("bulk", 1)];
-const MILLISECOND: Nanos = Nanos(1_000_000);
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The order in which events of a class are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,14 +42,15 @@ pub struct DeadlineCount {
     pub events: u64,
     pub missed: u64,
     /// Time from the first arrival to the end of the last delivery.
-    pub took: Nanos,
+    pub took: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventArrival {
-    pub(super) at: Nanos,
+    /// After the start, as `due`.
+    pub(super) at: Duration,
     pub(super) topic: usize,
-    pub(super) due: Nanos,
+    pub(super) due: Duration,
 }
 
 /// Period (ms) and number of simultaneous events of each stream of a class: together 95 % of its share.
@@ -59,15 +59,15 @@ pub(super) fn streams(class: usize) -> [(u64, u64); 3] {
     [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })]
 }
 
-pub(super) fn arrivals(length: Nanos, seed: u64) -> Vec<EventArrival> {
+pub(super) fn arrivals(length: Duration, seed: u64) -> Vec<EventArrival> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut coming = Vec::new();
     for (topic, (period, at_once)) in (0..CLASSES.len()).flat_map(streams).enumerate() {
-        let period = MILLISECOND.times(period);
-        let mut at = Nanos(random.random_range(0..period.0));
+        let period = MILLISECOND * period;
+        let mut at = Duration::from_nanos(random.random_range(0..period.as_nanos()));
         while at < length {
-            coming.extend((0..at_once).map(|_| EventArrival { at, topic, due: period.after(at) }));
-            at += Nanos(random.random_range(0..period.0 / 100)).after(period);
+            coming.extend((0..at_once).map(|_| EventArrival { at, topic, due: at + period }));
+            at += period + Duration::from_nanos(random.random_range(0..period.as_nanos() / 100));
         }
     }
     coming.sort_by_key(|event| event.at);
@@ -91,22 +91,22 @@ pub(super) fn shares() -> Result<Hierarchy, String> {
 fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<TopicId>), String> {
     let mut channel = EventChannel::new(shares()?, ChannelLimits::default());
     let said = |error: unisono_eventchannel::ChannelError| error.to_string();
-    let supplier = channel.supplier(Nanos(0), None).map_err(said)?;
+    let supplier = channel.supplier(Instant::ZERO, None).map_err(said)?;
     let mut topics = Vec::new();
     for number in 0..CLASSES.len() * streams(0).len() {
         let name = number.to_string();
         let topic = TopicSpec::new(&name).map_err(|error| error.to_string())?;
         let topic = channel.declare(topic).map_err(said)?;
-        channel.offer(supplier, Offer::of(topic)).map_err(said)?;
+        channel.offer(supplier, Offer::new(topic)).map_err(said)?;
         let inbox = InboxSpec {
             class: Some(CLASSES[number / streams(0).len()].0.into()),
             capacity: InboxCapacity { events: 1 << 20, bytes: usize::MAX },
             execution: ExecutionTime::constant(EXECUTION_TIME),
             ..InboxSpec::default()
         };
-        let consumer = channel.connect(Nanos(0), ConsumerSpec::new(&name).with(inbox)).map_err(said)?;
+        let consumer = channel.connect(Instant::ZERO, ConsumerSpec::new(&name).with(inbox)).map_err(said)?;
         let pattern = name.parse().map_err(|error: unisono_eventchannel::NameError| error.to_string())?;
-        channel.subscribe(Nanos(0), consumer, Interest::in_topics(pattern)).map_err(said)?;
+        channel.subscribe(Instant::ZERO, consumer, Interest::in_topics(pattern)).map_err(said)?;
         topics.push(topic);
     }
     Ok((channel, supplier, topics))
@@ -118,13 +118,13 @@ fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<Top
 /// The channel refuses a request of this program.
 pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCount, String> {
     let (mut channel, supplier, topics) = channel()?;
-    let coming = arrivals(length.into(), seed);
+    let coming = arrivals(length, seed);
     let payload: Arc<[u8]> = vec![0; 64].into();
     let start = clock::now();
-    let mut done = DeadlineCount { events: coming.len() as u64, missed: 0, took: Nanos::ZERO };
+    let mut done = DeadlineCount { events: coming.len() as u64, missed: 0, took: Duration::ZERO };
     let mut next = 0;
     loop {
-        let now = clock::now().since(start);
+        let now = clock::now() - start;
         while let Some(arrived) = coming.get(next).filter(|arrived| arrived.at <= now) {
             next += 1;
             if arrived.due <= now {
@@ -132,34 +132,39 @@ pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCoun
                 done.missed += 1;
                 continue;
             }
-            let fields = FieldSet::new().with("due", arrived.due.0 as i64);
+            let fields = FieldSet::new().with("due", arrived.due.as_nanos() as i64);
             let mut event = Publication::new(Arc::clone(&payload)).with_fields(fields);
-            event.deadline = (by == ServedBy::Deadline).then_some(arrived.due);
+            event.deadline = (by == ServedBy::Deadline).then(|| in_channel(arrived.due));
             channel
-                .try_publish(now, supplier, topics[arrived.topic], event)
+                .try_publish(in_channel(now), supplier, topics[arrived.topic], event)
                 .map_err(|error| error.to_string())?;
         }
-        if let Some(delivery) = channel.next(now) {
-            let until = EXECUTION_TIME.after(clock::now());
+        if let Some(delivery) = channel.next(in_channel(now)) {
+            let until = clock::now() + EXECUTION_TIME;
             while clock::now() < until {
                 spin_loop();
             }
-            let now = clock::now().since(start);
-            channel.finish(now, Some(EXECUTION_TIME));
+            let now = clock::now() - start;
+            channel.finish(in_channel(now), Some(EXECUTION_TIME));
             let due = delivery.event.as_ref().and_then(|event| due(&event.event.fields));
             done.missed += u64::from(due.is_none_or(|due| now > due));
         } else if let Some(arriving) = coming.get(next) {
-            timer::sleep_until(arriving.at.after(start));
+            timer::sleep_until(start + arriving.at);
         } else {
-            done.took = clock::now().since(start);
+            done.took = clock::now() - start;
             return Ok(done);
         }
     }
 }
 
-pub(super) fn due(fields: &FieldSet) -> Option<Nanos> {
+/// The time of the channel, which begins with the run.
+fn in_channel(since_start: Duration) -> Instant {
+    Instant::ZERO + since_start
+}
+
+pub(super) fn due(fields: &FieldSet) -> Option<Duration> {
     match fields.field("due") {
-        Some(FieldValue::Number(number)) => Some(Nanos(number.to_f64() as u64)),
+        Some(FieldValue::Number(number)) => Some(Duration::from_nanos(number.to_f64() as u64)),
         _ => None,
     }
 }
@@ -174,7 +179,7 @@ mod tests {
         for (class, (name, weight)) in CLASSES.into_iter().enumerate() {
             let a_second: u64 =
                 streams(class).iter().map(|(period, at_once)| at_once * 1000 / period).sum::<u64>()
-                    * EXECUTION_TIME.0;
+                    * EXECUTION_TIME.as_nanos();
             let share = 1e9 * f64::from(weight) / f64::from(weights);
             let load = a_second as f64 / share;
             assert!((0.945..0.955).contains(&load), "{name}: {load}");
@@ -187,11 +192,8 @@ mod tests {
         for by in [ServedBy::Deadline, ServedBy::Arrival] {
             let seed = 3;
             let done = measure(by, length, seed).expect("measured");
-            assert_eq!(done.events, arrivals(length.into(), seed).len() as u64);
-            assert!(
-                done.events > 0 && done.took >= EXECUTION_TIME.times(done.events - done.missed),
-                "{done:?}"
-            );
+            assert_eq!(done.events, arrivals(length, seed).len() as u64);
+            assert!(done.events > 0 && done.took >= EXECUTION_TIME * (done.events - done.missed), "{done:?}");
         }
     }
 }

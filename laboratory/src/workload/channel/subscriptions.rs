@@ -4,12 +4,12 @@
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration as StdDuration;
 use unisono_eventchannel::{
     ChannelLimits, ConsumerSpec, EventChannel, FieldSet, Interest, Offer, Publication, TopicSpec,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{self, Duration, Instant};
 
 /// The filter of the subscriptions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,48 +68,48 @@ fn build_interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
 ///
 /// # Errors
 /// The channel refuses a subscription, or the number of matching subscriptions is not two.
-pub fn measure(kind: SubscriptionKind, subscriptions: u32, time: Duration) -> Result<f64, String> {
+pub fn measure(kind: SubscriptionKind, subscriptions: u32, time: StdDuration) -> Result<f64, String> {
     let said = |error: unisono_eventchannel::ChannelError| error.to_string();
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let mut channel = EventChannel::new(tree.map_err(|error| error.to_string())?, ChannelLimits::default());
-    let supplier = channel.supplier(Nanos(0), None).map_err(said)?;
+    let supplier = channel.supplier(Instant::ZERO, None).map_err(said)?;
     let topic = TopicSpec::new(TOPIC).map_err(|error| error.to_string())?;
     let topic = channel.declare(topic).map_err(said)?;
-    channel.offer(supplier, Offer::of(topic)).map_err(said)?;
+    channel.offer(supplier, Offer::new(topic)).map_err(said)?;
     let mut consumer = None;
     for at in 0..subscriptions {
         let of = match consumer.filter(|_| at % SUBSCRIPTIONS_PER_CONSUMER != 0) {
             Some(of) => of,
-            None => channel.connect(Nanos(0), ConsumerSpec::new(&at.to_string())).map_err(said)?,
+            None => channel.connect(Instant::ZERO, ConsumerSpec::new(&at.to_string())).map_err(said)?,
         };
         consumer = Some(of);
-        channel.subscribe(Nanos(0), of, build_interest(kind, at)?).map_err(said)?;
+        channel.subscribe(Instant::ZERO, of, build_interest(kind, at)?).map_err(said)?;
     }
     let payload: Arc<[u8]> = vec![0; 1024].into();
     let fields =
         FieldSet::new().with("sensor", 0).with("site", "roof").with("level", 0.5).with("name", "n0-x");
     let fields = fields.with("closed", false);
-    let (mut now, mut delivered) = (0, 0_u64);
+    let (mut now, mut delivered) = (Instant::ZERO, 0_u64);
     let mut batch = || -> Result<(), String> {
         for _ in 0..BATCH {
-            now += 100;
+            now += Duration::from_nanos(100);
             let event = Publication::new(Arc::clone(&payload)).with_fields(fields.clone());
-            channel.try_publish(Nanos(now), supplier, topic, event).map_err(|error| error.to_string())?;
-            while let Some(delivery) = channel.next(Nanos(now)) {
+            channel.try_publish(now, supplier, topic, event).map_err(|error| error.to_string())?;
+            while let Some(delivery) = channel.next(now) {
                 black_box(delivery);
-                channel.finish(Nanos(now), None);
+                channel.finish(now, None);
                 delivered += 1;
             }
         }
         Ok(())
     };
     batch()?;
-    let (start, mut events) = (Instant::now(), 0_u64);
-    while start.elapsed() < time {
+    let (start, mut events) = (clock::now(), 0_u64);
+    while clock::now() - start < time.into() {
         batch()?;
         events += u64::from(BATCH);
     }
-    let took = start.elapsed().as_nanos() as f64 / events.max(1) as f64;
+    let took = (clock::now() - start).as_nanos() as f64 / events.max(1) as f64;
     // both subscriptions belong to the first consumer, which gets an event once
     if delivered != events + u64::from(BATCH) {
         return Err(format!("{delivered} of {} events were delivered", events + u64::from(BATCH)));
@@ -126,7 +126,7 @@ mod tests {
         use SubscriptionKind::{Equal, Half, Mixed, Prefix, Range, Topic};
         for kind in [Topic, Equal, Range, Half, Prefix, Mixed] {
             for subscriptions in [10, 200] {
-                let took = measure(kind, subscriptions, Duration::from_micros(1)).expect("measured");
+                let took = measure(kind, subscriptions, StdDuration::from_micros(1)).expect("measured");
                 assert!(took > 0.0, "{kind:?} {subscriptions}");
             }
         }

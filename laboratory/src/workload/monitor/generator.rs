@@ -11,7 +11,7 @@ use rand::RngCore;
 use rand_pcg::Pcg32;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
-use unisono_study::workload::Error;
+use unisono_workload::Error;
 
 /// Kinds of packets in a stream without attacks: fewer than centers, so that each kind gets its own center.
 const PACKET_KINDS: u32 = 8;

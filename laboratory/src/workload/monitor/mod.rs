@@ -31,12 +31,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use unisono_barrier::Group;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Instant};
 use unisono_linux::pthread_barrier::PthreadBarrier;
 use unisono_measure::quantile;
-use unisono_study::workload::barrier::run_iterations;
-use unisono_study::workload::own::{BarrierChoice, OwnSeat};
-use unisono_study::workload::{Error, Measurement, Options};
+use unisono_workload::barrier::run_iterations;
+use unisono_workload::barrier_choice::{BarrierChoice, BarrierMember};
+use unisono_workload::{Error, Measurement, Options};
 
 /// Different chunks that a run uses in turn.
 const CHUNKS: usize = 2;
@@ -131,8 +131,8 @@ fn serve(
         let silent = Measurement { requests: Some(0), unfinished: Some(0), ..Measurement::default() };
         return Ok(place.label(barrier, silent));
     }
-    let origin = options.start_at.map_or(Nanos::from(options.warm_up).after(clock::now()), Nanos);
-    let too_late = Nanos::from(patience).after(origin);
+    let origin = options.start_at.map_or(clock::now() + options.warm_up.into(), Instant::from_nanos);
+    let too_late = origin + patience.into();
     let (latencies, updates) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     let meters: Vec<_> = (0..options.threads).map(|_| CachePadded::new(SharedWaits::default())).collect();
     let iterations = arrivals.as_ref().map(|arrivals| arrivals.len() as u64).or(options.iterations);
@@ -146,8 +146,8 @@ fn serve(
             let mut arrival = clock::now();
             let next = || {
                 if let Some(arrivals) = arrivals {
-                    arrival = Nanos::from(arrivals[number as usize - 1]).after(origin);
-                    thread::sleep(Duration::from(arrival.since(clock::now())));
+                    arrival = origin + (arrivals[number as usize - 1]).into();
+                    thread::sleep(Duration::from(arrival - clock::now()));
                     if clock::now() > too_late {
                         return None;
                     }
@@ -158,7 +158,7 @@ fn serve(
             let updated = team.update(index, || waits.timed(|| seat.wait()), next)?;
             meters[index].note(&waits);
             if index == 0 {
-                let latency = clock::now().since(arrival).0 as f64 / 1e3;
+                let latency = (clock::now() - arrival).as_nanos() as f64 / 1e3;
                 let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
                 latencies.push(latency);
                 updates.fetch_add(u64::from(updated.is_some()), Relaxed);
@@ -205,8 +205,8 @@ struct SharedWaits {
 impl SharedWaits {
     fn note(&self, waits: &TimedWaits) {
         self.count.store(waits.count, Relaxed);
-        self.processing.store(waits.processing.0, Relaxed);
-        self.waiting.store(waits.waiting.0, Relaxed);
+        self.processing.store(waits.processing.as_nanos(), Relaxed);
+        self.waiting.store(waits.waiting.as_nanos(), Relaxed);
     }
 }
 
@@ -214,10 +214,10 @@ impl SharedWaits {
 /// does not count.
 #[derive(Debug, Default)]
 struct TimedWaits {
-    last: Option<Nanos>,
+    last: Option<Instant>,
     count: u64,
-    processing: Nanos,
-    waiting: Nanos,
+    processing: clock::Duration,
+    waiting: clock::Duration,
 }
 
 impl TimedWaits {
@@ -231,8 +231,8 @@ impl TimedWaits {
         let left = clock::now();
         if let Some(last) = self.last {
             self.count += 1;
-            self.processing.0 += arrived.since(last).0;
-            self.waiting.0 += left.since(arrived).0;
+            self.processing += arrived - last;
+            self.waiting += left - arrived;
         }
         self.last = Some(left);
         Ok(())
@@ -245,7 +245,7 @@ enum MonitorMeeting {
 }
 
 enum MonitorSeat<'a> {
-    Own(Box<OwnSeat>),
+    Own(Box<BarrierMember>),
     Pthread(&'a PthreadBarrier),
 }
 
@@ -266,7 +266,7 @@ impl MonitorMeeting {
 
     fn seat(&self, index: usize) -> MonitorSeat<'_> {
         match self {
-            Self::Own { group, .. } => MonitorSeat::Own(Box::new(OwnSeat::take(group, index))),
+            Self::Own { group, .. } => MonitorSeat::Own(Box::new(BarrierMember::join(group, index))),
             Self::Pthread(barrier) => MonitorSeat::Pthread(barrier),
         }
     }

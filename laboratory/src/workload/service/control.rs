@@ -8,16 +8,16 @@ use crate::workload::stamp::{STAMP, stamp, stamped};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::io;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_study::workload::conversation::{Conversation, NextMessage};
+use unisono_workload::conversation::{Conversation, NextMessage};
 
 /// Time between two commands (ns).
 const COMMAND_INTERVAL_NS: std::ops::Range<u64> = 100_000_000..300_000_000;
 /// Time between two updates of the sensor.
-const UPDATE_INTERVAL: Nanos = Nanos(30_000_000);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(30);
 
 /// The actuator and the monitor: the server's conversations 0 and 1.
 pub(super) fn serve(
@@ -68,7 +68,7 @@ pub(super) fn command(
 
 fn report(scene: &ServiceScene, mut monitor: Box<dyn Conversation>) -> io::Result<()> {
     for number in 0.. {
-        let due = UPDATE_INTERVAL.times(number).after(scene.ends.from);
+        let due = scene.ends.from + UPDATE_INTERVAL * number;
         if due >= scene.ends.until {
             break;
         }
@@ -83,11 +83,11 @@ fn report(scene: &ServiceScene, mut monitor: Box<dyn Conversation>) -> io::Resul
 fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Result<Vec<Figure>> {
     let mut random = Pcg64Mcg::seed_from_u64(scene.seed);
     let mut times = Histogram::new();
-    let (mut jitter, mut last) = (Histogram::new(), None::<Nanos>);
+    let (mut jitter, mut last) = (Histogram::new(), None::<Duration>);
     let mut acknowledged = Vec::new();
     let mut due = scene.ends.from;
     loop {
-        due += Nanos(random.random_range(COMMAND_INTERVAL_NS));
+        due += Duration::from_nanos(random.random_range(COMMAND_INTERVAL_NS));
         if due >= scene.ends.until {
             break;
         }
@@ -95,14 +95,14 @@ fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Res
         let sent = clock::now();
         actuator.send(&[1])?;
         let heard = actuator.receive(&mut acknowledged, scene.ends.until)?;
-        let took = clock::now().since(sent);
+        let took = clock::now() - sent;
         // a command not acknowledged at the end counts with the console's waiting time
         times.record(took.into());
         if heard != NextMessage::Message {
             break;
         }
         if let Some(last) = last.replace(took) {
-            jitter.record(took.apart(last).into());
+            jitter.record(took.abs_diff(last).into());
         }
     }
     let figures = [("response_us", times), ("jitter_us", jitter)];
@@ -112,18 +112,18 @@ fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Res
 /// Times between events that should arrive at equal intervals.
 #[derive(Debug, Default)]
 struct Spacing {
-    last: Option<Nanos>,
+    last: Option<Instant>,
     between: Histogram,
     /// Deviation of each interval from the intended one.
     off: Histogram,
 }
 
 impl Spacing {
-    fn add(&mut self, at: Nanos) {
+    fn add(&mut self, at: Instant) {
         if let Some(last) = self.last.replace(at) {
-            let between = at.since(last);
+            let between = at - last;
             self.between.record(between.into());
-            self.off.record(between.apart(UPDATE_INTERVAL).into());
+            self.off.record(between.abs_diff(UPDATE_INTERVAL).into());
         }
     }
 
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn spacing_counts_the_times_between_and_how_far_they_are_off() {
         let mut spacing = Spacing::default();
-        for at in [Nanos::ZERO, UPDATE_INTERVAL, Nanos(1_000_000).after(UPDATE_INTERVAL.times(2))] {
-            spacing.add(at);
+        for at in [Duration::ZERO, UPDATE_INTERVAL, UPDATE_INTERVAL * 2 + Duration::from_millis(1)] {
+            spacing.add(Instant::ZERO + at);
         }
         let figures = spacing.figures("sensor");
         assert_eq!(figures[2].value, 2.0);

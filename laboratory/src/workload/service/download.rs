@@ -2,10 +2,9 @@
 
 use super::ServiceScene;
 use std::io;
-use std::time::Duration;
 use unisono_linux::{clock, timer};
 use unisono_measure::record::Figure;
-use unisono_study::workload::conversation::{Conversation, NextMessage};
+use unisono_workload::conversation::{Conversation, NextMessage};
 
 pub(super) fn serve(
     scene: &ServiceScene,
@@ -49,7 +48,7 @@ pub(super) fn fetch(
                 }
             }
             while received >= scene.file_bytes * part / PARTS && part <= PARTS {
-                let seconds = Duration::from(clock::now().since(scene.ends.from)).as_secs_f64();
+                let seconds = (clock::now() - scene.ends.from).as_secs_f64();
                 curve.push((seconds, received as f64 / 1e6));
                 if part % (PARTS / 4) == 0 {
                     let name = format!("seconds_to_{}_percent", 100 * part / PARTS);

@@ -3,20 +3,20 @@
 use super::{ServiceScene, distributed};
 use crate::workload::stamp::{STAMP, stamp, stamped};
 use std::io;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_study::workload::conversation::{Conversation, NextMessage};
+use unisono_workload::conversation::{Conversation, NextMessage};
 
 /// Time between two events.
-fn period(scene: &ServiceScene) -> Nanos {
-    Nanos(((1e9 / scene.events_per_s) as u64).max(1))
+fn period(scene: &ServiceScene) -> Duration {
+    Duration::from_nanos(((1e9 / scene.events_per_s) as u64).max(1))
 }
 
 /// Number of events of the run.
 fn events(scene: &ServiceScene) -> u64 {
-    scene.ends.until.since(scene.ends.from).0.div_ceil(period(scene).0)
+    (scene.ends.until - scene.ends.from).as_nanos().div_ceil(period(scene).as_nanos())
 }
 
 pub(super) fn supply(
@@ -26,7 +26,7 @@ pub(super) fn supply(
     let mut event = vec![0; scene.ends.message_bytes.max(STAMP)];
     for mut consumer in conversations {
         for number in 0..events(scene) {
-            timer::sleep_until(period(scene).times(number).after(scene.ends.from));
+            timer::sleep_until(scene.ends.from + period(scene) * number);
             stamp(&mut event, number, clock::now());
             consumer.send(&event)?;
         }
@@ -39,15 +39,13 @@ pub(super) fn consume(
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
     /// If the last event was lost, the consumer gives up this long after it was due.
-    const LAST_EVENT_TIMEOUT: Nanos = Nanos(2_000_000_000);
+    const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
     let mut delays = Histogram::new();
     let mut event = Vec::new();
     for mut supplier in conversations {
-        while supplier.receive(&mut event, LAST_EVENT_TIMEOUT.after(scene.ends.until))?
-            == NextMessage::Message
-        {
+        while supplier.receive(&mut event, scene.ends.until + LAST_EVENT_TIMEOUT)? == NextMessage::Message {
             let Some((number, sent)) = stamped(&event) else { continue };
-            delays.record(clock::now().since(sent).into());
+            delays.record((clock::now() - sent).into());
             if number + 1 == events(scene) {
                 break;
             }

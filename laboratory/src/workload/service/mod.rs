@@ -28,10 +28,10 @@ mod video;
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_measure::record::{Distribution, Figure};
-use unisono_study::workload::Error;
-use unisono_study::workload::conversation::{Conversation, ConversationEnd, ConversationScene, null_rpc};
+use unisono_workload::Error;
+use unisono_workload::conversation::{Conversation, ConversationEnd, ConversationScene, null_rpc};
 
 /// An application of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub struct ServiceScene {
     /// Number of times that the server reads the whole file before it answers a request with it.
     pub passes: u32,
     /// Length of a streaming round.
-    pub round: Nanos,
+    pub round: Duration,
     /// Whether a sensor reports beside the console.
     pub sensor: bool,
     pub seed: u64,

@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::io;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_study::workload::conversation::Conversation;
-use unisono_study::workload::conversation::asking::{AnsweredRequests, ask_until};
-use unisono_study::workload::conversation::serving::{Send, serve_requests};
+use unisono_workload::conversation::Conversation;
+use unisono_workload::conversation::requests::{AnsweredRequests, request_until};
+use unisono_workload::conversation::serving::{SendAnswer, serve_requests};
 
 pub(super) fn serve(
     scene: &ServiceScene,
@@ -28,7 +28,7 @@ pub(super) fn serve(
 
 fn answer_all(scene: &ServiceScene, client: Box<dyn Conversation>) -> io::Result<()> {
     let file = vec![0x5a; scene.ends.message_bytes];
-    serve_requests(&scene.ends, client, &|_: &[u8], send: Send<'_>| {
+    serve_requests(&scene.ends, client, &|_: &[u8], send: SendAnswer<'_>| {
         for _ in 0..scene.passes {
             black_box(file.iter().fold(0_u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte)));
         }
@@ -41,8 +41,9 @@ pub(super) fn ask(
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
     let asked: Vec<AnsweredRequests> = std::thread::scope(|scope| {
-        let ask =
-            |server| scope.spawn(move || ask_until(&scene.ends, server, b"GET", scene.ends.message_bytes));
+        let ask = |server| {
+            scope.spawn(move || request_until(&scene.ends, server, b"GET", scene.ends.message_bytes))
+        };
         let clients: Vec<_> = conversations.into_iter().map(ask).collect();
         let join = |client: std::thread::ScopedJoinHandle<'_, io::Result<AnsweredRequests>>| {
             client.join().unwrap_or_else(|_| Err(io::Error::other("a client panicked")))

@@ -7,19 +7,18 @@ use super::{ServiceScene, distributed};
 use crate::workload::stamp::{STAMP, stamp, stamped};
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::time::Duration;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration};
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
-use unisono_study::workload::conversation::{Conversation, NextMessage};
+use unisono_workload::conversation::{Conversation, NextMessage};
 
 fn rounds(scene: &ServiceScene) -> u64 {
-    (scene.ends.until.since(scene.ends.from).0 / scene.round.0).max(1)
+    ((scene.ends.until - scene.ends.from).as_nanos() / scene.round.as_nanos()).max(1)
 }
 
 fn frames_per_round(scene: &ServiceScene) -> u64 {
-    (scene.round.times(FRAMES_PER_S).0 / Nanos::SECOND.0).max(1)
+    ((scene.round * FRAMES_PER_S).as_nanos() / Duration::SECOND.as_nanos()).max(1)
 }
 
 /// Serves each viewer in a thread of its own, as in the paper.
@@ -66,7 +65,7 @@ fn stream(
 ) -> io::Result<()> {
     let per_round = frames_per_round(scene);
     for round in 0..rounds(scene) {
-        let begins = scene.round.times(round).after(scene.ends.from);
+        let begins = scene.ends.from + scene.round * round;
         // the frames of a round are prepared before it begins, as the paper's server read them from its disk
         let frame = |(frame, size): (u64, usize)| {
             let mut bytes = vec![0; size.max(STAMP)];
@@ -76,7 +75,7 @@ fn stream(
         let frames: Vec<Vec<u8>> = (0..per_round).zip(&mut sizes).map(frame).collect();
         timer::sleep_until(begins);
         for frame in &frames {
-            match to.send_by(frame, scene.round.after(begins)) {
+            match to.send_by(frame, begins + scene.round) {
                 // the viewer leaves at the end; frames that have not arrived by then are late, but the run
                 // has not failed
                 Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
@@ -87,7 +86,7 @@ fn stream(
         }
     }
     // the viewer leaves when it has received the end
-    to.receive(&mut Vec::new(), scene.round.after(scene.ends.until)).map(drop)
+    to.receive(&mut Vec::new(), scene.ends.until + scene.round).map(drop)
 }
 
 /// The results of all viewers.
@@ -120,10 +119,10 @@ fn view(
 ) -> io::Result<()> {
     let mut frame = Vec::new();
     // one more round, so that late frames are counted
-    let end = scene.round.times(rounds(scene) + 1).after(scene.ends.from);
+    let end = scene.ends.from + scene.round * (rounds(scene) + 1);
     while !viewing.is_complete() && server.receive(&mut frame, end)? == NextMessage::Message {
         if let Some((number, begins)) = stamped(&frame) {
-            viewing.frame(number, clock::now().since(begins));
+            viewing.frame(number, clock::now() - begins);
         }
     }
     Ok(())
@@ -135,18 +134,18 @@ struct ViewerState {
     per_round: u64,
     /// For each round: the number of frames that arrived, and the arrival of the last one after the start of
     /// the round.
-    rounds: Vec<(u64, Nanos)>,
+    rounds: Vec<(u64, Duration)>,
     /// Arrival times of frames after the start of their round.
     arrivals: Histogram,
 }
 
 impl ViewerState {
     fn new(scene: &ServiceScene) -> Self {
-        let rounds = vec![(0, Nanos::ZERO); usize::try_from(rounds(scene)).unwrap_or(usize::MAX)];
+        let rounds = vec![(0, Duration::ZERO); usize::try_from(rounds(scene)).unwrap_or(usize::MAX)];
         Self { per_round: frames_per_round(scene), rounds, arrivals: Histogram::new() }
     }
 
-    fn frame(&mut self, number: u64, after: Nanos) {
+    fn frame(&mut self, number: u64, after: Duration) {
         let round =
             usize::try_from(number / self.per_round).ok().and_then(|round| self.rounds.get_mut(round));
         if let Some((frames, last)) = round {
@@ -171,7 +170,7 @@ fn figures(scene: &ServiceScene, seen: &[ViewerState]) -> Vec<Figure> {
             lost += viewing.per_round - frames.min(&viewing.per_round);
             late += u64::from(*frames < viewing.per_round || *last > scene.round);
             // a round without any frame counts with the viewer's waiting time
-            let waited = scene.round.times(rounds(scene) + 1 - round);
+            let waited = scene.round * (rounds(scene) + 1 - round);
             delivery.record((if *frames > 0 { *last } else { waited }).into());
         }
     }
@@ -196,7 +195,7 @@ fn bins(arrivals: &Histogram) -> impl Iterator<Item = (f64, u64)> {
     let mut before = 0;
     (0..=BINS).map(move |bin| {
         let end_ms = 10_f64.powf(f64::from(bin) / 10.0);
-        let end = Duration::from_secs_f64(end_ms / 1e3);
+        let end = std::time::Duration::from_secs_f64(end_ms / 1e3);
         let by_then = if bin < BINS { arrivals.count_up_to(end) } else { arrivals.len() };
         let count = by_then - before;
         before = by_then;
@@ -212,7 +211,7 @@ mod tests {
     fn rounds_of_which_nothing_came_count_as_long_as_the_viewer_has_waited() {
         use crate::workload::service::Application;
         use crate::workload::service::tests::scene;
-        use unisono_study::workload::conversation::ConversationCarrier;
+        use unisono_workload::conversation::ConversationCarrier;
         let scene = scene(Application::Streaming, ConversationCarrier::Tcp, 0);
         let figures = figures(&scene, &[ViewerState::new(&scene)]);
         let round = figures.iter().find(|figure| figure.name == "round_ms").expect("it has a figure");
@@ -225,7 +224,7 @@ mod tests {
     fn each_frame_is_in_one_bin_of_the_histogram_and_late_ones_in_the_last() {
         let mut arrivals = Histogram::new();
         for ms in [0.4, 3.0, 3.1, 900.0, 1500.0, 4000.0] {
-            arrivals.record(Duration::from_secs_f64(ms / 1e3));
+            arrivals.record(std::time::Duration::from_secs_f64(ms / 1e3));
         }
         let bins: Vec<(f64, u64)> = bins(&arrivals).collect();
         let at = |ms: f64| bins.iter().find(|(end, _)| (end / ms - 1.0).abs() < 0.01).expect("a bin").1;

@@ -2,12 +2,12 @@
 
 use super::*;
 use std::thread;
-use unisono_broker::ChannelWait;
+use unisono_events_client::ChannelWait;
 use unisono_linux::clock;
-use unisono_study::workload::conversation::{BrokerAddresses, ConversationCarrier, Serving};
+use unisono_workload::conversation::{BrokerAddresses, ConversationCarrier, Serving};
 
 pub(super) fn scene(application: Application, carrier: ConversationCarrier, port: u16) -> ServiceScene {
-    let from = Nanos(200_000_000).after(clock::now());
+    let from = clock::now() + Duration::from_millis(200);
     let ends = ConversationScene {
         carrier,
         serving: Serving::OneThread,
@@ -16,8 +16,8 @@ pub(super) fn scene(application: Application, carrier: ConversationCarrier, port
         port,
         congestion: None,
         from,
-        until: Nanos(700_000_000).after(from),
-        meeting: None,
+        until: from + Duration::from_millis(700),
+        rendezvous: None,
         timeout: std::time::Duration::from_secs(60),
         conversations: application.conversations(2, true),
         message_bytes: 1024,
@@ -31,7 +31,7 @@ pub(super) fn scene(application: Application, carrier: ConversationCarrier, port
         clients: 2,
         video: None,
         passes: 1,
-        round: Nanos(200_000_000),
+        round: Duration::from_millis(200),
         sensor: true,
         seed: 3,
     }

@@ -20,14 +20,14 @@ pub use send::{SentCount, send};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 
 /// The transfers of one run. All processes read it from one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scene {
     /// Start of the measured time, on the monotonic clock.
-    pub from: Nanos,
-    pub until: Nanos,
+    pub from: Instant,
+    pub until: Instant,
     pub receiver: IpAddr,
     /// Congestion control of all connections. `None`: the host's default.
     pub congestion: Option<String>,
@@ -61,6 +61,7 @@ impl TrafficSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_linux::clock::Duration;
 
     #[test]
     fn bulk_and_messages_arrive_and_are_counted() {
@@ -77,8 +78,8 @@ mod tests {
             cooperates: false,
         };
         let scene = Scene {
-            from: Nanos(200_000_000).after(now),
-            until: Nanos(500_000_000).after(now),
+            from: now + Duration::from_millis(200),
+            until: now + Duration::from_millis(500),
             receiver: "127.0.0.1".parse().expect("an address"),
             congestion: None,
             broker: None,

@@ -7,13 +7,13 @@ use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use unisono_linux::clock::{self, Nanos};
+use std::time::Duration as StdDuration;
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::tcp::segments_received;
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Distribution;
-use unisono_study::workload::Error;
+use unisono_workload::Error;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceReceived {
@@ -33,7 +33,7 @@ pub struct SourceReceived {
 }
 
 /// Time after the end of measuring in which messages sent before may still arrive.
-const DRAIN_TIME: Nanos = Nanos(300_000_000);
+const DRAIN_TIME: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Default)]
 struct ReceivedCount {
@@ -66,12 +66,12 @@ pub fn receive(scene: &Scene) -> Result<Vec<SourceReceived>, Error> {
         listen(scene, source, &count)?;
         counts.push(count);
     }
-    let segments = |at: Nanos| -> Vec<u64> {
+    let segments = |at: Instant| -> Vec<u64> {
         timer::sleep_until(at);
         counts.iter().map(|count| count.segments()).collect()
     };
     let (before, after) = (segments(scene.from), segments(scene.until));
-    timer::sleep_until(DRAIN_TIME.after(scene.until));
+    timer::sleep_until(scene.until + DRAIN_TIME);
     let received = counts.iter().zip(before.iter().zip(after)).map(|(count, (before, after))| {
         let messages = count.messages.lock().unwrap_or_else(PoisonError::into_inner);
         SourceReceived {
@@ -107,12 +107,12 @@ fn listen(scene: &Scene, source: &TrafficSource, count: &Arc<ReceivedCount>) -> 
         }
     });
     let counts = Arc::clone(count);
-    let deadline = source.deadline_ms.map_or(Nanos::NEVER, |ms| Duration::from_secs_f64(ms / 1e3).into());
+    let deadline = source.deadline_ms.map_or(Duration::MAX, |ms| StdDuration::from_secs_f64(ms / 1e3).into());
     std::thread::spawn(move || take(&socket, from, until, deadline, &counts.messages));
     Ok(())
 }
 
-fn read(mut stream: TcpStream, from: Nanos, until: Nanos, bytes: &AtomicU64) {
+fn read(mut stream: TcpStream, from: Instant, until: Instant, bytes: &AtomicU64) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count) = stream.read(&mut buffer) {
         let now = clock::now();
@@ -125,13 +125,19 @@ fn read(mut stream: TcpStream, from: Nanos, until: Nanos, bytes: &AtomicU64) {
     }
 }
 
-fn take(socket: &UdpSocket, from: Nanos, until: Nanos, deadline: Nanos, messages: &Mutex<MessageTimes>) {
+fn take(
+    socket: &UdpSocket,
+    from: Instant,
+    until: Instant,
+    deadline: Duration,
+    messages: &Mutex<MessageTimes>,
+) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length) = socket.recv(&mut buffer) {
         let now = clock::now();
         let Some((_, sent)) = stamped(&buffer[..length]) else { continue };
         if (from..until).contains(&sent) {
-            let delay = now.since(sent);
+            let delay = now - sent;
             let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
             messages.number += 1;
             messages.bytes += length as u64;

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
-use unisono_broker::{Client, Destination, NO_DEADLINE, PathHandle};
-use unisono_linux::clock::{self, Nanos};
+use unisono_events_client::{Client, Destination, NO_DEADLINE, PathHandle};
+use unisono_linux::clock;
 use unisono_linux::timer;
-use unisono_study::workload::Error;
-use unisono_study::workload::conversation::socket::connect;
-use unisono_study::workload::retry::retry;
+use unisono_workload::Error;
+use unisono_workload::conversation::socket::connect;
+use unisono_workload::retry::retry;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentCount {
@@ -30,7 +30,7 @@ const CHUNK: usize = 32 << 10;
 /// millisecond at 100 Mbit/s.
 const BROKER_CHUNK: usize = 4 * 1448 - 4;
 /// A timer may be late by less than this.
-const MAX_TIMER_DELAY: Nanos = Nanos(1_000_000);
+const MAX_TIMER_DELAY: clock::Duration = clock::Duration::from_millis(1);
 /// The receiver must appear within this time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -46,11 +46,11 @@ pub fn send(scene: &Scene, number: usize) -> Result<SentCount, Error> {
     }
     if source.messages_per_s > 0.0 {
         let (scene, source, sent) = (scene.clone(), source.clone(), Arc::clone(&sent));
-        let seed = u64::try_from(number).unwrap_or_default() ^ scene.from.0;
+        let seed = u64::try_from(number).unwrap_or_default() ^ scene.from.as_nanos();
         std::thread::spawn(move || failed.send(messages(&scene, &source, seed, &sent)));
     }
     loop {
-        let left = Nanos(10_000_000).after(scene.until).since(clock::now());
+        let left = scene.until + clock::Duration::from_millis(10) - clock::now();
         match failures.recv_timeout(left.into()) {
             Ok(Err(error)) => return Err(error),
             Ok(Ok(())) => {}
@@ -131,20 +131,20 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
         }
         _ => SendPath::Socket(connected(to).map_err(|error| failed("socket", source, error))?),
     };
-    let deadline = source.deadline_ms.map(|ms| Nanos::from(Duration::from_secs_f64(ms / 1e3)));
+    let deadline = source.deadline_ms.map(|ms| clock::Duration::from(Duration::from_secs_f64(ms / 1e3)));
     let period = 1e9 / source.messages_per_s;
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut message = vec![0; source.message_bytes.max(STAMP)];
-    let mut next = clock::now().0 as f64;
+    let mut next = clock::now().as_nanos() as f64;
     for number in 0.. {
         // a period on average, but never in step with another periodic source
         next += period * random.random_range(0.5..1.5);
-        let due = Nanos(next as u64);
+        let due = clock::Instant::from_nanos(next as u64);
         timer::sleep_until(due);
         let now = clock::now();
         // a message that was due earlier than it could be sent counts from its due time, because waiting at
         // the sender is delay, too
-        let sent_at = if now.since(due) > MAX_TIMER_DELAY { due } else { now };
+        let sent_at = if now - due > MAX_TIMER_DELAY { due } else { now };
         if sent_at >= scene.from && sent_at < scene.until {
             sent.fetch_add(1, Ordering::Relaxed);
         }
@@ -159,7 +159,7 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
         match &mut way {
             SendPath::Socket(socket) => drop(socket.send(&message)),
             SendPath::Broker(client, channel) => {
-                let deadline = deadline.map_or(NO_DEADLINE, |deadline| deadline.after(sent_at));
+                let deadline = deadline.map_or(NO_DEADLINE, |deadline| sent_at + deadline);
                 client
                     .try_send(*channel, &message, deadline)
                     .map_err(|error| failed("send", source, error))?;

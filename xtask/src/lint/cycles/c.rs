@@ -117,7 +117,7 @@ fn defined_function<'a>(head: &[&'a str]) -> Option<&'a str> {
     found
 }
 
-/// Whether the next name is one of a member, because `.` or `->` is before it.
+/// Whether the next name is a member's, because `.` or `->` is before it.
 fn is_member(before: &[NameAt]) -> bool {
     before.last().is_some_and(|(token, _)| {
         token == "." || token == ">" && before.len() > 1 && before[before.len() - 2].0 == "-"

@@ -1,7 +1,7 @@
-//! The Python modules of a folder form no cycle, and those of a package do not import from the package
+//! The Python modules of a folder form no cycle, and the modules of a package do not import from the package
 //! itself.
 //!
-//! Imports inside functions and those that only type checkers see count, too: a reader follows them as well.
+//! Imports inside functions and imports for type checkers count, too: a reader follows them as well.
 
 use super::graph::{self, Uses};
 use crate::lint::sources::{SourceFile, Sources};
@@ -65,7 +65,7 @@ fn import_statements(text: &str) -> Vec<(usize, String)> {
     statements
 }
 
-/// The modules of the folder that a statement imports, or of which it imports names.
+/// The modules of the folder that a statement imports, or whose names it imports.
 fn imported_modules<'a>(
     statement: &str,
     package: Option<&str>,
@@ -88,7 +88,7 @@ fn imported_modules<'a>(
     let paths: Vec<String> =
         match statement.strip_prefix("from ").and_then(|rest| rest.split_once(" import ")) {
             Some((from, list)) => match inside(from.trim()) {
-                // a name that is no module is one of the package's own file
+                // a name that is no module is in the package's own file
                 Some(from) if from.is_empty() => names(list)
                     .into_iter()
                     .map(|name| if modules.contains(name.as_str()) { name } else { PACKAGE.to_owned() })

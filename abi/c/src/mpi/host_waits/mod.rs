@@ -11,7 +11,8 @@
 //!
 //! ```text
 //!   line 0             the regime
-//!   line 1             word 0: napping ranks; word 2: undirected naps; word 4: 1 after the first nap
+//!   line 1             word 0: napping ranks; word 2: undirected naps; word 4: 1 after the first nap;
+//!                      word 6: ranks that have joined
 //!   line 2 and on,     flag 0: the rank's bell; word 8: its threads in an undirected nap
 //!   one for each rank
 //! ```
@@ -34,7 +35,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use unisono_linux::clock::{Nanos, Ticks, now, ticks};
+use unisono_linux::clock::{Duration, Instant, Ticks, now, ticks};
 use unisono_linux::futex::Scope;
 use unisono_linux::quota;
 use unisono_sync::{
@@ -44,21 +45,21 @@ use wait_stats::EndedWait;
 
 /// The time that a wait polls, where each rank has a processor, before it yields between two questions. Equal
 /// to the time of a wake-up across processors.
-const SPIN: Nanos = Nanos(50_000);
+const SPIN: Duration = Duration::from_micros(50);
 /// Questions between two clock readings while a wait polls. A question takes 30 to 100 ns (MPICH 4.0), a
 /// reading 10 to 20 ns.
 const QUESTIONS_PER_CLOCK: u32 = 8;
 /// The length of the first nap if no bell rings: two wake-ups long. A bell that fails to ring (see
 /// [`unisono_mpi_crowd_ring`]) then at most triples the cost of a nap.
-const FIRST_NAP: Nanos = Nanos(100_000);
+const FIRST_NAP: Duration = Duration::from_micros(100);
 /// Each nap of a wait is twice as long as the nap before, up to this limit. Two wake-ups per millisecond take
 /// 1 % of a processor (a wake-up by the timer takes 10 us in a virtual machine).
-const MAX_NAP: Nanos = Nanos(2_000_000);
+const MAX_NAP: Duration = Duration::from_millis(2);
 /// The longest nap if messages may come from another host, whose ranks cannot ring.
-const MAX_NAP_AMONG_HOSTS: Nanos = Nanos(200_000);
+const MAX_NAP_AMONG_HOSTS: Duration = Duration::from_micros(200);
 
 /// The longest undirected nap: fewer bells ring for it.
-const MAX_UNDIRECTED_NAP: Nanos = Nanos(400_000);
+const MAX_UNDIRECTED_NAP: Duration = Duration::from_micros(400);
 /// How often an undirected wait rings before it naps. A question may complete a stage of a collective, and
 /// other ranks may sleep until that stage. Without a limit, two ranks that wait for a third rank would wake
 /// each other for ever. A collective of 8 ranks has 3 stages and an end.
@@ -69,6 +70,7 @@ const SHARED: usize = 2;
 const SLEEPING_RANKS: usize = 0;
 const UNDIRECTED_SLEEPERS: usize = 2;
 const HAS_SLEPT: usize = 4;
+const JOINED: usize = 6;
 const OWN_UNDIRECTED_SLEEPERS: usize = 8;
 /// A value that a bell's flag never reaches.
 const NEVER: u32 = 1;
@@ -88,6 +90,25 @@ pub enum WaitCall {
     Barrier = 8,
     Bcast = 9,
     Allreduce = 10,
+    Allgather = 11,
+    Allgatherv = 12,
+    Alltoall = 13,
+    Alltoallv = 14,
+    Alltoallw = 15,
+    Gather = 16,
+    Gatherv = 17,
+    Scatter = 18,
+    Scatterv = 19,
+    Reduce = 20,
+    Scan = 21,
+    Exscan = 22,
+    ReduceScatter = 23,
+    ReduceScatterBlock = 24,
+    NeighborAllgather = 25,
+    NeighborAllgatherv = 26,
+    NeighborAlltoall = 27,
+    NeighborAlltoallv = 28,
+    NeighborAlltoallw = 29,
 }
 
 /// The event that completes a call.
@@ -107,7 +128,7 @@ type HostQuestion = unsafe extern "C" fn(context: *mut c_void) -> c_int;
 struct MpiHostRanks {
     lines: &'static [CacheLine],
     member: usize,
-    max_nap: Nanos,
+    max_nap: Duration,
     /// Ranks outnumber the processors that they may use.
     oversubscribed: AtomicBool,
 }
@@ -127,7 +148,7 @@ thread_local! {
 /// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ServedWait {
-    slept: Nanos,
+    slept: Duration,
     /// It lasted longer than [`SPIN`].
     long: bool,
 }
@@ -135,6 +156,12 @@ struct ServedWait {
 impl MpiHostRanks {
     fn members(&self) -> usize {
         self.lines.len() - SHARED
+    }
+
+    /// The number of ranks that have joined.
+    fn joined(&self) -> usize {
+        // SYNC(joined) acquire: the processors of these ranks are known
+        self.lines[1].word(JOINED).load(Ordering::Acquire) as usize
     }
 
     fn regime(&self) -> Regime<'static> {
@@ -158,7 +185,7 @@ impl MpiHostRanks {
     /// function that their first question completed.
     fn wait(&self, kind: WaitKind, passed: u32, mut question: impl FnMut() -> bool) -> ServedWait {
         if !self.is_crowded() && spin(&mut question) {
-            return ServedWait { slept: Nanos::ZERO, long: false };
+            return ServedWait { slept: Duration::ZERO, long: false };
         }
         let begun = ticks();
         let nap = self.regime().is_asleep().then(|| Nap::begin(self, kind));
@@ -186,7 +213,7 @@ impl MpiHostRanks {
                 waiter.add_uncounted(passed);
                 waiter.learn(self.regime());
             }
-            waiter.asleep().since(before)
+            waiter.asleep() - before
         });
         if nap.is_some() {
             self.ring_undirected();
@@ -234,7 +261,7 @@ fn spin(question: &mut impl FnMut() -> bool) -> bool {
             }
         }
         let moment = ticks();
-        if moment.since(*start.get_or_insert(moment)) > Ticks::from_nanos(SPIN) {
+        if moment.since(*start.get_or_insert(moment)) > Ticks::from_duration(SPIN) {
             return false;
         }
     }
@@ -279,8 +306,8 @@ impl Drop for Nap<'_> {
 struct CompletionWatch<'a, F> {
     ranks: &'a MpiHostRanks,
     question: F,
-    nap: Nanos,
-    longest: Nanos,
+    nap: Duration,
+    longest: Duration,
     rings_left: u32,
 }
 
@@ -289,27 +316,26 @@ impl<F: FnMut() -> bool> Watch for CompletionWatch<'_, F> {
         if (self.question)() { WatchVerdict::Stop } else { WatchVerdict::Continue }
     }
 
-    fn sleep_until(&mut self) -> Option<Nanos> {
+    fn sleep_until(&mut self) -> Option<Instant> {
         if self.rings_left > 0 {
             self.rings_left -= 1;
             self.ranks.ring_undirected();
         }
-        let until = self.nap.after(now());
-        self.nap = self.nap.times(2).min(self.longest);
+        let until = now() + self.nap;
+        self.nap = (self.nap * 2).min(self.longest);
         Some(until)
     }
 }
 
-/// Whether `members` outnumber the processors that they may use, or the processors that they get time on.
-fn is_oversubscribed(members: usize, regime: Regime<'_>) -> bool {
-    let quota = quota::limits().ok().and_then(|limits| limits.quota);
-    let few = quota.is_some_and(|quota| quota.processors() < members as f64 - 0.01);
-    regime.is_crowded(members) || few
+/// The processors that this process may use at a time by its quota, without end if it has none.
+fn quota_of_process() -> f64 {
+    static QUOTA: OnceLock<f64> = OnceLock::new();
+    let read = || quota::limits().ok().and_then(|limits| limits.quota).map(|quota| quota.processors());
+    *QUOTA.get_or_init(|| read().unwrap_or(f64::INFINITY))
 }
 
 /// Joins the ranks of this host that share `memory`: 128 zeroed bytes for each rank and for two more lines,
-/// mapped for the life of the process. Collective; call a barrier afterwards, and then
-/// unisono_mpi_crowd_begin().
+/// mapped for the life of the process. Waits for no other rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_crowd_join(
     memory: *mut c_void,
@@ -323,10 +349,12 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
         let max_nap = if one_host != 0 { MAX_NAP } else { MAX_NAP_AMONG_HOSTS };
         let ranks = MpiHostRanks { lines, member, max_nap, oversubscribed: AtomicBool::new(false) };
         ranks.regime().announce_processors();
+        // SYNC(joined) release: publishes this rank's processors
+        lines[1].word(JOINED).fetch_add(1, Ordering::Release);
         // for the test of naps and bells; has no other use
         if std::env::var_os("UNISONO_MPI_CROWD").is_some_and(|value| value == "asleep") {
-            ranks.regime().yield_took_long(Nanos(0));
-            ranks.regime().yield_took_long(Nanos(5_000_000));
+            ranks.regime().yield_took_long(Instant::ZERO);
+            ranks.regime().yield_took_long(Instant::from_millis(5));
         }
         // MPI begins once in a process; a second call would be a bug of the shim
         let _ = HOST_RANKS.set(ranks);
@@ -334,25 +362,26 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
     });
 }
 
-/// 1 if the ranks of this host outnumber the processors that they may use, else 0. All ranks get the same
-/// answer, unless their quotas differ.
+/// 1 if all ranks of this host have joined, else 0.
 #[unsafe(no_mangle)]
-pub extern "C" fn unisono_mpi_crowd_begin() -> c_int {
+pub extern "C" fn unisono_mpi_crowd_is_complete() -> c_int {
     ffi_call_or(0, || {
-        let Some(ranks) = HOST_RANKS.get() else { return Ok(0) };
-        Ok(c_int::from(is_oversubscribed(ranks.members(), ranks.regime())))
+        Ok(c_int::from(HOST_RANKS.get().is_some_and(|ranks| ranks.joined() == ranks.members())))
     })
 }
 
-/// Sets the answer that all ranks have agreed on: whether they outnumber the processors.
+/// 1 if the ranks of this host that have joined outnumber the processors that they may use, else 0. Once all
+/// have joined, all ranks get the same answer, unless their quotas differ. Waits of this process give way
+/// according to the last answer.
 #[unsafe(no_mangle)]
-pub extern "C" fn unisono_mpi_crowd_is_full(full: c_int) {
-    ffi_call_or((), || {
-        if let Some(ranks) = HOST_RANKS.get() {
-            ranks.oversubscribed.store(full != 0, Ordering::Relaxed);
-        }
-        Ok(())
-    });
+pub extern "C" fn unisono_mpi_crowd_is_full() -> c_int {
+    ffi_call_or(0, || {
+        let Some(ranks) = HOST_RANKS.get() else { return Ok(0) };
+        let full =
+            ranks.regime().is_crowded(ranks.joined()) || quota_of_process() < ranks.members() as f64 - 0.01;
+        ranks.oversubscribed.store(full, Ordering::Relaxed);
+        Ok(c_int::from(full))
+    })
 }
 
 /// The number of napping ranks of this host. The word changes at any time.
@@ -406,8 +435,8 @@ pub unsafe extern "C" fn unisono_mpi_crowd_wait(
     })
 }
 
-fn elapsed(begun: Ticks) -> Nanos {
-    ticks().since(begun).to_nanos()
+fn elapsed(begun: Ticks) -> Duration {
+    ticks().since(begun).to_duration()
 }
 
 /// Wakes a napping rank of this host after a message was sent to it. A rank that is just falling asleep may
@@ -461,7 +490,7 @@ pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
 pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
     ffi_call_or((), || {
         let crowded = HOST_RANKS.get().is_some_and(MpiHostRanks::is_crowded);
-        wait_stats::record(call, EndedWait { crowded, waited: elapsed(Ticks(begun)), slept: Nanos::ZERO });
+        wait_stats::record(call, EndedWait { crowded, waited: elapsed(Ticks(begun)), slept: Duration::ZERO });
         Ok(())
     });
 }

@@ -1,13 +1,13 @@
-//! Ranks as threads that share a page. Each rank's host MPI is a word.
+//! Each rank is a thread; the threads share one page. An atomic word stands for each rank's host MPI: a rank
+//! polls it for the end of its request.
 
 use super::*;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
-use std::time::{Duration, Instant};
 use unisono_sync::Lines;
 
-/// Leaked: a crowd lives as long as its process.
+/// The ranks of a host. Their shared page is leaked, because [`MpiHostRanks`] borrows it for `'static`.
 fn ranks(members: usize, oversubscribed: bool) -> Vec<MpiHostRanks> {
     let lines: &'static Lines = Box::leak(Box::new(Lines::on_heap(SHARED + members)));
     let first: *const CacheLine = lines.line(0);
@@ -22,10 +22,10 @@ fn ranks(members: usize, oversubscribed: bool) -> Vec<MpiHostRanks> {
     (0..members).map(of).collect()
 }
 
-/// Puts the regime to sleep: two long yields do that.
+/// Makes the waits of this host sleep instead of spin, as foreign load does: by two long yields.
 fn beside_foreign_load(ranks: &MpiHostRanks) {
-    for milliseconds in [1_000_u64, 1_005] {
-        ranks.regime().yield_took_long(Nanos(milliseconds * 1_000_000));
+    for milliseconds in [1_000, 1_005] {
+        ranks.regime().yield_took_long(Instant::from_millis(milliseconds));
     }
     assert!(ranks.regime().is_asleep());
 }
@@ -67,9 +67,9 @@ fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps
                 arrives.load(Ordering::SeqCst)
             })
         });
-        let begun = Instant::now();
+        let begun = now();
         while asked.load(Ordering::SeqCst) < 6 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it does not ask");
+            assert!(now() - begun < Duration::from_secs(60), "it does not ask");
             thread::yield_now();
         }
         assert_eq!(shared.word(SLEEPING_RANKS).load(Ordering::SeqCst), 1);
@@ -81,7 +81,7 @@ fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps
             ringing.ring_undirected();
         }
         let wait = sleeper.join().expect("it does not panic");
-        assert!(wait.slept > Nanos::ZERO, "it asked {asked:?} times and never slept");
+        assert!(wait.slept > Duration::ZERO, "it asked {asked:?} times and never slept");
         assert_eq!(shared.word(SLEEPING_RANKS).load(Ordering::SeqCst), 0);
         assert_eq!(shared.word(UNDIRECTED_SLEEPERS).load(Ordering::SeqCst), 0);
     }
@@ -90,11 +90,16 @@ fn a_rank_that_naps_is_woken_by_a_bell_of_its_kind_and_counts_only_while_it_naps
 #[test]
 fn naps_grow_to_their_longest_and_no_further() {
     let ranks = &ranks(2, true)[0];
-    let mut watch =
-        CompletionWatch { ranks, question: || false, nap: FIRST_NAP, longest: Nanos(350_000), rings_left: 0 };
+    let mut watch = CompletionWatch {
+        ranks,
+        question: || false,
+        nap: FIRST_NAP,
+        longest: Duration::from_micros(350),
+        rings_left: 0,
+    };
     let mut naps = Vec::new();
     for _ in 0..4 {
-        naps.push(watch.nap.0 / 1_000);
+        naps.push(watch.nap.as_micros());
         watch.sleep_until();
     }
     assert_eq!(naps, [100, 200, 350, 350]);

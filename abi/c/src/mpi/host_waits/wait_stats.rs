@@ -1,7 +1,7 @@
 //! The cost of a rank's waits, by call: summed over ranks, and printed as a table or as JSON.
 //!
-//! The idea: with `--stats` each wait is entered with its length. A few crowded waits run as the host MPI's
-//! own and are entered as samples. The gain is the difference of the two means, times the number of waits.
+//! The idea: with `--stats` the length of each wait is recorded. A few crowded waits are left to the host MPI
+//! and recorded as samples. The gain is the difference of the two means, times the number of waits.
 //! Samples may take at most 1/[`SAMPLED`] of a rank's time, and long waits are sampled rarely. Cost: two
 //! clock readings and a mutex for each wait; nothing without `--stats`.
 
@@ -10,7 +10,7 @@ use crate::mpi::wanted;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_text::counted;
 
 /// Samples may take 1/50 (2 %) of a rank's time, so that sampling hardly changes the measured program.
@@ -21,7 +21,7 @@ const MIN_SAMPLES: u64 = 3;
 const MAX_LINES: usize = 16;
 
 /// The names of the calls, in the order of [`WaitCall`].
-const CALLS: [&str; 11] = [
+const CALLS: [&str; 30] = [
     "MPI_Recv",
     "MPI_Send",
     "MPI_Sendrecv",
@@ -33,75 +33,86 @@ const CALLS: [&str; 11] = [
     "MPI_Barrier",
     "MPI_Bcast",
     "MPI_Allreduce",
+    "MPI_Allgather",
+    "MPI_Allgatherv",
+    "MPI_Alltoall",
+    "MPI_Alltoallv",
+    "MPI_Alltoallw",
+    "MPI_Gather",
+    "MPI_Gatherv",
+    "MPI_Scatter",
+    "MPI_Scatterv",
+    "MPI_Reduce",
+    "MPI_Scan",
+    "MPI_Exscan",
+    "MPI_Reduce_scatter",
+    "MPI_Reduce_scatter_block",
+    "MPI_Neighbor_allgather",
+    "MPI_Neighbor_allgatherv",
+    "MPI_Neighbor_alltoall",
+    "MPI_Neighbor_alltoallv",
+    "MPI_Neighbor_alltoallw",
 ];
 
 /// A completed wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedWait {
     pub(super) crowded: bool,
-    pub(super) waited: Nanos,
-    pub(super) slept: Nanos,
+    pub(super) waited: Duration,
+    pub(super) slept: Duration,
 }
 
 /// The waits of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct CallStats {
     calls: u64,
-    waited: Nanos,
-    slept: Nanos,
+    waited: Duration,
+    slept: Duration,
     crowded: u64,
-    crowded_waited: Nanos,
+    crowded_waited: Duration,
     samples: u64,
-    sampled: Nanos,
+    sampled: Duration,
 }
 
-/// The number of numbers in an account.
+/// The number of fields of a [`CallStats`] in the encoded form.
 const NUMBERS: usize = 7;
 
 impl CallStats {
     fn add(&mut self, other: Self) {
         self.calls += other.calls;
-        self.waited = other.waited.after(self.waited);
-        self.slept = other.slept.after(self.slept);
+        self.waited += other.waited;
+        self.slept += other.slept;
         self.crowded += other.crowded;
-        self.crowded_waited = other.crowded_waited.after(self.crowded_waited);
+        self.crowded_waited += other.crowded_waited;
         self.samples += other.samples;
-        self.sampled = other.sampled.after(self.sampled);
+        self.sampled += other.sampled;
     }
 
     fn numbers(self) -> [u64; NUMBERS] {
         let Self { calls, waited, slept, crowded, crowded_waited, samples, sampled } = self;
-        [calls, waited.0, slept.0, crowded, crowded_waited.0, samples, sampled.0]
+        let [waited, slept, crowded_waited, sampled] =
+            [waited, slept, crowded_waited, sampled].map(Duration::as_nanos);
+        [calls, waited, slept, crowded, crowded_waited, samples, sampled]
     }
 
     fn from_numbers(
         [calls, waited, slept, crowded, crowded_waited, samples, sampled]: [u64; NUMBERS],
     ) -> Self {
-        Self {
-            calls,
-            waited: Nanos(waited),
-            slept: Nanos(slept),
-            crowded,
-            crowded_waited: Nanos(crowded_waited),
-            samples,
-            sampled: Nanos(sampled),
-        }
+        let [waited, slept, crowded_waited, sampled] =
+            [waited, slept, crowded_waited, sampled].map(Duration::from_nanos);
+        Self { calls, waited, slept, crowded, crowded_waited, samples, sampled }
     }
 
     /// The mean length of the host MPI's own crowded waits, in seconds, if enough were sampled.
     fn host_mean(self) -> Option<f64> {
-        (self.samples >= MIN_SAMPLES).then(|| seconds(self.sampled) / self.samples as f64)
+        (self.samples >= MIN_SAMPLES).then(|| self.sampled.as_secs_f64() / self.samples as f64)
     }
 
     /// Seconds that the host MPI's own waits would have taken in addition. Negative: they would have been
     /// shorter.
     fn gained(self) -> Option<f64> {
-        Some(self.host_mean()? * self.crowded as f64 - seconds(self.crowded_waited))
+        Some(self.host_mean()? * self.crowded as f64 - self.crowded_waited.as_secs_f64())
     }
-}
-
-fn seconds(nanos: Nanos) -> f64 {
-    nanos.0 as f64 / 1e9
 }
 
 /// The waits of one rank.
@@ -109,13 +120,13 @@ fn seconds(nanos: Nanos) -> f64 {
 pub(crate) struct WaitStats {
     rank: u64,
     /// From the first entry to the end of MPI.
-    lasted: Nanos,
+    lasted: Duration,
     calls: [CallStats; CALLS.len()],
 }
 
 #[derive(Debug)]
 struct OwnWaitStats {
-    begun: Nanos,
+    begun: Instant,
     wait_stats: WaitStats,
 }
 
@@ -146,34 +157,34 @@ pub(super) fn record(call: WaitCall, EndedWait { crowded, waited, slept }: Ended
 
 /// A sample also counts as a call with its waiting time, so that the table's sums cover all waits of the
 /// program.
-pub(super) fn record_sample(call: WaitCall, sampled: Nanos) {
+pub(super) fn record_sample(call: WaitCall, sampled: Duration) {
     let account = CallStats { calls: 1, waited: sampled, samples: 1, sampled, ..CallStats::default() };
     change(|own| own.wait_stats.calls[call as usize].add(account));
 }
 
 pub(super) fn sample_is_due() -> bool {
     change(|own| {
-        let sampled: u64 = own.wait_stats.calls.iter().map(|account| account.sampled.0).sum();
-        sampled.saturating_mul(SAMPLED) < now().since(own.begun).0
+        let sampled: Duration = own.wait_stats.calls.iter().map(|account| account.sampled).sum();
+        sampled * SAMPLED < now() - own.begun
     })
 }
 
 impl WaitStats {
     fn new(rank: u64) -> Self {
-        Self { rank, lasted: Nanos::ZERO, calls: [CallStats::default(); CALLS.len()] }
+        Self { rank, lasted: Duration::ZERO, calls: [CallStats::default(); CALLS.len()] }
     }
 
     /// Takes this process's waits out of the ledger.
     pub(crate) fn take(rank: u64) -> Self {
         own().take().map_or_else(
             || Self::new(rank),
-            |OwnWaitStats { begun, wait_stats }| Self { rank, lasted: now().since(begun), ..wait_stats },
+            |OwnWaitStats { begun, wait_stats }| Self { rank, lasted: now() - begun, ..wait_stats },
         )
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let accounts = self.calls.iter().flat_map(|account| account.numbers());
-        [self.rank, self.lasted.0].into_iter().chain(accounts).flat_map(u64::to_le_bytes).collect()
+        [self.rank, self.lasted.as_nanos()].into_iter().chain(accounts).flat_map(u64::to_le_bytes).collect()
     }
 
     /// Decodes the result of [`encode`](Self::encode). `None`: the bytes are not such a result; any input is
@@ -186,7 +197,7 @@ impl WaitStats {
         if !rest.is_empty() || !behind.is_empty() || accounts.len() != CALLS.len() {
             return None;
         }
-        let mut wait_stats = Self { lasted: Nanos(lasted), ..Self::new(rank) };
+        let mut wait_stats = Self { lasted: Duration::from_nanos(lasted), ..Self::new(rank) };
         for (account, numbers) in wait_stats.calls.iter_mut().zip(accounts) {
             *account = CallStats::from_numbers(*numbers);
         }
@@ -198,7 +209,7 @@ impl WaitStats {
     }
 
     fn json(&self) -> Value {
-        json!({ "rank": self.rank, "seconds": seconds(self.lasted), "waits": accounts(&self.calls) })
+        json!({ "rank": self.rank, "seconds": self.lasted.as_secs_f64(), "waits": accounts(&self.calls) })
     }
 }
 
@@ -215,12 +226,12 @@ fn accounts(calls: &[CallStats; CALLS.len()]) -> Vec<Value> {
         json!({
             "call": call,
             "calls": account.calls,
-            "waited_s": seconds(account.waited),
-            "asleep_s": seconds(account.slept),
+            "waited_s": account.waited.as_secs_f64(),
+            "asleep_s": account.slept.as_secs_f64(),
             "crowded": account.crowded + account.samples,
-            "crowded_waited_s": seconds(account.crowded_waited),
+            "crowded_waited_s": account.crowded_waited.as_secs_f64(),
             "host_samples": account.samples,
-            "host_sampled_s": seconds(account.sampled),
+            "host_sampled_s": account.sampled.as_secs_f64(),
             "gained_s": account.gained(),
         })
     })
@@ -242,6 +253,7 @@ impl JobWaits {
 
     pub(crate) fn json(&self) -> Value {
         json!({
+            "format": "unisono-mpi-1",
             "waits": accounts(&self.by_call()),
             "ranks": self.0.iter().map(WaitStats::json).collect::<Vec<_>>(),
         })
@@ -284,7 +296,7 @@ impl fmt::Display for JobWaits {
         ranks.sort_by_key(|wait_stats| wait_stats.rank);
         for wait_stats in &ranks {
             let sum = wait_stats.sum();
-            let (waited, lasted) = (seconds(sum.waited), seconds(wait_stats.lasted));
+            let (waited, lasted) = (sum.waited.as_secs_f64(), wait_stats.lasted.as_secs_f64());
             let crowded = percent((sum.crowded + sum.samples) as f64, sum.calls as f64);
             let share = percent(waited, lasted);
             let (waited, lasted, rank) = (time(waited), time(lasted), wait_stats.rank);
@@ -303,12 +315,12 @@ impl fmt::Display for JobWaits {
 
 fn row(f: &mut fmt::Formatter<'_>, name: &str, account: CallStats) -> fmt::Result {
     let ours = account.calls - account.samples;
-    let own = account.waited.since(account.sampled);
-    let each = if ours > 0 { time(seconds(own) / ours as f64) } else { "-".to_owned() };
+    let own = account.waited - account.sampled;
+    let each = if ours > 0 { time(own.as_secs_f64() / ours as f64) } else { "-".to_owned() };
     let crowded = percent((account.crowded + account.samples) as f64, account.calls as f64);
     let host = account.host_mean().map_or_else(|| "-".to_owned(), time);
     let gained = account.gained().map_or_else(|| "-".to_owned(), time);
-    let (waited, asleep) = (time(seconds(account.waited)), time(seconds(account.slept)));
+    let (waited, asleep) = (time(account.waited.as_secs_f64()), time(account.slept.as_secs_f64()));
     let calls = account.calls.to_string();
     write!(f, "  {name:14}")?;
     [calls, waited, asleep, crowded, each, host, gained]
@@ -323,7 +335,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn wait_stats(rank: u64, call: WaitCall, account: CallStats) -> WaitStats {
-        let mut wait_stats = WaitStats { lasted: Nanos::SECOND, ..WaitStats::new(rank) };
+        let mut wait_stats = WaitStats { lasted: Duration::SECOND, ..WaitStats::new(rank) };
         wait_stats.calls[call as usize] = account;
         wait_stats
     }
@@ -331,12 +343,12 @@ mod tests {
     fn account() -> CallStats {
         CallStats {
             calls: 1003,
-            waited: Nanos(11_000_000),
-            slept: Nanos(0),
+            waited: Duration::from_millis(11),
+            slept: Duration::ZERO,
             crowded: 1000,
-            crowded_waited: Nanos(2_000_000),
+            crowded_waited: Duration::from_millis(2),
             samples: 3,
-            sampled: Nanos(9_000_000),
+            sampled: Duration::from_millis(9),
         }
     }
 
@@ -365,7 +377,7 @@ mod tests {
     fn few_samples_say_nothing_and_a_loss_is_shown_as_one() {
         let few = CallStats { samples: MIN_SAMPLES - 1, ..account() };
         assert_eq!(few.gained(), None);
-        let loss = CallStats { sampled: Nanos(3), ..account() };
+        let loss = CallStats { sampled: Duration::from_nanos(3), ..account() };
         assert!(loss.gained().is_some_and(|gained| gained < 0.0));
     }
 
@@ -373,7 +385,11 @@ mod tests {
     fn of_many_ranks_those_that_waited_longest_have_a_line() {
         let mut job = JobWaits::default();
         for rank in 0..20 {
-            job.push(wait_stats(rank, WaitCall::Wait, CallStats { waited: Nanos(rank * 1000), ..account() }));
+            job.push(wait_stats(
+                rank,
+                WaitCall::Wait,
+                CallStats { waited: Duration::from_micros(rank), ..account() },
+            ));
         }
         let text = job.to_string();
         assert!(

@@ -15,8 +15,7 @@ use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSlice};
 use std::ptr;
-use std::time::Duration;
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration, Instant};
 use unisono_rma::wire::packet::{HEADER, PacketKind};
 use unisono_rma::wire::{Gone, Transport};
 use unisono_rma::{Error, Rank};
@@ -199,7 +198,7 @@ impl Transport for HostMessages {
         }))
     }
 
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), Error> {
         let mut pause = FIRST_POLL_DELAY;
         let mut polls = 0;
         let waiting_to_send = !self.outgoing.is_empty();
@@ -212,7 +211,7 @@ impl Transport for HostMessages {
             }
             polls += 1;
             if polls > POLLS {
-                std::thread::sleep(pause);
+                std::thread::sleep(pause.into());
                 pause = (pause * 2).min(MAX_POLL_DELAY);
             }
         }
@@ -247,14 +246,14 @@ impl HostMessages {
 /// ranks: an MPI that shuts down with messages left in it warns, or hangs.
 impl Drop for HostMessages {
     fn drop(&mut self) {
-        let deadline = Nanos(5_000_000_000).after(clock::now());
+        let deadline = clock::now() + Duration::from_secs(5);
         while clock::now() < deadline {
             let settled = self.drop_sent().unwrap_or(true);
             // an error of the host MPI ends the wait
             if settled && (!self.expects_goodbyes() || self.receive_arrived().is_err()) {
                 break;
             }
-            std::thread::sleep(FIRST_POLL_DELAY);
+            std::thread::sleep(FIRST_POLL_DELAY.into());
         }
         // the host MPI may still read the remaining packets, so they are leaked and not freed
         self.outgoing.drain(..).for_each(std::mem::forget);

@@ -32,7 +32,7 @@ unsafe extern "C" fn send(
 }
 
 unsafe extern "C" fn sent(_context: *mut c_void, pending: *mut *mut c_void, done: *mut c_int) -> c_int {
-    // SAFETY: what `send` left there.
+    // SAFETY: `send` stored a box's pointer there.
     let left = unsafe { (*pending).cast::<u32>() };
     // SAFETY: `send` left a number there, and only this thread has it.
     let left_now = unsafe { &mut *left };
@@ -73,7 +73,7 @@ unsafe extern "C" fn take(
     packet: *mut c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: what `receive` left there.
+    // SAFETY: `receive` stored a box's pointer there.
     let matched = unsafe { (*message).cast::<Vec<u8>>() };
     // SAFETY: it came from Box::into_raw and is forgotten by the transport now.
     let matched = unsafe { Box::from_raw(matched) };

@@ -2,19 +2,19 @@
 
 use super::{Broker, TURN};
 use crate::body::EventBody;
+use crate::broker::Addressee;
 use crate::broker::names::NameUser;
-use crate::broker::{Addressee, answer};
-use crate::frame::Frame;
 use crate::log::{AcknowledgedFile, LogCursor, LogEntry, LoggedEvent, OwnedKind};
-use crate::notice::NoticeText;
-use crate::spec::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate};
 use crate::task::{ClientId, Task};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    Acknowledged, ChannelEvent, ConsumerId, EVENT_ENTRY, InboxCapacity, Interest, TenantId,
+    Acknowledged, ChannelEvent, ConsumerId, DispatchOrder, EVENT_ENTRY, InboxCapacity, Interest, TenantId,
 };
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::NoticeText;
+use unisono_events_wire::frame::Frame;
+use unisono_events_wire::{AgainSpec, SubscriptionSpec, SupplierOrder, WhenFull, WhenLate};
+use unisono_linux::clock::{Duration, Instant};
 
 /// A consumer that reads from the log.
 #[derive(Debug)]
@@ -96,8 +96,8 @@ impl Broker {
     /// Makes a consumer that reads from the log.
     pub(in crate::broker) fn follow(
         &mut self,
-        now: Nanos,
-        (client, user, lease, name): (ClientId, &NameUser, Option<Nanos>, &str),
+        now: Instant,
+        (client, user, lease, name): (ClientId, &NameUser, Option<Duration>, &str),
         spec: &SubscriptionSpec,
     ) -> Result<ConsumerId, String> {
         let Some(resume) = &spec.resume else { return Err("it does not resume".to_owned()) };
@@ -136,13 +136,14 @@ impl Broker {
         consumer.tenant = tenant;
         // the broker itself puts no more into the inbox than fits
         consumer.inbox.capacity = InboxCapacity { events: usize::MAX, bytes: usize::MAX };
+        consumer.inbox.order = DispatchOrder::Arrival;
         if consumer.name.is_empty() {
             consumer.name = if name.is_empty() { resume.name.as_str() } else { name }.into();
         }
         let taken = self.channel.take_interests(tenant, &interests);
         let id = taken.and_then(|()| {
             let connected = self.channel.connect(now, consumer);
-            connected.inspect_err(|_| self.channel.give_interests_back(tenant, &interests))
+            connected.inspect_err(|_| self.channel.release_interests(tenant, &interests))
         });
         let id = id.map_err(|error| self.access.refuse(&error))?;
         // the owner is saved before the file, so that no name is without one if the broker ends in between
@@ -153,7 +154,7 @@ impl Broker {
         let (file, durable) = match (file, &mut self.durable) {
             (Ok(file), Some(durable)) => (file, durable),
             (file, _) => {
-                self.channel.give_interests_back(tenant, &interests);
+                self.channel.release_interests(tenant, &interests);
                 self.channel.disconnect_unseen(now, id);
                 return Err(file.err().unwrap_or_default());
             }
@@ -176,7 +177,7 @@ impl Broker {
             file,
         };
         durable.followers.insert(id, follower);
-        durable.hungry.insert(id);
+        durable.readable.insert(id);
         // a name without an acknowledgement begins here also after a restart
         durable.unsaved.insert(id);
         Ok(id)
@@ -185,7 +186,7 @@ impl Broker {
     pub(in crate::broker) fn unfollow(&mut self, consumer: ConsumerId) {
         let left = self.durable.as_mut().and_then(|durable| durable.leave(consumer));
         if let Some(LogFollower { tenant, interests, .. }) = left {
-            self.channel.give_interests_back(tenant, &interests);
+            self.channel.release_interests(tenant, &interests);
         }
     }
 
@@ -205,13 +206,13 @@ impl Broker {
 
     /// Gives followers their next events of the log, as far as they have room, in at most about [`TURN`]
     /// steps. Returns whether more are due.
-    pub(in crate::broker) fn feed(&mut self, now: Nanos) -> bool {
+    pub(in crate::broker) fn fill_from_log(&mut self, now: Instant) -> bool {
         let Some(mut durable) = self.durable.as_mut() else { return false };
         let mut handed = 0;
-        while let Some(id) = durable.hungry.pop_first() {
+        while let Some(id) = durable.readable.pop_first() {
             loop {
                 if handed >= TURN {
-                    durable.hungry.insert(id);
+                    durable.readable.insert(id);
                     return true;
                 }
                 let Some(follower) = durable.followers.get_mut(&id) else { break };
@@ -228,7 +229,7 @@ impl Broker {
                     // without a readable event the follower is tried again at the next publication
                     Ok(None) | Err(_) => {
                         let lost = follower.lost.take();
-                        self.tell_lost(id, lost);
+                        self.send_lost(id, lost);
                         let Some(known) = &mut self.durable else { return false };
                         durable = known;
                         break;
@@ -250,10 +251,10 @@ impl Broker {
                 if let Some(follower) = durable.followers.get_mut(&id) {
                     follower.pend(position, &event, names);
                 }
-                if !self.channel.hand(now, id, event, retained) {
+                if !self.channel.enqueue(now, id, event, retained) {
                     self.unfollow(id); // its lease has run out
                 }
-                self.tell_lost(id, lost);
+                self.send_lost(id, lost);
                 let Some(known) = &mut self.durable else { return false };
                 durable = known;
             }
@@ -262,12 +263,12 @@ impl Broker {
     }
 
     /// Tells a follower the range of lost positions.
-    fn tell_lost(&mut self, id: ConsumerId, lost: Option<(u64, u64)>) {
+    fn send_lost(&mut self, id: ConsumerId, lost: Option<(u64, u64)>) {
         if let Some((first, last)) = lost
-            && let Some(Addressee::Program { client, number }) = self.addressees.get(&id)
+            && let Some(Addressee::Program { client, number }) = self.addressees.by_consumer.get(&id)
         {
             let frame = Frame::Notice { consumer: *number, notice: NoticeText::Lost { first, last } };
-            answer(&mut self.tasks, *client, &frame);
+            self.tasks.answer(*client, &frame);
         }
     }
 
@@ -290,7 +291,7 @@ impl Broker {
         {
             follower.deliveries.remove(&position);
             follower.pending_bytes -= follower.pending.remove(&position).map_or(0, |event| event.bytes);
-            durable.hungry.insert(consumer);
+            durable.readable.insert(consumer);
             durable.unsaved.insert(consumer);
         }
         true

@@ -13,11 +13,11 @@ use crate::broker::Broker;
 use crate::broker::mqtt::MqttSessionId;
 use crate::mqtt::{MqttFault, MqttQos, MqttReason};
 use crate::name_owner::NameOwner;
-use crate::spec::Durability;
 use crate::task::{ClientId, Task};
 use std::sync::Arc;
 use unisono_eventchannel::{Publication, PublishError, Published, SupplierId, TopicId};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::Durability;
+use unisono_linux::clock::Instant;
 
 impl Broker {
     /// Sets the durability at which MQTT messages of QoS 1 and 2 to logged topics are confirmed; at least
@@ -40,7 +40,7 @@ impl Broker {
     /// Publishes a message; returns its position in the log too, if its topic is logged.
     pub(in crate::broker) fn publish_message(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (session, supplier, topic): (MqttSessionId, SupplierId, TopicId),
         qos: MqttQos,
         publication: Publication<EventBody>,
@@ -50,7 +50,7 @@ impl Broker {
         let (Some(durable), Some((name, event_type))) = (&mut self.durable, name) else {
             return Ok((self.channel.try_publish(now, supplier, topic, publication)?, None));
         };
-        let DurableEvents { log, epoch, kept, followers, hungry, .. } = durable;
+        let DurableEvents { log, time_ahead, kept, followers, readable, .. } = durable;
         if !kept.iter().any(|pattern| pattern.matches(&name)) {
             return Ok((self.channel.try_publish(now, supplier, topic, publication)?, None));
         }
@@ -58,7 +58,12 @@ impl Broker {
         let (mut position, retention) = (None, publication.retention);
         let published = self.channel.try_publish_kept(now, supplier, topic, publication, |event| {
             let of = (&*name, event_type.as_deref(), "");
-            match append((&mut *log, owner, *epoch, now), of, event, retention) {
+            match append(
+                (&mut *log, owner, *time_ahead, now),
+                of,
+                event,
+                (retention, qos > MqttQos::AtMostOnce),
+            ) {
                 Ok(at) => position = Some(at),
                 Err(error) if qos > MqttQos::AtMostOnce => return Err(error.to_string()),
                 // QoS 0 has no guarantee; the log has counted the failure
@@ -66,7 +71,7 @@ impl Broker {
             }
             Ok(())
         })?;
-        hungry.extend(followers.keys());
+        readable.extend(followers.keys());
         Ok((published, position))
     }
 
@@ -99,7 +104,7 @@ impl Broker {
     /// and its message counts as new when it comes again: MQTT 3.1.1 has no refusal.
     pub(super) fn message_synced(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         (session, exactly_once): (MqttSessionId, Option<u16>),
         packet: Vec<u8>,

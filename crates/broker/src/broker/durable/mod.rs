@@ -26,21 +26,21 @@ use self::followers::LogFollower;
 use self::names::LogNames;
 use super::Broker;
 use super::mqtt::MqttSessionId;
-use crate::account::LogStatistics;
 use crate::body::EventBody;
-use crate::frame::{Frame, PublishHead, PublishOutcome};
-use crate::log::{EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, SyncJob};
+use crate::log::{EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, SyncJob, WallTime};
 use crate::name_owner::NameOwner;
 use crate::permissions::RefusalKind;
-use crate::spec::{Advertisement, Durability};
 use crate::task::{ClientId, Received};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelEvent, ConsumerId, Criticality, EventOrigin, FIRST_FOREIGN, NO_DEADLINE, Publication,
-    PublishError, Published, Retention, SupplierId, TopicId, TopicPattern,
+    ChannelEvent, ConsumerId, Criticality, DispatchOrder, EventOrigin, FIRST_FOREIGN, NO_DEADLINE,
+    Publication, PublishError, Published, Retention, SupplierId, TopicId, TopicPattern,
 };
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::LogStatistics;
+use unisono_events_wire::frame::{Frame, PublishHead, PublishOutcome};
+use unisono_events_wire::{Advertisement, Durability};
+use unisono_linux::clock::{Duration, Instant};
 
 /// Steps of followers before the broker serves others: one for an event, more with many interests. More would
 /// delay programs; fewer would need more rounds. Chosen by this argument, not measured.
@@ -93,8 +93,8 @@ const MAX_UNSYNCED: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct DurableEvents {
     log: EventLog,
-    /// Time since 1970 at zero of the monotonic clock.
-    epoch: Nanos,
+    /// The lead of the log's time over the monotonic clock.
+    time_ahead: Duration,
     /// Topics whose events are kept without a supplier's request.
     kept: Vec<TopicPattern>,
     /// The durability at which MQTT messages of QoS 1 and 2 to these topics are confirmed.
@@ -105,7 +105,7 @@ pub(super) struct DurableEvents {
     syncing: bool,
     followers: HashMap<ConsumerId, LogFollower>,
     /// Followers that may have events to read and room for them.
-    hungry: BTreeSet<ConsumerId>,
+    readable: BTreeSet<ConsumerId>,
     /// Followers whose floor has risen.
     unsaved: BTreeSet<ConsumerId>,
     names: LogNames,
@@ -113,12 +113,12 @@ pub(super) struct DurableEvents {
 
 /// Writes an event of the channel to the log.
 fn append(
-    (log, owner, epoch, now): (&mut EventLog, &NameOwner, Nanos, Nanos),
+    (log, owner, time_ahead, now): (&mut EventLog, &NameOwner, Duration, Instant),
     (topic, event_type, writer): (&str, Option<&str>, &str),
     event: &mut ChannelEvent<EventBody>,
-    retention: Retention,
+    (retention, acknowledged): (Retention, bool),
 ) -> Result<u64, LogError> {
-    let bytes = event.payload.bytes();
+    let bytes = event.payload.payload.bytes();
     let logged = LoggedEvent {
         topic,
         event_type,
@@ -127,10 +127,11 @@ fn append(
         sequence: event.sequence,
         criticality: event.criticality.0,
         retained: retention != Retention::AsTopic,
-        published: epoch.after(now),
+        acknowledged,
+        published: WallTime::at(now, time_ahead),
         due_after: match event.deadline {
-            NO_DEADLINE => Nanos::NEVER,
-            deadline => deadline.since(now),
+            NO_DEADLINE => Duration::MAX,
+            deadline => deadline - now,
         },
         key: event.key.as_deref().unwrap_or_default(),
         fields: event.fields.clone(),
@@ -154,14 +155,14 @@ impl DurableEvents {
     }
 
     /// Converts an event of the log to an event of the channel.
-    fn event(&mut self, now: Nanos, body: &[u8], position: u64) -> Option<ChannelEvent<EventBody>> {
+    fn event(&mut self, now: Instant, body: &[u8], position: u64) -> Option<ChannelEvent<EventBody>> {
         let event = LoggedEvent::read(body).ok()?;
         if self.names.is_full() {
             let pending = self.followers.values().flat_map(|follower| follower.pending.values());
             self.names.forget_but(&pending.flat_map(|event| [event.topic, event.writer]).collect());
         }
-        let age = self.epoch.after(now).since(event.published);
-        let published = now.since(age);
+        let age = WallTime::at(now, self.time_ahead) - event.published;
+        let published = now - age;
         let supplier = match event.writer {
             "" => event.supplier,
             writer => self.names.number(writer, None),
@@ -175,13 +176,11 @@ impl DurableEvents {
             payload,
             supplier: SupplierId(supplier),
             share: 1,
-            origin: EventOrigin::Here, // unknown: who hears those from here alone cannot resume
+            order: DispatchOrder::Arrival,
+            origin: EventOrigin::Local, // unknown: consumers of local events alone cannot resume
             sequence: event.sequence,
             published,
-            deadline: match event.due_after {
-                Nanos::NEVER => NO_DEADLINE,
-                after => after.after(published),
-            },
+            deadline: published + event.due_after,
             criticality: Criticality(event.criticality),
         })
     }
@@ -199,26 +198,26 @@ impl DurableEvents {
 
     fn leave(&mut self, consumer: ConsumerId) -> Option<LogFollower> {
         self.save();
-        self.hungry.remove(&consumer);
+        self.readable.remove(&consumer);
         self.followers.remove(&consumer)
     }
 }
 
 impl Broker {
-    /// Adds a log. `epoch` is the time in nanoseconds since 1970 at zero of the monotonic clock. The log also
-    /// keeps the events of topics that match `kept`, without a supplier's request.
+    /// Adds a log. `time_ahead` is the lead of its time over the monotonic clock. The log also keeps
+    /// the events of topics that match `kept`, without a supplier's request.
     #[must_use]
-    pub fn with_log(mut self, log: EventLog, epoch: Nanos, kept: Vec<TopicPattern>) -> Self {
+    pub fn with_log(mut self, log: EventLog, time_ahead: Duration, kept: Vec<TopicPattern>) -> Self {
         self.durable = Some(DurableEvents {
             log,
-            epoch,
+            time_ahead,
             kept,
             messages: Durability::Written,
             offers: HashMap::new(),
             unsynced: VecDeque::new(),
             syncing: false,
             followers: HashMap::new(),
-            hungry: BTreeSet::new(),
+            readable: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             names: LogNames::new(),
         });
@@ -343,20 +342,20 @@ impl Broker {
     /// Publishes an event and writes it to the log before any consumer gets it.
     pub(super) fn publish_kept(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (client, supplier, topic_id): (ClientId, SupplierId, TopicId),
         head: &PublishHead<'_>,
         publication: Publication<EventBody>,
     ) -> Result<Received, String> {
         let (topic, token) = (head.topic, head.token);
         let Some(durable) = &mut self.durable else { return Ok(Received::Done) };
-        let DurableEvents { log, offers, epoch, followers, hungry, unsynced, .. } = durable;
+        let DurableEvents { log, offers, time_ahead, followers, readable, unsynced, .. } = durable;
         let Some(offer) = offers.get(&supplier) else { return Ok(Received::Done) };
         if offer.durability == Durability::Synced && head.flags.answer && unsynced.len() >= MAX_UNSYNCED {
             if !head.flags.at_once {
                 return Ok(Received::Blocked);
             }
-            self.refused += 1;
+            self.counters.refused += 1;
             let reason = "the disk is behind with what was published before; try again";
             self.answer(client, &Frame::Rejected { topic, token, reason });
             return Ok(Received::Done);
@@ -371,7 +370,12 @@ impl Broker {
                 let published =
                     self.channel.try_publish_kept(now, supplier, topic_id, publication, |event| {
                         let of = (&*offer.topic, offer.event_type.as_deref(), &*offer.writer);
-                        match append((&mut *log, &offer.owner, *epoch, now), of, event, Retention::AsTopic) {
+                        match append(
+                            (&mut *log, &offer.owner, *time_ahead, now),
+                            of,
+                            event,
+                            (Retention::AsTopic, offer.durability > Durability::Received),
+                        ) {
                             Ok(at) => {
                                 position = Some(at);
                                 Ok(())
@@ -387,13 +391,13 @@ impl Broker {
                         return Ok(Received::Blocked);
                     }
                     (Err(error), _) => {
-                        self.refused += 1;
+                        self.counters.refused += 1;
                         let reason = self.access.refuse(&error);
                         self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
                         return Ok(Received::Done);
                     }
                     (Ok(Published::Taken { sequence, inboxes: count }), Some(position)) => {
-                        hungry.extend(followers.keys());
+                        readable.extend(followers.keys());
                         let synced = offer.durability == Durability::Synced;
                         let outcome = if synced { PublishOutcome::Synced } else { PublishOutcome::Written };
                         (sequence, outcome(inboxes(count)), position)
@@ -415,7 +419,7 @@ impl Broker {
         if offer.durability == Durability::Synced && position >= log.synced() {
             // a repeated event; after a failed sync no later sync confirms that the event is on the disk
             if let Err(error) = log.usable() {
-                self.refused += 1;
+                self.counters.refused += 1;
                 let reason = error.to_string();
                 self.answer(client, &Frame::Rejected { topic, token, reason: &reason });
                 return Ok(Received::Done);
@@ -440,7 +444,7 @@ impl Broker {
     }
 
     /// Answers the suppliers whose sync has ended.
-    pub fn synced(&mut self, now: Nanos, job: &SyncJob, result: Result<(), String>) {
+    pub fn synced(&mut self, now: Instant, job: &SyncJob, result: Result<(), String>) {
         let Some(durable) = &mut self.durable else { return };
         let mut told = Vec::new();
         durable.syncing = false;
@@ -465,12 +469,12 @@ impl Broker {
             match &result {
                 Ok(()) => {
                     let frame = Frame::Published { topic, token, sequence, outcome };
-                    super::answer(&mut self.tasks, client, &frame);
+                    self.tasks.answer(client, &frame);
                 }
                 Err(reason) => {
                     let reason = format!("it was delivered, but the log could not be synced: {reason}");
                     let frame = Frame::Rejected { topic, token, reason: &reason };
-                    super::answer(&mut self.tasks, client, &frame);
+                    self.tasks.answer(client, &frame);
                 }
             }
         }
@@ -480,17 +484,17 @@ impl Broker {
     }
 
     /// Saves floors, when no event is due and at the end.
-    pub fn rest(&mut self) {
+    pub fn set_idle(&mut self) {
         if let Some(durable) = &mut self.durable {
             durable.save();
         }
     }
 
     /// Removes events older than the log's bound from the log.
-    pub(super) fn expire(&mut self, now: Nanos) {
+    pub(super) fn expire(&mut self, now: Instant) {
         if let Some(durable) = &mut self.durable {
             // on a full disk they stay a little longer
-            let _ = durable.log.expire(durable.epoch.after(now));
+            let _ = durable.log.expire(WallTime::at(now, durable.time_ahead));
         }
     }
 

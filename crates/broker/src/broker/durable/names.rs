@@ -113,18 +113,18 @@ impl LogNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limits;
     use crate::broker::Broker;
-    use crate::frame::{Frame, PublishHead};
     use crate::log::{EventLog, LogBounds};
-    use crate::spec::{Advertisement, AgainSpec, Durability, Greeting, ResumeSpec, SubscriptionSpec};
     use crate::task::{ClientId, Next, Task};
-    use crate::topic_names::TopicNames;
-    use crate::transport::TransportPeer;
-    use crate::{Limits, NO_DEADLINE};
     use proptest::prelude::*;
     use std::collections::VecDeque;
+    use unisono_events_wire::TopicNames;
+    use unisono_events_wire::frame::{Frame, PublishHead};
+    use unisono_events_wire::transport::TransportPeer;
+    use unisono_events_wire::{Advertisement, AgainSpec, Durability, Greeting, ResumeSpec, SubscriptionSpec};
     use unisono_fairqueue::{ClassSpec, Hierarchy};
-    use unisono_linux::clock::Nanos;
+    use unisono_linux::clock::{Duration, Instant};
 
     proptest! {
         #[test]
@@ -160,22 +160,22 @@ mod tests {
     const READER: ClientId = ClientId(1);
     const WRITER: ClientId = ClientId(2);
 
-    fn say(broker: &mut Broker, now: Nanos, client: ClientId, frame: &Frame<'_>) {
+    fn send(broker: &mut Broker, now: Instant, client: ClientId, frame: &Frame<'_>) {
         let mut bytes = Vec::new();
         frame.write(&mut bytes);
         let _ = broker.received(now, client, &bytes, None);
     }
 
     /// Takes the reader's frames: the topics of events, with the numbers of the deliveries.
-    fn hear(broker: &mut Broker, now: Nanos, names: &mut TopicNames) -> Vec<(String, u64)> {
+    fn receive(broker: &mut Broker, now: Instant, names: &mut TopicNames) -> Vec<(String, u64)> {
         let mut came = Vec::new();
         loop {
             while let Some(task) = broker.task() {
                 let Task::Answer { client: READER, head, .. } = task else { continue };
                 match Frame::read(&head) {
-                    Ok(Frame::Topic { number, name }) => names.told(number, name),
+                    Ok(Frame::Topic { number, name }) => names.learn(number, name),
                     Ok(Frame::Deliver { head, .. }) => {
-                        let name = names.name(head.topic).expect("it was told").to_string();
+                        let name = names.name(head.topic).expect("it was announced").to_string();
                         came.push((name, head.delivery));
                     }
                     _ => {}
@@ -193,39 +193,44 @@ mod tests {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let log = EventLog::open(directory.path(), LogBounds::default()).expect("it is empty");
         let mut broker = Broker::new(tree.expect("it is sound"), Limits::default());
-        broker = broker.with_log(log, Nanos(0), Vec::new());
+        broker = broker.with_log(log, Duration::ZERO, Vec::new());
         for client in [READER, WRITER] {
-            assert!(broker.connected(Nanos(1), client, TransportPeer::User(0)));
-            say(&mut broker, Nanos(1), client, &Frame::Hello(Greeting::default()));
+            assert!(broker.connected(Instant::from_nanos(1), client, TransportPeer::User(0)));
+            send(&mut broker, Instant::from_nanos(1), client, &Frame::Hello(Greeting::default()));
         }
         let spec = SubscriptionSpec {
             resume: Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() }),
             again: Some(AgainSpec { after_ns: 1_000_000, attempts: u32::MAX, window: 1000 }),
-            ..SubscriptionSpec::of("#")
+            ..SubscriptionSpec::new("#")
         };
-        say(&mut broker, Nanos(1), READER, &Frame::Subscribe { number: 1, spec: Box::new(spec) });
+        send(
+            &mut broker,
+            Instant::from_nanos(1),
+            READER,
+            &Frame::Subscribe { number: 1, spec: Box::new(spec) },
+        );
         let (mut names, mut first) = (TopicNames::default(), None);
         for number in 1..=500_u32 {
-            let (now, topic) = (Nanos(u64::from(number)), format!("t/{number}"));
+            let (now, topic) = (Instant::from_nanos(u64::from(number)), format!("t/{number}"));
             let (durability, writer) = (Durability::Written, Some(format!("w{number}")));
-            let spec = Advertisement { durability, writer, ..Advertisement::of(&topic) };
-            say(&mut broker, now, WRITER, &Frame::Advertise { number, spec });
-            let head = PublishHead { topic: number, deadline: NO_DEADLINE, ..PublishHead::default() };
-            say(&mut broker, now, WRITER, &Frame::Publish { head, payload: b"x" });
-            say(&mut broker, now, WRITER, &Frame::Close { number });
-            for (name, delivery) in hear(&mut broker, now, &mut names) {
+            let spec = Advertisement { durability, writer, ..Advertisement::new(&topic) };
+            send(&mut broker, now, WRITER, &Frame::Advertise { number, spec });
+            let head = PublishHead { topic: number, ..PublishHead::default() };
+            send(&mut broker, now, WRITER, &Frame::Publish { head, payload: b"x" });
+            send(&mut broker, now, WRITER, &Frame::Close { number });
+            for (name, delivery) in receive(&mut broker, now, &mut names) {
                 assert_eq!(name, topic);
                 // the first one is not acknowledged, and its name therefore needed
                 if first.is_none() {
                     first = Some(delivery);
                 } else {
-                    say(&mut broker, now, READER, &Frame::Acknowledge { consumer: 1, delivery });
+                    send(&mut broker, now, READER, &Frame::Acknowledge { consumer: 1, delivery });
                 }
             }
             let kept = broker.durable.as_ref().map_or(0, |durable| durable.names.names.len());
             assert!((1..=MIN_KEPT_BYTES / ENTRY + 2).contains(&kept), "{kept} names");
         }
-        let again = hear(&mut broker, Nanos(10_000_000), &mut names);
+        let again = receive(&mut broker, Instant::from_millis(10), &mut names);
         assert_eq!(again.first().map(|(name, _)| &**name), Some("t/1"));
     }
 }

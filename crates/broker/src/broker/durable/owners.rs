@@ -3,10 +3,31 @@
 use crate::broker::Broker;
 use crate::log::OwnedKind;
 use crate::name_owner::NameOwner;
+use unisono_eventchannel::{ConsumerId, SupplierId, TopicPattern};
 
 impl Broker {
     pub(in crate::broker) fn name_owner(&self, kind: OwnedKind, name: &str) -> Option<NameOwner> {
         self.durable.as_ref()?.log.owner_of(kind, name).cloned()
+    }
+
+    /// The key in the log of a consumer that resumes.
+    pub(in crate::broker) fn resumed_name(&self, consumer: ConsumerId) -> Option<&str> {
+        Some(&self.durable.as_ref()?.followers.get(&consumer)?.name)
+    }
+
+    /// The patterns of a consumer that resumes.
+    pub(in crate::broker) fn resumed_patterns(
+        &self,
+        consumer: ConsumerId,
+    ) -> impl Iterator<Item = &TopicPattern> {
+        let follower = self.durable.as_ref().and_then(|durable| durable.followers.get(&consumer));
+        follower.into_iter().flat_map(|follower| &follower.interests).map(|interest| &interest.pattern)
+    }
+
+    /// The key in the log of a supplier's writer.
+    pub(in crate::broker) fn writer_name(&self, supplier: SupplierId) -> Option<&str> {
+        let writer = &self.durable.as_ref()?.offers.get(&supplier)?.writer;
+        (!writer.is_empty()).then_some(writer)
     }
 
     /// The number of names of a kind that an owner has.
@@ -15,7 +36,7 @@ impl Broker {
     }
 
     /// Gives a name to an owner. Returns the kind of the name, in words, if the log knew it without an owner.
-    pub(in crate::broker) fn give_name(
+    pub(in crate::broker) fn assign_name(
         &mut self,
         kind: OwnedKind,
         name: &str,
@@ -27,7 +48,7 @@ impl Broker {
             OwnedKind::Writer => durable.log.has_writer(name).then_some("writer"),
             OwnedKind::Chain => None,
         };
-        durable.log.give_name(kind, name, owner).map_err(|error| error.to_string())?;
+        durable.log.assign_name(kind, name, owner).map_err(|error| error.to_string())?;
         Ok(known)
     }
 

@@ -5,17 +5,17 @@
 
 use crate::broker::Broker;
 use crate::log::{KeptTopic, LogCursor, LogEntry, LogError, LoggedEvent};
-use crate::spec::Advertisement;
 use std::collections::HashMap;
 use unisono_eventchannel::{Retention, SupplierOwner, TopicId, TopicSpec};
-use unisono_linux::clock::Nanos;
+use unisono_events_wire::Advertisement;
+use unisono_linux::clock::Instant;
 
 impl Broker {
     /// Restores the kept events of the log's topics, in a broker with a log.
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn keeping_again(mut self, now: Nanos) -> Result<Self, LogError> {
+    pub fn keeping_again(mut self, now: Instant) -> Result<Self, LogError> {
         let Some(durable) = &mut self.durable else { return Ok(self) };
         let (topics, owners) = (durable.log.kept_topics()?, durable.log.chain_owners());
         let mut gone = Vec::new();
@@ -75,7 +75,7 @@ impl Broker {
 
     fn declare_again(&mut self, declared: &KeptTopic) -> Option<TopicId> {
         let KeptTopic { topic, event_type, history, exclusive, owner } = declared.clone();
-        let spec = Advertisement { event_type, history, exclusive, ..Advertisement::of(&topic) };
+        let spec = Advertisement { event_type, history, exclusive, ..Advertisement::new(&topic) };
         let (tenant, keeping) = self.terms_of_owner(owner.as_ref());
         let owner = owner.map_or_else(SupplierOwner::default, |owner| owner.of_supplier());
         self.channel.declare_as(owner, (tenant, &keeping), spec.topic_spec().ok()?).ok()

@@ -8,7 +8,7 @@ use crate::mqtt::{MqttQos, MqttReason, published};
 use crate::task::{ClientId, Task};
 use std::sync::Arc;
 use unisono_eventchannel::{ConsumerId, Delivery};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 
 /// Messages resent to a session in one call. Their heads take memory until they have left, up to 64 KiB each.
 const MAX_SENT_AGAIN: usize = 64;
@@ -17,7 +17,7 @@ impl Broker {
     /// Makes a PUBLISH from a delivery, or drops the delivery if the client cannot or may not have it.
     pub(in crate::broker) fn mqtt_deliver(
         &mut self,
-        now: Nanos,
+        now: Instant,
         id: MqttSessionId,
         delivery: Delivery<EventBody>,
     ) {
@@ -34,7 +34,6 @@ impl Broker {
             let body = message.event.payload.clone();
             let bytes = head.len() + body.as_payload().length();
             if bytes > session.terms.largest.min(self.limits.largest_frame()) {
-                self.mqtt_too_large += 1;
                 return None;
             }
             if let Some(number) = number {
@@ -55,7 +54,7 @@ impl Broker {
     /// The message for the client; `None`: the delivery is dropped.
     fn mqtt_message(
         &self,
-        now: Nanos,
+        now: Instant,
         id: MqttSessionId,
         delivered: &unisono_eventchannel::DeliveredEvent<EventBody>,
     ) -> Option<SentMessage> {
@@ -96,7 +95,7 @@ impl Broker {
     }
 
     /// Ends a message that the client has confirmed (QoS 1), or released for good (QoS 2).
-    pub(super) fn mqtt_done(&mut self, now: Nanos, id: MqttSessionId, number: u16) {
+    pub(super) fn mqtt_done(&mut self, now: Instant, id: MqttSessionId, number: u16) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let was_full = session.is_full();
         let Some(flight) = session.finish(number) else { return };
@@ -110,7 +109,7 @@ impl Broker {
     /// Records that the client has a message of QoS 2.
     pub(super) fn mqtt_arrived(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (client, id): (ClientId, MqttSessionId),
         number: u16,
         refused: bool,
@@ -130,9 +129,15 @@ impl Broker {
         self.mqtt_answer(client, published(terms, 6, number, (reason, None)));
     }
 
+    /// Resends to the next session with messages to resend; returns whether there was one.
+    pub(in crate::broker) fn mqtt_resend(&mut self, now: Instant) -> bool {
+        let session = self.mqtt.resending.pop_first();
+        session.inspect(|session| self.mqtt_send_again(now, *session)).is_some()
+    }
+
     /// Resends unconfirmed messages, in the order of sending, and no more at once than the client takes. A
     /// call sends at most [`MAX_SENT_AGAIN`]; [`next`](Self::next) sends the rest.
-    pub(in crate::broker) fn mqtt_send_again(&mut self, now: Nanos, id: MqttSessionId) {
+    pub(super) fn mqtt_send_again(&mut self, now: Instant, id: MqttSessionId) {
         let most = self.limits.largest_frame();
         let mut left = MAX_SENT_AGAIN;
         while let Some(session) = self.mqtt.sessions.get_mut(&id)
@@ -147,7 +152,6 @@ impl Broker {
                     let body = message.event.payload.clone();
                     // the client's largest packet may be smaller than on its former connection
                     if head.len() + body.as_payload().length() > session.terms.largest.min(most) {
-                        self.mqtt_too_large += 1;
                         if let Some(flight) = session.finish(number) {
                             self.mqtt_confirm(flight.consumer, flight.acknowledgement);
                         }

@@ -31,17 +31,13 @@ use crate::mqtt::{
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientGrant, ClientIdentity, RateBudget, RefusalKind};
 use crate::task::{ClientId, Received, Task};
-use crate::transport::TransportPeer;
 use session::MqttSession;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use unisono_eventchannel::{NumberMap, TenantId};
-use unisono_linux::clock::Nanos;
+use unisono_eventchannel::{ConsumerId, NumberMap, TenantId, TopicId};
+use unisono_events_wire::transport::TransportPeer;
+use unisono_linux::clock::{Duration, Instant};
 
-/// Most sessions, connected or not. An identity may have half as many; so may a peer whose clients have no
-/// identity. The last eighth is for identities that have few. As many as a channel has consumers
-/// ([`ChannelLimits`](unisono_eventchannel::ChannelLimits)).
-const MAX_SESSIONS: usize = 4096;
 /// Topic aliases of one client. Each is a name of up to 64 KiB, so that the aliases of one client take at
 /// most 4 MiB.
 const MAX_ALIASES: u16 = 64;
@@ -61,11 +57,6 @@ pub(super) struct MqttSessions {
 }
 
 impl MqttSessions {
-    /// The next session with messages to resend.
-    pub(super) fn resends(&mut self) -> Option<MqttSessionId> {
-        self.resending.pop_first()
-    }
-
     /// Bytes granted to the queues of all sessions.
     pub(super) fn memory(&self) -> u64 {
         self.sessions.values().map(MqttSession::granted).sum()
@@ -82,7 +73,7 @@ impl MqttSessions {
         }
     }
 
-    pub(super) fn let_go(&mut self, id: MqttSessionId, bytes: u64) {
+    pub(super) fn release_held(&mut self, id: MqttSessionId, bytes: u64) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.held = session.held.saturating_sub(bytes);
         }
@@ -111,6 +102,36 @@ impl MqttSessions {
         self.sessions.get(self.by_key.get(&owner.key_of(name))?)?.client
     }
 
+    /// All sessions, in the order of their making.
+    pub(super) fn ids(&self) -> Vec<MqttSessionId> {
+        let mut ids: Vec<_> = self.sessions.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The connection of a session, if it has one now.
+    pub(super) fn connection(&self, id: MqttSessionId) -> Option<ClientId> {
+        self.sessions.get(&id)?.client
+    }
+
+    /// The topics that a session's client publishes on.
+    pub(super) fn offered(&self, id: MqttSessionId) -> impl Iterator<Item = TopicId> {
+        self.sessions.get(&id).into_iter().flat_map(|session| &session.offered).copied()
+    }
+
+    /// The patterns of a session's subscriptions, each with its member of a group.
+    pub(super) fn patterns(&self, id: MqttSessionId) -> impl Iterator<Item = (String, Option<ConsumerId>)> {
+        let all = self.sessions.get(&id).into_iter().flat_map(|session| session.subscriptions.values());
+        all.map(|subscription| (subscription.pattern.to_string(), subscription.shared))
+    }
+
+    /// Replaces the rule of a session's client; returns the session's consumers.
+    pub(super) fn set_grant(&mut self, id: MqttSessionId, grant: &Arc<ClientGrant>) -> Vec<ConsumerId> {
+        let Some(session) = self.sessions.get_mut(&id) else { return Vec::new() };
+        session.grant = Arc::clone(grant);
+        session.all_consumers().map(|(consumer, _)| consumer).collect()
+    }
+
     /// The number of a session's messages that wait for the disk before they are confirmed.
     pub(super) fn unconfirmed(&mut self, id: MqttSessionId) -> Option<&mut usize> {
         self.sessions.get_mut(&id).map(|session| &mut session.unconfirmed)
@@ -131,7 +152,7 @@ impl MqttSessions {
 
 impl Broker {
     /// Handles a new connection that speaks MQTT; returns whether it may stay.
-    pub fn connected_by_mqtt(&mut self, now: Nanos, client: ClientId, peer: TransportPeer) -> bool {
+    pub fn connected_by_mqtt(&mut self, now: Instant, client: ClientId, peer: TransportPeer) -> bool {
         let may = self.connected(now, client, peer);
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.protocol = ClientProtocol::Mqtt(None);
@@ -142,27 +163,27 @@ impl Broker {
     /// Handles a packet from a client.
     pub(super) fn mqtt_received(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         session: Option<MqttSessionId>,
         bytes: &[u8],
     ) -> Received {
         let known = session.and_then(|id| Some((id, self.mqtt.sessions.get_mut(&id)?)));
         let version = known.map(|(_, session)| {
-            session.heard = now;
+            session.last_packet = now;
             session.terms.version
         });
         let done = match (packet(bytes, version), session, version) {
             (Err(fault), None, _) => {
-                self.sent_away += 1;
-                self.mqtt_refuse(now, client, version_of_connect(bytes).map(AnswerTerms::of), &fault);
+                self.counters.sent_away += 1;
+                self.mqtt_refuse(now, client, version_of_connect(bytes).map(AnswerTerms::new), &fault);
                 Ok(Received::Done)
             }
             (Err(fault), ..) => Err(fault),
             (Ok(MqttPacket::Connect(request)), ..) => {
                 let terms = request.terms;
                 if let Err(fault) = self.mqtt_connect(now, client, *request) {
-                    self.refused += 1;
+                    self.counters.refused += 1;
                     self.mqtt_refuse(now, client, Some(terms), &fault);
                 }
                 Ok(Received::Done)
@@ -177,7 +198,7 @@ impl Broker {
     }
 
     /// Ends a connection that has no session yet.
-    fn mqtt_refuse(&mut self, now: Nanos, client: ClientId, terms: Option<AnswerTerms>, fault: &MqttFault) {
+    fn mqtt_refuse(&mut self, now: Instant, client: ClientId, terms: Option<AnswerTerms>, fault: &MqttFault) {
         self.audit_end(client, &fault.text);
         if let Some(answer) = connect_refused(terms, fault) {
             self.mqtt_answer(client, answer);
@@ -188,7 +209,7 @@ impl Broker {
 
     fn mqtt_packet(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (client, id, version): (ClientId, MqttSessionId, MqttVersion),
         packet: MqttPacket<'_>,
     ) -> Result<Received, MqttFault> {
@@ -235,7 +256,7 @@ impl Broker {
 
     fn mqtt_connect(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         request: ConnectRequest,
     ) -> Result<(), MqttFault> {
@@ -307,11 +328,11 @@ impl Broker {
         session.grant = grant;
         session.terms = request.terms;
         (session.client, session.stalled) = (Some(client), false);
-        (session.expiry, session.ends) = (expiry, Nanos::NEVER);
-        (session.will, session.will_at) = (request.will, Nanos::NEVER);
+        (session.expiry, session.ends) = (expiry, Instant::NEVER);
+        (session.will, session.will_at) = (request.will, Instant::NEVER);
         // MQTT 5.0, section 3.1.2.10: one and a half times the keep-alive
-        session.patience = Nanos(Nanos::SECOND.0 * 3 / 2).times(request.keep_alive.into());
-        session.heard = now;
+        session.keep_alive = Duration::from_millis(1500) * request.keep_alive.into();
+        session.last_packet = now;
         session.receive_maximum = request.receive_maximum.into();
         terms.session_present = present.is_some();
         session.begin_anew();
@@ -325,7 +346,7 @@ impl Broker {
     fn mqtt_charge_will(&mut self, id: MqttSessionId, will: Option<&LastWill>) -> Result<(), String> {
         let cost = will.map_or(0, structures::will);
         let former = self.mqtt.sessions.get_mut(&id).map(|session| std::mem::take(&mut session.will_cost));
-        self.let_go_for_session(id, former.unwrap_or(0));
+        self.release_for_session(id, former.unwrap_or(0));
         self.hold_for_session(id, cost)?;
         if let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.will_cost = cost;
@@ -352,7 +373,7 @@ impl Broker {
     }
 
     /// Ends the former connection of a session whose identifier a new connection uses.
-    fn mqtt_take_over(&mut self, now: Nanos, id: MqttSessionId, clean: bool) {
+    fn mqtt_take_over(&mut self, now: Instant, id: MqttSessionId, clean: bool) {
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
         if let Some(client) = session.client {
             let fault =
@@ -364,6 +385,8 @@ impl Broker {
         }
     }
 
+    /// Opens a session. An identity may have half of all sessions; so may a peer whose clients have no
+    /// identity. The last eighth is for identities that have few.
     fn mqtt_open(
         &mut self,
         (name, key): (Arc<str>, Arc<str>),
@@ -376,22 +399,24 @@ impl Broker {
             session.name_owner == owner && (owner != NameOwner::Anonymous || session.peer == peer)
         };
         let theirs = self.mqtt.sessions.values().filter(is_theirs).count();
+        let all = self.limits.sessions;
         // a number in the rule is the operator's decision
         let leaves_some = whose.2.sessions.is_some_and(|sessions| sessions != usize::MAX)
-            || may_take_one_more(theirs, self.mqtt.sessions.len(), MAX_SESSIONS);
-        let text = if theirs >= most.min(MAX_SESSIONS / 2) || !leaves_some {
+            || may_take_one_more(theirs, self.mqtt.sessions.len(), all);
+        let text = if theirs >= most.min(all.div_ceil(2)) || !leaves_some {
             format!(
                 "{owner} has {theirs} sessions, connected or away, as many as it may; end one: connect with its \
                  client identifier, clean, and without a session expiry"
             )
-        } else if self.mqtt.sessions.len() >= MAX_SESSIONS {
+        } else if self.mqtt.sessions.len() >= all {
             "there are as many sessions as may be; end one".to_owned()
         } else {
             self.mqtt.last += 1;
             let id = MqttSessionId(self.mqtt.last);
             let cost = structures::session(&name);
             self.mqtt.by_key.insert(Arc::clone(&key), id);
-            self.mqtt.sessions.insert(id, MqttSession::new((name, Arc::clone(&key)), whose, version));
+            let terms = (version, self.limits.mqtt_queue);
+            self.mqtt.sessions.insert(id, MqttSession::new((name, Arc::clone(&key)), whose, terms));
             if let Err(refused) = self.hold_for_session(id, cost) {
                 self.mqtt.by_key.remove(&key);
                 self.mqtt.sessions.remove(&id);
@@ -408,10 +433,10 @@ impl Broker {
     }
 
     /// Ends a connection whose client broke a rule.
-    pub(in crate::broker) fn mqtt_send_away(&mut self, now: Nanos, client: ClientId, fault: &MqttFault) {
+    pub(in crate::broker) fn mqtt_send_away(&mut self, now: Instant, client: ClientId, fault: &MqttFault) {
         self.audit_end(client, &fault.text);
         let Some(ConnectedClient { protocol, .. }) = self.clients.get(&client) else { return };
-        self.sent_away += 1;
+        self.counters.sent_away += 1;
         let terms = match protocol {
             ClientProtocol::Mqtt(Some(id)) => self.mqtt.sessions.get(id).map(|session| session.terms),
             _ => None,
@@ -428,22 +453,22 @@ impl Broker {
     }
 
     /// Handles the end of a connection: the session continues as long as the client asked for.
-    pub(super) fn mqtt_gone(&mut self, now: Nanos, id: MqttSessionId) {
+    pub(super) fn mqtt_gone(&mut self, now: Instant, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         (session.client, session.stalled) = (None, false);
         session.aliases.clear();
         let aliases = std::mem::take(&mut session.alias_cost);
         session.ends = match session.expiry {
-            u32::MAX => Nanos::NEVER,
-            seconds => Nanos::SECOND.times(seconds.into()).after(now),
+            u32::MAX => Instant::NEVER,
+            seconds => now + Duration::from_secs(seconds.into()),
         };
         let died = session.will.is_some();
         session.will_at = match &session.will {
-            Some(will) => Nanos::SECOND.times(will.delay.into()).after(now).min(session.ends),
-            None => Nanos::NEVER,
+            Some(will) => (now + Duration::from_secs(will.delay.into())).min(session.ends),
+            None => Instant::NEVER,
         };
         let (will_at, ends) = (session.will_at, session.ends);
-        self.let_go_for_session(id, aliases);
+        self.release_for_session(id, aliases);
         if will_at <= now {
             self.mqtt_publish_will(now, id);
         }
@@ -455,7 +480,7 @@ impl Broker {
     }
 
     /// Withdraws the client as a supplier; its retained messages stay.
-    fn mqtt_withdraw(&mut self, id: MqttSessionId, died: bool) {
+    pub(super) fn mqtt_withdraw(&mut self, id: MqttSessionId, died: bool) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let offered = structures::OFFERED * session.offered.len() as u64;
         session.offered.clear();
@@ -464,12 +489,12 @@ impl Broker {
             Some(supplier) => self.channel.withdraw(supplier),
             None => {}
         }
-        self.let_go_for_session(id, offered);
+        self.release_for_session(id, offered);
     }
 
     /// Ends a session and drops its waiting messages.
-    fn mqtt_end(&mut self, now: Nanos, id: MqttSessionId) {
-        if self.mqtt.sessions.get(&id).is_some_and(|session| session.will_at != Nanos::NEVER) {
+    pub(super) fn mqtt_end(&mut self, now: Instant, id: MqttSessionId) {
+        if self.mqtt.sessions.get(&id).is_some_and(|session| session.will_at != Instant::NEVER) {
             self.mqtt_publish_will(now, id);
         }
         self.mqtt_withdraw(id, false);
@@ -477,7 +502,7 @@ impl Broker {
         self.mqtt.by_key.remove(&session.key);
         let consumers: Vec<_> = session.all_consumers().collect();
         self.ledger.release(session.peer, session.granted());
-        self.ledger.let_go(session.peer, session.held);
+        self.ledger.release_held(session.peer, session.held);
         for (consumer, _) in consumers {
             self.mqtt_disconnect(now, consumer);
         }
@@ -507,14 +532,16 @@ impl Broker {
     }
 
     /// Ends expired sessions and connections; called once a second.
-    pub(super) fn mqtt_look(&mut self, now: Nanos) {
+    pub(super) fn mqtt_run_timers(&mut self, now: Instant) {
         self.mqtt.wills.retain(|_, budget| !budget.is_whole(now));
         let mut over: Vec<_> = self
             .mqtt
             .sessions
             .iter()
             .filter(|(_, session)| match session.client {
-                Some(_) => session.patience > Nanos::ZERO && now.since(session.heard) > session.patience,
+                Some(_) => {
+                    session.keep_alive > Duration::ZERO && now - session.last_packet > session.keep_alive
+                }
                 None => session.ends <= now || session.will_at <= now,
             })
             .map(|(id, session)| (*id, session.client))

@@ -15,7 +15,7 @@ use unisono_eventchannel::{
     ChannelError, FieldSet, Offer, OfferStanding, Publication, PublishError, Published, Reliability,
     Retention, SupplierId, SupplierOwner, TopicId, TopicSpec,
 };
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 
 /// The reason why a client's message reaches no consumer.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Broker {
     /// The client breaks the protocol.
     pub(super) fn mqtt_publish(
         &mut self,
-        now: Nanos,
+        now: Instant,
         client: ClientId,
         id: MqttSessionId,
         message: IncomingMessage<'_>,
@@ -86,13 +86,13 @@ impl Broker {
                 return Ok(Received::Blocked);
             }
             Err(MqttRefusal::Refused(reason, text)) => {
-                self.refused += 1;
+                self.counters.refused += 1;
                 self.audit_publish_refused(client, name, &text);
                 (reason, Some(text))
             }
             Err(MqttRefusal::Broken(fault)) => return Err(fault),
             Err(MqttRefusal::NotKept(text)) => {
-                self.refused += 1;
+                self.counters.refused += 1;
                 self.audit_publish_refused(client, name, &text);
                 // in MQTT 3.1.1 each PUBACK and PUBREC confirms
                 if terms.version == MqttVersion::V311 && qos > MqttQos::AtMostOnce {
@@ -133,7 +133,7 @@ impl Broker {
         let former = session.and_then(|session| session.aliases.get(&alias)).map_or(0, |name| cost(name));
         self.hold_for_session(id, cost(topic))
             .map_err(|text| MqttFault::new(MqttReason::TooMuch as u8, text))?;
-        self.let_go_for_session(id, former);
+        self.release_for_session(id, former);
         if let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.aliases.insert(alias, topic.into());
             session.alias_cost = session.alias_cost + cost(topic) - former;
@@ -169,9 +169,9 @@ impl Broker {
     }
 
     /// Publishes the will of a client that is gone.
-    pub(super) fn mqtt_publish_will(&mut self, now: Nanos, id: MqttSessionId) {
+    pub(super) fn mqtt_publish_will(&mut self, now: Instant, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
-        session.will_at = Nanos::NEVER;
+        session.will_at = Instant::NEVER;
         let Some(will) = session.will.take() else { return };
         let mut message = IncomingMessage {
             topic: &will.topic,
@@ -202,14 +202,14 @@ impl Broker {
             },
         };
         if let Some(why) = refused {
-            self.refused += 1;
+            self.counters.refused += 1;
             let entry = (AuditAction::Publish, AuditOutcome::Refused);
             self.audit_of_session(id, entry, &will.topic, Some(&why));
         }
     }
 
     /// Whether a tenant may publish one more will in this second.
-    fn mqtt_has_will_budget(&mut self, now: Nanos, id: MqttSessionId) -> bool {
+    fn mqtt_has_will_budget(&mut self, now: Instant, id: MqttSessionId) -> bool {
         let Some((_, grant)) = self.mqtt.owner(id) else { return false };
         let Some(rate) = grant.rate else { return true };
         let tenant = self.tenant_of_session(id);
@@ -224,7 +224,7 @@ impl Broker {
     /// in the log.
     fn mqtt_put(
         &mut self,
-        now: Nanos,
+        now: Instant,
         id: MqttSessionId,
         name: &str,
         message: &IncomingMessage<'_>,
@@ -245,7 +245,7 @@ impl Broker {
         body.origin = message.origin.clone();
         body.origin.publisher = self.mqtt.sessions.get(&id).map(|session| Arc::clone(&session.key));
         let mut publication = Publication::new(body).with_fields(message.fields.clone());
-        publication.deadline = message.due_in.map(|due| due.after(now));
+        publication.deadline = message.due_in.map(|due| now + due);
         publication.retention = match (message.retain, message.payload.is_empty()) {
             (false, _) => Retention::AsTopic,
             (true, false) => Retention::Retain,
@@ -290,7 +290,7 @@ impl Broker {
     /// Offers a topic for the client as its supplier.
     fn mqtt_offer(
         &mut self,
-        now: Nanos,
+        now: Instant,
         id: MqttSessionId,
         name: &str,
     ) -> Result<(SupplierId, TopicId), MqttRefusal> {
@@ -320,7 +320,7 @@ impl Broker {
         self.hold_for_session(id, structures::OFFERED).map_err(|text| refused(MqttReason::TooMuch, text))?;
         let (supplier, topic) = self
             .mqtt_supply(now, id, name)
-            .inspect_err(|_| self.let_go_for_session(id, structures::OFFERED))?;
+            .inspect_err(|_| self.release_for_session(id, structures::OFFERED))?;
         let mut owner = SupplierOwner::default();
         if let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.supplier = Some(supplier);
@@ -329,7 +329,7 @@ impl Broker {
         }
         let event_type = self.channel.topic_spec(topic).and_then(|spec| spec.event_type.clone());
         let (reliability, standing) = (Reliability::AtLeastOnce, OfferStanding::Conforms);
-        let offer = Offer { event_type, reliability, owner, standing, ..Offer::of(topic) };
+        let offer = Offer { event_type, reliability, owner, standing, ..Offer::new(topic) };
         match self.channel.offer(supplier, offer) {
             Ok(()) => {
                 let entry = (AuditAction::Advertise, AuditOutcome::Done);
@@ -343,7 +343,7 @@ impl Broker {
     /// The topic of this name, which is made if it is missing, and the client's supplier.
     fn mqtt_supply(
         &mut self,
-        now: Nanos,
+        now: Instant,
         id: MqttSessionId,
         name: &str,
     ) -> Result<(SupplierId, TopicId), MqttRefusal> {

@@ -8,16 +8,13 @@ use crate::mqtt::{
 use crate::name_owner::NameOwner;
 use crate::permissions::{ClientGrant, ClientIdentity};
 use crate::task::ClientId;
-use crate::transport::TransportPeer;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use unisono_eventchannel::{
     ChannelEvent, ConsumerId, NO_DEADLINE, SubscriptionId, SupplierId, TopicId, TopicPattern,
 };
-use unisono_linux::clock::Nanos;
-
-/// Most bytes that wait for the subscriptions of one QoS, or for one membership in a group.
-pub(super) const QUEUE_BYTES: usize = 1 << 20;
+use unisono_events_wire::transport::TransportPeer;
+use unisono_linux::clock::{Duration, Instant};
 
 /// A session's number in the broker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -43,20 +40,22 @@ pub(super) struct MqttSession {
     /// Seconds that the session outlives its connection.
     pub(super) expiry: u32,
     /// When the session ends unless it has a connection by then.
-    pub(super) ends: Nanos,
+    pub(super) ends: Instant,
     pub(super) will: Option<LastWill>,
     /// Bytes charged for the will when it came.
     pub(super) will_cost: u64,
     /// Bytes charged for the session in all, without its queues.
     pub(super) held: u64,
+    /// Bytes of each of its queues.
+    pub(super) queue: usize,
     /// The part of `held` for topic aliases.
     pub(super) alias_cost: u64,
     /// When the will is published unless the session has a connection by then.
-    pub(super) will_at: Nanos,
+    pub(super) will_at: Instant,
     /// The silence after which the client counts as dead; 0: never.
-    pub(super) patience: Nanos,
+    pub(super) keep_alive: Duration,
     /// When the last packet came.
-    pub(super) heard: Nanos,
+    pub(super) last_packet: Instant,
     pub(super) receive_maximum: usize,
     /// Topics that alias numbers stand for, on this connection.
     pub(super) aliases: HashMap<u16, Arc<str>>,
@@ -140,8 +139,8 @@ pub(super) enum SentIdentifiers {
 
 /// Bytes granted to a queue: waiting messages, and as much again of messages that the client has not
 /// confirmed.
-pub(super) fn queue_grant(acknowledges: bool) -> u64 {
-    let queue = QUEUE_BYTES as u64;
+pub(super) fn queue_grant(queue: usize, acknowledges: bool) -> u64 {
+    let queue = queue as u64;
     if acknowledges { 2 * queue } else { queue }
 }
 
@@ -149,7 +148,7 @@ impl MqttSession {
     pub(super) fn new(
         (name, key): (Arc<str>, Arc<str>),
         (peer, owner, grant): (TransportPeer, ClientIdentity, Arc<ClientGrant>),
-        version: MqttVersion,
+        (version, queue): (MqttVersion, usize),
     ) -> Self {
         Self {
             name,
@@ -158,18 +157,19 @@ impl MqttSession {
             peer,
             owner,
             grant,
-            terms: AnswerTerms::of(version),
+            terms: AnswerTerms::new(version),
+            queue,
             client: None,
             stalled: false,
             expiry: 0,
-            ends: Nanos::NEVER,
+            ends: Instant::NEVER,
             will: None,
             will_cost: 0,
             held: 0,
             alias_cost: 0,
-            will_at: Nanos::NEVER,
-            patience: Nanos::ZERO,
-            heard: Nanos::ZERO,
+            will_at: Instant::NEVER,
+            keep_alive: Duration::ZERO,
+            last_packet: Instant::ZERO,
             receive_maximum: usize::from(u16::MAX),
             aliases: HashMap::new(),
             supplier: None,
@@ -197,7 +197,7 @@ impl MqttSession {
 
     /// Bytes granted to all queues of the session.
     pub(super) fn granted(&self) -> u64 {
-        self.all_consumers().map(|(_, acknowledges)| queue_grant(acknowledges)).sum()
+        self.all_consumers().map(|(_, acknowledges)| queue_grant(self.queue, acknowledges)).sum()
     }
 
     /// Whether the client may be sent no more messages of QoS 1 and 2 for now.
@@ -277,17 +277,22 @@ impl MqttSession {
     }
 
     /// The bytes of a message in front of the payload, with the remaining time as of now.
-    pub(super) fn packet(&self, now: Nanos, message: &SentMessage, id: Option<u16>) -> Vec<u8> {
+    pub(super) fn packet(&self, now: Instant, message: &SentMessage, id: Option<u16>) -> Vec<u8> {
         message.packet(now, (self.terms.version, id), &self.identifiers(message))
     }
 
-    pub(super) fn packet_again(&self, now: Nanos, message: &SentMessage, id: u16) -> Vec<u8> {
+    pub(super) fn packet_again(&self, now: Instant, message: &SentMessage, id: u16) -> Vec<u8> {
         with_duplicate_flag(self.packet(now, message, Some(id)))
     }
 }
 
 impl SentMessage {
-    fn packet(&self, now: Nanos, (version, id): (MqttVersion, Option<u16>), identifiers: &[u32]) -> Vec<u8> {
+    fn packet(
+        &self,
+        now: Instant,
+        (version, id): (MqttVersion, Option<u16>),
+        identifiers: &[u32],
+    ) -> Vec<u8> {
         let deadline = self.event.deadline;
         publish_packet(&OutgoingMessage {
             version,
@@ -295,7 +300,7 @@ impl SentMessage {
             id,
             qos: self.qos,
             retain: self.retain,
-            due_in: (deadline != NO_DEADLINE).then(|| deadline.since(now)),
+            due_in: (deadline != NO_DEADLINE).then(|| deadline - now),
             origin: &self.event.payload.origin,
             fields: &self.event.fields,
             identifiers,

@@ -2,8 +2,7 @@
 
 use super::super::{Addressee, Broker, structures};
 use super::MqttSessionId;
-use super::session::{MqttSubscription, QUEUE_BYTES, queue_grant};
-use crate::limits::Limits;
+use super::session::{MqttSubscription, queue_grant};
 use crate::mqtt::{
     FilterRequest, MqttQos, MqttReason, PastPolicy, SHARE, split_share, subscribed, unsubscribed,
 };
@@ -11,14 +10,11 @@ use crate::permissions::RefusalKind;
 use crate::task::ClientId;
 use std::sync::Arc;
 use unisono_eventchannel::{
-    ChannelError, ConsumerId, ConsumerSpec, InboxCapacity, InboxSpec, Interest, LateEvents, PastEvents,
-    Redelivery, TopicPattern,
+    ChannelError, ConsumerId, ConsumerSpec, DispatchOrder, InboxCapacity, InboxSpec, Interest, LateEvents,
+    PastEvents, Redelivery, TopicPattern,
 };
-use unisono_linux::clock::Nanos;
-
-/// Most messages that wait for the subscriptions of one QoS, or for one membership in a group: as many as the
-/// memory granted for [`QUEUE_BYTES`] pays for.
-const QUEUE_EVENTS: usize = QUEUE_BYTES / Limits::ENTRY as usize;
+use unisono_events_wire::EVENT_COST;
+use unisono_linux::clock::{Duration, Instant};
 
 /// Messages that a member of a group gets before it has to confirm one, whatever its receive maximum. With a
 /// larger window one member would hold messages that another member could take at once. Chosen by this
@@ -28,7 +24,7 @@ const GROUP_WINDOW: usize = 32;
 impl Broker {
     pub(super) fn mqtt_subscribe(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (client, id): (ClientId, MqttSessionId),
         number: u16,
         identifier: Option<u32>,
@@ -46,7 +42,7 @@ impl Broker {
             codes.push(match done {
                 Ok(()) => qos,
                 Err((reason, text)) => {
-                    self.refused += 1;
+                    self.counters.refused += 1;
                     first.get_or_insert(text);
                     reason as u8
                 }
@@ -60,7 +56,7 @@ impl Broker {
 
     fn mqtt_subscribe_one(
         &mut self,
-        now: Nanos,
+        now: Instant,
         id: MqttSessionId,
         identifier: Option<u32>,
         (at, request): (usize, FilterRequest),
@@ -112,7 +108,7 @@ impl Broker {
         let joins = match (&group, known) {
             (Some(group), None) => {
                 let Some(user) = self.name_user_of_session(id) else { return Ok(()) };
-                let admitted = self.check_group(&user, (group, Nanos::ZERO), &[filter]);
+                let admitted = self.check_group(&user, (group, Duration::ZERO), &[filter]);
                 Some((user, admitted.map_err(|refused| (MqttReason::NotAllowed, refused))?))
             }
             _ => None,
@@ -123,7 +119,7 @@ impl Broker {
             None => {
                 let key = joins.as_ref().map(|(_, group)| Arc::clone(&group.key));
                 let made = self.mqtt_consumer(now, id, request.qos, key);
-                made.inspect_err(|_| self.let_go_for_session(id, cost))?
+                made.inspect_err(|_| self.release_for_session(id, cost))?
             }
         };
         let interest = Interest::in_topics(pattern.clone());
@@ -131,7 +127,7 @@ impl Broker {
         let subscription = match self.channel.subscribe_with(now, consumer, interest, past) {
             Ok(subscription) => subscription,
             Err(error) => {
-                self.let_go_for_session(id, cost);
+                self.release_for_session(id, cost);
                 if group.is_some() && known.is_none() {
                     self.mqtt_leave_group(now, id, consumer);
                 }
@@ -162,7 +158,7 @@ impl Broker {
     /// Makes a consumer of a session: for a QoS, or as the member of a group.
     fn mqtt_consumer(
         &mut self,
-        now: Nanos,
+        now: Instant,
         id: MqttSessionId,
         qos: MqttQos,
         group: Option<Arc<str>>,
@@ -173,7 +169,8 @@ impl Broker {
         let (name, peer, most) = (Arc::clone(&session.name), session.peer, session.grant.memory);
         let class = session.grant.class.clone();
         let acknowledges = group.is_some() || qos != MqttQos::AtMostOnce;
-        let more = queue_grant(acknowledges);
+        let queue = session.queue;
+        let more = queue_grant(queue, acknowledges);
         let (queues, with_names) =
             (session.granted() + session.held + more, most.saturating_add(structures::NAMES));
         let mut all = queues + self.kept_of_session(id);
@@ -193,14 +190,16 @@ impl Broker {
         }
         // messages in flight belong to the session: they are resent when the client comes back, not before
         let redelivery = Redelivery {
-            after: Nanos::NEVER,
+            after: Duration::MAX,
             attempts: u32::MAX,
             window: if group.is_some() { GROUP_WINDOW } else { usize::MAX },
         };
         let inbox = InboxSpec {
             class,
-            capacity: InboxCapacity { events: QUEUE_EVENTS, bytes: QUEUE_BYTES },
+            // as many messages as the memory granted for the bytes pays for
+            capacity: InboxCapacity { events: (queue / EVENT_COST as usize).max(1), bytes: queue },
             late: LateEvents::Drop,
+            order: DispatchOrder::Publication, // MQTT 5, section 4.6
             redelivery: acknowledges.then_some(redelivery),
             ..InboxSpec::default()
         };
@@ -209,7 +208,7 @@ impl Broker {
         let spec = ConsumerSpec { group, tenant, ..ConsumerSpec::new(&name).with(inbox) };
         let made = self.channel.connect(now, spec);
         let consumer = made.map_err(|error| (MqttReason::TooMuch, self.access.refuse(&error)))?;
-        self.addressees.insert(consumer, Addressee::Mqtt(id));
+        self.addressees.by_consumer.insert(consumer, Addressee::Mqtt(id));
         self.ledger.book(peer, more);
         if is_alone && let Some(session) = self.mqtt.sessions.get_mut(&id) {
             session.consumers[qos as usize] = Some(consumer);
@@ -219,7 +218,7 @@ impl Broker {
 
     pub(super) fn mqtt_unsubscribe(
         &mut self,
-        now: Nanos,
+        now: Instant,
         (client, id): (ClientId, MqttSessionId),
         number: u16,
         filters: &[String],
@@ -236,7 +235,7 @@ impl Broker {
             }
         }
         for entry in left {
-            self.let_go_for_session(id, structures::pattern(&entry.request.filter));
+            self.release_for_session(id, structures::pattern(&entry.request.filter));
             self.channel.unsubscribe(entry.subscription);
             if let Some(consumer) = entry.shared {
                 self.mqtt_leave_group(now, id, consumer);
@@ -245,16 +244,16 @@ impl Broker {
         self.mqtt_answer(client, unsubscribed(version, number, &codes));
     }
 
-    fn mqtt_leave_group(&mut self, now: Nanos, id: MqttSessionId, consumer: ConsumerId) {
+    fn mqtt_leave_group(&mut self, now: Instant, id: MqttSessionId, consumer: ConsumerId) {
         if let Some(session) = self.mqtt.sessions.get(&id) {
-            self.ledger.release(session.peer, queue_grant(true));
+            self.ledger.release(session.peer, queue_grant(session.queue, true));
         }
         self.mqtt_disconnect(now, consumer);
     }
 
     /// Ends a consumer; its unconfirmed messages go to the other members of its group.
-    pub(super) fn mqtt_disconnect(&mut self, now: Nanos, consumer: ConsumerId) {
-        self.addressees.remove(&consumer);
+    pub(super) fn mqtt_disconnect(&mut self, now: Instant, consumer: ConsumerId) {
+        self.addressees.by_consumer.remove(&consumer);
         self.leave_group(consumer);
         self.channel.disconnect(now, consumer);
     }

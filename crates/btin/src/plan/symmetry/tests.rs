@@ -76,8 +76,6 @@ fn with_a_link_more((n, mut links): Links, a: u32, b: u32) -> Links {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
-
     #[test]
     fn roots_that_are_alike_have_trees_of_the_same_height_and_as_many_leaves(
         links in prop_oneof![

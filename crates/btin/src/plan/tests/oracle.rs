@@ -116,8 +116,6 @@ fn agree(network: &SwitchNetwork, group: &BarrierGroup, options: &PlanOptions) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
-
     #[test]
     fn the_plan_is_the_literal_one((network, group) in network_and_group()) {
         for scan in [Scan::Queue, Scan::Level] {
@@ -141,8 +139,6 @@ fn the_plan_is_the_literal_one_where_hundreds_of_roots_are_tied() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn searches_made_together_find_what_each_finds_alone((network, group) in network_and_group()) {
         let graph = Graph::new(&network);
@@ -187,8 +183,6 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn a_search_for_leaves_alone_finds_those_of_the_tree(
         (network, _) in network_and_group(), slack in 0u32..4,

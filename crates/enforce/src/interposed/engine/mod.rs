@@ -13,18 +13,21 @@
 //! Pure: time is an argument. Cost: the scheduler's, and some 30 ns for the clocks and the statistics; no
 //! frame causes an allocation.
 
-use super::flows::{self, FlowNumber, FlowTree};
+mod parts;
+
+pub use parts::{EngineChange, ReplacedParts};
+
+use super::flows::{FlowNumber, FlowTree};
+use parts::EngineParts;
 use serde::{Deserialize, Serialize};
 use unisono_fairqueue::{
-    Backlog, ClassId, DelayFigures, Discipline, Fifo, Hierarchy, HierarchyError, LinkPace, LiveClass, Packet,
-    Policy, Scheduler, Served,
+    Backlog, ClassId, Discipline, Fifo, HierarchyError, LinkPace, LiveClass, Packet, Policy, Scheduler,
 };
-use unisono_linux::clock::Nanos;
-use unisono_measure::Histogram;
+use unisono_linux::clock::{Duration, Instant};
 
 /// The greatest lateness that the worker catches up on. Lengths are whole frames with their Ethernet header,
 /// without preamble, checksum and gap, as with HTB.
-const MAX_LATENESS: Nanos = Nanos(5_000_000);
+const MAX_LATENESS: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum EngineDiscipline {
@@ -44,7 +47,7 @@ impl EngineDiscipline {
 
 #[derive(Clone, Debug)]
 struct WaitingFrame<F> {
-    since: Nanos,
+    arrival: Instant,
     frame: F,
 }
 
@@ -69,89 +72,74 @@ pub enum EngineChangeError {
 pub enum NextFrame<F> {
     Send(F),
     /// Ask again at this time, or when a frame has arrived.
-    Wait(Nanos),
+    Wait(Instant),
     /// Ask again when a frame has arrived.
     Rest,
 }
 
 #[derive(Debug)]
 pub struct Engine<F> {
-    policy: Policy,
+    parts: EngineParts,
     queue: EngineQueue<F>,
-    /// Maps the policy's classes to the scheduler's.
-    layout: FlowTree,
     link: LinkPace,
-    /// The clock of each class that has a ceiling.
-    ceilings: Vec<Option<LinkPace>>,
     /// Classes at their ceilings, each with its time of release.
-    held: Vec<(Nanos, ClassId)>,
+    held: Vec<(Instant, ClassId)>,
     /// The last call of `next` found no frame that may leave.
     is_resting: bool,
     /// The frame sent last waited longer than its class's `ecn`.
     was_late: bool,
-    /// By class number.
-    served: Vec<Served>,
-    delays: Vec<Histogram>,
 }
 
 impl<F> Engine<F> {
     /// An empty queue. Does not fail for a policy that was parsed.
     pub fn new(policy: Policy, choice: EngineDiscipline) -> Result<Self, HierarchyError> {
-        let (queue, layout) = match choice {
-            EngineDiscipline::Fair => {
-                let tree = flows::tree(&policy)?;
-                let layout = FlowTree::new(&policy, &tree);
-                (EngineQueue::Fair(Box::new(Scheduler::new(tree))), layout)
+        let (mut parts, tree) = EngineParts::new(policy)?;
+        let queue = match choice {
+            EngineDiscipline::Fair => EngineQueue::Fair(Box::new(Scheduler::new(tree))),
+            EngineDiscipline::Fifo => {
+                parts.layout = FlowTree::plain(&parts.policy);
+                parts.ceilings.fill(None);
+                EngineQueue::Fifo(Fifo::default())
             }
-            EngineDiscipline::Fifo => (EngineQueue::Fifo(Fifo::default()), FlowTree::plain(&policy)),
         };
-        let classes = policy.hierarchy.classes().count();
         Ok(Self {
-            link: LinkPace::new(policy.rate, MAX_LATENESS),
-            ceilings: ceilings(&policy, choice),
+            link: LinkPace::new(parts.policy.rate, MAX_LATENESS),
             held: Vec::new(),
             is_resting: true,
             was_late: false,
-            served: vec![Served::default(); classes],
-            delays: vec![Histogram::new(); classes],
-            policy,
             queue,
-            layout,
+            parts,
         })
     }
 
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        &self.parts.policy
     }
 
     /// Replaces the policy. No waiting frame is lost, and the statistics of classes with the same name
-    /// continue. A class at its ceiling may begin anew. If this fails, nothing has changed.
-    pub fn change(&mut self, policy: Policy) -> Result<(), EngineChangeError> {
+    /// continue. A class at its ceiling may begin anew. If this fails, nothing has changed. Returns what the
+    /// engine no longer needs, so that another thread can free it.
+    pub fn change(&mut self, change: EngineChange) -> Result<ReplacedParts, EngineChangeError> {
         let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
         for (_, class) in self.held.drain(..) {
-            scheduler.release(self.layout.place(class));
+            scheduler.release(self.parts.layout.place(class));
         }
-        let tree = flows::tree(&policy)?;
-        let layout = FlowTree::new(&policy, &tree);
+        let EngineChange { mut parts, tree } = change;
         scheduler.apply(tree)?;
-        self.layout = layout;
-        let old = &self.policy.hierarchy;
-        let (mut served, mut delays) = (Vec::new(), Vec::new());
-        for (_, class) in policy.hierarchy.classes() {
-            let before = old.find(&class.name).map(ClassId::index);
-            served.push(before.map(|at| self.served[at]).unwrap_or_default());
-            delays.push(before.map_or_else(Histogram::new, |at| self.delays[at].clone()));
+        let old = &mut self.parts;
+        for (id, class) in parts.policy.hierarchy.classes() {
+            if let Some(before) = old.policy.hierarchy.find(&class.name) {
+                parts.served[id.index()] = old.served[before.index()];
+                std::mem::swap(&mut parts.delays[id.index()], &mut old.delays[before.index()]);
+            }
         }
-        (self.served, self.delays) = (served, delays);
-        self.link.set_rate(policy.rate);
-        self.ceilings = ceilings(&policy, EngineDiscipline::Fair);
-        self.policy = policy;
-        Ok(())
+        self.link.set_rate(parts.policy.rate);
+        Ok(ReplacedParts(std::mem::replace(&mut self.parts, parts)))
     }
 
     /// Queues a frame of a leaf. If a class is full, frames are dropped; [`dropped`](Self::dropped) returns
     /// them.
-    pub fn accept(&mut self, now: Nanos, class: ClassId, flow: FlowNumber, length: u32, frame: F) {
+    pub fn accept(&mut self, now: Instant, class: ClassId, flow: FlowNumber, length: u32, frame: F) {
         if self.is_resting || self.waiting() == 0 {
             self.link.skip_until(now);
             if self.link.free_at() <= now {
@@ -159,10 +147,10 @@ impl<F> Engine<F> {
             }
             self.is_resting = false;
         }
-        let packet = Packet::new(length, WaitingFrame { since: now, frame });
+        let packet = Packet::new(length, WaitingFrame { arrival: now, frame });
         let taken = match &mut self.queue {
             EngineQueue::Fair(queue) => {
-                let leaf = self.layout.leaf(queue.hierarchy(), class, flow);
+                let leaf = self.parts.layout.leaf(queue.hierarchy(), class, flow);
                 queue.enqueue(now, leaf, packet)
             }
             EngineQueue::Fifo(queue) => queue.enqueue(now, class, packet),
@@ -171,7 +159,7 @@ impl<F> Engine<F> {
     }
 
     /// Ends the service of the frame that was on the link.
-    fn finish(&mut self, now: Nanos) {
+    fn finish(&mut self, now: Instant) {
         match &mut self.queue {
             EngineQueue::Fair(queue) => queue.finish(now),
             EngineQueue::Fifo(queue) => queue.finish(now),
@@ -183,7 +171,7 @@ impl<F> Engine<F> {
             EngineQueue::Fair(queue) => queue.dropped(),
             EngineQueue::Fifo(queue) => queue.dropped(),
         }?;
-        self.served[self.layout.owner(class).index()].dropped += 1;
+        self.parts.served[self.parts.layout.owner(class).index()].dropped += 1;
         Some(packet.item.frame)
     }
 
@@ -195,11 +183,11 @@ impl<F> Engine<F> {
         backlog.packets
     }
 
-    pub fn next(&mut self, now: Nanos) -> NextFrame<F> {
+    pub fn next(&mut self, now: Instant) -> NextFrame<F> {
         if self.link.free_at() > now {
             return NextFrame::Wait(self.link.free_at());
         }
-        let earliest = if self.held.is_empty() { Nanos::NEVER } else { self.release(now) };
+        let earliest = if self.held.is_empty() { Instant::NEVER } else { self.release(now) };
         if self.is_resting {
             // the link's capacity while all waiting frames were held is lost
             self.link.skip_until(now);
@@ -211,18 +199,18 @@ impl<F> Engine<F> {
         let Some((class, packet)) = chosen else {
             self.is_resting = true;
             self.link.skip_until(now);
-            return if earliest == Nanos::NEVER { NextFrame::Rest } else { NextFrame::Wait(earliest) };
+            return if earliest == Instant::NEVER { NextFrame::Rest } else { NextFrame::Wait(earliest) };
         };
-        let class = self.layout.owner(class);
+        let class = self.parts.layout.owner(class);
         self.is_resting = false;
         self.link.carry(now, packet.length);
         self.charge(now, class, packet.length);
-        let served = &mut self.served[class.index()];
+        let served = &mut self.parts.served[class.index()];
         served.packets += 1;
         served.bytes += u64::from(packet.length);
-        let waited = now.since(packet.item.since);
-        self.delays[class.index()].record_nanos(waited.0);
-        self.was_late = self.policy.congestion(class).is_some_and(|threshold| waited > threshold);
+        let waited = now - packet.item.arrival;
+        self.parts.delays[class.index()].record_nanos(waited.as_nanos());
+        self.was_late = self.parts.policy.congestion(class).is_some_and(|threshold| waited > threshold);
         NextFrame::Send(packet.item.frame)
     }
 
@@ -233,29 +221,29 @@ impl<F> Engine<F> {
 
     /// Counts a packet towards the ceilings of its class and of the classes above, and holds the classes that
     /// have reached theirs.
-    fn charge(&mut self, now: Nanos, mut class: ClassId, length: u32) {
+    fn charge(&mut self, now: Instant, mut class: ClassId, length: u32) {
         let EngineQueue::Fair(queue) = &mut self.queue else { return };
         while class != ClassId::ROOT {
-            if let Some(pacer) = &mut self.ceilings[class.index()] {
+            if let Some(pacer) = &mut self.parts.ceilings[class.index()] {
                 pacer.carry(now, length);
-                let place = self.layout.place(class);
+                let place = self.parts.layout.place(class);
                 if pacer.free_at() > now && !queue.is_held(place) {
                     queue.hold(place);
                     self.held.push((pacer.free_at(), class));
                 }
             }
-            class = self.policy.hierarchy.class(class).parent;
+            class = self.parts.policy.hierarchy.class(class).parent;
         }
     }
 
     /// Releases classes whose time has come. Returns the next time of release.
-    fn release(&mut self, now: Nanos) -> Nanos {
-        let EngineQueue::Fair(queue) = &mut self.queue else { return Nanos::NEVER };
-        let (ceilings, layout) = (&self.ceilings, &self.layout);
-        let mut earliest = Nanos::NEVER;
+    fn release(&mut self, now: Instant) -> Instant {
+        let EngineQueue::Fair(queue) = &mut self.queue else { return Instant::NEVER };
+        let (ceilings, layout) = (&self.parts.ceilings, &self.parts.layout);
+        let mut earliest = Instant::NEVER;
         self.held.retain_mut(|(until, class)| {
             // after the frame in service when the class was held, a class below may have sent another one
-            *until = ceilings[class.index()].map_or(Nanos::ZERO, |pacer| pacer.free_at());
+            *until = ceilings[class.index()].map_or(Instant::ZERO, |pacer| pacer.free_at());
             if *until <= now {
                 queue.release(layout.place(*class));
                 return false;
@@ -268,69 +256,12 @@ impl<F> Engine<F> {
 
     /// The statistics of each class. A class with children has the sums of its leaves.
     pub fn live(&self) -> Vec<LiveClass> {
-        let hierarchy = &self.policy.hierarchy;
-        let classes = hierarchy.classes().filter(|(id, _)| *id != ClassId::ROOT);
-        classes
-            .map(|(id, class)| {
-                let leaves: Vec<ClassId> = hierarchy
-                    .classes()
-                    .map(|(leaf, _)| leaf)
-                    .filter(|leaf| hierarchy.is_leaf(*leaf) && is_below(hierarchy, *leaf, id))
-                    .collect();
-                let (mut served, mut backlog, mut delays) =
-                    (Served::default(), Backlog::default(), Histogram::new());
-                for leaf in leaves {
-                    served += self.served[leaf.index()];
-                    delays.merge(&self.delays[leaf.index()]);
-                    if let EngineQueue::Fair(queue) = &self.queue {
-                        backlog += queue.waiting(self.layout.place(leaf));
-                    }
-                }
-                LiveClass {
-                    name: class.name.clone(),
-                    parent: (class.parent != ClassId::ROOT)
-                        .then(|| hierarchy.class(class.parent).name.clone()),
-                    guarantee: self.policy.guarantee(id),
-                    packets: served.packets,
-                    bytes: served.bytes,
-                    dropped: served.dropped,
-                    backlog,
-                    queue: None,
-                    delay: figures(&delays),
-                }
-            })
-            .collect()
+        let backlog = |leaf| match &self.queue {
+            EngineQueue::Fair(queue) => queue.waiting(self.parts.layout.place(leaf)),
+            EngineQueue::Fifo(_) => Backlog::default(),
+        };
+        self.parts.live(backlog)
     }
-}
-
-fn figures(delays: &Histogram) -> Option<DelayFigures> {
-    let distribution = delays.distribution(1.0)?;
-    let nanos = |value: f64| value.max(0.0) as u64;
-    Some(DelayFigures {
-        min_ns: nanos(distribution.min),
-        median_ns: nanos(distribution.median),
-        mean_ns: nanos(delays.mean()),
-        p99_ns: nanos(distribution.p99),
-        max_ns: nanos(distribution.max),
-    })
-}
-
-fn is_below(hierarchy: &Hierarchy, mut class: ClassId, above: ClassId) -> bool {
-    while class != ClassId::ROOT {
-        if class == above {
-            return true;
-        }
-        class = hierarchy.class(class).parent;
-    }
-    false
-}
-
-fn ceilings(policy: &Policy, choice: EngineDiscipline) -> Vec<Option<LinkPace>> {
-    let pacer = |(id, _): (ClassId, _)| {
-        let ceiling = policy.ceilings.get(id.index()).copied().flatten()?;
-        (choice == EngineDiscipline::Fair).then(|| LinkPace::new(ceiling, MAX_LATENESS))
-    };
-    policy.hierarchy.classes().map(pacer).collect()
 }
 
 #[cfg(test)]

@@ -5,17 +5,21 @@ fn policy(text: &str) -> Policy {
     Policy::parse(text).expect("a sound policy")
 }
 
+fn change(text: &str) -> EngineChange {
+    EngineChange::new(policy(text)).expect("a policy has a tree")
+}
+
 fn class(engine: &Engine<u32>, name: &str) -> ClassId {
     engine.policy().hierarchy.find(name).expect("it is in the policy")
 }
 
 /// Keeps `backlog` frames of each of these classes waiting for `seconds`; returns the bytes that each class
 /// sent.
-fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, late: Nanos) -> Vec<u64> {
+fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, late: Duration) -> Vec<u64> {
     let classes: Vec<ClassId> = names.iter().map(|name| class(engine, name)).collect();
-    let before: Vec<u64> = classes.iter().map(|class| engine.served[class.index()].bytes).collect();
+    let before: Vec<u64> = classes.iter().map(|class| engine.parts.served[class.index()].bytes).collect();
     let mut now = engine.link.free_at();
-    let end = Nanos((seconds * 1e9) as u64).after(now);
+    let end = now + Duration::from_nanos((seconds * 1e9) as u64);
     for _ in 0..20 {
         for (class, at) in classes.iter().zip(0..) {
             engine.accept(now, *class, FlowNumber::default(), length, at);
@@ -26,25 +30,29 @@ fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, lat
             NextFrame::Send(frame) => {
                 engine.accept(now, classes[frame as usize], FlowNumber::default(), length, frame);
             }
-            NextFrame::Wait(until) => now = late.after(until),
+            NextFrame::Wait(until) => now = until + late,
             NextFrame::Rest => panic!("something always waits"),
         }
         while engine.dropped().is_some() {}
     }
-    classes.iter().zip(before).map(|(class, before)| engine.served[class.index()].bytes - before).collect()
+    classes
+        .iter()
+        .zip(before)
+        .map(|(class, before)| engine.parts.served[class.index()].bytes - before)
+        .collect()
 }
 
 #[test]
 fn busy_classes_share_the_rate_by_weight_and_an_idle_ones_part_goes_to_the_others_by_weight() {
     let text = "rate = \"100mbit\"\n[class.a]\nweight = 6\n[class.b]\nweight = 3\n[class.c]\nweight = 1\n";
     let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
-    let rates = busy(&mut engine, &["a", "b", "c"], 1514, 2.0, Nanos(30_000));
+    let rates = busy(&mut engine, &["a", "b", "c"], 1514, 2.0, Duration::from_micros(30));
     for (rate, share) in rates.iter().zip([0.6, 0.3, 0.1]) {
         let exact = 25e6 * share;
         assert!((*rate as f64 - exact).abs() < 0.005 * exact, "{rate} instead of {exact}");
     }
     let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
-    let rates = busy(&mut engine, &["b", "c"], 1514, 2.0, Nanos(30_000));
+    let rates = busy(&mut engine, &["b", "c"], 1514, 2.0, Duration::from_micros(30));
     assert!((rates[0] as f64 / rates[1] as f64 - 3.0).abs() < 0.01, "{rates:?}");
     assert!(((rates[0] + rates[1]) as f64 - 25e6).abs() < 0.002 * 25e6, "{rates:?}");
 }
@@ -54,12 +62,12 @@ fn a_ceiling_holds_exactly_alone_and_beside_others_and_the_rest_is_lent() {
     let text = "rate = \"100mbit\"\n[class.a]\nweight = 9\nceiling = \"20mbit\"\n[class.b]\n[class.a.x]\nweight = 3\n\
                 [class.a.y]\n";
     let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
-    let rates = busy(&mut engine, &["x", "y", "b"], 1000, 2.0, Nanos(10_000));
+    let rates = busy(&mut engine, &["x", "y", "b"], 1000, 2.0, Duration::from_micros(10));
     for (rate, exact) in rates.iter().zip([3.75e6, 1.25e6, 20e6]) {
         assert!((*rate as f64 - exact).abs() < 0.01 * exact, "{rate} instead of {exact}");
     }
     let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
-    let rates = busy(&mut engine, &["x"], 1000, 2.0, Nanos(10_000));
+    let rates = busy(&mut engine, &["x"], 1000, 2.0, Duration::from_micros(10));
     assert!((rates[0] as f64 - 5e6).abs() < 0.005 * 5e6, "{rates:?}");
 }
 
@@ -70,15 +78,15 @@ fn a_change_loses_nothing_and_weights_hold_from_then_on() {
         EngineDiscipline::Fair,
     )
     .expect("sound");
-    busy(&mut engine, &["a", "b"], 1000, 0.5, Nanos::ZERO);
+    busy(&mut engine, &["a", "b"], 1000, 0.5, Duration::ZERO);
     let waiting = engine.waiting();
     engine
-        .change(policy(
+        .change(change(
             "rate = \"20mbit\"\ndefault = \"a\"\n[class.c]\n[class.a]\n[class.b]\nweight = 4\n",
         ))
         .expect("it can");
     assert_eq!(engine.waiting(), waiting);
-    let rates = busy(&mut engine, &["a", "b"], 1000, 1.0, Nanos::ZERO);
+    let rates = busy(&mut engine, &["a", "b"], 1000, 1.0, Duration::ZERO);
     assert!((rates[1] as f64 / rates[0] as f64 - 4.0).abs() < 0.1, "{rates:?}");
     assert!((rates[0] + rates[1]) as f64 > 0.99 * 2.5e6, "{rates:?}");
     let live = engine.live();
@@ -97,7 +105,7 @@ fn a_class_without_a_limit_is_kept_short_and_says_what_it_dropped() {
         Engine::new(policy("rate = \"10mbit\"\n[class.a]\n"), EngineDiscipline::Fair).expect("sound");
     let a = class(&engine, "a");
     for frame in 0..100 {
-        engine.accept(Nanos::ZERO, a, FlowNumber::default(), 1000, frame);
+        engine.accept(Instant::ZERO, a, FlowNumber::default(), 1000, frame);
     }
     let dropped: Vec<u32> = std::iter::from_fn(|| engine.dropped()).collect();
     assert_eq!(dropped, (65..100).collect::<Vec<_>>(), "64 KiB may wait");
@@ -111,14 +119,14 @@ fn first_in_first_out_keeps_the_order_of_arrival() {
         .expect("sound");
     let classes = ["a", "b"].map(|name| class(&engine, name));
     for frame in 0..10 {
-        engine.accept(Nanos::ZERO, classes[frame as usize % 2], FlowNumber::default(), 1000, frame);
+        engine.accept(Instant::ZERO, classes[frame as usize % 2], FlowNumber::default(), 1000, frame);
     }
-    let mut now = Nanos::ZERO;
+    let mut now = Instant::ZERO;
     for frame in 0..10 {
         assert_eq!(engine.next(now), NextFrame::Send(frame));
         now = engine.link.free_at();
     }
-    assert_eq!(now, Nanos(8_000_000));
+    assert_eq!(now, Instant::from_millis(8));
 }
 
 proptest! {
@@ -130,9 +138,9 @@ proptest! {
         let mut engine = Engine::new(policy(text), EngineDiscipline::Fair).expect("sound");
         let classes = ["a", "b", "c"].map(|name| class(&engine, name));
         let mut seen = vec![false; arrivals.len()];
-        let (mut now, mut first, mut bits) = (Nanos::ZERO, None, 0);
-        let mut coming = arrivals.iter().scan(Nanos::ZERO, |time, (pause, class, length)| {
-            *time += Nanos(*pause);
+        let (mut now, mut first, mut bits) = (Instant::ZERO, None, 0);
+        let mut coming = arrivals.iter().scan(Instant::ZERO, |time, (pause, class, length)| {
+            *time += Duration::from_nanos(*pause);
             Some((*time, classes[*class], *length))
         }).zip(0_u32..).peekable();
         loop {
@@ -144,7 +152,7 @@ proptest! {
                     continue;
                 }
                 NextFrame::Wait(until) => until,
-                NextFrame::Rest => Nanos::NEVER,
+                NextFrame::Rest => Instant::NEVER,
             };
             match coming.peek().copied() {
                 Some(((time, class, length), frame)) if time <= next => {
@@ -152,7 +160,7 @@ proptest! {
                     engine.accept(now, class, FlowNumber::default(), length, frame);
                     coming.next();
                 }
-                _ if next == Nanos::NEVER => break,
+                _ if next == Instant::NEVER => break,
                 _ => now = next,
             }
             while let Some(frame) = engine.dropped() {
@@ -162,7 +170,7 @@ proptest! {
         prop_assert!(seen.iter().all(|seen| *seen));
         prop_assert_eq!(engine.waiting(), 0);
         if let Some(first) = first {
-            prop_assert!(u128::from(engine.link.free_at().since(first).0 + 1) * 100_000_000 >= u128::from(bits) * 1_000_000_000);
+            prop_assert!(u128::from((engine.link.free_at() - first).as_nanos() + 1) * 100_000_000 >= u128::from(bits) * 1_000_000_000);
         }
     }
 }

@@ -103,7 +103,8 @@ pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
         Flows::Together => default.clone(),
         Flows::Fair => bucket(default, 0),
     };
-    Hierarchy::new(spec(policy, ClassId::ROOT, LimitedFlows::No))?.with_default(&default)
+    let shares = policy.hierarchy.shares();
+    Hierarchy::new(spec(policy, &shares, ClassId::ROOT, LimitedFlows::No))?.with_default(&default)
 }
 
 /// The name of a bucket. No class of a policy has a slash in its name.
@@ -117,17 +118,17 @@ enum LimitedFlows {
     No,
 }
 
-fn spec(policy: &Policy, id: ClassId, above: LimitedFlows) -> ClassSpec {
+fn spec(policy: &Policy, shares: &[f64], id: ClassId, above: LimitedFlows) -> ClassSpec {
     let class = policy.hierarchy.class(id);
     let limited = if class.limit.is_some() { LimitedFlows::Yes } else { above };
     let mut limit = class.limit.or_else(|| {
-        let bytes = policy.rate.bytes_per_second() * policy.hierarchy.share(id) * DELAY;
+        let bytes = policy.rate.bytes_per_second() * shares[id.index()] * DELAY;
         let bytes = (bytes as u64).max(MIN_LIMIT);
         let wanted = limited == LimitedFlows::No && class.children.is_empty();
         wanted.then_some(Limit { packets: u64::MAX, bytes, overflow: Overflow::DropTail })
     });
     let mut children: Vec<ClassSpec> =
-        class.children.iter().map(|child| spec(policy, *child, limited)).collect();
+        class.children.iter().map(|child| spec(policy, shares, *child, limited)).collect();
     if children.is_empty() && policy.flows(id) == Flows::Fair {
         children.extend((0..BUCKETS).map(|number| ClassSpec::new(bucket(&class.name, number))));
         // a flow that fills the class loses its own frames, not the arriving one

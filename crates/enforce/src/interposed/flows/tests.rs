@@ -1,7 +1,7 @@
-use super::super::engine::{Engine, EngineDiscipline, NextFrame};
+use super::super::engine::{Engine, EngineChange, EngineDiscipline, NextFrame};
 use super::*;
 use proptest::prelude::*;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 
 const FAIR: &str = "rate = \"100mbit\"\ndefault = \"a\"\n[class.a]\nweight = 3\nflows = \"fair\"\n[class.b]\nflows = \"fair\"\n";
 
@@ -15,7 +15,7 @@ fn class(engine: &Engine<u32>, name: &str) -> ClassId {
 
 /// All waiting frames, in the order of their departure.
 fn order(engine: &mut Engine<u32>) -> Vec<u32> {
-    let (mut now, mut left) = (Nanos::ZERO, Vec::new());
+    let (mut now, mut left) = (Instant::ZERO, Vec::new());
     loop {
         match engine.next(now) {
             NextFrame::Send(frame) => left.push(frame),
@@ -31,9 +31,9 @@ fn a_flow_that_begins_waits_for_a_frame_of_the_busy_one_and_without_flows_for_al
         let mut engine = engine(&text);
         let a = class(&engine, "a");
         for _ in 0..40 {
-            engine.accept(Nanos::ZERO, a, FlowNumber(1), 1500, 1);
+            engine.accept(Instant::ZERO, a, FlowNumber(1), 1500, 1);
         }
-        engine.accept(Nanos::ZERO, a, FlowNumber(2), 100, 2);
+        engine.accept(Instant::ZERO, a, FlowNumber(2), 100, 2);
         assert_eq!(order(&mut engine).iter().position(|frame| *frame == 2), Some(place), "{text}");
     }
 }
@@ -43,9 +43,9 @@ fn a_flow_that_fills_its_class_pays_for_it() {
     let mut engine = engine("rate = \"1mbit\"\n[class.a]\nflows = \"fair\"\npackets = 10\n");
     let a = class(&engine, "a");
     for _ in 0..30 {
-        engine.accept(Nanos::ZERO, a, FlowNumber(1), 1500, 1);
+        engine.accept(Instant::ZERO, a, FlowNumber(1), 1500, 1);
     }
-    engine.accept(Nanos::ZERO, a, FlowNumber(2), 1500, 2);
+    engine.accept(Instant::ZERO, a, FlowNumber(2), 1500, 2);
     let dropped: Vec<u32> = std::iter::from_fn(|| engine.dropped()).collect();
     assert_eq!(dropped, [1; 21]);
     assert_eq!(engine.live()[0].dropped, 21);
@@ -58,8 +58,12 @@ fn a_frame_that_waited_longer_than_its_class_says_is_late() {
     for (name, at, late) in [("a", 2_000_000, false), ("a", 2_000_001, true), ("b", 900_000_000, false)] {
         let mut engine = engine("rate = \"8mbit\"\n[class.a]\necn = \"2ms\"\n[class.b]\n");
         let class = class(&engine, name);
-        engine.accept(Nanos::ZERO, class, FlowNumber(1), 1000, 7);
-        assert_eq!((engine.next(Nanos(at)), engine.was_late()), (NextFrame::Send(7), late), "{name} {at}");
+        engine.accept(Instant::ZERO, class, FlowNumber(1), 1000, 7);
+        assert_eq!(
+            (engine.next(Instant::from_nanos(at)), engine.was_late()),
+            (NextFrame::Send(7), late),
+            "{name} {at}"
+        );
     }
 }
 
@@ -70,9 +74,10 @@ fn a_policy_with_flows_and_one_without_follow_each_other_and_nothing_is_lost() {
         let mut engine = engine(&first);
         let classes = ["a", "b"].map(|name| class(&engine, name));
         for at in 0..20 {
-            engine.accept(Nanos::ZERO, classes[at as usize % 2], FlowNumber(at % 5), 1000, at as u32);
+            engine.accept(Instant::ZERO, classes[at as usize % 2], FlowNumber(at % 5), 1000, at as u32);
         }
-        engine.change(Policy::parse(&second).expect("it is sound")).expect("nothing is lost");
+        let second = Policy::parse(&second).expect("it is sound");
+        engine.change(EngineChange::new(second).expect("it has a tree")).expect("nothing is lost");
         let mut left = order(&mut engine);
         left.sort_unstable();
         assert_eq!(left, (0..20).collect::<Vec<u32>>());
@@ -84,10 +89,10 @@ fn a_ceiling_holds_a_class_with_flows_back() {
     let mut engine = engine("rate = \"80mbit\"\n[class.a]\nflows = \"fair\"\nceiling = \"8mbit\"\n");
     let a = class(&engine, "a");
     for flow in 0..5 {
-        engine.accept(Nanos::ZERO, a, FlowNumber(flow), 1000, 0);
+        engine.accept(Instant::ZERO, a, FlowNumber(flow), 1000, 0);
     }
     // a frame takes 1 ms of the ceiling and 0.1 ms of the link
-    let (mut now, mut at) = (Nanos::ZERO, Vec::new());
+    let (mut now, mut at) = (Instant::ZERO, Vec::new());
     loop {
         match engine.next(now) {
             NextFrame::Send(_) => at.push(now),
@@ -95,7 +100,7 @@ fn a_ceiling_holds_a_class_with_flows_back() {
             NextFrame::Rest => break,
         }
     }
-    assert_eq!(at, [0, 1, 2, 3, 4].map(|ms| Nanos(ms * 1_000_000)));
+    assert_eq!(at, [0, 1, 2, 3, 4].map(Instant::from_millis));
 }
 
 proptest! {
@@ -107,7 +112,7 @@ proptest! {
             let mut engine = engine(text);
             let classes = ["a", "b"].map(|name| class(&engine, name));
             for (at, flow) in &frames {
-                engine.accept(Nanos::ZERO, classes[*at], FlowNumber(*flow), 1000, *at as u32);
+                engine.accept(Instant::ZERO, classes[*at], FlowNumber(*flow), 1000, *at as u32);
             }
             order(&mut engine)
         };
@@ -121,8 +126,8 @@ proptest! {
         let mut engine = engine(FAIR);
         let a = class(&engine, "a");
         for (one, other) in &lengths {
-            engine.accept(Nanos::ZERO, a, FlowNumber(1), *one, *one << 1);
-            engine.accept(Nanos::ZERO, a, FlowNumber(2), *other, *other << 1 | 1);
+            engine.accept(Instant::ZERO, a, FlowNumber(1), *one, *one << 1);
+            engine.accept(Instant::ZERO, a, FlowNumber(2), *other, *other << 1 | 1);
         }
         let (mut got, mut left) = ([0_i64; 2], [lengths.len(); 2]);
         for frame in order(&mut engine) {

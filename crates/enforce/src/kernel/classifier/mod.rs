@@ -9,7 +9,8 @@
 //! ```
 //! The program classifies as [`Policy::class_of`] does; tests compare both. A control group is compared by
 //! its number at its depth, so all groups below it match too; it is the group in which the sender's socket
-//! was made. A condition on a missing field never matches, such as the ports of a protocol without ports.
+//! was made. A packet of a container carries the group in `tc_index` ([`crate::containers`]). A condition on
+//! a missing field never matches, such as the ports of a protocol without ports.
 //!
 //! Later fragments of a packet carry no ports. If a rule asks for ports, the class of a first fragment is
 //! remembered ([`REMEMBERED`]) under the fields that all fragments share, and later fragments get it. If the
@@ -18,6 +19,7 @@
 //!
 //! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
 
+use crate::containers::TC_INDEX;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -82,10 +84,12 @@ const MAX_EXTENSIONS: usize = 6;
 pub(super) const MAX_DEPTHS: usize = 48;
 
 /// A control group's depth (the root is 0), and its number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct GroupPosition {
     pub(super) depth: u32,
     pub(super) number: u64,
+    /// The values of `tc_index` in packets of containers in this group.
+    pub(super) senders: Vec<u16>,
 }
 
 /// Kernel objects that a program refers to. They must live until the program is loaded.
@@ -167,8 +171,7 @@ fn write_after(
         let next = code.label();
         let Matcher { cgroup, address, ports, protocol, priority, mark, dscp, vlan } = &rule.matcher;
         if let Some(place) = cgroup.as_ref().and_then(|cgroup| cgroups.get(cgroup)) {
-            code.load(LoadSize::Eight, R1, STACK, slot(place.depth)).set_long(R2, place.number);
-            code.jump_if_registers(JumpWhen::Not, R1, R2, next);
+            cgroup_matches(&mut code, place, slot(place.depth), next);
         }
         if let Some(IpProtocol(number)) = protocol {
             code.jump_if(JumpWhen::Not, CARRIES, i32::from(*number), next);
@@ -351,6 +354,19 @@ fn read_vlan(code: &mut Assembler) {
     code.set(R4, 2).set(R5, FROM_MAC_HEADER).call(LOAD_BYTES).jump_if(JumpWhen::Not, R0, 0, done);
     code.load(LoadSize::Two, R1, STACK, MORE).swap_from_network(R1);
     code.here(known).number(AluOperation::And, R1, 0xfff).store(STACK, VLAN, R1).here(done);
+}
+
+/// Compares the group of the sender's socket, and the group that the packet carries if its sender is in
+/// another network namespace ([`crate::containers`]).
+fn cgroup_matches(code: &mut Assembler, place: &GroupPosition, slot: i16, or_else: Label) {
+    let matched = code.label();
+    code.load(LoadSize::Eight, R1, STACK, slot).set_long(R2, place.number);
+    code.jump_if_registers(JumpWhen::Equal, R1, R2, matched);
+    code.load(LoadSize::Four, R1, PACKET, TC_INDEX);
+    for number in &place.senders {
+        code.jump_if(JumpWhen::Equal, R1, i32::from(*number), matched);
+    }
+    code.jump(or_else).here(matched);
 }
 
 fn dscp_matches(code: &mut Assembler, dscp: Dscp, or_else: Label) {

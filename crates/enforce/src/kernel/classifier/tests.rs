@@ -164,8 +164,6 @@ fn packets() -> impl Strategy<Value = (Facts<'static>, Before)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
-
     #[test]
     fn the_kernel_chooses_the_class_that_the_policy_says(
         all in proptest::collection::vec(matchers(), 1..8),

@@ -14,7 +14,7 @@ use unisono_linux::bpf::object::{self, SymbolValue};
 use unisono_linux::bpf::{
     Array, KernelTypes, LoadedOperations, MaySleep, Operations, Structure, TypeInformation, type_information,
 };
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Instant;
 
 const WRAPPER: &str = "bpf_struct_ops_Qdisc_ops";
 const OPERATIONS: [&str; 5] = ["enqueue", "dequeue", "init", "reset", "destroy"];
@@ -110,8 +110,8 @@ impl LoadedDiscipline {
     }
 
     /// For tests: sets the program's clock.
-    pub fn set_clock(&self, now: Nanos) -> Result<(), ProgramError> {
-        self.clock.write(0, &now.0.to_ne_bytes()).map_err(ProgramError::io("set the clock"))
+    pub fn set_clock(&self, now: Instant) -> Result<(), ProgramError> {
+        self.clock.write(0, &now.as_nanos().to_ne_bytes()).map_err(ProgramError::io("set the clock"))
     }
 
     pub fn maps(&self) -> &Attached {

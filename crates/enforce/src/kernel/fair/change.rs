@@ -8,6 +8,7 @@
 //! The packet has no content, and the discipline drops it.
 
 use super::{FairQueue, classifier, rooms, setup};
+use crate::containers;
 use crate::error::Error;
 use crate::journal::{Journal, Record};
 use crate::kernel::discipline::layout::GENERATIONS;
@@ -16,6 +17,7 @@ use crate::kernel::site::{HostDevice, KernelBackend};
 use std::os::fd::AsFd;
 use unisono_fairqueue::Policy;
 use unisono_linux::bpf::ClassifierProgram;
+use unisono_linux::netlink::filter::{self, TrafficHook};
 use unisono_linux::netlink::{egress, qdisc};
 use unisono_linux::packet::PacketSocket;
 
@@ -47,13 +49,16 @@ impl FairQueue {
         // check first, before any change, for everything that can be refused
         let generation = there.maps.generation()?;
         let later = |generations: u32| (generation + generations) % GENERATIONS;
-        let new_classes = classifier(policy, there.major, later(1))?;
-        let old_classes = classifier(&old, there.major, later(2));
+        let new_classes = classifier(policy, &self.site.senders, there.major, later(1))?;
+        let old_classes = classifier(&old, &held.senders, there.major, later(2));
         self.site.check_interrupted()?;
 
+        let note = containers::attach_to_all(&self.site.senders)?;
+        self.site.notes.extend(note);
         let device = self.site.device();
         let record =
-            Record::new(Self::BPF_BACKEND, &device, host.link.index.0, &policy.text, held.before.clone());
+            Record::new(Self::BPF_BACKEND, &device, host.link.index.0, &policy.text, held.before.clone())
+                .with_senders(&self.site.senders);
         // whatever happens, there is disk space for the record
         let as_wanted = journal.prepare(&record.clone().in_force())?;
         let as_before = journal.prepare(held)?;
@@ -99,6 +104,8 @@ impl AttachedDiscipline {
 }
 
 fn attach(host: &mut HostDevice, classifier: &ClassifierProgram) -> Result<(), Error> {
-    let request = egress::attach(host.link.index, classifier.as_fd(), "unisono_queue");
+    let device = host.link.index;
+    let preference = filter::our_preference(&mut host.socket, device, TrafficHook::Egress)?;
+    let request = egress::attach(device, preference, classifier.as_fd(), "unisono_queue");
     Ok(host.socket.run(&[request])?)
 }

@@ -37,7 +37,7 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
         backend: FairQueue::BPF_BACKEND.to_owned(),
         device: device.to_owned(),
         direction: TrafficDirection::Out,
-        at_ns: unisono_linux::clock::now().0,
+        at_ns: unisono_linux::clock::now().as_nanos(),
         rate: policy.rate,
         classes: tree.classes().skip(1).map(class).collect(),
     }

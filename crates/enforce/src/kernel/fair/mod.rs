@@ -20,15 +20,17 @@ use super::saved::{self, Root, root_qdisc};
 use super::site::{HostDevice, KernelBackend, KernelSite};
 use super::{classifier, ingress_redirect};
 use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName};
+use crate::containers;
 use crate::error::Error;
 use crate::interposed;
-use crate::journal::{Journal, LinkSide, Phase, Record};
+use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::AsFd;
 use unisono_fairqueue::{ClassId, Live, Order, Policy, TrafficDirection};
 use unisono_linux::bpf::ClassifierProgram;
 use unisono_linux::bpf::compile::ProgramError;
+use unisono_linux::netlink::filter::{self, TrafficHook};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{egress, traffic};
 use unisono_linux::undo::DirectoryLock;
@@ -103,7 +105,8 @@ impl FairQueue {
     }
 
     /// Checks whether this backend can enforce a policy. Adds notes about the parts that it ignores.
-    fn check_policy(&mut self, policy: &Policy) -> Result<(), Error> {
+    fn check_policy(&mut self, host: &HostDevice, policy: &Policy) -> Result<(), Error> {
+        self.site.check_senders(host, policy)?;
         let tree = &policy.hierarchy;
         if policy.cpu.is_some() {
             let what = "[cpu]: weights of control groups come with --kernel-queue htb only; or have the core keep the shares: \
@@ -140,9 +143,10 @@ impl FairQueue {
         if !has_clsact {
             host.socket.run(&[traffic::clsact(device)])?;
         }
+        let preference = filter::our_preference(&mut host.socket, device, TrafficHook::Egress)?;
         host.socket.run(&[
             qdisc::root(device, wanted.discipline.kind(), major),
-            egress::attach(device, wanted.classifier.as_fd(), "unisono_queue"),
+            egress::attach(device, preference, wanted.classifier.as_fd(), "unisono_queue"),
         ])?;
         Ok(())
     }
@@ -170,8 +174,7 @@ impl KernelBackend for FairQueue {
             _ => {}
         }
         if now.iter().any(|qdisc| qdisc.kind == CLSACT) {
-            // a program that was never attached cannot be detached
-            let _ = host.socket.run(&[egress::detach(device)]);
+            let _ = filter::remove_ours(&mut host.socket, device, TrafficHook::Egress);
             if !before.clsact {
                 ingress_redirect::remove_clsact(host, &self.site.side, &mut self.site.notes)?;
             }
@@ -226,8 +229,8 @@ impl Backend for FairQueue {
         if record.is_none_or(|record| record.backend == interposed::INTERPOSED_BACKEND) {
             self.root_before(&mut host)?;
         }
-        self.check_policy(policy)?;
-        wanted(policy, MAJORS[0]).map(drop)
+        self.check_policy(&host, policy)?;
+        wanted(policy, &self.site.senders, MAJORS[0]).map(drop)
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
@@ -243,8 +246,9 @@ impl Backend for FairQueue {
         let mut host = self.site.host()?;
         let held = self.recovered(&mut host, &journal)?;
         if let Some(held) = &held {
-            self.check_policy(policy)?;
+            self.check_policy(&host, policy)?;
             if self.change(&mut host, &journal, held, policy)? {
+                containers::refresh();
                 return Ok(());
             }
         }
@@ -256,26 +260,30 @@ impl Backend for FairQueue {
             Some(held) => held.before.clone(),
             None => {
                 let root = self.root_before(&mut host)?;
-                self.check_policy(policy)?;
+                self.check_policy(&host, policy)?;
                 // a clsact made by the policy of incoming packets is removed with the last of both policies
-                let is_theirs = journal.for_other_direction().read::<serde_json::Value>()?.is_none();
+                let is_theirs = !journal.other_direction_made_clsact()?;
                 BeforeFair { root, clsact: has_clsact && is_theirs }
             }
         };
-        let wanted = wanted(policy, major)?;
+        let wanted = wanted(policy, &self.site.senders, major)?;
         self.site.check_interrupted()?;
         let device = self.site.device();
         let waiting = held.as_ref().map_or(0, |held| waiting(&held.policy, &now));
-        let record = Record::new(Self::BPF_BACKEND, &device, host.link.index.0, &policy.text, before);
+        let record = Record::new(Self::BPF_BACKEND, &device, host.link.index.0, &policy.text, before)
+            .with_senders(&self.site.senders);
         let as_wanted = journal.prepare(&record.clone().in_force())?;
         journal.write(&record)?;
-        let done =
-            self.replace(&mut host, &wanted, major, has_clsact).and_then(|()| self.site.check_interrupted());
+        let attached = containers::attach_to_all(&self.site.senders).map(|note| self.site.notes.extend(note));
+        let done = attached
+            .and_then(|()| self.replace(&mut host, &wanted, major, has_clsact))
+            .and_then(|()| self.site.check_interrupted());
         if let Err(error) = done {
             if held.is_some() {
                 self.site.note(format!("{device} has no policy now"));
             }
             let undone = self.restore(&mut host, &record).and_then(|()| Ok(journal.remove()?));
+            containers::refresh();
             return Err(error.or_not_restored(&device, undone));
         }
         if waiting > 0 {
@@ -284,7 +292,9 @@ impl Backend for FairQueue {
                  not be changed: another version of Unisono had made it, or {device} is down"
             ));
         }
-        Ok(journal.commit(as_wanted)?)
+        journal.commit(as_wanted)?;
+        containers::refresh();
+        Ok(())
     }
 
     fn live(&mut self) -> Result<Live, Error> {
@@ -312,7 +322,9 @@ impl Backend for FairQueue {
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        self.remove_policy()
+        self.remove_policy()?;
+        containers::refresh();
+        Ok(())
     }
 
     fn recover(&mut self, journal: &Journal) -> Result<(), Error> {
@@ -342,14 +354,19 @@ fn rooms(policy: &Policy) -> Vec<u64> {
     policy.hierarchy.classes().map(|(id, _)| room(id)).collect()
 }
 
-fn wanted(policy: &Policy, major: u16) -> Result<LoadedPolicy, Error> {
+fn wanted(policy: &Policy, senders: &SenderNumbers, major: u16) -> Result<LoadedPolicy, Error> {
     let discipline = LoadedDiscipline::load(&setup(policy, &rooms(policy)))?;
-    Ok(LoadedPolicy { discipline, classifier: classifier(policy, major, 0)? })
+    Ok(LoadedPolicy { discipline, classifier: classifier(policy, senders, major, 0)? })
 }
 
-fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<ClassifierProgram, Error> {
+fn classifier(
+    policy: &Policy,
+    senders: &SenderNumbers,
+    major: u16,
+    generation: u32,
+) -> Result<ClassifierProgram, Error> {
     let number = |class: ClassId| discipline::priority(major, generation, class);
-    let sources = super::sources(policy)?;
+    let sources = super::sources(policy, senders)?;
     let program = classifier::write_marking(policy, &sources, discipline::kick(major), number);
     let program = program.ok_or_else(|| Error::BackendUnsupported {
         what: "the rules make a program that is too long for the kernel".to_owned(),

@@ -12,7 +12,7 @@ use crate::weight::Weight;
 use matchers::read_matchers;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use unisono_time::Nanos;
+use unisono_time::Duration;
 
 /// The smallest limit in bytes: one full Ethernet frame.
 const MIN_BYTES: u64 = 1514;
@@ -47,7 +47,7 @@ pub(super) struct WrittenClass {
     pub(super) limit: Option<Limit>,
     pub(super) order: Option<Placed<Order>>,
     pub(super) flows: Option<Placed<Flows>>,
-    pub(super) congestion: Option<Placed<Nanos>>,
+    pub(super) congestion: Option<Placed<Duration>>,
     pub(super) matchers: Vec<Placed<Matcher>>,
 }
 
@@ -319,9 +319,9 @@ fn read_flows(value: &WrittenValue<'_>) -> Result<Placed<Flows>, Mistake> {
     word_of("flows", &[("together", Flows::Together), ("fair", Flows::Fair)], value)
 }
 
-fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<Nanos>, Mistake> {
+fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<Duration>, Mistake> {
     let text = text_of("ecn", "a duration such as \"5ms\"", value)?;
-    match units::nanos(&text.value).filter(|nanos| *nanos > Nanos::ZERO) {
+    match units::duration(&text.value).filter(|duration| !duration.is_zero()) {
         Some(value) => Ok(Placed { value, at: text.at }),
         None => wrong(
             text.at,

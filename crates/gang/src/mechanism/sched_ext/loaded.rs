@@ -5,13 +5,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::time::Duration;
 use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::bpf::object::{self, SymbolValue};
 use unisono_linux::bpf::{
     Array, Callable, KernelTypes, LoadedOperations, MaySleep, Operations, Table, TypeInformation,
 };
-use unisono_linux::clock::{self, Nanos};
+use unisono_linux::clock::{self, Duration};
 
 const WRAPPER: &str = "bpf_struct_ops_sched_ext_ops";
 const OPERATIONS: [(&str, MaySleep); 7] = [
@@ -95,8 +94,8 @@ fn supported() -> Result<KernelTypes, ProgramError> {
 
 /// A tenth of the watchdog timeout in ticks: a thread that has waited this long goes first.
 fn breath_ticks(timeout: Duration) -> u32 {
-    let breath = Nanos::from(timeout / HEARTBEATS_PER_TIMEOUT);
-    (breath.0 / clock::kernel_tick().0.max(1)).max(1) as u32
+    let breath = timeout / u64::from(HEARTBEATS_PER_TIMEOUT);
+    (breath.as_nanos() / clock::kernel_tick().as_nanos().max(1)).max(1) as u32
 }
 
 impl LoadedScheduler {

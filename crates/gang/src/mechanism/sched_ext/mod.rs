@@ -34,9 +34,9 @@ use loaded::{KernelStanding, LoadedScheduler, MAX_GANGS, MAX_KERNEL_TIMEOUT};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
 use unisono_linux::bpf::compile::{CSource, ProgramError, REPEAT};
 use unisono_linux::cgroup::{CgroupVersion, ControlGroup};
+use unisono_linux::clock::Duration;
 
 /// The source of the program; it is compiled on each machine.
 pub const GANGS: CSource = CSource {

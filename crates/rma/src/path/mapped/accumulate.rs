@@ -12,7 +12,7 @@ use super::gate::{AccumulateLength, TargetGate};
 use super::lock_word::POLLS;
 use crate::memory::combine::{combine, compare_and_swap};
 use crate::model::{Element, Error, Operation};
-use unisono_linux::clock::{Nanos, now, ticks};
+use unisono_linux::clock::{Duration, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{MAX_SLEEP, poll_briefly};
@@ -205,13 +205,13 @@ impl TargetPart<'_> {
 
     #[cold]
     fn await_lock(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
-        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let (start, mut asleep) = (ticks(), Duration::ZERO);
         let taken = self.lock_slow(gate, &mut asleep);
-        self.waits.note(ticks().since(start).to_nanos(), asleep);
+        self.waits.note(ticks().since(start).to_duration(), asleep);
         taken
     }
 
-    fn lock_slow(&self, gate: &TargetGate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
+    fn lock_slow(&self, gate: &TargetGate<'_>, asleep: &mut Duration) -> Result<(), Error> {
         let me = self.me as u32;
         if !self.host.crowded && poll_briefly(POLLS, || gate.try_lock(me)) {
             return Ok(());
@@ -224,8 +224,8 @@ impl TargetPart<'_> {
             let holder = gate.holder.load(Ordering::Relaxed);
             if holder != 0 {
                 let before = now();
-                futex::wait(gate.holder, holder, Some(MAX_SLEEP.after(before)), Scope::Shared);
-                *asleep = now().since(before).after(*asleep);
+                futex::wait(gate.holder, holder, Some(before + MAX_SLEEP), Scope::Shared);
+                *asleep += now() - before;
                 if let Some(gone) = self.host.gone_member() {
                     break Err(gone.into());
                 }
@@ -239,17 +239,17 @@ impl TargetPart<'_> {
     /// lost its core.
     #[cold]
     fn await_leavers(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
-        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let (start, mut asleep) = (ticks(), Duration::ZERO);
         let left = self.see_off(gate, &mut asleep);
-        self.waits.note(ticks().since(start).to_nanos(), asleep);
+        self.waits.note(ticks().since(start).to_duration(), asleep);
         left
     }
 
-    fn see_off(&self, gate: &TargetGate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
+    fn see_off(&self, gate: &TargetGate<'_>, asleep: &mut Duration) -> Result<(), Error> {
         for rank in (0..self.region.plan.offsets.len()).filter(|rank| *rank != self.me) {
             let presence = self.region.presence(rank).word(10);
             while gate.holds(presence) {
-                *asleep = sleep_at(presence).after(*asleep);
+                *asleep += sleep_at(presence);
                 if gate.holds(presence)
                     && let Some(gone) = self.host.gone_member()
                 {
@@ -268,15 +268,15 @@ const GATE_POLLS: u32 = 64;
 /// The longest sleep until a rank has left the gate: leaving wakes no waiter, so the sleep ends by itself. A
 /// rank that has lost its core gets it back after a slice of 2 to 4 ms. A longer sleep delays the waiter by
 /// as much; a shorter one wakes it in vain.
-const MAX_GATE_SLEEP: Nanos = Nanos(1_000_000);
+const MAX_GATE_SLEEP: Duration = Duration::from_millis(1);
 
 /// Sleeps while `word` stays as it is, at most for [`MAX_GATE_SLEEP`]. Returns the time that it slept.
-fn sleep_at(word: &AtomicU32) -> Nanos {
+fn sleep_at(word: &AtomicU32) -> Duration {
     let seen = word.load(Ordering::Relaxed);
     if poll_briefly(GATE_POLLS, || word.load(Ordering::Relaxed) != seen) {
-        return Nanos::ZERO;
+        return Duration::ZERO;
     }
     let before = now();
-    futex::wait(word, seen, Some(MAX_GATE_SLEEP.after(before)), Scope::Shared);
-    now().since(before)
+    futex::wait(word, seen, Some(before + MAX_GATE_SLEEP), Scope::Shared);
+    now() - before
 }

@@ -1,7 +1,7 @@
 //! Barrier episodes of a job's members, for fences and for the job's own barrier.
 //!
 //! The idea: in shared memory a barrier needs no messages ([`unisono_barrier`]). A job adds its hook, its
-//! progress, and its record of the first member that was gone. Cost: that of the episode; if the job has
+//! progress, and its record of the first member that was gone. Cost: a barrier episode; if the job has
 //! windows on the message path, a check for packets every [`SERVING`]. When not to use: between hosts.
 
 use super::segment::{Segment, agreed, outcome};
@@ -10,16 +10,15 @@ use crate::model::{Error, Rank};
 use crate::path::message::{MessageEngine, PacketServing};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use unisono_barrier::{Cause, Group, GroupSpec, Participant, RecommendedLoad, recommended};
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 use unisono_sync::{CacheLine, Lines, Waited};
 
 /// The time that a member waits between two checks for packets that others may need served. A packet does not
 /// wake a member in a barrier, so a rank that needs the answer waits half of this time on average. Half the
 /// time would double the wake-ups of all waiting members. Chosen, not measured: it matters only to jobs that
 /// mix windows of both paths.
-const SERVING: Nanos = Nanos(200_000);
+const SERVING: Duration = Duration::from_micros(200);
 
 /// One member's end of the barrier.
 #[derive(Debug)]
@@ -69,7 +68,7 @@ impl Episodes {
             (pause, PacketServing::Needed) => pause.unwrap_or(SERVING).min(SERVING),
         };
         loop {
-            match self.participant.wait_timeout(Duration::from(pause)) {
+            match self.participant.wait_timeout(pause.into()) {
                 Ok(_) => return Ok(()),
                 Err(unisono_barrier::Error::TimedOut { .. }) if serving == PacketServing::Needed => {
                     pause = self.shared.hook.call().map_or(SERVING, |soon| soon.min(SERVING));

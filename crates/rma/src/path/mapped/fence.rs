@@ -17,11 +17,17 @@
 
 use super::staging::Stamp;
 use super::{MappedPath, TargetExposure};
-use crate::model::{Assert, EpochKind, Error, WindowPart};
+use crate::model::{Assert, EpochKind, Error, Stats, WindowPart};
 use crate::path::message::PacketServing;
 
 impl MappedPath {
-    pub(crate) fn fence(&mut self, closes: bool, assert: Assert, parts: &[WindowPart]) -> Result<(), Error> {
+    pub(crate) fn fence(
+        &mut self,
+        closes: bool,
+        assert: Assert,
+        parts: &[WindowPart],
+        _: &mut Stats,
+    ) -> Result<(), Error> {
         let staged = self.target_exposure == TargetExposure::Unknown;
         if closes {
             self.end_access()?;

@@ -16,7 +16,7 @@ use super::staging::{Head, MAX_STAGED_BYTES, Stamp, room};
 use super::{LockHeld, MappedPath, TargetExposure};
 use crate::memory::copy::copy;
 use crate::memory::op::Op;
-use crate::model::{Element, EpochKind, Error, Lock, Operation, Verb};
+use crate::model::{Element, EpochKind, Error, Lock, Operation, Rank, Verb};
 use unisono_sync::poll_briefly;
 
 /// Bytes of a put from which it is worth checking whether the target has posted. A check is a line
@@ -31,7 +31,8 @@ const POLLS: u32 = 32;
 
 impl MappedPath {
     /// Does, stages or queues an operation that the window has checked.
-    pub(crate) fn issue(&mut self, reach: EpochKind, target: usize, op: Op) -> Result<(), Error> {
+    pub(crate) fn issue(&mut self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error> {
+        let target = target.index();
         if target == self.me {
             return self.execute(target, &op);
         }
@@ -71,6 +72,11 @@ impl MappedPath {
         self.peers[target].staging_stamp = None;
         self.peers[target].queue.push(op);
         Ok(())
+    }
+
+    /// In a passive epoch only puts are staged, and puts have no result.
+    pub(crate) fn is_settled(&self, target: Rank) -> bool {
+        self.peers[target.index()].queue.is_empty()
     }
 
     fn is_stageable(&self, op: &Op) -> bool {

@@ -8,7 +8,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `mod.rs` | a member's state, and the making of a window |
+//! | `mod.rs` | a member's state, and the making and the end of a window |
 //! | `region.rs`, `segment.rs` | the window's segment: lines, rings, parts; how all members map it |
 //! | `issue.rs` | operations done at once, staged or queued |
 //! | `execute.rs`, `accumulate.rs`, `atomic.rs` | an operation on memory that is in reach |
@@ -16,7 +16,6 @@
 //! | `episodes.rs` | the barrier of a fence |
 //! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/` | their words and rings |
 //! | `offer_lifetime.rs` | the lifetime of an offer |
-//! | `path.rs` | all of it as a [`Path`](crate::path::Path) |
 //!
 //! Every member maps the parts that the engine allocated. It reaches a program's own memory through the
 //! kernel (process_vm_readv(2), or proc_pid_mem(5) for short data) where that is allowed. Puts to such memory
@@ -34,7 +33,6 @@ mod issue;
 pub(crate) mod lock_word;
 mod offer_lifetime;
 mod passive;
-mod path;
 mod pscw;
 mod region;
 mod segment;
@@ -43,7 +41,10 @@ mod staging;
 use crate::host::HostMembers;
 use crate::host::flag_waiter::FlagWaiter;
 use crate::memory::op::Op;
-use crate::model::{Counts, EpochKind, Error, Lock, Rank, Spec, WaitCell, Waits, WindowPart};
+use crate::model::{
+    Counts, EpochKind, Error, Lock, Medium, Rank, Spec, Traffic, WaitCell, Waits, WindowPart,
+};
+use crate::path::AttachmentChange;
 use crate::path::mapped::segment::{Segment, agreed, outcome};
 use crate::path::message::MessageEngine;
 use episodes::Episodes;
@@ -53,7 +54,7 @@ use staging::{StagingReader, StagingWriter, Stamp};
 use std::sync::Arc;
 use unisono_linux::clock::{now, ticks};
 use unisono_linux::process_vm;
-use unisono_sync::{Flag, Lines, Wakeups, WatchVerdict};
+use unisono_sync::{Flag, Lines, Waited, Wakeups, WatchVerdict};
 
 /// A member's state for one other member.
 #[derive(Debug)]
@@ -251,6 +252,44 @@ impl MappedPath {
         self.host.gone_member().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
+    pub(crate) fn mapped(&self, rank: Rank) -> Option<*mut u8> {
+        Some(self.peers[rank.index()].base).filter(|base| !base.is_null())
+    }
+
+    pub(crate) fn shared(&self) -> &MessageEngine {
+        &self.shared
+    }
+
+    pub(crate) fn waits(&self) -> Waits {
+        let mut waits = self.waiter.waits;
+        let episodes = self.barrier.waited();
+        waits.fence.add(episodes.awake + episodes.asleep, episodes.asleep);
+        waits
+    }
+
+    #[inline]
+    pub(crate) fn take_gate_waits(&mut self) -> Waited {
+        self.gate_waits.take()
+    }
+
+    pub(crate) fn traffic(&self, issued: &Counts) -> Traffic {
+        Traffic::divided(issued, &self.by_kernel, Medium::Kernel, Medium::Stores)
+    }
+
+    pub(crate) fn change_attached(&self, _: AttachmentChange<'_>) -> Option<Result<(), Error>> {
+        None
+    }
+
+    pub(crate) fn free(&mut self) -> Result<(), Error> {
+        self.shared.barrier(self.number)?;
+        self.shared.core().forget_window(self.number);
+        self.peers.iter_mut().for_each(|peer| (peer.direct, peer.base) = (false, std::ptr::null_mut()));
+        Ok(())
+    }
+
+    /// The path's barrier informs the others when it is dropped; its memory is the segment's.
+    pub(crate) fn abandon(&mut self) {}
+
     /// Closes all targets: forgets that they are in their epochs.
     fn close_all(&mut self) {
         for peer in &mut self.peers {
@@ -283,10 +322,10 @@ impl MappedWaiter {
         let (start, slept) = (ticks(), self.flag_waiter.asleep());
         // A fence is collective: no thread here has another call to make meanwhile.
         let timeout = self.shared.wait_timeout().filter(|_| reach != EpochKind::Fence);
-        let over = timeout.map(|timeout| timeout.after(now()));
+        let over = timeout.map(|timeout| now() + timeout);
         let mut pause = self.shared.hook.begin();
         let reached = loop {
-            let until = pause.map(|pause| pause.after(now()));
+            let until = pause.map(|pause| now() + pause);
             let until = over.map_or(until, |over| Some(until.map_or(over, |until| until.min(over))));
             if self.flag_waiter.wait_until(&self.host, flag, target, until) == WatchVerdict::Continue {
                 break Ok(());
@@ -299,8 +338,8 @@ impl MappedWaiter {
                 break Err(Error::NotYet);
             }
         };
-        let slept = self.flag_waiter.asleep().since(slept);
-        self.waits.get_mut(reach).add(ticks().since(start).to_nanos(), slept);
+        let slept = self.flag_waiter.asleep() - slept;
+        self.waits.get_mut(reach).add(ticks().since(start).to_duration(), slept);
         reached
     }
 }

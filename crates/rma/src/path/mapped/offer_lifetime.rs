@@ -15,26 +15,26 @@
 //! Cost: two readings of the clock after an offer in vain. When not to use: where the origin has to wait for
 //! the target in any case.
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::Duration;
 
 /// The assumed time of a short copy before the first measurement, and the lower bound. (16 B: 1.0 to 1.4 us,
 /// AMD EPYC, Linux 6.18.)
-const SHORT_COPY: Nanos = Nanos(1_000);
+const SHORT_COPY: Duration = Duration::from_micros(1);
 /// The upper bound: a longer short copy was interrupted. With it an offer in vain takes 16 us, once in 33
 /// epochs.
-const MAX_SHORT_COPY: Nanos = Nanos(8_000);
+const MAX_SHORT_COPY: Duration = Duration::from_micros(8);
 /// The time of each further KiB before the first measurement, and the lower bound. 22 bytes a nanosecond.
-const KIB: Nanos = Nanos(46);
+const KIB: Duration = Duration::from_nanos(46);
 /// The upper bound of the time of a KiB: a longer one was interrupted. 2 bytes a nanosecond.
-const MAX_COPY_PER_KIB: Nanos = Nanos(500);
+const MAX_COPY_PER_KIB: Duration = Duration::from_nanos(500);
 /// From this length on a copy shows the time of its bytes. A shorter copy shows the time of the call.
 const MIN_LONG_COPY: usize = 16 << 10;
 
 /// The measured times of the kernel's copies of puts.
 #[derive(Debug)]
 pub(super) struct OfferLifetime {
-    short: Nanos,
-    kib: Nanos,
+    short: Duration,
+    kib: Duration,
 }
 
 impl Default for OfferLifetime {
@@ -46,22 +46,22 @@ impl Default for OfferLifetime {
 impl OfferLifetime {
     /// The lifetime of an offer of `bytes` bytes.
     #[inline]
-    pub(super) fn for_bytes(&self, bytes: usize) -> Nanos {
-        Nanos(2 * (self.short.0 + self.beyond_short(bytes)))
+    pub(super) fn for_bytes(&self, bytes: usize) -> Duration {
+        (self.short + self.beyond_short(bytes)) * 2
     }
 
     #[inline]
-    fn beyond_short(&self, bytes: usize) -> u64 {
-        (bytes as u64).saturating_mul(self.kib.0) / 1024
+    fn beyond_short(&self, bytes: usize) -> Duration {
+        self.kib * (bytes as u64) / 1024
     }
 
     /// Learns from a copy by the kernel: its length and its time.
-    pub(super) fn record_copy(&mut self, bytes: usize, time: Nanos) {
+    pub(super) fn record_copy(&mut self, bytes: usize, time: Duration) {
         if bytes < MIN_LONG_COPY {
-            let short = time.0.saturating_sub(self.beyond_short(bytes));
+            let short = time - self.beyond_short(bytes);
             self.short = smoothed(self.short, short, SHORT_COPY, MAX_SHORT_COPY);
         } else {
-            let kib = time.0.saturating_sub(self.short.0) / (bytes as u64 / 1024);
+            let kib = (time - self.short) / (bytes as u64 / 1024);
             self.kib = smoothed(self.kib, kib, KIB, MAX_COPY_PER_KIB);
         }
     }
@@ -69,9 +69,9 @@ impl OfferLifetime {
 
 /// A longer time counts at once, a shorter one by an eighth: a lifetime that is too short makes every offer
 /// fail.
-fn smoothed(before: Nanos, time: u64, min: Nanos, max: Nanos) -> Nanos {
-    let faded = before.0 - before.0 / 8 + time / 8;
-    Nanos(time.max(faded).clamp(min.0, max.0))
+fn smoothed(before: Duration, time: Duration, min: Duration, max: Duration) -> Duration {
+    let faded = before - before / 8 + time / 8;
+    time.max(faded).clamp(min, max)
 }
 
 #[cfg(test)]
@@ -81,28 +81,33 @@ mod tests {
     #[test]
     fn an_offer_stands_for_twice_the_time_of_the_last_copies() {
         let mut lifetime = OfferLifetime::default();
-        assert_eq!(lifetime.for_bytes(16), Nanos(2_000));
-        lifetime.record_copy(16, Nanos(2_900));
-        assert_eq!(lifetime.for_bytes(16), Nanos(5_800), "a longer copy counts at once");
+        assert_eq!(lifetime.for_bytes(16), Duration::from_micros(2));
+        lifetime.record_copy(16, Duration::from_nanos(2_900));
+        assert_eq!(lifetime.for_bytes(16), Duration::from_nanos(5_800), "a longer copy counts at once");
         for _ in 0..100 {
-            lifetime.record_copy(16, Nanos(1_400));
+            lifetime.record_copy(16, Duration::from_nanos(1_400));
         }
-        let copied = lifetime.for_bytes(16).0;
-        assert!((2_800..2_900).contains(&copied), "a shorter one by and by: {copied}");
-        lifetime.record_copy(256 << 10, Nanos(copied / 2 + 256 * 150));
-        assert_eq!(lifetime.for_bytes(16).0, copied + 4, "the time of the bytes counts for itself");
-        assert_eq!(lifetime.for_bytes(512 << 10).0, copied + 2 * 512 * 150);
+        let copied = lifetime.for_bytes(16);
+        let shorter = Duration::from_nanos(2_800)..Duration::from_nanos(2_900);
+        assert!(shorter.contains(&copied), "a shorter one by and by: {copied}");
+        lifetime.record_copy(256 << 10, copied / 2 + Duration::from_nanos(256 * 150));
+        assert_eq!(
+            lifetime.for_bytes(16),
+            copied + Duration::from_nanos(4),
+            "the time of the bytes counts for itself"
+        );
+        assert_eq!(lifetime.for_bytes(512 << 10), copied + Duration::from_nanos(2 * 512 * 150));
     }
 
     #[test]
     fn an_interrupted_copy_makes_no_offer_stand_for_long() {
         let mut lifetime = OfferLifetime::default();
         for bytes in [16, 512 << 10] {
-            lifetime.record_copy(bytes, Nanos(400_000_000));
+            lifetime.record_copy(bytes, Duration::from_millis(400));
         }
-        assert_eq!(lifetime.for_bytes(0), Nanos(16_000));
-        assert_eq!(lifetime.for_bytes(512 << 10), Nanos(16_000 + 512_000));
-        lifetime.record_copy(1 << 20, Nanos(0));
-        assert!(lifetime.for_bytes(512 << 10) < Nanos(16_000 + 512_000));
+        assert_eq!(lifetime.for_bytes(0), Duration::from_micros(16));
+        assert_eq!(lifetime.for_bytes(512 << 10), Duration::from_micros(16 + 512));
+        lifetime.record_copy(1 << 20, Duration::ZERO);
+        assert!(lifetime.for_bytes(512 << 10) < Duration::from_micros(16 + 512));
     }
 }

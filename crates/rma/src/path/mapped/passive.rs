@@ -12,8 +12,8 @@ use super::hand_off::OfferPlacement;
 use super::lock_word::{Attempt, LockWord, POLLS};
 use super::staging::{Head, Stamp};
 use super::{LockHeld, MappedPath};
-use crate::model::{EpochKind, Error, Lock};
-use unisono_linux::clock::{Nanos, now, ticks};
+use crate::model::{Assert, EpochKind, Error, Lock, Rank, Stats};
+use unisono_linux::clock::{Duration, now, ticks};
 use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{Ordering, fence};
 use unisono_sync::{BriefBudget, MAX_SLEEP, poll_briefly};
@@ -35,16 +35,34 @@ const EPOCHS_WITHOUT_OFFER: u8 = 32;
 /// The longest sleep until a claimed offer is applied: the target wakes no origin, so the sleep ends by
 /// itself. The target copies at most [`MAX_OFFERED_BYTES`] bytes, so it takes 0.1 ms only if it has lost its
 /// processor.
-const MAX_CLAIM_SLEEP: Nanos = Nanos(100_000);
+const MAX_CLAIM_SLEEP: Duration = Duration::from_micros(100);
 
 impl MappedPath {
     #[inline]
-    pub(crate) fn lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
+    pub(crate) fn lock(
+        &mut self,
+        target: Rank,
+        lock: Lock,
+        assert: Assert,
+        _: &mut Stats,
+    ) -> Result<(), Error> {
+        if assert.has(Assert::NO_CHECK) {
+            return self.lock_unchecked(target.index());
+        }
         self.serve();
-        self.take_lock(target, lock)
+        self.take_lock(target.index(), lock)
     }
 
-    pub(crate) fn lock_unchecked(&mut self, target: usize) -> Result<(), Error> {
+    pub(crate) fn lock_all(&mut self, assert: Assert, _: &mut Stats) -> Result<(), Error> {
+        if assert.has(Assert::NO_CHECK) {
+            return (0..self.peers.len()).try_for_each(|target| self.lock_unchecked(target));
+        }
+        self.serve();
+        // The locks of other ranks are taken at the first access to each.
+        self.take_lock(self.me, Lock::Shared)
+    }
+
+    fn lock_unchecked(&mut self, target: usize) -> Result<(), Error> {
         if let Some(epoch) = self.peers[target].applying_epoch {
             self.await_applied(target, epoch)?;
         }
@@ -73,13 +91,13 @@ impl MappedPath {
 
     #[cold]
     fn await_lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
-        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let (start, mut asleep) = (ticks(), Duration::ZERO);
         let taken = self.lock_slow(target, lock, &mut asleep);
-        self.waiter.waits.passive.add(ticks().since(start).to_nanos(), asleep);
+        self.waiter.waits.passive.add(ticks().since(start).to_duration(), asleep);
         taken
     }
 
-    fn lock_slow(&self, target: usize, lock: Lock, asleep: &mut Nanos) -> Result<(), Error> {
+    fn lock_slow(&self, target: usize, lock: Lock, asleep: &mut Duration) -> Result<(), Error> {
         let word = self.region.lock(target).word(0);
         let exclusive = (lock == Lock::Exclusive).then_some(self.me as u32);
         let tries = || match exclusive {
@@ -91,7 +109,7 @@ impl MappedPath {
         }
         let timeout = self.shared.wait_timeout();
         let longest = timeout.map_or(MAX_SLEEP, |timeout| timeout.min(MAX_SLEEP));
-        let over = timeout.map(|timeout| timeout.after(now()));
+        let over = timeout.map(|timeout| now() + timeout);
         let mut slept = false;
         loop {
             match LockWord(word).attempt(exclusive, slept) {
@@ -100,8 +118,8 @@ impl MappedPath {
                 Attempt::Sleep(seen) => {
                     let period = self.shared.hook.call().map_or(longest, |pause| pause.min(longest));
                     let before = now();
-                    futex::wait(word, seen, Some(period.after(before)), Scope::Shared);
-                    *asleep = now().since(before).after(*asleep);
+                    futex::wait(word, seen, Some(before + period), Scope::Shared);
+                    *asleep += now() - before;
                     slept = true;
                     if let Some(gone) = self.host.gone_member() {
                         return Err(gone.into());
@@ -157,7 +175,7 @@ impl MappedPath {
 
     /// Completes the staged puts to a target: the target takes them, or the kernel copies them.
     #[inline]
-    pub(crate) fn complete_staged(&mut self, target: usize) -> Result<(), Error> {
+    pub(super) fn complete_staged(&mut self, target: usize) -> Result<(), Error> {
         if !self.offers_puts || self.peers[target].writer.is_empty() {
             Ok(())
         } else {
@@ -195,14 +213,14 @@ impl MappedPath {
                 self.peers[target].offers_paused = EPOCHS_WITHOUT_OFFER;
                 let began = ticks();
                 let copied = self.execute_staged(EpochKind::Locked, target);
-                self.offer_lifetime.record_copy(staged, ticks().since(began).to_nanos());
+                self.offer_lifetime.record_copy(staged, ticks().since(began).to_duration());
                 return copied;
             }
             // The target has claimed the offer and applies it, but it may have lost its processor.
             is_offered = false;
             let (word, claimed) = self.region.offers(me, target).claimed(span.end);
             if word.load(Ordering::Relaxed) == claimed {
-                futex::wait(word, claimed, Some(MAX_CLAIM_SLEEP.after(now())), Scope::Shared);
+                futex::wait(word, claimed, Some(now() + MAX_CLAIM_SLEEP), Scope::Shared);
                 if let Some(gone) = self.host.gone_member() {
                     return Err(gone.into());
                 }
@@ -211,13 +229,24 @@ impl MappedPath {
     }
 
     #[inline]
-    pub(crate) fn unlock(&mut self, target: usize) -> Result<(), Error> {
+    pub(crate) fn unlock(&mut self, target: Rank, _: Lock, _: &mut Stats) -> Result<(), Error> {
+        let target = target.index();
         if self.peers[target].writer.is_empty() {
             self.serve();
         }
         let settled = self.complete_staged(target);
         self.release(target);
         settled
+    }
+
+    pub(crate) fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error> {
+        let targets = (0..self.peers.len()).map(Rank::at);
+        Ok(targets.map(|target| self.unlock(target, Lock::Shared, stats)).fold(Ok(()), Result::and))
+    }
+
+    /// An unlock returns when its operations are done.
+    pub(crate) fn settle(&mut self, _: &mut Stats) -> Result<(), Error> {
+        Ok(())
     }
 
     #[inline]
@@ -242,10 +271,24 @@ impl MappedPath {
     /// Completes all operations to a target there, and makes them visible to all members before any later
     /// access.
     #[inline]
-    pub(crate) fn flush(&mut self, target: usize) -> Result<(), Error> {
+    pub(crate) fn flush(&mut self, target: Rank, _: Lock, _: &mut Stats) -> Result<(), Error> {
         self.fence_stores();
         self.serve();
-        self.complete_staged(target)
+        self.complete_staged(target.index())
+    }
+
+    /// Every operation was done when it was issued.
+    #[inline]
+    pub(crate) fn flush_local(&mut self, _: Rank, _: Lock, _: &mut Stats) -> Result<(), Error> {
+        Ok(())
+    }
+
+    pub(crate) fn test_local(&mut self, _: Rank, _: Lock) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
     #[inline]

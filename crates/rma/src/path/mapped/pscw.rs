@@ -14,17 +14,18 @@
 
 use super::staging::Stamp;
 use super::{LockHeld, MappedPath};
-use crate::model::{Assert, EpochKind, Error, Rank, WindowPart};
+use crate::model::{Assert, EpochKind, Error, Rank, Stats, WindowPart};
 
 impl MappedPath {
-    pub(crate) fn post(&mut self, origins: &[Rank]) {
+    pub(crate) fn post(&mut self, origins: &[Rank], _: Assert, _: &mut Stats) -> Result<(), Error> {
         for origin in origins.iter().map(|rank| rank.index()) {
             self.peers[origin].posted = self.peers[origin].posted.wrapping_add(1);
             self.region.posts(self.me, origin).signal(self.peers[origin].posted, self.wakeups);
         }
+        Ok(())
     }
 
-    pub(crate) fn start(&mut self, targets: &[Rank], assert: Assert) {
+    pub(crate) fn start(&mut self, targets: &[Rank], assert: Assert, _: &mut Stats) -> Result<(), Error> {
         self.close_all();
         if assert.has(Assert::NO_CHECK) {
             for target in targets.iter().map(|rank| rank.index()) {
@@ -32,9 +33,10 @@ impl MappedPath {
                 (peer.held, peer.opened, peer.direct) = (LockHeld::Unchecked, true, self.mapped);
             }
         }
+        Ok(())
     }
 
-    pub(crate) fn complete(&mut self, targets: &[Rank]) -> Result<(), Error> {
+    pub(crate) fn complete(&mut self, targets: &[Rank], _: Assert, _: &mut Stats) -> Result<(), Error> {
         if self.shared.wait_timeout().is_some() {
             self.await_posts(targets)?;
         }
@@ -71,7 +73,12 @@ impl MappedPath {
         Ok(())
     }
 
-    pub(crate) fn wait(&mut self, origins: &[Rank], parts: &[WindowPart]) -> Result<(), Error> {
+    pub(crate) fn wait(
+        &mut self,
+        origins: &[Rank],
+        parts: &[WindowPart],
+        _: &mut Stats,
+    ) -> Result<(), Error> {
         for origin in origins.iter().map(|rank| rank.index()) {
             let next = self.peers[origin].awaited.wrapping_add(1);
             let completions = self.region.completions(origin, self.me);

@@ -11,8 +11,7 @@ use crate::wire::Bell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, now};
 
 /// The nap while the member makes progress, and the period of checks where there is no bell. If the member
 /// stops making progress during the nap, an operation of another rank may wait that long. A check every
@@ -21,7 +20,7 @@ const NAP: Duration = Duration::from_millis(1);
 /// The time that the agent listens before it checks whether its job still lives. A message ends the wait at
 /// once, so the time only bounds how long the agent's thread outlives its job; ten wake-ups a second disturb
 /// no other thread. Chosen, not measured.
-const LISTEN: Nanos = Nanos(100_000_000);
+const LISTEN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Agent {
@@ -62,17 +61,17 @@ fn run(job: &Weak<MessageEngine>, stop: &AtomicBool) {
         let last_events = shared.bell.as_ref().map_or(0, |bell| bell.events());
         if others_make_progress(&shared, &mut rounds) {
             drop(shared);
-            thread::sleep(NAP);
+            thread::sleep(NAP.into());
             continue;
         }
         match shared.bell.clone() {
             Some(bell) => {
                 drop(shared);
-                bell.listen(last_events, Some(LISTEN.after(now())));
+                bell.listen(last_events, Some(now() + LISTEN));
             }
             None => {
                 drop(shared);
-                thread::sleep(NAP);
+                thread::sleep(NAP.into());
             }
         }
     }

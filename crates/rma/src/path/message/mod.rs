@@ -14,7 +14,7 @@
 //! | `unlocks.rs` | exclusive unlocks that did not wait, and the calls that wait for them |
 //! | `collect.rs` | barrier and gather of the job |
 //! | `agent.rs` | the thread that makes progress while the member does not |
-//! | `path.rs` | all of it as a [`Path`](crate::path::Path) |
+//! | `path.rs` | a window on this path: its calls, deferred or naive |
 //!
 //! Cost: `PROTOCOL.md` counts messages. Reference: the paper, section 4.
 
@@ -44,8 +44,7 @@ use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, now};
 use unisono_sync::MAX_SLEEP;
 
 /// The shared state of all windows of a job.
@@ -147,14 +146,14 @@ impl MessageEngine {
     }
 
     pub(crate) fn set_wait_timeout(&self, timeout: Option<Duration>) {
-        let nanos = timeout.map_or(0, |timeout| Nanos::from(timeout).0.max(1));
+        let nanos = timeout.map_or(0, |timeout| timeout.as_nanos().max(1));
         self.wait_timeout.store(nanos, Ordering::Relaxed);
     }
 
     /// The longest wait for a later call of another member's program.
-    pub(crate) fn wait_timeout(&self) -> Option<Nanos> {
+    pub(crate) fn wait_timeout(&self) -> Option<Duration> {
         let nanos = self.wait_timeout.load(Ordering::Relaxed);
-        (nanos != 0).then_some(Nanos(nanos))
+        (nanos != 0).then_some(Duration::from_nanos(nanos))
     }
 
     /// As [`wait_for`](Self::wait_for), for a later call of another member's program: [`Error::NotYet`] when
@@ -165,7 +164,7 @@ impl MessageEngine {
     ) -> Result<T, Error> {
         let Some(timeout) = self.wait_timeout() else { return self.wait_for(ready) };
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let over = timeout.after(now());
+        let over = now() + timeout;
         let answer = self.wait_and_serve(timeout, |core| match ready(core)? {
             Some(answer) => Ok(Some(answer)),
             None if now() >= over => Err(Error::NotYet),
@@ -188,10 +187,10 @@ impl MessageEngine {
 
     fn wait_and_serve<T>(
         &self,
-        slice: Nanos,
+        slice: Duration,
         mut ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
-        let (mut since, mut asleep) = (None, Nanos::ZERO);
+        let (mut since, mut asleep) = (None, Duration::ZERO);
         let answer = loop {
             let (last_events, pause) = {
                 let mut core = self.core();
@@ -206,15 +205,15 @@ impl MessageEngine {
             };
             let moment = now();
             since.get_or_insert(moment);
-            let until = pause.unwrap_or(slice).min(slice).after(moment);
+            let until = moment + pause.unwrap_or(slice).min(slice);
             match &self.bell {
                 // Without the lock, so that other threads of this member may use the core meanwhile.
-                Some(bell) => asleep = bell.listen(last_events, Some(until)).after(asleep),
+                Some(bell) => asleep += bell.listen(last_events, Some(until)),
                 None => self.core().transport.wait(Some(until))?,
             }
         };
         if let Some(since) = since {
-            record_message_wait(now().since(since), asleep);
+            record_message_wait(now() - since, asleep);
         }
         Ok(answer)
     }

@@ -1,4 +1,4 @@
-//! The message path as an implementation of [`Path`].
+//! A window on the message path: its calls, and the choice between the deferred and the naive form.
 
 use super::{Memory, MessageEngine, WindowPort};
 use crate::memory::op::Op;
@@ -6,7 +6,7 @@ use crate::model::{
     Assert, Completion, Counts, EpochKind, Error, Lock, Medium, Rank, Spec, Stats, Style, Traffic, Waits,
     WindowPart, counted,
 };
-use crate::path::{AttachmentChange, Path};
+use crate::path::AttachmentChange;
 use crate::wire::packet::PacketFlags;
 use std::sync::Arc;
 use unisono_sync::Waited;
@@ -39,10 +39,14 @@ impl MessagePath {
     fn is_naive(&self) -> bool {
         self.style == Style::Naive
     }
-}
 
-impl Path for MessagePath {
-    fn fence(&mut self, closes: bool, _: Assert, _: &[WindowPart], stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn fence(
+        &mut self,
+        closes: bool,
+        _: Assert,
+        _: &[WindowPart],
+        stats: &mut Stats,
+    ) -> Result<(), Error> {
         counted(stats, || {
             self.shared.await_unlocks(None)?;
             match closes {
@@ -53,18 +57,23 @@ impl Path for MessagePath {
         })
     }
 
-    fn post(&mut self, origins: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn post(&mut self, origins: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || self.shared.post(self.number, origins, assert))
     }
 
-    fn start(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn start(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
         if self.is_naive() && !assert.has(Assert::NO_CHECK) {
             counted(stats, || self.shared.await_posts(self.number, targets))?;
         }
         Ok(())
     }
 
-    fn complete(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn complete(
+        &mut self,
+        targets: &[Rank],
+        assert: Assert,
+        stats: &mut Stats,
+    ) -> Result<(), Error> {
         counted(stats, || {
             if !self.is_naive() && !assert.has(Assert::NO_CHECK) {
                 self.shared.await_posts(self.number, targets)?;
@@ -73,15 +82,21 @@ impl Path for MessagePath {
         })
     }
 
-    fn wait(&mut self, _: &[Rank], _: &[WindowPart], stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn wait(&mut self, _: &[Rank], _: &[WindowPart], stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || self.shared.wait_exposed(self.number))
     }
 
-    fn test(&mut self, _: &[Rank], _: &[WindowPart]) -> Result<bool, Error> {
+    pub(crate) fn test(&mut self, _: &[Rank], _: &[WindowPart]) -> Result<bool, Error> {
         self.shared.test_exposed(self.number)
     }
 
-    fn lock(&mut self, target: Rank, lock: Lock, assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn lock(
+        &mut self,
+        target: Rank,
+        lock: Lock,
+        assert: Assert,
+        stats: &mut Stats,
+    ) -> Result<(), Error> {
         if assert.has(Assert::NO_CHECK) {
             self.shared.lock_unchecked(self.number, target);
         } else if self.is_naive() || target == self.rank {
@@ -90,7 +105,7 @@ impl Path for MessagePath {
         Ok(())
     }
 
-    fn unlock(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn unlock(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || {
             self.shared.unlock(self.number, target, lock, self.completion)?;
             match self.is_naive() && target != self.rank {
@@ -100,7 +115,7 @@ impl Path for MessagePath {
         })
     }
 
-    fn lock_all(&mut self, assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn lock_all(&mut self, assert: Assert, stats: &mut Stats) -> Result<(), Error> {
         if assert.has(Assert::NO_CHECK) {
             (0..self.size).for_each(|target| self.shared.lock_unchecked(self.number, Rank::at(target)));
             return Ok(());
@@ -108,7 +123,7 @@ impl Path for MessagePath {
         counted(stats, || self.shared.lock_now(self.number, self.rank, Lock::Shared))
     }
 
-    fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error> {
+    pub(crate) fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error> {
         counted(stats, || {
             let mut refusal = Ok(());
             for target in (0..self.size).map(Rank::at) {
@@ -126,7 +141,7 @@ impl Path for MessagePath {
         })
     }
 
-    fn settle(&mut self, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn settle(&mut self, stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || {
             if self.completion == Completion::Local {
                 self.shared.complete_everywhere(self.number)?;
@@ -136,30 +151,30 @@ impl Path for MessagePath {
         self.shared.core().port(self.number).refused.take().map_or(Ok(()), Err)
     }
 
-    fn flush(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn flush(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || self.shared.flush(self.number, target, lock))
     }
 
-    fn flush_local(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
+    pub(crate) fn flush_local(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
         counted(stats, || self.shared.flush_local(self.number, target, lock))
     }
 
-    fn test_local(&mut self, target: Rank, lock: Lock) -> Result<bool, Error> {
+    pub(crate) fn test_local(&mut self, target: Rank, lock: Lock) -> Result<bool, Error> {
         self.shared.try_flush_local(self.number, target, lock)
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
         self.shared.await_unlocks(None)?;
         self.shared.core().progress()
     }
 
-    fn progress(&mut self) -> Result<(), Error> {
+    pub(crate) fn progress(&mut self) -> Result<(), Error> {
         let mut core = self.shared.core();
         core.progress()?;
         core.check_gone()
     }
 
-    fn issue(&mut self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error> {
+    pub(crate) fn issue(&mut self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error> {
         let (shared, number) = (&self.shared, self.number);
         if target == self.rank {
             // Other members may see the result at once.
@@ -180,13 +195,13 @@ impl Path for MessagePath {
         Ok(())
     }
 
-    fn is_settled(&self, target: Rank) -> bool {
+    pub(crate) fn is_settled(&self, target: Rank) -> bool {
         let mut core = self.shared.core();
         let peer = &core.port(self.number).peers[target.index()];
         peer.queue.is_empty() && peer.outstanding == 0
     }
 
-    fn free(&mut self) -> Result<(), Error> {
+    pub(crate) fn free(&mut self) -> Result<(), Error> {
         self.shared.complete_everywhere(self.number)?;
         self.shared.barrier(self.number)?;
         let mut core = self.shared.core();
@@ -196,7 +211,7 @@ impl Path for MessagePath {
         Ok(())
     }
 
-    fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self) {
         let mut core = self.shared.core();
         core.forget_unlocks(self.number);
         if let Some(port) = core.ports.get_mut(&self.number) {
@@ -205,28 +220,28 @@ impl Path for MessagePath {
         }
     }
 
-    fn mapped(&self, _: Rank) -> Option<*mut u8> {
+    pub(crate) fn mapped(&self, _: Rank) -> Option<*mut u8> {
         None
     }
 
-    /// The time that this member waited for messages is counted by each call.
-    fn waits(&self) -> Waits {
+    /// Nothing: each call counts its waits for messages in the statistics of its own kind.
+    pub(crate) fn waits(&self) -> Waits {
         Waits::default()
     }
 
-    fn take_gate_waits(&mut self) -> Waited {
+    pub(crate) fn take_gate_waits(&mut self) -> Waited {
         Waited::default()
     }
 
-    fn traffic(&self, issued: &Counts) -> Traffic {
+    pub(crate) fn traffic(&self, issued: &Counts) -> Traffic {
         Traffic::divided(issued, &self.here, Medium::Stores, Medium::Messages)
     }
 
-    fn shared(&self) -> &MessageEngine {
+    pub(crate) fn shared(&self) -> &MessageEngine {
         &self.shared
     }
 
-    fn change_attached(&self, change: AttachmentChange<'_>) -> Option<Result<(), Error>> {
+    pub(crate) fn change_attached(&self, change: AttachmentChange<'_>) -> Option<Result<(), Error>> {
         match &mut self.shared.core().port(self.number).memory {
             Memory::Attached(pieces) => Some(change(pieces)),
             Memory::Fixed { .. } => None,

@@ -22,8 +22,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::poll::{readable, readable_of};
 use unisono_text::counted;
 
@@ -31,10 +30,10 @@ use unisono_text::counted;
 /// descriptors of a process (1,024).
 const MAX_UNAUTHENTICATED: usize = 64;
 /// The longest time for a handshake: two round trips, on a busy host seconds.
-const HANDSHAKE_TIMEOUT: Nanos = Nanos(5_000_000_000);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The age from which an unauthenticated connection may be dropped for another: longer than the round trips
 /// of a handshake.
-const MIN_EVICTION_AGE: Nanos = Nanos(200_000_000);
+const MIN_EVICTION_AGE: Duration = Duration::from_millis(200);
 /// The pause before a refused connection is tried again.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -78,7 +77,7 @@ impl JobListener {
     }
 
     /// Meets all others at known addresses.
-    pub(super) fn streams_to(self, addresses: &[SocketAddr], until: Nanos) -> Result<Streams, Error> {
+    pub(super) fn streams_to(self, addresses: &[SocketAddr], until: Instant) -> Result<Streams, Error> {
         if addresses.len() != self.place.size {
             return Err(Error::Job(format!(
                 "{} for a job of {}; give one a rank",
@@ -104,7 +103,7 @@ impl JobListener {
     }
 
     /// Meets all others through rank 0, which listens at `root`.
-    pub(super) fn streams_through(self, root: SocketAddr, until: Nanos) -> Result<Streams, Error> {
+    pub(super) fn streams_through(self, root: SocketAddr, until: Instant) -> Result<Streams, Error> {
         let (rank, size) = (self.place.rank.index(), self.place.size);
         let mut streams = self.no_streams();
         if rank == 0 {
@@ -113,7 +112,7 @@ impl JobListener {
             for (rank, stream) in streams.iter_mut().enumerate() {
                 let Some(stream) = stream else { continue };
                 stream
-                    .set_write_timeout(Some(time_left(until)))
+                    .set_write_timeout(Some(time_left(until).into()))
                     .and_then(|()| stream.write_all(&list))
                     .map_err(Error::system(format!("cannot tell rank {rank} where the others are")))?;
             }
@@ -143,7 +142,7 @@ impl JobListener {
     }
 
     /// Connects to a lower rank, again and again until it listens.
-    fn connect_to(&self, rank: usize, address: SocketAddr, until: Nanos) -> Result<TcpStream, Error> {
+    fn connect_to(&self, rank: usize, address: SocketAddr, until: Instant) -> Result<TcpStream, Error> {
         loop {
             let why = match self.try_connect(rank, address, until)? {
                 Ok(stream) => return Ok(stream),
@@ -155,7 +154,7 @@ impl JobListener {
                     waiting_for: format!("rank {rank} at {address} ({why})"),
                 });
             }
-            thread::sleep(RECONNECT_INTERVAL);
+            thread::sleep(RECONNECT_INTERVAL.into());
         }
     }
 
@@ -164,12 +163,12 @@ impl JobListener {
         &self,
         rank: usize,
         address: SocketAddr,
-        until: Nanos,
+        until: Instant,
     ) -> Result<io::Result<TcpStream>, Error> {
         let connector = Connector::new(own(&self.place, nonce()?), rank as u32);
         let mut challenge = [0; CHALLENGE];
         let mut challenged = || -> io::Result<TcpStream> {
-            let mut stream = TcpStream::connect_timeout(&address, time_left(until))?;
+            let mut stream = TcpStream::connect_timeout(&address, time_left(until).into())?;
             stream.set_nodelay(true)?;
             stream.write_all(connector.hello())?;
             read_until(&mut stream, &mut challenge, until)?;
@@ -209,7 +208,7 @@ impl JobListener {
 
     /// Accepts all higher ranks, and closes connections of other processes. Returns the addresses at which
     /// they and this rank itself listen.
-    fn accept(&self, streams: &mut Streams, until: Nanos) -> Result<Vec<SocketAddr>, Error> {
+    fn accept(&self, streams: &mut Streams, until: Instant) -> Result<Vec<SocketAddr>, Error> {
         let first = self.place.rank.index() + 1;
         let mut addresses = vec![self.address; self.place.size];
         let mut unauthenticated: Vec<PendingHandshake> = Vec::new();
@@ -252,27 +251,27 @@ impl JobListener {
 
     /// Sleeps until a connection or bytes arrive. Returns for each unauthenticated connection whether bytes
     /// have arrived.
-    fn poll(&self, unauthenticated: &[PendingHandshake], until: Nanos) -> Result<Vec<bool>, Error> {
+    fn poll(&self, unauthenticated: &[PendingHandshake], until: Instant) -> Result<Vec<bool>, Error> {
         let first = unauthenticated.iter().map(|pending| pending.until).min();
         // with all places taken, accepting is tried again soon, when the oldest connection may be dropped
         let soon = if unauthenticated.len() >= MAX_UNAUTHENTICATED {
-            Nanos(10_000_000)
+            Duration::from_millis(10)
         } else {
-            Nanos(1_000_000_000)
+            Duration::SECOND
         };
-        let end = first.unwrap_or(until).min(until).min(soon.after(now()));
+        let end = first.unwrap_or(until).min(until).min(now() + soon);
         let mut polled: Vec<_> = unauthenticated.iter().map(|pending| pending.stream.as_fd()).collect();
         if unauthenticated.len() < MAX_UNAUTHENTICATED {
             polled.push(self.listener.as_fd());
         }
-        let timeout = Some(end.since(now()).into());
+        let timeout = Some((end - now()).into());
         let mut ready = readable_of(&polled, timeout).map_err(Error::system("cannot poll connections"))?;
         ready.truncate(unauthenticated.len());
         Ok(ready)
     }
 
     fn has_pending_connection(&self) -> bool {
-        readable([self.listener.as_fd()], Some(Duration::ZERO)).is_ok_and(|[pending]| pending)
+        readable([self.listener.as_fd()], Some(Duration::ZERO.into())).is_ok_and(|[pending]| pending)
     }
 
     /// Accepts connections as long as there is room for unauthenticated ones.
@@ -280,8 +279,7 @@ impl JobListener {
         loop {
             if unauthenticated.len() >= MAX_UNAUTHENTICATED {
                 let oldest = (0..unauthenticated.len()).min_by_key(|index| unauthenticated[*index].since);
-                let crowded =
-                    oldest.filter(|index| now().since(unauthenticated[*index].since) > MIN_EVICTION_AGE);
+                let crowded = oldest.filter(|index| now() - unauthenticated[*index].since > MIN_EVICTION_AGE);
                 let Some(index) = crowded.filter(|_| self.has_pending_connection()) else { return Ok(()) };
                 drop(unauthenticated.swap_remove(index));
             }
@@ -355,8 +353,8 @@ struct PendingHandshake {
     stream: TcpStream,
     acceptor: Acceptor,
     nonce: Nonce,
-    since: Nanos,
-    until: Nanos,
+    since: Instant,
+    until: Instant,
 }
 
 enum HandshakeProgress {
@@ -369,7 +367,7 @@ impl PendingHandshake {
     fn new(stream: TcpStream) -> Result<Self, Error> {
         let since = now();
         let (acceptor, nonce) = (Acceptor::new(), nonce()?);
-        Ok(Self { stream, acceptor, nonce, since, until: HANDSHAKE_TIMEOUT.after(since) })
+        Ok(Self { stream, acceptor, nonce, since, until: since + HANDSHAKE_TIMEOUT })
     }
 
     /// Reads the bytes that have arrived on the connection, and answers them.
@@ -401,18 +399,18 @@ impl PendingHandshake {
 }
 
 /// The time left until then; never zero, because zero would mean for ever.
-fn time_left(until: Nanos) -> Duration {
-    Duration::from(until.since(now())).max(Duration::from_millis(1))
+fn time_left(until: Instant) -> Duration {
+    (until - now()).max(Duration::from_millis(1))
 }
 
 /// Fills `bytes`, but does not read after `until`, however slowly the bytes arrive.
-fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Nanos) -> io::Result<()> {
+fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
         if now() >= until {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(time_left(until)))?;
+        stream.set_read_timeout(Some(time_left(until).into()))?;
         match stream.read(&mut bytes[filled..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => filled += read,

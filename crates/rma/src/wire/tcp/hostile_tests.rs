@@ -111,7 +111,7 @@ fn a_member_with_another_key_is_told_so() {
     let other = listeners(2, "127.0.0.1").pop().expect("two");
     thread::scope(|threads| {
         let first = both.pop().expect("one");
-        let first = threads.spawn(|| first.connect(&addresses, Duration::from_millis(300)));
+        let first = threads.spawn(|| first.connect(&addresses, StdDuration::from_millis(300)));
         let wrong = other.connect(&addresses, TIMEOUT).expect_err("another key").to_string();
         assert!(wrong.contains("does not know the job's key") && wrong.contains("rank 0"), "{wrong}");
         assert!(first.join().expect("no panic").is_err(), "rank 1 never came");
@@ -135,7 +135,7 @@ fn a_replayed_handshake_is_turned_away() {
     stream.write_all(&recorded).expect("sends");
     let _job = first.join().expect("no panic").expect("the original is let in");
 
-    let (second, address) = record(Duration::from_millis(500));
+    let (second, address) = record(StdDuration::from_millis(500));
     let mut stream = TcpStream::connect(address).expect("connects");
     let mut bytes = Connector::new(own, 0).hello().to_vec();
     bytes.extend_from_slice(&recorded);
@@ -159,7 +159,7 @@ fn slow_and_silent_strangers_do_not_keep_members_out() {
         thread::spawn(move || {
             for mut stream in strangers {
                 let _ = stream.write_all(b"s");
-                thread::sleep(Duration::from_millis(10));
+                thread::sleep(StdDuration::from_millis(10));
             }
         });
     });
@@ -190,7 +190,7 @@ fn a_list_with_addresses_exchanged_names_who_answers() {
     thread::scope(|threads| {
         let last = listeners.pop().expect("three");
         for listener in listeners {
-            threads.spawn(|| listener.connect(&right, Duration::from_secs(1)));
+            threads.spawn(|| listener.connect(&right, StdDuration::from_secs(1)));
         }
         let named = last.connect(&wrong, TIMEOUT).expect_err("rank 1 is at the first address").to_string();
         assert!(named.contains("rank 1 of 3 answers there, rank 0 of 3 was wanted"), "{named}");

@@ -17,14 +17,14 @@
 //! is no alternative: it would end the connection of such a peer while it lives. Reference: RFC 1122 section
 //! 4.2.2.17 (probes of a closed window), tcp(7).
 
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Duration, Instant};
 use unisono_linux::tcp::Silence;
 
 /// The time between two checks: a dead peer has to be reported within a second, and ten checks a second cost
 /// nothing.
-pub(super) const POLL_INTERVAL: Nanos = Nanos(100_000_000);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time for which sent bytes may stay unacknowledged. Three transmissions fit into it.
-pub(super) const SILENCE_TIMEOUT: Nanos = Nanos(650_000_000);
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_millis(650);
 /// The number of unanswered probes of a closed window that counts as death.
 pub(super) const PROBES: u32 = 4;
 
@@ -33,7 +33,7 @@ pub(super) struct PeerLiveness {
     /// Bytes have arrived since the last check.
     received: bool,
     /// From this moment on bytes have been unacknowledged without a sign of life.
-    silent_since: Option<Nanos>,
+    silent_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl PeerLiveness {
     /// Judges the kernel's report at `now` about a peer that was not found alive by
     /// [`take_received`](Self::take_received). `kept`: whether this side still keeps bytes that the kernel
     /// does not take.
-    pub(super) fn check(&mut self, silence: Silence, kept: bool, now: Nanos) -> PeerFinding {
+    pub(super) fn check(&mut self, silence: Silence, kept: bool, now: Instant) -> PeerFinding {
         if silence.unacknowledged == 0 {
             self.silent_since = None;
             return match () {
@@ -70,29 +70,27 @@ impl PeerLiveness {
                 () => PeerFinding::Probe,
             };
         }
-        let last_received_at = now.since(Nanos::from(silence.last_received));
+        let last_received_at = now - Duration::from(silence.last_received);
         let since = self.silent_since.map_or(now, |since| since.max(last_received_at));
         self.silent_since = Some(since);
-        if now.since(since) >= SILENCE_TIMEOUT { PeerFinding::Gone } else { PeerFinding::Alive }
+        if now - since >= SILENCE_TIMEOUT { PeerFinding::Gone } else { PeerFinding::Alive }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-
-    const MS: u64 = 1_000_000;
 
     fn report(unacknowledged: u32, probes: u32, heard_ms: u64) -> Silence {
-        Silence { unacknowledged, probes, last_received: Duration::from_millis(heard_ms) }
+        let (last_received, last_sent) = (Duration::from_millis(heard_ms).into(), Duration::ZERO.into());
+        Silence { unacknowledged, unsent: 0, probes, last_sent, last_received }
     }
 
     #[test]
     fn an_idle_peer_is_asked_and_one_that_acknowledges_lives_for_ever() {
         let mut liveness = PeerLiveness::default();
         for look in 0..1000 {
-            let now = Nanos(look * 100 * MS);
+            let now = Instant::from_millis(look * 100);
             assert_eq!(liveness.check(report(0, 0, 100), false, now), PeerFinding::Probe);
         }
     }
@@ -101,9 +99,10 @@ mod tests {
     fn a_peer_whose_kernel_never_answers_is_gone_within_a_second_of_its_last_sign() {
         let mut liveness = PeerLiveness::default();
         // last sign of life at 0, heartbeat at 100 ms, no answer
-        assert_eq!(liveness.check(report(0, 0, 100), false, Nanos(100 * MS)), PeerFinding::Probe);
+        assert_eq!(liveness.check(report(0, 0, 100), false, Instant::from_millis(100)), PeerFinding::Probe);
         let gone = (2..).find(|look| {
-            liveness.check(report(1, 0, look * 100), false, Nanos(look * 100 * MS)) == PeerFinding::Gone
+            liveness.check(report(1, 0, look * 100), false, Instant::from_millis(look * 100))
+                == PeerFinding::Gone
         });
         assert!(gone.is_some_and(|look| (7..10).contains(&look)), "gone at look {gone:?}");
     }
@@ -112,7 +111,7 @@ mod tests {
     fn acknowledgements_of_a_long_transfer_keep_a_peer_alive() {
         let mut liveness = PeerLiveness::default();
         for look in 1..1000 {
-            let finding = liveness.check(report(50, 0, 90), true, Nanos(look * 100 * MS));
+            let finding = liveness.check(report(50, 0, 90), true, Instant::from_millis(look * 100));
             assert_eq!(finding, PeerFinding::Alive, "look {look}");
         }
     }
@@ -121,10 +120,13 @@ mod tests {
     fn a_peer_that_computes_with_its_window_closed_lives_while_its_kernel_answers_probes() {
         let mut liveness = PeerLiveness::default();
         for look in 1..1000 {
-            let finding = liveness.check(report(0, 1, 60_000), true, Nanos(look * 100 * MS));
+            let finding = liveness.check(report(0, 1, 60_000), true, Instant::from_millis(look * 100));
             assert_eq!(finding, PeerFinding::Alive, "look {look}");
         }
-        assert_eq!(liveness.check(report(0, PROBES, 60_000), true, Nanos(100_000 * MS)), PeerFinding::Gone);
+        assert_eq!(
+            liveness.check(report(0, PROBES, 60_000), true, Instant::from_secs(100)),
+            PeerFinding::Gone
+        );
     }
 
     #[test]

@@ -37,13 +37,13 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 use stream::{HEARTBEAT, Incoming, StreamCut, UnsentBytes};
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::tcp;
 
 /// The longest wait of a rank that said goodbye until its peers have acknowledged its last packets.
-const LINGER: Nanos = Nanos(500_000_000);
+const LINGER: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub struct Tcp {
@@ -56,7 +56,7 @@ pub struct Tcp {
     events: Vec<Ready>,
     gone: Vec<Gone>,
     poll_budget: AdaptivePollBudget,
-    next_liveness_check: Nanos,
+    next_liveness_check: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -82,15 +82,15 @@ impl JobListener {
     /// Meets all others at known addresses, in the order of ranks. Collective: waits until all have joined,
     /// at most for `timeout`. Fails with [`Error::TimedOut`], which names the missing ranks; [`Error::Job`]
     /// when another process answers at an address, or a rank is taken twice; [`Error::System`].
-    pub fn connect(self, addresses: &[SocketAddr], timeout: Duration) -> Result<Tcp, Error> {
-        let (rank, until) = (self.place().rank, Nanos::from(timeout).after(now()));
+    pub fn connect(self, addresses: &[SocketAddr], timeout: StdDuration) -> Result<Tcp, Error> {
+        let (rank, until) = (self.place().rank, now() + timeout.into());
         Tcp::over(rank, self.streams_to(addresses, until)?)
     }
 
     /// Meets all others through rank 0, which listens at `root` and distributes the addresses of the others.
     /// Otherwise as [`connect`](Self::connect).
-    pub fn connect_through(self, root: SocketAddr, timeout: Duration) -> Result<Tcp, Error> {
-        let (rank, until) = (self.place().rank, Nanos::from(timeout).after(now()));
+    pub fn connect_through(self, root: SocketAddr, timeout: StdDuration) -> Result<Tcp, Error> {
+        let (rank, until) = (self.place().rank, now() + timeout.into());
         Tcp::over(rank, self.streams_through(root, until)?)
     }
 }
@@ -122,7 +122,7 @@ impl Tcp {
             events: Vec::new(),
             gone: Vec::new(),
             poll_budget: AdaptivePollBudget::new(here),
-            next_liveness_check: POLL_INTERVAL.after(now()),
+            next_liveness_check: now() + POLL_INTERVAL,
         })
     }
 
@@ -140,7 +140,7 @@ impl Tcp {
     }
 
     /// Handles the kernel's events, and waits for them for at most `timeout`. Returns whether there was any.
-    fn poll_events(&mut self, timeout: Nanos) -> Result<bool, Error> {
+    fn poll_events(&mut self, timeout: Duration) -> Result<bool, Error> {
         let mut ready = std::mem::take(&mut self.events);
         let happened =
             self.poller.poll(timeout, &mut ready).map_err(Error::system("cannot wait for connections"))?;
@@ -238,7 +238,7 @@ impl Tcp {
         if now < self.next_liveness_check {
             return;
         }
-        self.next_liveness_check = POLL_INTERVAL.after(now);
+        self.next_liveness_check = now + POLL_INTERVAL;
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
             let Some(socket) = &mut peer.socket else { continue };
@@ -309,20 +309,20 @@ impl Transport for Tcp {
             if let Some(from) = self.serve(packet) {
                 return Ok(Some(from));
             }
-            if !self.poll_events(Nanos::ZERO)? {
+            if !self.poll_events(Duration::ZERO)? {
                 self.check_liveness();
                 return Ok(None);
             }
         }
     }
 
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), Error> {
         if !self.ready.is_empty() {
             return Ok(());
         }
         self.poll_budget.start_wait();
         while self.poll_budget.is_left() {
-            if self.poll_events(Nanos::ZERO)? {
+            if self.poll_events(Duration::ZERO)? {
                 self.poll_budget.poll_succeeded();
                 return Ok(());
             }
@@ -332,7 +332,7 @@ impl Transport for Tcp {
         }
         self.check_liveness();
         let moment = until.map_or(self.next_liveness_check, |until| until.min(self.next_liveness_check));
-        self.poll_events(moment.since(now()))?;
+        self.poll_events(moment - now())?;
         self.poll_budget.slept();
         self.check_liveness();
         Ok(())
@@ -371,7 +371,7 @@ impl Transport for Tcp {
 impl Drop for Tcp {
     /// The last packets reach the peers that got this rank's goodbye. The others see its end at once.
     fn drop(&mut self) {
-        let limit = LINGER.after(now());
+        let limit = now() + LINGER;
         let mut last: Vec<Socket> = Vec::new();
         for peer in &mut self.peers {
             let Some(mut socket) = peer.socket.take() else { continue };
@@ -390,7 +390,7 @@ impl Drop for Tcp {
             if last.is_empty() || now() >= limit {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(StdDuration::from_millis(1));
         }
     }
 }

@@ -10,13 +10,13 @@
 //! vain but delay nothing. Reference: Karlin, Li, Manasse, Owicki, SOSP 1991; the policies of `unisono-sync`
 //! for the same question in shared memory.
 
-use unisono_linux::clock::{Nanos, Ticks, ticks};
+use unisono_linux::clock::{Duration, Ticks, ticks};
 use unisono_sync::SpinBudget;
 
 /// The price of a wake-up across processors, the same in all crates.
-const BUDGET: Nanos = SpinBudget::DEFAULT.nanos();
+const BUDGET: Duration = SpinBudget::DEFAULT.duration();
 /// The smallest useful budget: below it, polling is not worth its first system call.
-const MIN_BUDGET: Nanos = Nanos(5_000);
+const MIN_BUDGET: Duration = Duration::from_micros(5);
 /// Waits that sleep at once before polling is tried again: a try costs [`MIN_BUDGET`], 0.3 % of 32 sleeps of
 /// 50 us.
 const PROBE: u32 = 32;
@@ -41,11 +41,11 @@ impl AdaptivePollBudget {
     }
 
     fn with(has_processors: bool) -> Self {
-        let max = Ticks::from_nanos(BUDGET);
+        let max = Ticks::from_duration(BUDGET);
         Self {
             has_processors,
             max,
-            min: Ticks::from_nanos(MIN_BUDGET),
+            min: Ticks::from_duration(MIN_BUDGET),
             budget: max,
             started: Ticks(0),
             polling: false,

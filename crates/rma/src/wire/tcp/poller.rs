@@ -20,15 +20,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use std::time::Duration as StdDuration;
+use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::poll::readable;
 
 /// The epoll data of the transport's bell; other values are peers.
 const BELL_TOKEN: u64 = u64::MAX;
 /// The sleep of a listener without a bell (ns) before it checks again. It has no bell only if the process has
 /// run out of descriptors.
-const RECHECK_INTERVAL: Nanos = Nanos(1_000_000);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(1);
 const EVENTS: usize = 32;
 
 #[derive(Debug)]
@@ -100,9 +100,9 @@ impl Poller {
 
     /// Appends the connections that are ready to `ready`, and waits for them for at most `timeout`. Returns
     /// whether there was any event.
-    pub(super) fn poll(&self, timeout: Nanos, ready: &mut Vec<Ready>) -> io::Result<bool> {
+    pub(super) fn poll(&self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let mut happened = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
-        let timeout = Timespec::try_from(Duration::from(timeout)).map_err(io::Error::other)?;
+        let timeout = Timespec::try_from(StdDuration::from(timeout)).map_err(io::Error::other)?;
         let happened = match epoll::wait(&self.epoll, &mut happened, Some(&timeout)) {
             Ok((happened, _)) => happened,
             Err(Errno::INTR) => return Ok(true),
@@ -147,19 +147,19 @@ impl Poller {
 
     fn is_ready(&self) -> bool {
         // after an error the caller checks again
-        !matches!(readable([self.epoll.as_fd()], Some(Duration::ZERO)), Ok([false]))
+        !matches!(readable([self.epoll.as_fd()], Some(StdDuration::ZERO)), Ok([false]))
     }
 
-    fn sleep(&self, last_events: u32, until: Option<Nanos>) {
+    fn sleep(&self, last_events: u32, until: Option<Instant>) {
         let mut listeners = self.listeners();
         // Without a bell of its own it checks again soon.
         let own = listeners.spare.pop().or_else(|| bell().ok().map(Arc::new));
         listeners.asleep.extend(own.clone());
         drop(listeners);
         if self.events() == last_events {
-            let recheck = own.is_none().then(|| RECHECK_INTERVAL.after(now()));
+            let recheck = own.is_none().then(|| now() + RECHECK_INTERVAL);
             let until = until.into_iter().chain(recheck).min();
-            let budget = until.map(|until| Duration::from(until.since(now())));
+            let budget = until.map(|until| (until - now()).into());
             // the caller checks again, whether it was woken or failed
             let _ = match &own {
                 Some(own) => readable([self.epoll.as_fd(), own.as_fd()], budget).map(drop),
@@ -186,14 +186,14 @@ impl Bell for Poller {
         self.events.load(Ordering::Relaxed)
     }
 
-    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos {
+    fn listen(&self, last_events: u32, until: Option<Instant>) -> Duration {
         let mut budget = self.budget.try_lock().ok();
         if let Some(budget) = &mut budget {
             budget.start_wait();
             while budget.is_left() && until.is_none_or(|until| now() < until) {
                 if self.events() != last_events || self.is_ready() {
                     budget.poll_succeeded();
-                    return Nanos::ZERO;
+                    return Duration::ZERO;
                 }
             }
         }
@@ -202,6 +202,6 @@ impl Bell for Poller {
         if let Some(budget) = &mut budget {
             budget.slept();
         }
-        now().since(before)
+        now() - before
     }
 }

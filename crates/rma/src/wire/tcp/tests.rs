@@ -8,7 +8,7 @@ use crate::wire::tests::conformance;
 use crate::wire::tests::fault::{FaultPlan, Faulty};
 use std::thread;
 
-pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: StdDuration = StdDuration::from_secs(60);
 
 pub(super) fn place(rank: u32, size: usize, key: Key) -> JobMembership {
     JobMembership { rank: Rank(rank), size, key }
@@ -92,7 +92,7 @@ fn whoever_does_not_come_is_named() {
     let mut listeners = listeners(3, "127.0.0.1");
     let addresses = addresses(&listeners);
     listeners.remove(1);
-    let short = Duration::from_millis(200);
+    let short = StdDuration::from_millis(200);
     let errors: Vec<String> = all(listeners, |listener| listener.connect(&addresses, short))
         .into_iter()
         .map(|joined| joined.expect_err("rank 1 is missing").to_string())
@@ -167,7 +167,7 @@ fn whoever_said_goodbye_is_not_reported_and_its_last_words_arrive() {
     }
     leaving.join().expect("no panic");
     for _ in 0..5 {
-        near.wait(Some(Nanos(50_000_000).after(now()))).expect("waits");
+        near.wait(Some(now() + Duration::from_millis(50))).expect("waits");
         assert_eq!(near.receive(&mut bytes).expect("receives"), None);
     }
     assert_eq!((came, near.gone()), (PACKETS, &[][..]));
@@ -182,7 +182,7 @@ fn a_peer_that_computes_and_reads_nothing_is_not_taken_for_dead() {
         near.send(Rank(1), &header, &[IoSlice::new(&payload)]).expect("sends");
     }
     let mut bytes = Vec::new();
-    let end = Nanos(2_500_000_000).after(now());
+    let end = now() + Duration::from_millis(2500);
     while now() < end {
         near.wait(Some(end)).expect("waits");
         assert_eq!(near.receive(&mut bytes).expect("receives"), None);
@@ -201,10 +201,10 @@ fn a_peer_that_computes_and_reads_nothing_is_not_taken_for_dead() {
 fn an_idle_pair_exchanges_heartbeats_that_nobody_sees() {
     let (mut near, mut far) = pair();
     let mut bytes = Vec::new();
-    let end = Nanos(1_200_000_000).after(now());
+    let end = now() + Duration::from_millis(1200);
     while now() < end {
         for end_of_pair in [&mut near, &mut far] {
-            end_of_pair.wait(Some(Nanos(50_000_000).after(now()))).expect("waits");
+            end_of_pair.wait(Some(now() + Duration::from_millis(50))).expect("waits");
             assert_eq!(end_of_pair.receive(&mut bytes).expect("receives"), None);
             assert_eq!(end_of_pair.gone(), []);
         }

@@ -11,13 +11,13 @@ use crate::wire::Transport;
 use crate::wire::packet::{Header, PacketKind, WirePacket};
 use std::io::IoSlice;
 use std::thread;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, now};
 
 /// The transports of a job, by rank.
 pub type Transports = Vec<Box<dyn Transport>>;
 
 /// The longest wait before an awaited event counts as lost.
-const TIMEOUT: Nanos = Nanos(60_000_000_000);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn check(make: impl Fn(usize) -> Transports) {
     ends_know_who_they_are(&make);
@@ -50,7 +50,7 @@ fn receive_until(
     mut take: impl FnMut(Rank, WirePacket<'_>),
     mut enough: impl FnMut(&dyn Transport) -> bool,
 ) {
-    let (mut bytes, limit) = (Vec::new(), TIMEOUT.after(now()));
+    let (mut bytes, limit) = (Vec::new(), now() + TIMEOUT);
     loop {
         while let Some(from) = end.receive(&mut bytes).expect("receiving works") {
             take(from, WirePacket::parse(&bytes).expect("packets arrive whole"));
@@ -59,7 +59,7 @@ fn receive_until(
             return;
         }
         assert!(now() < limit, "rank {} waited in vain for what was sent to it", end.rank());
-        end.wait(Some(Nanos(1_000_000_000).after(now()))).expect("waiting works");
+        end.wait(Some(now() + Duration::SECOND)).expect("waiting works");
     }
 }
 
@@ -95,7 +95,7 @@ pub fn packets_arrive_in_order_whole_and_once(make: &impl Fn(usize) -> Transport
                 };
                 let done = |_: &dyn Transport| peers().all(|peer| expected.borrow()[peer.index()] == PACKETS);
                 receive_until(&mut *end, take, done);
-                let limit = TIMEOUT.after(now());
+                let limit = now() + TIMEOUT;
                 while !end.flush().expect("flushing works") {
                     assert!(now() < limit, "what is kept is passed on");
                 }
@@ -120,7 +120,7 @@ pub fn two_ranks_that_only_send_do_not_wait_for_each_other(make: &impl Fn(usize)
                 let came = std::cell::Cell::new(0);
                 receive_until(&mut *end, |_, _| came.set(came.get() + 1), |_| came.get() == PACKETS);
                 while !end.flush().expect("flushing works") {
-                    end.wait(Some(Nanos(10_000_000).after(now()))).expect("waiting works");
+                    end.wait(Some(now() + Duration::from_millis(10))).expect("waiting works");
                 }
             });
         }
@@ -132,7 +132,7 @@ pub fn a_wait_ends_at_its_deadline_and_at_a_packet(make: &impl Fn(usize) -> Tran
     let mut ends = make(2);
     let mut bytes = Vec::new();
     while ends[0].receive(&mut bytes).expect("receiving works").is_some() {}
-    ends[0].wait(Some(Nanos(20_000_000).after(now()))).expect("waiting works");
+    ends[0].wait(Some(now() + Duration::from_millis(20))).expect("waiting works");
     send(&mut *ends[1], Rank(0), 9, b"x");
     while !ends[1].flush().expect("flushing works") {}
     let came = std::cell::Cell::new(false);
@@ -163,7 +163,7 @@ pub fn whoever_is_gone_is_reported_after_its_packets(make: &impl Fn(usize) -> Tr
         let mut last = ends.remove(0);
         let pump = threads.spawn(move || {
             while !first.flush().expect("flushing works") {
-                first.wait(Some(Nanos(10_000_000).after(now()))).expect("waiting works");
+                first.wait(Some(now() + Duration::from_millis(10))).expect("waiting works");
             }
             first
         });
@@ -183,7 +183,7 @@ pub fn a_refused_peer_is_cut_off(make: &impl Fn(usize) -> Transports) {
     send(&mut *ends[1], Rank(0), 1, b"more nonsense");
     let _ = ends[1].flush();
     let mut bytes = Vec::new();
-    ends[0].wait(Some(Nanos(20_000_000).after(now()))).expect("waiting works");
+    ends[0].wait(Some(now() + Duration::from_millis(20))).expect("waiting works");
     assert_eq!(ends[0].receive(&mut bytes).expect("receiving works"), None, "nothing of it is delivered");
 }
 
@@ -193,7 +193,7 @@ pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Transports) {
     let Some(bell) = ends[0].bell() else { return };
     thread::scope(|threads| {
         let waiter = threads.spawn(|| {
-            ends[0].wait(Some(TIMEOUT.after(now()))).expect("waiting works");
+            ends[0].wait(Some(now() + TIMEOUT)).expect("waiting works");
         });
         while !waiter.is_finished() {
             bell.ring();
@@ -208,7 +208,7 @@ pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usi
     let mut ends = make(2);
     let Some(bell) = ends[0].bell() else { return };
     let (here, there) = ends.split_at_mut(1);
-    let limit = TIMEOUT.after(now());
+    let limit = now() + TIMEOUT;
     let listen = |last_events| {
         while bell.events() == last_events {
             assert!(now() < limit, "a listener was not told");

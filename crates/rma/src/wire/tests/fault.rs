@@ -19,26 +19,25 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Duration, Instant, now};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
     seed: u64,
-    delay: Nanos,
+    delay: Duration,
     death: Option<(Rank, u64)>,
 }
 
 impl FaultPlan {
     /// No faults yet, except that packets of different senders overtake each other.
     pub const fn new(seed: u64) -> Self {
-        Self { seed, delay: Nanos::ZERO, death: None }
+        Self { seed, delay: Duration::ZERO, death: None }
     }
 
     /// Delays every other packet, mostly for much less than `max_delay`.
     #[must_use]
-    pub fn delay(self, max_delay: Duration) -> Self {
-        Self { delay: max_delay.into(), ..self }
+    pub const fn delay(self, max_delay: Duration) -> Self {
+        Self { delay: max_delay, ..self }
     }
 
     /// `rank` dies when it is about to send its packet number `packet`, counted from 0.
@@ -48,21 +47,21 @@ impl FaultPlan {
     }
 
     /// The delay of the packet `number` from `from` to `to`.
-    fn holds(&self, from: Rank, to: Rank, number: u64) -> Nanos {
+    fn holds(&self, from: Rank, to: Rank, number: u64) -> Duration {
         let draw = mix(mix(mix(self.seed, u64::from(from.0)), u64::from(to.0)), number);
         if draw & 1 == 0 {
-            return Nanos::ZERO;
+            return Duration::ZERO;
         }
         // the square of a fraction: most delays are short, some long
         let fraction = u128::from(draw >> 32);
         let squared = (fraction * fraction) >> 32;
-        Nanos(((u128::from(self.delay.0) * squared) >> 32) as u64)
+        Duration::from_nanos(((u128::from(self.delay.as_nanos()) * squared) >> 32) as u64)
     }
 }
 
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}, delays of up to {} us", self.seed, self.delay.0 / 1000)?;
+        write!(f, "seed {}, delays of up to {} us", self.seed, self.delay.as_micros())?;
         match self.death {
             Some((rank, packet)) => write!(f, ", rank {rank} dies before its packet {packet}"),
             None => Ok(()),
@@ -81,15 +80,15 @@ const fn mix(state: u64, value: u64) -> u64 {
 /// The packets of one peer that have arrived and have not been passed on yet.
 #[derive(Debug, Default)]
 struct HeldPacket {
-    packets: VecDeque<(Nanos, Vec<u8>)>,
+    packets: VecDeque<(Instant, Vec<u8>)>,
     /// The number of packets that have arrived so far.
     count: u64,
     /// When the last packet is due: no later packet is due earlier.
-    due: Nanos,
+    due: Instant,
 }
 
 impl HeldPacket {
-    fn next(&self) -> Option<Nanos> {
+    fn next(&self) -> Option<Instant> {
         self.packets.front().map(|(due, _)| *due)
     }
 }
@@ -155,9 +154,9 @@ impl<T: Transport> Faulty<T> {
             let held = &mut self.held[from.index()];
             let delay = plan.holds(from, me, held.count);
             held.count += 1;
-            held.due = held.due.max(delay.after(now()));
+            held.due = held.due.max(now() + delay);
             held.packets.push_back((held.due, std::mem::take(&mut scratch)));
-            holds |= delay > Nanos::ZERO;
+            holds |= delay > Duration::ZERO;
         }
         self.scratch = scratch;
         self.note();
@@ -176,9 +175,9 @@ impl<T: Transport> Faulty<T> {
                 self.gone.push(news.clone());
             }
         }
-        let due = self.held.iter().filter_map(HeldPacket::next).min().unwrap_or(Nanos(u64::MAX));
+        let due = self.held.iter().filter_map(HeldPacket::next).min().unwrap_or(Instant::NEVER);
         // SYNC(alarm) release: a listener that sees the moment finds its packet held
-        self.alarm.due.store(due.0, Ordering::Release);
+        self.alarm.due.store(due.as_nanos(), Ordering::Release);
     }
 
     fn pass_on(&mut self, packet: &mut Vec<u8>) -> Option<Rank> {
@@ -228,7 +227,7 @@ impl<T: Transport> Transport for Faulty<T> {
         Ok(self.pass_on(packet))
     }
 
-    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), Error> {
         let due = self.held.iter().filter_map(HeldPacket::next).min();
         let until = until.into_iter().chain(due).min();
         if due.is_none_or(|due| due > now()) {
@@ -278,11 +277,11 @@ impl Bell for FaultAlarm {
         self.inner.as_ref().map_or(0, |bell| bell.events())
     }
 
-    fn listen(&self, last_events: u32, until: Option<Nanos>) -> Nanos {
+    fn listen(&self, last_events: u32, until: Option<Instant>) -> Duration {
         // SYNC(alarm) acquire: a listener that returns at this moment finds the packet
-        let due = Nanos(self.due.load(Ordering::Acquire));
+        let due = Instant::from_nanos(self.due.load(Ordering::Acquire));
         let until = until.map_or(due, |until| until.min(due));
-        self.inner.as_ref().map_or(Nanos::ZERO, |bell| bell.listen(last_events, Some(until)))
+        self.inner.as_ref().map_or(Duration::ZERO, |bell| bell.listen(last_events, Some(until)))
     }
 }
 
@@ -341,12 +340,16 @@ mod tests {
 
     #[test]
     fn delays_are_drawn_anew_for_each_packet_and_stay_below_the_most() {
-        let plan = FaultPlan::new(7).delay(Duration::from_micros(1000));
-        let delays: Vec<u64> = (0..1000).map(|number| plan.holds(Rank(0), Rank(1), number).0).collect();
-        assert!(delays.iter().all(|delay| *delay <= 1_000_000));
-        let held = delays.iter().filter(|delay| **delay > 0).count();
+        let max = Duration::from_millis(1);
+        let plan = FaultPlan::new(7).delay(max);
+        let delays: Vec<_> = (0..1000).map(|number| plan.holds(Rank(0), Rank(1), number)).collect();
+        assert!(delays.iter().all(|delay| *delay <= max));
+        let held = delays.iter().filter(|delay| !delay.is_zero()).count();
         assert!((400..600).contains(&held), "{held} of 1000 held back");
-        assert!(delays.iter().any(|delay| *delay > 800_000), "some nearly as long as may be");
+        assert!(
+            delays.iter().any(|delay| *delay > Duration::from_micros(800)),
+            "some nearly as long as may be"
+        );
     }
 
     #[test]
@@ -376,7 +379,7 @@ mod tests {
     #[test]
     fn a_listener_wakes_for_a_packet_that_was_held_back() {
         let plan = (0..).map(|seed| FaultPlan::new(seed).delay(Duration::from_millis(50)));
-        let holds = |plan: &FaultPlan| plan.holds(Rank(1), Rank(0), 0) > Nanos(10_000_000);
+        let holds = |plan: &FaultPlan| plan.holds(Rank(1), Rank(0), 0) > Duration::from_millis(10);
         let plan = plan.into_iter().find(holds).expect("half of all do");
         let mut ends = job(2, plan);
         let bell = ends[0].bell().expect("loopback has one");

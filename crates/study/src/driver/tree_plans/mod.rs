@@ -38,7 +38,7 @@ enum PlanComparison<'a> {
 /// Parameters of records that are no settings.
 const ADDED_PARAMETERS: [&str; 3] = ["members", "concurrent_groups", "failed_links"];
 
-pub const TREE_PLANS: DriverKind = DriverKind {
+pub(crate) const TREE_PLANS: DriverKind = DriverKind {
     added_parameters: &ADDED_PARAMETERS,
     is_simulated: true,
     ..DriverKind::new::<TreePlansDriver>("tree-plans")
@@ -46,7 +46,7 @@ pub const TREE_PLANS: DriverKind = DriverKind {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TreePlansDriver {
+pub(crate) struct TreePlansDriver {
     #[serde(flatten)]
     network: NetworkSettings,
     /// Numbers of groups that synchronize at once, one measurement each.
@@ -99,7 +99,7 @@ impl Driver for TreePlansDriver {
     }
 
     fn run(&self, context: Context, _: f64, seed: u64) -> Result<RunResult, NoResult> {
-        let wish = self.network.wish(Sparse::Refuse);
+        let wish = self.network.network_options(Sparse::Refuse);
         let groups = self.network.groups(wish.nodes).map_err(NoResult::Failed)?;
         let wrong = |text: &str| Err(NoResult::Failed(text.to_owned()));
         let asked = [self.concurrent.is_some(), self.failed.is_some(), self.collectives];
@@ -259,10 +259,10 @@ fn compare_failures(
     let mut failed = BTreeSet::new();
     let (mut last, most) = (whole.clone(), counts.iter().copied().max().unwrap_or(0));
     for count in 1..=most {
-        let mut links = used(network, &standing.plan().tree);
+        let mut links = used_links(network, &standing.plan().tree);
         links.shuffle(random);
         let mut can_fail = links.into_iter().filter_map(|link| {
-            let left = without(network, failed.iter().copied().chain([link]).collect());
+            let left = without_links(network, failed.iter().copied().chain([link]).collect());
             let anew = plan_tree(&left, &group, Roots::Members).ok()?;
             Some((link, left, anew))
         });
@@ -284,13 +284,13 @@ fn compare_failures(
     Ok(())
 }
 
-fn used(network: &SwitchNetwork, tree: &Tree) -> Vec<u32> {
+fn used_links(network: &SwitchNetwork, tree: &Tree) -> Vec<u32> {
     let mut loads = Loads::new(network);
     loads.add(network, tree);
     (0..).zip(loads.links()).filter(|(_, load)| **load > 0).map(|(link, _)| link).collect()
 }
 
-fn without(network: &SwitchNetwork, failed: BTreeSet<u32>) -> SwitchNetwork {
+fn without_links(network: &SwitchNetwork, failed: BTreeSet<u32>) -> SwitchNetwork {
     let ports = network.switches().map(|switch| network.ports(switch)).collect();
     let links = (0..).zip(network.links()).filter(|(number, _)| !failed.contains(number));
     let links = links.map(|(_, link)| *link).collect();

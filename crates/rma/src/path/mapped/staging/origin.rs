@@ -10,10 +10,10 @@ use crate::memory::copy::copy;
 use crate::path::mapped::hand_off::{CARRIED, OfferedSpan};
 use unisono_sync::atomics::Ordering;
 
-/// Bytes of short entries after which it is worth checking whether the ring is empty: an origin that finds it
-/// empty begins at its start again, and so writes memory that its cache holds. The first-level cache holds 32
-/// KB or more, of which the ring may have half. The check is a transfer of the target's line. Chosen, not
-/// measured.
+/// Bytes of short entries after which the origin checks whether the ring is empty. An origin that finds the
+/// ring empty writes from the ring's start again, into memory that its cache holds. The first-level cache
+/// holds 32 KB or more, of which the ring may have half. The check is a transfer of the target's line.
+/// Chosen, not measured.
 const REWIND_AFTER: usize = 16 << 10;
 
 /// The origin's end of a ring.

@@ -1,0 +1,79 @@
+//! Tables in lines that fit a terminal: columns that matter least are left out first.
+
+/// Width of the first column, which has the names of the rows.
+const NAME: usize = 24;
+/// In lines narrower than this, names get two fifths, so that the most important columns fit beside them.
+const WIDE: usize = 80;
+
+pub(crate) struct Column {
+    /// A column with a higher rank is left out earlier.
+    pub(crate) rank: u8,
+    pub(crate) width: usize,
+    pub(crate) head: &'static str,
+    /// One cell for each row.
+    pub(crate) cells: Vec<String>,
+}
+
+/// The table in lines of at most `width` characters: `head` above the names, then the columns that fit. With
+/// `usize::MAX` it has all columns and full names.
+pub(crate) fn lines(head: &str, names: &[String], mut columns: Vec<Column>, width: usize) -> String {
+    let name = if width < WIDE { (width * 2 / 5).min(NAME) } else { NAME };
+    let mut room = width.saturating_sub(name);
+    let mut by_rank: Vec<usize> = (0..columns.len()).collect();
+    by_rank.sort_by_key(|at| columns[*at].rank);
+    let mut fits = vec![false; columns.len()];
+    for at in by_rank {
+        let needed = columns[at].width + 1;
+        fits[at] = needed <= room;
+        room -= if fits[at] { needed } else { room };
+    }
+    let mut fits = fits.into_iter();
+    columns.retain(|_| fits.next() == Some(true));
+    let line = |first: &str, cell: &dyn Fn(&Column) -> String| {
+        let first = if width == usize::MAX { first.to_owned() } else { cut(first, name) };
+        let cells = columns.iter().map(|column| format!(" {:>1$}", cell(column), column.width));
+        let line = format!("{first:<name$}{}", cells.collect::<String>());
+        line.trim_end().to_owned()
+    };
+    let head = line(head, &|column| column.head.to_owned());
+    let rows = names.iter().enumerate().map(|(at, name)| line(name, &|column| column.cells[at].clone()));
+    [head].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+}
+
+/// A text cut to `max_letters` characters; a cut text ends in a mark.
+pub(crate) fn cut(text: &str, max_letters: usize) -> String {
+    if text.chars().count() <= max_letters {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(max_letters.saturating_sub(1)).collect();
+    kept + "~"
+}
+
+/// A text in lines of at most `width` characters, broken between words if possible.
+pub(crate) fn fold(text: &str, width: usize) -> String {
+    let mut folded = Vec::new();
+    for line in text.lines() {
+        let mut rest = line;
+        while let Some((end, _)) = rest.char_indices().nth(width) {
+            let space = rest[..end].rfind(' ').filter(|at| *at > 0);
+            let (start, next) = rest.split_at(space.unwrap_or(end));
+            folded.push(start.trim_end());
+            rest = next.trim_start();
+        }
+        folded.push(rest);
+    }
+    folded.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_broken_between_words_and_a_long_word_anywhere() {
+        assert_eq!(fold("\n90 frames came; dropped: 1", 10), "\n90 frames\ncame;\ndropped: 1");
+        assert_eq!(fold("abcdefgh", 3), "abc\ndef\ngh");
+        assert_eq!(fold("as it is", usize::MAX), "as it is");
+        assert_eq!(cut("enp0s31f6", 5), "enp0~");
+    }
+}

@@ -1,0 +1,79 @@
+//! The files of a broker's settings: read when it starts, and again while it serves.
+
+use super::policy::policy;
+use crate::exit::Failure;
+use crate::user::user_id;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use unisono_broker::{Broker, BrokerSettings, Limits, Permissions, PermissionsError, Tokens};
+use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace};
+use unisono_linux::read;
+
+/// The files; None: the broker has none of the kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SettingsFiles {
+    pub(crate) policy: Option<PathBuf>,
+    pub(crate) permissions: Option<PathBuf>,
+    pub(crate) tokens: Option<PathBuf>,
+}
+
+impl SettingsFiles {
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.policy, &self.permissions, &self.tokens].into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    /// Reads and checks all files.
+    pub(super) fn read(&self) -> anyhow::Result<BrokerSettings> {
+        let policy = self.policy.as_deref().map(policy).transpose()?;
+        let policy = policy.map(|policy| (policy.hierarchy, policy.rate));
+        let classes = match &policy {
+            Some((hierarchy, _)) => hierarchy,
+            None => &one_class()?,
+        };
+        let is_class = |name: &str| classes.find(name).is_some_and(|class| classes.is_leaf(class));
+        let permissions = self.permissions.as_deref().map(|path| {
+            parsed(path, |text| {
+                let permissions = Permissions::parse(text, &user_id)?;
+                permissions.check_classes(is_class)?;
+                Ok(permissions)
+            })
+        });
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let clock = i64::try_from(clock).unwrap_or(i64::MAX);
+        let tokens = self
+            .tokens
+            .as_deref()
+            .map(|path| parsed(path, |text| Tokens::parse(text, unisono_events_client::now(), clock)));
+        Ok(BrokerSettings { permissions: permissions.transpose()?, tokens: tokens.transpose()?, policy })
+    }
+
+    /// A broker with these settings.
+    pub(crate) fn broker(&self, limits: Limits) -> anyhow::Result<Broker> {
+        let BrokerSettings { policy, permissions, tokens } = self.read()?;
+        let mut broker = match policy {
+            Some((hierarchy, rate)) => {
+                Broker::new(hierarchy, limits).with_paths(LinkPace::new(rate, Limits::MAX_LATENESS))
+            }
+            None => Broker::new(one_class()?, limits),
+        };
+        if let Some(permissions) = permissions {
+            broker = broker.with_permissions(permissions);
+        }
+        if let Some(tokens) = tokens {
+            broker = broker.with_tokens(tokens);
+        }
+        Ok(broker)
+    }
+}
+
+/// The classes of a broker without a policy.
+fn one_class() -> anyhow::Result<Hierarchy> {
+    Ok(Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?)
+}
+
+fn parsed<T>(path: &Path, parse: impl Fn(&str) -> Result<T, PermissionsError>) -> anyhow::Result<T> {
+    let place = path.display();
+    let text = read::text(path, read::HAND_WRITTEN)
+        .map_err(|error| Failure::Usage(format!("cannot read {place}: {error}")))?;
+    Ok(parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?)
+}

@@ -1,0 +1,235 @@
+//! `unisono man`: writes manual pages, with the sections that man-pages(7) names: of commands (section 1) and
+//! of files (section 5).
+
+mod files;
+mod markdown;
+
+use crate::exit::Failure;
+use anyhow::Context;
+use clap::Command;
+use clap_mangen::Man;
+use files::{FilePage, PAGES};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Write manual pages: all into a directory, or the page of one command or of one kind of file
+///
+/// Section 1 has a page for each command, and section 5 a page for each file that people write: policy,
+/// gang-rules, topology and study-file.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  unisono man ~/.local/share/man          all pages, in man1 and man5; then: man unisono-gang-run
+  unisono man gang                        the page unisono-gang.1 alone, in this directory
+  unisono man gang run                    unisono-gang-run.1; then: man ./unisono-gang-run.1
+  unisono man policy                      unisono-policy.5, of the files that unisono queue apply reads
+  unisono man ./gang                      all pages, into a directory of that name")]
+pub(crate) struct Args {
+    /// The directory for all pages, made if it does not exist; or the words of one command; or a kind of file
+    #[arg(value_name = "DIR|COMMAND|FILE", required = true)]
+    place: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, program: Command) -> anyhow::Result<ExitCode> {
+    let mut program = program.disable_help_subcommand(true);
+    program.build();
+    if let Some(command) = named(&program, &args.place) {
+        let path = write_page(command, Path::new("."))?;
+        crate::output::answer(&format!("manual page: {}", path.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let [word] = &args.place[..]
+        && let Some(page) = word.to_str().and_then(FilePage::named)
+    {
+        let path = write(&page.path(Path::new(".")), page.roff().as_bytes())?;
+        crate::output::answer(&format!("manual page: {}", path.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let [directory] = &args.place[..] else {
+        let words: Vec<_> = args.place.iter().map(|word| word.to_string_lossy()).collect();
+        let what = format!("there is no command `unisono {}`; see: unisono --help", words.join(" "));
+        return Err(Failure::Usage(what).into());
+    };
+    let sections = ["man1", "man5"].map(|section| directory.join(section));
+    for section in &sections {
+        std::fs::create_dir_all(section).with_context(|| format!("cannot create {}", section.display()))?;
+    }
+    write_all(&program, &sections[0])?;
+    for page in PAGES {
+        write(&page.path(&sections[1]), page.roff().as_bytes())?;
+    }
+    crate::output::answer(&format!("manual pages: {}", directory.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command that these words name.
+fn named<'a>(program: &'a Command, words: &[PathBuf]) -> Option<&'a Command> {
+    words.iter().try_fold(program, |command, word| {
+        command.find_subcommand(word).filter(|found| !found.is_hide_set())
+    })
+}
+
+fn write_all(command: &Command, directory: &Path) -> anyhow::Result<()> {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        write_all(inner, directory)?;
+    }
+    write_page(command, directory).map(|_| ())
+}
+
+fn write_page(command: &Command, directory: &Path) -> anyhow::Result<PathBuf> {
+    let man = Man::new(command.clone());
+    let path = directory.join(man.get_filename());
+    let mut page = Vec::new();
+    render(&man, command, &mut page).context("a page in memory can be written")?;
+    write(&path, &page)
+}
+
+fn write(path: &Path, page: &[u8]) -> anyhow::Result<PathBuf> {
+    std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.to_owned())
+}
+
+fn render(man: &Man, command: &Command, page: &mut dyn Write) -> std::io::Result<()> {
+    man.render_title(page)?;
+    man.render_name_section(page)?;
+    man.render_synopsis_section(page)?;
+    man.render_description_section(page)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(page)?;
+    }
+    if command.get_subcommands().any(|inner| !inner.is_hide_set()) {
+        man.render_subcommands_section(page)?;
+    }
+    let help = command.get_after_long_help().or(command.get_after_help());
+    let (examples, notes) = examples_and_notes(&help.map(ToString::to_string).unwrap_or_default());
+    section(page, "NOTES", &notes)?;
+    section(page, "EXIT STATUS", EXIT_STATUS)?;
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    for (heading, entries) in [("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)] {
+        let own = entries.iter().filter(|(of, _)| of.is_empty() || name.starts_with(of));
+        let own: Vec<&str> = own.map(|(_, text)| *text).collect();
+        section(page, heading, &own.join("\n"))?;
+    }
+    section(page, "EXAMPLES", &examples)?;
+    man.render_version_section(page)
+}
+
+/// The part of a help text below `Examples:`, and the rest.
+fn examples_and_notes(help: &str) -> (String, String) {
+    let (mut examples, mut notes) = (Vec::new(), Vec::new());
+    let mut is_example = false;
+    for line in help.lines() {
+        match line {
+            "Examples:" | "Start here:" => is_example = true,
+            _ if is_example && (line.starts_with(' ') || line.is_empty()) => examples.push(line),
+            _ => {
+                is_example = false;
+                notes.push(line);
+            }
+        }
+    }
+    (examples.join("\n").trim_end().to_owned(), notes.join("\n").trim().to_owned())
+}
+
+/// A section whose lines stay as they are; none for an empty text.
+fn section(page: &mut dyn Write, heading: &str, text: &str) -> std::io::Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, ".SH \"{heading}\"\n.nf")?;
+    for line in text.lines() {
+        // roff obeys lines that begin with a dot or an apostrophe
+        let protected = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
+        writeln!(page, "{protected}{}", line.replace('\\', "\\e").replace('-', "\\-"))?;
+    }
+    writeln!(page, ".fi")
+}
+
+const EXIT_STATUS: &str = "0  done
+1  the work failed
+2  bad usage or bad input
+3  this host cannot do it, or the broker, the daemon or the policy that is needed is not there";
+
+/// Variables, each with the start of the pages' names that have it.
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("", "NO_COLOR         is heeded: no output has colors"),
+    (
+        "unisono-events",
+        "XDG_RUNTIME_DIR  directory of the broker's default socket, unisono-events",
+    ),
+    (
+        "unisono-mpi",
+        "LD_PRELOAD       is set for the program, with the preload library before the others",
+    ),
+    (
+        "unisono-fit",
+        "OMP_NUM_THREADS  and the variables of other runtimes are set for the program, if they are not set",
+    ),
+    ("unisono-study", "XDG_CACHE_HOME   directory of compiled programs"),
+    ("unisono-doctor", "TMPDIR           directory of the trials' files"),
+];
+
+/// Files, each with the start of the pages' names that have it.
+const FILES: &[(&str, &str)] = &[
+    (
+        "unisono-events",
+        "$XDG_RUNTIME_DIR/unisono-events, /tmp/unisono-UID/events  socket of a user's broker",
+    ),
+    ("unisono-events", "/run/unisono/events  socket of the host's broker"),
+    ("unisono-gang", "/run/unisono/gang.sock  socket of the daemon"),
+    ("unisono-queue", "/run/unisono/queue  journals: the state of devices before a policy"),
+    ("unisono-study", "DIR/records.jsonl, DIR/report.html  records and report of a study"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn program() -> Command {
+        let mut program = crate::Cli::command().disable_help_subcommand(true);
+        program.build();
+        program
+    }
+
+    #[test]
+    fn a_page_has_examples_the_exit_status_the_environment_and_the_files() {
+        let program = program();
+        let words: Vec<PathBuf> = ["events", "serve"].map(PathBuf::from).to_vec();
+        let command = named(&program, &words).expect("a command");
+        let mut page = Vec::new();
+        render(&Man::new(command.clone()), command, &mut page).expect("memory");
+        let page = String::from_utf8(page).expect("text");
+        for heading in ["NAME", "SYNOPSIS", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"] {
+            assert!(
+                page.contains(&format!(".SH \"{heading}\"")) || page.contains(&format!(".SH {heading}")),
+                "{heading}"
+            );
+        }
+        assert!(
+            page.contains("XDG_RUNTIME_DIR") && page.contains("unisono events serve \\-\\-listen"),
+            "{page}"
+        );
+        assert!(!page.contains("OMP_NUM_THREADS"), "another command's variable");
+    }
+
+    #[test]
+    fn the_words_of_a_command_name_its_page_and_a_path_names_none() {
+        let program = program();
+        let page = |words: &[&str]| {
+            let words: Vec<PathBuf> = words.iter().map(PathBuf::from).collect();
+            named(&program, &words).map(|command| Man::new(command.clone()).get_filename())
+        };
+        assert_eq!(page(&["gang"]).as_deref(), Some("unisono-gang.1"));
+        assert_eq!(page(&["gang", "run"]).as_deref(), Some("unisono-gang-run.1"));
+        assert_eq!(page(&["./gang"]), None);
+        assert_eq!(page(&["/tmp/man1"]), None);
+    }
+
+    #[test]
+    fn notes_are_apart_from_examples() {
+        let (examples, notes) = examples_and_notes("Examples:\n  a\n\n  b\n\nAbout it.\nMore.");
+        assert_eq!((examples.as_str(), notes.as_str()), ("  a\n\n  b", "About it.\nMore."));
+    }
+}

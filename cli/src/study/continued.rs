@@ -1,0 +1,149 @@
+//! `unisono study --continue DIR`: adds runs to a directory until its comparisons are decided.
+//!
+//! Each round is one more repetition of the undecided comparisons. The rounds end when none is undecided,
+//! when the time is over, or at Ctrl-C.
+
+use super::{Args, Prepared, become_laboratory, laboratory, progress, report_outcome};
+use crate::exit::Failure;
+use crate::output::answer;
+use crate::study::progress::Progress;
+use anyhow::Context as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use unisono_linux::interrupt;
+use unisono_measure::record::Line;
+use unisono_study::continuation::{self, UndecidedComparison, undecided};
+use unisono_study::file::StudyFile;
+use unisono_study::library;
+use unisono_study::plan::RunPlan;
+use unisono_study::profile::Profile;
+use unisono_study::record_file::RecordFile;
+use unisono_study::runner::{self, StudyOutcome};
+use unisono_text::counted;
+
+/// The time of all rounds, if `--for` does not say.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
+
+pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
+    let path = directory.join("records.jsonl");
+    let mut lines = unisono_report::lines(&path).map_err(|error| Failure::Usage(error.to_string()))?;
+    let names = continuation::heads(&lines).map(|head| head.study.as_str());
+    if let Some(study) = laboratory::first_named(names) {
+        return Err(become_laboratory(&format!("{study} is a study of")));
+    }
+    let (files, profile) = recorded_studies(args, &lines)?;
+    let (mut open, all) = undecided(&lines);
+    if open.is_empty() {
+        let decided = counted(all, "comparison");
+        answer(&format!("each of {decided} is decided: unisono report {}", directory.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    interrupt::catch().context("cannot catch Ctrl-C")?;
+    let mut records = RecordFile::continue_in(directory)?;
+    let mut planned = next_round(&files, profile, args.seed, &lines, &open)?;
+    let mut progress = Progress::start(&planned, profile, args.json);
+    let prepared = Prepared::new(&planned, profile, &mut progress)?;
+    let end = Instant::now() + args.time.unwrap_or(DEFAULT_LIMIT);
+    let mut stopped_by = None;
+    loop {
+        let start = prepared.start(Instant::now(), std::mem::take(&mut lines));
+        let ran = runner::run(&planned, profile, start, prepared.context(), &mut records, &mut progress)?;
+        progress.end();
+        (lines, stopped_by) = (ran.lines, ran.stopped_by.or(stopped_by));
+        open = undecided(&lines).0;
+        if open.is_empty() || stopped_by.is_some() {
+            break;
+        }
+        planned = next_round(&files, profile, args.seed, &lines, &open)?;
+        let estimate: Duration = planned.iter().map(|(_, plan)| plan.estimate).sum();
+        if estimate.is_zero() || Instant::now() + estimate > end {
+            break;
+        }
+        progress = Progress::start(&planned, profile, args.json);
+    }
+    report_outcome(args, profile, &StudyOutcome { lines, stopped_by }, directory)
+}
+
+/// The next repetition of each study with an undecided comparison.
+fn next_round(
+    files: &[StudyFile],
+    profile: Profile,
+    seed: u64,
+    lines: &[Line],
+    open: &[UndecidedComparison],
+) -> anyhow::Result<Vec<(StudyFile, RunPlan)>> {
+    let mut planned = Vec::new();
+    for file in files {
+        let plan = continuation::next_repetition(file, profile, seed, lines, open).map_err(Failure::Usage)?;
+        if !plan.runs.is_empty() {
+            planned.push((file.clone(), plan));
+        }
+    }
+    Ok(planned)
+}
+
+/// The files of the recorded studies, as this program has them, and the profile of the records.
+fn recorded_studies(args: &Args, lines: &[Line]) -> anyhow::Result<(Vec<StudyFile>, Profile)> {
+    let mut known = library::studies()?;
+    for path in &args.file {
+        known.insert(0, StudyFile::read(path).map_err(|error| Failure::Usage(error.to_string()))?);
+    }
+    let mut found: Option<Profile> = None;
+    let mut files = Vec::new();
+    for head in continuation::heads(lines) {
+        let id = &head.study;
+        let profiles = [Profile::Smoke, Profile::Quick, Profile::Paper];
+        let profile =
+            profiles.into_iter().find(|profile| head.profile.as_deref() == Some(&profile.to_string()));
+        let Some(profile) = profile.filter(|profile| found.is_none_or(|found| found == *profile)) else {
+            return Err(
+                Failure::Usage(format!("the records of {id} do not say how long their runs are")).into()
+            );
+        };
+        let Some(file) = known.iter().find(|file| file.id == *id) else {
+            let text = format!("there is no study {id:?}; name its file with --file STUDY.toml");
+            return Err(Failure::Usage(text).into());
+        };
+        if file.line(profile) != *head {
+            let text = format!("the study {id} has changed since its records were made; measure it anew");
+            return Err(Failure::Usage(text).into());
+        }
+        found = Some(profile);
+        files.push(file.clone());
+    }
+    let Some(profile) = found else {
+        return Err(Failure::Usage("the records contain no study".to_owned()).into());
+    };
+    Ok((files, profile))
+}
+
+/// The line that says how much longer undecided comparisons take: `None` if all are decided.
+pub(super) fn undecided_line(lines: &[Line], directory: &Path) -> Option<String> {
+    let (open, all) = undecided(lines);
+    let first = open.iter().map(|one| one.needs).min()?;
+    // comparisons of one study share their runs
+    let mut studies: Vec<(&str, Duration)> = Vec::new();
+    for one in &open {
+        match studies.iter_mut().find(|(study, _)| *study == one.study) {
+            Some((_, needs)) => *needs = one.needs.max(*needs),
+            None => studies.push((&one.study, one.needs)),
+        }
+    }
+    let all_of_them: Duration = studies.iter().map(|(_, needs)| *needs).sum();
+    let time = if first == all_of_them || open.len() == 1 {
+        format!("about {} more would tell", progress::time(first))
+    } else {
+        format!(
+            "about {} more would decide the first, {} all",
+            progress::time(first),
+            progress::time(all_of_them)
+        )
+    };
+    Some(format!(
+        "undecided: {} of {}; {time}: unisono study --continue {}",
+        open.len(),
+        counted(all, "comparison"),
+        directory.display()
+    ))
+}

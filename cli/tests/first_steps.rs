@@ -1,0 +1,114 @@
+//! The first commands of a newcomer: an answer that the program cannot give is not given.
+
+use serde_json::Value;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+fn unisono(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    command.args(arguments);
+    command
+}
+
+#[test]
+fn a_compiler_that_cannot_be_tried_is_unknown_and_not_missing() {
+    let mut command = unisono(&["doctor", "--json"]);
+    let output = command.env("TMPDIR", "/nonexistent").output().expect("it starts");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let all = answer["capabilities"].as_array().expect("a list");
+    let cc = all.iter().find(|capability| capability["name"] == "cc").expect("cc is looked for");
+    let reason = cc["reason"].as_str().expect("a reason");
+    // a host without a C compiler says so
+    if reason.contains("PATH") {
+        assert_eq!(cc["status"], "missing", "{cc}");
+    } else {
+        assert_eq!(cc["status"], "unknown", "{cc}");
+        assert!(reason.contains("no temporary directory") && reason.contains("TMPDIR"), "{cc}");
+    }
+}
+
+#[test]
+fn a_broker_makes_no_file_of_a_host_and_a_port() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    for place in ["localhost:1883", "127.0.0.1:7400", "0.0.0.0:7400"] {
+        for arguments in [["events", "serve", "--listen", place], ["events", "top", "--at", place]] {
+            let output = unisono(&arguments).current_dir(&scratch).output().expect("it starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains(&format!("tcp:{place}")) && said.contains(&format!("./{place}")), "{said}");
+        }
+    }
+    assert_eq!(scratch.path().read_dir().expect("a directory").count(), 0);
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error_of_any_command() {
+    for arguments in [
+        &["study", "--list"][..],
+        &["study", "--list", "--json"],
+        &["study", "--show", "granularity"],
+        &["doctor", "--without-compiling"],
+        &["completions", "bash"],
+        &["gang", "simulate", "--cores", "2", "--programs", "2x50us"],
+        &["tree", "generate"],
+        &["gang", "restore", "--json"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = unisono(arguments);
+        let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts");
+        drop(command);
+        let mut said = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        let status = child.wait().expect("it runs");
+        assert!(
+            status.success() && !said.to_lowercase().contains("pipe"),
+            "{arguments:?}: {status} {said}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_running_has_one_exit_code() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let socket = scratch.path().join("nobody").display().to_string();
+    for arguments in [
+        &["events", "top", "--once", "--at", &socket][..],
+        &["events", "publish", "a", "b", "--at", "tcp:127.0.0.1:1"],
+        &["queue", "broker", "--status", &socket],
+        &["gang", "list", "--socket", &socket],
+        &["queue", "show", "--dev", "unisono-none"],
+    ] {
+        let output = unisono(arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {said}");
+        assert!(
+            said.contains("unisono events serve")
+                || said.contains("gang daemon")
+                || said.contains("queue apply"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn two_colons_between_programs_are_asked_about() {
+    for word in ["::", "::::"] {
+        let output = unisono(&["gang", "run", "--unprivileged", "--", "true", word, "true"])
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("did you mean `:::`"), "{said}");
+    }
+}
+
+#[test]
+fn the_page_of_one_command_is_written_alone() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let output = unisono(&["man", "gang"]).current_dir(&scratch).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names: Vec<_> =
+        scratch.path().read_dir().expect("a directory").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["unisono-gang.1"]);
+}

@@ -1,0 +1,108 @@
+//! The time that a broker polls for the next frame before it sleeps.
+//!
+//! A spinning broker serves each frame at once, and takes a processor. Where suppliers reach their consumers
+//! through rings in shared memory, no event passes through the broker: there the broker would only take the
+//! processor that the supplier or the consumer needs. So beside rings it sleeps once no frame has come for
+//! [`BESIDE_RINGS`], and spins again from the next frame on.
+
+use unisono_events_wire::ChannelWait;
+use unisono_linux::clock::{Duration, Instant};
+use unisono_sync::PollBudget;
+
+/// A broker beside rings sleeps after this time without a frame. For a program that sends 200 events per
+/// second or more through the broker, the broker stays awake. Programs report on rings ten times a second:
+/// that costs a twentieth of a processor.
+const BESIDE_RINGS: Duration = Duration::from_millis(5);
+
+/// Whether suppliers use rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum EventsPass {
+    Broker,
+    /// The events of some topics go through rings.
+    Rings,
+}
+
+#[derive(Debug)]
+pub(super) struct FramePollBudget {
+    alone: PollBudget,
+    /// `None`: the same budget as without rings; then the caller need not find out whether there are rings.
+    beside_rings: Option<PollBudget>,
+}
+
+impl FramePollBudget {
+    pub(super) fn new(wait: ChannelWait) -> Self {
+        let alone = wait.budget();
+        // a budget that sleeps sooner in any case also holds beside rings
+        let rests = alone == PollBudget::Endless;
+        Self { alone, beside_rings: rests.then(|| PollBudget::lasting(BESIDE_RINGS)) }
+    }
+
+    /// A frame has come. The clock is read only if necessary.
+    pub(super) fn renew(&mut self, pass: impl FnOnce() -> EventsPass, now: impl Fn() -> Instant) {
+        self.alone.renew(&now);
+        if let Some(beside_rings) = &mut self.beside_rings
+            && pass() == EventsPass::Rings
+        {
+            beside_rings.renew(now);
+        }
+    }
+
+    /// Whether to poll once more. The clock is read only if necessary.
+    pub(super) fn is_left(&self, pass: impl FnOnce() -> EventsPass, now: impl Fn() -> Instant) -> bool {
+        match &self.beside_rings {
+            Some(beside_rings) if pass() == EventsPass::Rings => beside_rings.is_left(now),
+            _ => self.alone.is_left(now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// Number of polls within a second, if a poll takes 1 us and a frame comes every `frame_every_us`.
+    fn polls(wait: ChannelWait, pass: EventsPass, frame_every_us: u64) -> u64 {
+        let mut budget = FramePollBudget::new(wait);
+        let (mut now_us, mut looks) = (0, 0);
+        while now_us < SECOND {
+            let clock = || Instant::from_nanos(now_us * 1000);
+            if now_us % frame_every_us == 0 {
+                budget.renew(|| pass, clock);
+            }
+            if budget.is_left(|| pass, clock) {
+                looks += 1;
+                now_us += 1;
+            } else {
+                // it sleeps until the next frame
+                now_us = (now_us / frame_every_us + 1) * frame_every_us;
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn a_spinning_broker_rests_beside_rings_while_no_frame_comes() {
+        use ChannelWait::Spin;
+        assert_eq!(polls(Spin, EventsPass::Broker, 100_000), SECOND, "without rings it spins");
+        // ten reports on rings, and 5 ms after each
+        assert_eq!(polls(Spin, EventsPass::Rings, 100_000), SECOND / 20);
+        assert_eq!(polls(Spin, EventsPass::Rings, SECOND), 5_000);
+    }
+
+    #[test]
+    fn a_broker_that_serves_other_topics_spins_beside_rings_too() {
+        assert_eq!(polls(ChannelWait::Spin, EventsPass::Rings, 1_000), SECOND);
+    }
+
+    #[test]
+    fn one_that_does_not_spin_looks_no_longer_beside_rings() {
+        for wait in [ChannelWait::Sleep, ChannelWait::Adaptive] {
+            for every in [10, 1_000, 100_000] {
+                let alone = polls(wait, EventsPass::Broker, every);
+                assert_eq!(polls(wait, EventsPass::Rings, every), alone, "{wait:?}, {every} us");
+            }
+        }
+    }
+}

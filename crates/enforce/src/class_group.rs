@@ -1,0 +1,147 @@
+//! Runs a program in a class: a control group of its own below the group that the class's match names.
+//!
+//! ```text
+//!   /unisono/video              the group of the match: { cgroup = "/unisono/video" }
+//!   /unisono/video/run-5f...    this process and its children while the program runs
+//! ```
+//! A match by control group includes the groups below, so that the classifier learns nothing new. Only if the
+//! group of the match is missing is it made, and the policy is applied again.
+//!
+//! Cost: some system calls at the start and the end; nothing for each packet. Processes that outlive the
+//! program stay in the class: their group is removed by a later run, once it is empty.
+
+use crate::backends;
+use crate::cpu::below;
+use crate::error::Error;
+use crate::journal::{Journal, LinkSide};
+use std::fs;
+use unisono_fairqueue::{Matcher, Policy};
+use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies, unguessable};
+
+/// The first letters of the groups that programs run in.
+const RUN: &str = "run";
+
+/// The control group whose packets belong to a class, whatever else they are. Fails with the correction of
+/// the policy or of the class's name.
+pub fn group_of_class<'a>(policy: &'a Policy, class: &str) -> Result<&'a str, String> {
+    let tree = &policy.hierarchy;
+    let names = |mut classes: Vec<&str>| {
+        classes.sort_unstable();
+        classes.join(", ")
+    };
+    let Some(id) = tree.find(class).filter(|id| *id != unisono_fairqueue::ClassId::ROOT) else {
+        let leaves = tree.classes().filter(|(id, _)| tree.is_leaf(*id));
+        let leaves = names(leaves.map(|(_, class)| class.name.as_str()).collect());
+        return Err(format!("there is no class `{class}`; the policy has {leaves}"));
+    };
+    if !tree.is_leaf(id) {
+        let children = tree.class(id).children.iter().map(|child| tree.class(*child).name.as_str());
+        let children = names(children.collect());
+        return Err(format!(
+            "class `{class}` has children, and packets wait at leaves; name one of {children}"
+        ));
+    }
+    let is_group_alone =
+        |matcher: &Matcher| Matcher { cgroup: matcher.cgroup.clone(), ..Matcher::default() } == *matcher;
+    let rules = policy.rules.iter().filter(|rule| rule.class == id && is_group_alone(&rule.matcher));
+    rules.filter_map(|rule| rule.matcher.cgroup.as_deref()).next().ok_or_else(|| {
+        format!(
+            "class `{class}` has no match by control group alone; add {{ cgroup = \"/unisono/{class}\" }} to its match, and \
+             apply the policy again"
+        )
+    })
+}
+
+/// The policy in force at a side of a device.
+pub fn policy_in_force(side: &LinkSide) -> Result<Policy, Error> {
+    let (_, journal) = Journal::find(side)?;
+    let record = journal.read::<serde_json::Value>()?;
+    let record = record.ok_or_else(|| Error::NoPolicy { device: side.to_string() })?;
+    Ok(Policy::parse(&record.policy)?)
+}
+
+/// This process in a group of its own.
+#[derive(Debug)]
+pub struct ClassGroup {
+    group: ControlGroup,
+    home: ControlGroup,
+}
+
+impl ClassGroup {
+    /// Moves this process into a new group below `path`, a group that the policy in force at `side` names.
+    pub fn enter(side: &LinkSide, policy: &Policy, path: &str) -> Result<Self, Error> {
+        let all = hierarchies()?;
+        let Some(tree) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
+            return Err(Error::Lacks {
+                what: "no cgroup2 is mounted".to_owned(),
+                remedy: "mount it: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
+            });
+        };
+        let directory = below(&tree.root, path);
+        let file = |what| {
+            let path = directory.clone();
+            move |source| Error::File { what, path, source }
+        };
+        if !directory.is_dir() {
+            fs::create_dir_all(&directory).map_err(file("make the control group"))?;
+            backends::in_force(side)?.apply(policy)?;
+        }
+        let above = ControlGroup::at(directory.clone(), CgroupVersion::V2);
+        remove_empty(&above);
+        let name = unguessable(RUN).map_err(file("name a control group below"))?;
+        let (group, home) = (above.create(&name)?, tree.group_of(Tid::SELF)?);
+        if let Err(error) = group.write("cgroup.procs", "0") {
+            // it is empty
+            let _ = group.remove();
+            return Err(error.into());
+        }
+        Ok(Self { group, home })
+    }
+
+    /// Moves this process back, and removes the group. Returns a note if the group stays because processes
+    /// are left in it.
+    pub fn leave(self) -> Option<String> {
+        // a group that was removed meanwhile: this process is still counted for the class, and ends
+        let _ = self.home.write("cgroup.procs", "0");
+        self.group.remove().err().map(|_| {
+            format!(
+                "processes that the program has left behind stay in the class, in {}",
+                self.group.path().display()
+            )
+        })
+    }
+}
+
+/// Removes the empty groups of earlier runs.
+fn remove_empty(above: &ControlGroup) {
+    let entries = fs::read_dir(above.path()).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{RUN}-"))) {
+        // the kernel refuses to remove a group that has processes
+        let _ = fs::remove_dir(entry.path());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_has_a_group_if_a_match_names_nothing_else() {
+        let policy = Policy::parse(
+            "rate = \"1mbit\"\ndefault = \"rest\"\n[class.office.mail]\nmatch = [{ cgroup = \"/mail\", port = 25 }]\n\
+             [class.video]\nmatch = [{ port = 5004 }, { cgroup = \"/unisono/video\" }]\n",
+        )
+        .expect("it is sound");
+        assert_eq!(group_of_class(&policy, "video"), Ok("/unisono/video"));
+        for (class, said) in [
+            ("office", "name one of mail"),
+            ("mail", "add { cgroup = \"/unisono/mail\" } to its match"),
+            ("vidoe", "there is no class `vidoe`; the policy has mail, rest, video"),
+            ("root", "there is no class `root`"),
+        ] {
+            let why = group_of_class(&policy, class).expect_err(class);
+            assert!(why.contains(said), "{why}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Best-effort delivery, the program's end: turns lost deliveries into gaps, and drops late ones.
+
+use super::{Reception, SubscriptionHandle};
+use std::collections::HashMap;
+use std::sync::Arc;
+use unisono_events_wire::NoticeText;
+use unisono_events_wire::TopicNames;
+use unisono_events_wire::frame::DeliverHead;
+
+/// Deliveries received from one supplier on one topic.
+#[derive(Clone, Copy, Debug)]
+struct ReceivedDeliveries {
+    count: u64,
+    /// The highest of the supplier's numbers.
+    last: u64,
+}
+
+/// Consumer, topic and supplier, by the broker's numbers.
+type DeliveryPair = (u32, u32, u32);
+
+#[derive(Debug, Default)]
+pub(super) struct BestEffortReading {
+    received: HashMap<DeliveryPair, ReceivedDeliveries>,
+}
+
+impl BestEffortReading {
+    /// Takes a delivery. `None`: the delivery is dropped; it came late and was reported as lost, or its
+    /// supplier is not known yet. Otherwise, the gap to report before the delivery.
+    pub(super) fn take(&mut self, head: &DeliverHead<'_>, topics: &TopicNames) -> Option<Option<Reception>> {
+        if head.flags.acknowledge || head.delivery == 0 {
+            return Some(None);
+        }
+        let pair = (head.consumer, head.topic, head.supplier);
+        if head.delivery == 1 {
+            self.received.insert(pair, ReceivedDeliveries { count: 1, last: head.sequence });
+            return Some(None);
+        }
+        // the names may have been announced anew, and this delivery has overtaken them
+        topics.name(head.topic)?;
+        let received = self.received.get_mut(&pair)?;
+        if head.delivery <= received.count {
+            return None;
+        }
+        let lost = head.delivery - received.count - 1;
+        let gap =
+            (lost > 0).then(|| gap(pair, (received.last, head.sequence.saturating_sub(1)), lost, topics));
+        *received = ReceivedDeliveries { count: head.delivery, last: received.last.max(head.sequence) };
+        Some(gap)
+    }
+
+    /// The broker reports the number of its deliveries; returns the gap to report.
+    pub(super) fn sent(
+        &mut self,
+        pair: DeliveryPair,
+        (count, last): (u64, u64),
+        topics: &TopicNames,
+    ) -> Option<Reception> {
+        let received = self.received.get_mut(&pair)?;
+        let lost = count.saturating_sub(received.count);
+        let gap = (lost > 0).then(|| gap(pair, (received.last, last), lost, topics));
+        *received = ReceivedDeliveries { count: received.count.max(count), last: received.last.max(last) };
+        gap
+    }
+
+    /// A supplier no longer publishes for this consumer.
+    pub(super) fn end(&mut self, pair: DeliveryPair) {
+        self.received.remove(&pair);
+    }
+
+    /// A consumer has ended.
+    pub(super) fn end_all(&mut self, consumer: u32) {
+        self.received.retain(|(of, ..), _| *of != consumer);
+    }
+}
+
+fn gap(
+    (consumer, topic, supplier): DeliveryPair,
+    (received, last): (u64, u64),
+    lost: u64,
+    topics: &TopicNames,
+) -> Reception {
+    let first = received.saturating_add(1).min(last);
+    let notice = NoticeText::Gap { topic, supplier, first, last, lost, cause: "on-the-way".to_owned() };
+    let topic = topics.name(topic).map(Arc::clone);
+    Reception::Notice { subscription: SubscriptionHandle(consumer), topic, notice }
+}

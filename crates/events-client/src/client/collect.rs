@@ -1,0 +1,378 @@
+//! A client that reads direct rings: merges events from rings and from the broker in the right order.
+
+use super::events::ReceivedEvent;
+use super::reading::{DirectReading, ReadingEnd};
+use super::{Client, Error, Reception};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::time::Duration as StdDuration;
+use unisono_events_wire::frame::Frame;
+use unisono_events_wire::interrupt;
+use unisono_events_wire::spin_once;
+use unisono_events_wire::transport::{Awaited, Dozing, MayWait, PayloadRef, Taken};
+use unisono_events_wire::{EventOrder, RingReport};
+use unisono_linux::clock::{self, Duration, Instant};
+use unisono_linux::futex::Scope;
+use unisono_sync::{MAX_SLEEP, sleep_at_any};
+
+/// How often a consumer reports its events from rings to the broker; the broker's counters may lag by this
+/// much (docs/events.md). Each report is a frame; ten a second cost no measurable time.
+const COUNTED_EVERY: Duration = Duration::from_millis(100);
+/// Number of ring events between two polls of the broker's frames, which take a system call: the number that
+/// the broker takes from one program in a turn.
+const TURN: u32 = 64;
+/// Maximum number of events taken from a ring that its supplier has left: two of the longest rings.
+const MAX_EMPTIED: usize = 1 << 16;
+/// Number of polls of a spinning consumer between two checks that take a system call: about 0.1 ms.
+const THOROUGH: u32 = 4096;
+
+impl Client {
+    /// Takes a supplier's events out of its rings before a later frame of the broker is delivered: all of
+    /// them (`None`), or those before the event with this number.
+    pub(super) fn empty_rings(
+        &mut self,
+        (subscription, topic, supplier): (u32, u32, u32),
+        before: Option<u64>,
+    ) {
+        let (mut at, mut taken) = (0, 0);
+        while let Some(reading) = self.direct.readings.get_mut(at) {
+            let of = &reading.of;
+            let is_theirs = (of.subscription.0, of.topic, of.supplier) == (subscription, topic, supplier);
+            if !is_theirs || before.is_some_and(|number| number <= of.last) {
+                at += 1;
+                continue;
+            }
+            reading.begun = true;
+            // the supplier reported that it had left the ring, but writes on
+            if taken == MAX_EMPTIED {
+                self.end_reading(at, ReadingEnd::Broken);
+                continue;
+            }
+            match reading.take() {
+                Ok(Some(reception)) if !is_before(&reception, before) => {
+                    self.end_reading(at, ReadingEnd::Broken);
+                }
+                Ok(Some(reception)) => {
+                    taken += 1;
+                    self.received.push_back(reception);
+                }
+                Ok(None) if reading.skipped => taken += 1,
+                Ok(None) => at += 1,
+                Err(end) => self.end_reading(at, end),
+            }
+        }
+    }
+
+    /// Sorts an event of the broker with the events that its supplier has left in a ring. The event comes
+    /// back if it does not follow any, or if the ring's events go before it in any case.
+    pub(super) fn sort_with_ring(
+        &mut self,
+        of: (u32, u32, u32),
+        event: ReceivedEvent,
+    ) -> Option<ReceivedEvent> {
+        let is_theirs = |reading: &&mut DirectReading| {
+            let theirs = &reading.of;
+            (theirs.subscription.0, theirs.topic, theirs.supplier) == of
+                && event.sequence > theirs.last
+                && theirs.terms.order == EventOrder::Deadlines
+        };
+        match self.direct.readings.iter_mut().rfind(is_theirs) {
+            Some(reading) => {
+                reading.begun = true;
+                reading.sort_in(event);
+                None
+            }
+            None => Some(event),
+        }
+    }
+
+    /// Takes all events that the supplier of a new ring has left in its former rings.
+    pub(super) fn empty_rings_before(&mut self, link: u32) {
+        let Some(at) = self.direct.readings.iter().position(|reading| reading.of.link == link) else {
+            return;
+        };
+        // the new ring, and any later ones, are excluded
+        let mut newer = self.direct.readings.split_off(at);
+        if let Some(new) = newer.first() {
+            let of = (new.of.subscription.0, new.of.topic, new.of.supplier);
+            self.empty_rings(of, Some(new.of.last.saturating_add(1)));
+        }
+        self.direct.readings.append(&mut newer);
+    }
+
+    fn end_reading(&mut self, at: usize, end: ReadingEnd) {
+        let mut reading = self.direct.readings.remove(at);
+        self.received.extend(reading.take_rest());
+        let taken = if end == ReadingEnd::Broken { Some(reading.taken()) } else { None };
+        self.count(&reading);
+        if let Some(taken) = taken {
+            self.received.push_back(reading.broken_off());
+            let report = RingReport::Broken { link: reading.of.link, taken };
+            self.report(reading.of.subscription.0, report);
+            // until the broker knows, the ring's later events are lost; a sleeping broker has to wake up
+            let _ = self.transport.flush();
+        }
+    }
+
+    /// Sends a report to the broker; it may wait for room, and is lost with the connection.
+    fn report(&mut self, number: u32, report: RingReport) {
+        let mut head = Vec::new();
+        Frame::RingReport { number, report }.write(&mut head);
+        self.direct.reports.push_back(head);
+        self.send_reports();
+    }
+
+    /// Sends the reports that there is room for; returns whether all were sent.
+    pub(super) fn send_reports(&mut self) -> bool {
+        while let Some(head) = self.direct.reports.front() {
+            if let Ok(Taken::Full) = self.transport.send(head, PayloadRef::Bytes(&[])) {
+                return false;
+            }
+            self.direct.reports.pop_front();
+        }
+        true
+    }
+
+    fn count(&mut self, reading: &DirectReading) {
+        if reading.counts != Default::default() {
+            let report = RingReport::Counted { topic: reading.of.topic, counts: reading.counts };
+            self.report(reading.of.subscription.0, report);
+        }
+    }
+
+    /// Reports the events taken from rings to the broker.
+    pub(super) fn count_readings(&mut self) {
+        // a connection that stays full queues no further counts
+        if !self.send_reports() {
+            return;
+        }
+        let mut readings = std::mem::take(&mut self.direct.readings);
+        for reading in &mut readings {
+            self.count(reading);
+            reading.counts = Default::default();
+        }
+        self.direct.readings = readings;
+    }
+
+    fn is_uncounted(&self) -> bool {
+        self.direct.readings.iter().any(|reading| reading.counts != Default::default())
+    }
+
+    /// As [`count_readings`](Self::count_readings), if the last report is old enough.
+    fn count_in_time(&mut self, now: Instant) -> Result<(), Error> {
+        if now - self.direct.counted_at >= COUNTED_EVERY && self.is_uncounted() {
+            self.direct.counted_at = now;
+            self.count_readings();
+            self.flush_connected()?;
+        }
+        Ok(())
+    }
+
+    /// The next event or notice of a client that reads rings, if one comes in time.
+    pub(super) fn receive_direct(
+        &mut self,
+        timeout: Option<StdDuration>,
+    ) -> Result<Option<Reception>, Error> {
+        let mut until = None;
+        loop {
+            if let Some(reception) = self.received.pop_front() {
+                return Ok(Some(reception));
+            }
+            self.direct.since_frames += 1;
+            let frames = self.direct.since_frames >= TURN;
+            // an event of the broker may be due before those that wait here
+            let sorts = || self.direct.readings.iter().any(DirectReading::sorts);
+            if self.transport.has_come() == Some(true) && sorts() {
+                self.take_frame()?;
+                if !self.received.is_empty() {
+                    continue;
+                }
+            }
+            if !frames && let Some(reception) = self.read_ring() {
+                return Ok(Some(reception));
+            }
+            self.direct.since_frames = 0;
+            if frames {
+                self.count_in_time(clock::now())?;
+            }
+            // a reading that ended may have left a notice
+            if self.take_frame()? || frames || !self.received.is_empty() {
+                continue;
+            }
+            self.apply_orders()?;
+            self.send_reports();
+            self.flush_connected()?;
+            let until =
+                *until.get_or_insert_with(|| timeout.map(|timeout| clock::now() + Duration::from(timeout)));
+            // the suppliers' new events must not keep the program here beyond its timeout
+            let skipped = self.direct.readings.iter().any(|reading| reading.skipped);
+            if skipped && until.is_some_and(|until| until <= clock::now()) {
+                self.stays_ready(true)?;
+                return Ok(None);
+            }
+            // the next ring may have been offered already, and its offer is not signalled again
+            if skipped {
+                continue;
+            }
+            if !self.wait_direct(until)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// With `stays`, makes the descriptor ready although no frame has come: the rings have events that were
+    /// not examined. Without it, ends this.
+    pub(super) fn stays_ready(&mut self, stays: bool) -> Result<(), Error> {
+        let Some(ready) = &self.direct.ready else { return Ok(()) };
+        if std::mem::replace(&mut self.direct.stays_ready, stays) != stays {
+            // the broker's socket is always writable: it carries no frames, only single bytes
+            let flags = if stays { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            epoll::modify(ready, &*self.transport, EventData::new_u64(0), flags)
+                .map_err(Error::from_errno)?;
+        }
+        Ok(())
+    }
+
+    /// The event with the earliest deadline among all rings.
+    pub(super) fn read_ring(&mut self) -> Option<Reception> {
+        loop {
+            let at = match self.direct.readings.len() {
+                0 => return None,
+                1 if self.direct.readings[0].begun => 0,
+                _ => self.due_first()?,
+            };
+            match self.direct.readings.get_mut(at)?.take() {
+                Ok(next) => return next,
+                Err(end) => self.end_reading(at, end),
+            }
+        }
+    }
+
+    fn due_first(&mut self) -> Option<usize> {
+        let (mut at, mut first) = (0, None);
+        while let Some(reading) = self.direct.readings.get_mut(at) {
+            if !reading.begun {
+                at += 1;
+                continue;
+            }
+            match reading.peek() {
+                Ok(due) => {
+                    let due = due.map(|due| (due, at));
+                    first = [first, due].into_iter().flatten().min();
+                    at += 1;
+                }
+                Err(end) => {
+                    self.end_reading(at, end);
+                    first = None;
+                    at = 0;
+                }
+            }
+        }
+        first.map(|(_, at)| at)
+    }
+
+    fn ring_has_something(&self) -> bool {
+        self.direct.readings.iter().any(DirectReading::has_something)
+            || self.transport.has_come() == Some(true)
+    }
+
+    /// Waits until a ring or the broker may have a frame; false: the timeout has passed, and the descriptor
+    /// becomes ready with the next event.
+    fn wait_direct(&mut self, until: Option<Instant>) -> Result<bool, Error> {
+        let (budget, mut polls) = (self.wait.budget(), 0);
+        loop {
+            if self.ring_has_something() {
+                return Ok(true);
+            }
+            self.interrupt.poll()?;
+            let now = clock::now();
+            let over = until.is_some_and(|until| until <= now);
+            if budget.is_left(|| now) && !over {
+                for _ in 0..16 {
+                    spin_once(&mut polls);
+                    if self.ring_has_something() {
+                        return Ok(true);
+                    }
+                }
+                if polls % THOROUGH == 0 {
+                    self.transport.woken()?;
+                    if !self.direct.readings.iter_mut().all(|reading| reading.woken() && reading.has_ring()) {
+                        return Ok(true);
+                    }
+                }
+                continue;
+            }
+            self.count_in_time(now)?;
+            let uncounted = self.is_uncounted();
+            let wake = if uncounted { Some(self.direct.counted_at + COUNTED_EVERY) } else { None };
+            let asked = interrupt::slice(None).map(|slice| now + slice.into());
+            let wake = [until, wake, asked].into_iter().flatten().min();
+            if !over && let Some(slept) = self.doze((now + MAX_SLEEP).min(wake.unwrap_or(Instant::NEVER))) {
+                // checks that take a system call are not urgent while an event is there
+                if slept && !self.ring_has_something() {
+                    self.take_bells()?;
+                }
+                return Ok(true);
+            }
+            let armed = self.direct.readings.iter().all(DirectReading::arm);
+            if self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::No || !armed {
+                return Ok(true);
+            }
+            if over {
+                return Ok(false);
+            }
+            self.sleep(wake.map(|wake| wake - now))?;
+            // the next poll finds the frame that has come
+            self.take_bells()?;
+            return Ok(true);
+        }
+    }
+
+    /// Consumes the wake-ups that made the descriptor ready, and finds suppliers that are gone.
+    fn take_bells(&mut self) -> Result<(), Error> {
+        self.transport.woken()?;
+        for reading in &mut self.direct.readings {
+            reading.woken();
+        }
+        Ok(())
+    }
+
+    /// Sleeps on the wake-up words of the broker and of all rings in memory, where that is possible; returns
+    /// false if a frame had come before. A supplier wakes this sleeper by a futex, in about two thirds of the
+    /// time of a byte through its socket and epoll. The death of a process does not end the sleep.
+    fn doze(&mut self, until: Instant) -> Option<bool> {
+        let of_broker = self.transport.doze();
+        let begun = self.direct.readings.iter().filter(|reading| reading.begun);
+        let mut counted = Vec::with_capacity(self.direct.readings.len() + 1);
+        for dozing in std::iter::once(of_broker).chain(begun.map(DirectReading::doze)) {
+            match dozing {
+                Dozing::Counted(one) => counted.push(one),
+                Dozing::Awake => return Some(false),
+                Dozing::AtDescriptor => return None,
+            }
+        }
+        sleep_at_any(&counted, Some(until), Scope::Shared).ok().map(|_| true)
+    }
+
+    fn sleep(&self, time: Option<Duration>) -> Result<(), Error> {
+        let Some(ready) = &self.direct.ready else { return Ok(()) };
+        let timeout = time.map(|time| rustix::event::Timespec {
+            tv_sec: i64::try_from(time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (time.as_nanos() % 1_000_000_000) as i64,
+        });
+        let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 8];
+        match epoll::wait(ready, &mut events[..], timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::from_errno(error)),
+        }
+    }
+}
+
+/// Whether an item from a ring has a lower number than an event that came through the broker.
+fn is_before(reception: &Reception, before: Option<u64>) -> bool {
+    let number = match reception {
+        Reception::Event(event) => event.sequence,
+        Reception::Notice { notice: unisono_events_wire::NoticeText::Gap { last, .. }, .. } => *last,
+        _ => return true,
+    };
+    before.is_none_or(|before| number < before)
+}

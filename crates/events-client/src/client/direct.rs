@@ -1,0 +1,330 @@
+//! Direct rings of a client: obeys the broker's orders, publishes into rings, and merges events from rings
+//! with events from the broker. The application sees no difference.
+//!
+//! A supplier polls for orders before each event, so that an event never misses a consumer whose subscription
+//! was accepted before. It waits for an order that is announced but has not come yet. It obeys orders between
+//! two events, because its report has to follow the events that went to the broker.
+
+use super::reading::{DirectReading, ReadingOf, ReadingTerms};
+use super::supply::{DirectSupply, MAX_RING_BYTES, NotSupplied};
+use super::{
+    BrokerAnswer, Client, Error, EventDraft, PublishedEvent, Reception, SubscriptionHandle, TopicHandle,
+};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use unisono_eventchannel::{NO_DEADLINE, PublishError};
+use unisono_events_wire::frame::{DeliverHead, DeliverTimes, Frame, PublishFlags, PublishOutcome};
+use unisono_events_wire::transport::FrameTransport;
+use unisono_events_wire::{EventOrder, SubscriptionSpec};
+use unisono_events_wire::{RingOrder, RingReport};
+use unisono_linux::clock::{self, Duration, Instant};
+
+/// Maximum events received but not yet taken by the application while this program waits for an order: beyond
+/// that it reads no more frames, and publishes through the broker.
+const MAX_RECEIVED: usize = 256;
+/// Maximum number of fields of one event in a ring, as in the channel (`ChannelLimits::fields`); the broker
+/// refuses an event with more.
+const MAX_FIELDS: usize = 256;
+
+/// A client's state of direct rings.
+#[derive(Debug, Default)]
+pub(super) struct ClientRings {
+    /// Orders for topics that are not obeyed yet.
+    orders: VecDeque<(u32, RingOrder, Option<OwnedFd>)>,
+    /// Number of orders for topics received so far.
+    came: u32,
+    supplies: BTreeMap<u32, DirectSupply>,
+    /// Bytes left for rings.
+    room: u64,
+    pub(super) readings: Vec<DirectReading>,
+    /// The terms of each subscription.
+    terms: BTreeMap<u32, ReadingTerms>,
+    /// Whether sleeping consumers have not been woken since the last events.
+    untold: bool,
+    /// Reports for the broker that the connection had no room for, the oldest first. A reading leaves at
+    /// most two of them, when it ends.
+    pub(super) reports: VecDeque<Vec<u8>>,
+    pub(super) since_frames: u32,
+    pub(super) counted_at: Instant,
+    /// Whether the descriptor is ready because a reading stopped early.
+    pub(super) stays_ready: bool,
+    /// An epoll descriptor, ready when the broker's frames or a ring may have an event. `None`: this client
+    /// has no rings.
+    pub(super) ready: Option<OwnedFd>,
+}
+
+impl ClientRings {
+    pub(super) fn over(transport: &dyn FrameTransport) -> Result<Self, Error> {
+        let mut rings = Self { room: MAX_RING_BYTES, ..Self::default() };
+        if transport.passes() {
+            let ready = epoll::create(CreateFlags::CLOEXEC).map_err(Error::from_errno)?;
+            epoll::add(&ready, transport, EventData::new_u64(0), EventFlags::IN)
+                .map_err(Error::from_errno)?;
+            rings.ready = Some(ready);
+        }
+        Ok(rings)
+    }
+
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.ready.as_ref().map(AsFd::as_fd)
+    }
+
+    pub(super) fn subscribed(&mut self, number: u32, spec: &SubscriptionSpec) {
+        if self.ready.is_some() {
+            self.terms.insert(number, spec.into());
+        }
+    }
+
+    /// Ends the readings of a subscription.
+    pub(super) fn unsubscribed(&mut self, number: u32) {
+        self.terms.remove(&number);
+        self.readings.retain(|reading| reading.of.subscription.0 != number);
+    }
+
+    /// Ends all rings that this program supplies; their readers can still take all events in them.
+    pub(super) fn leave_all(&mut self) {
+        self.supplies.clear();
+    }
+
+    /// Ends a topic's ring, and drops its pending orders.
+    pub(super) fn withdrawn(&mut self, number: u32) {
+        self.end_supply(number);
+        self.orders.retain(|(of, ..)| *of != number);
+    }
+
+    /// Ends a topic's ring; returns the number of its events.
+    fn end_supply(&mut self, number: u32) -> u64 {
+        let Some(supply) = self.supplies.remove(&number) else { return 0 };
+        self.room += supply.bytes();
+        supply.events
+    }
+}
+
+impl Client {
+    /// Handles an order of the broker.
+    pub(super) fn ordered(&mut self, number: u32, order: RingOrder) -> Result<(), Error> {
+        if matches!(order, RingOrder::Supply { .. } | RingOrder::Recall {}) {
+            self.direct.came = self.direct.came.wrapping_add(1);
+        }
+        match order {
+            RingOrder::Read { link, topic, supplier, last, in_order } => {
+                let socket = self.transport.passed()?.ok_or_else(no_descriptor)?;
+                let name = self.topics.name(topic).cloned().unwrap_or_default();
+                let Some(mut terms) = self.direct.terms.get(&number).copied() else { return Ok(()) };
+                if in_order {
+                    terms.order = EventOrder::Publication;
+                }
+                let (subscription, largest) = (SubscriptionHandle(number), self.transport.largest());
+                let event_type = self.topics.event_type(topic).cloned();
+                let of =
+                    ReadingOf { link, subscription, topic, name, event_type, supplier, last, terms, largest };
+                let reading = DirectReading::new(of, socket);
+                if let Some(ready) = &self.direct.ready {
+                    let data = EventData::new_u64(u64::from(link));
+                    epoll::add(ready, reading.descriptor(), data, EventFlags::IN)
+                        .map_err(Error::from_errno)?;
+                }
+                self.direct.readings.push(reading);
+            }
+            RingOrder::Begin { link } => {
+                self.empty_rings_before(link);
+                for reading in self.direct.readings.iter_mut().filter(|reading| reading.of.link == link) {
+                    reading.begun = true;
+                }
+            }
+            RingOrder::Supply { .. } => {
+                let socket = self.transport.passed()?.ok_or_else(no_descriptor)?;
+                // a program that only listens obeys no order: orders for departed consumers would pile up
+                self.direct.orders.retain(|(.., socket)| socket.as_ref().is_none_or(is_connected));
+                self.direct.orders.push_back((number, order, Some(socket)));
+            }
+            RingOrder::Numbered { last } => {
+                if let Some(supply) = self.direct.supplies.get_mut(&number) {
+                    supply.last = Some(last);
+                }
+            }
+            RingOrder::Recall {} => self.direct.orders.push_back((number, order, None)),
+        }
+        Ok(())
+    }
+
+    /// Whether the broker has announced an order that has not come yet because this connection was full.
+    fn awaits_orders(&self) -> bool {
+        // an older broker announces no orders
+        self.transport.announced_orders().wrapping_sub(self.direct.came).cast_signed() > 0
+    }
+
+    /// Carries out the broker's orders; called between two events.
+    pub(super) fn apply_orders(&mut self) -> Result<(), Error> {
+        while let Some((number, order, socket)) = self.direct.orders.pop_front() {
+            match (order, socket) {
+                (RingOrder::Supply { link, consumer, blocks, events, bytes }, Some(socket))
+                    if self.outlets.get(&number).is_some_and(|outlet| !outlet.left_rings) =>
+                {
+                    let way = self.wait.policy();
+                    let order = self.outlets.get(&number).map(|outlet| outlet.order).unwrap_or_default();
+                    // consumers of topics without new events may have gone and free their rings' bytes
+                    let freed: u64 = self.direct.supplies.values_mut().map(DirectSupply::sweep).sum();
+                    self.direct.room += freed;
+                    let supply =
+                        self.direct.supplies.entry(number).or_insert_with(|| DirectSupply::new(way, order));
+                    supply.link(socket, (consumer, blocks), (events, bytes));
+                    let report = RingReport::Supplies { links: vec![link] };
+                    self.send_frame(&Frame::RingReport { number, report })?;
+                }
+                (RingOrder::Recall {}, _) => self.leave(number, false)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a topic's ring: its next events go to the broker.
+    fn leave(&mut self, number: u32, for_good: bool) -> Result<(), Error> {
+        let events = self.direct.end_supply(number);
+        if let Some(outlet) = self.outlets.get_mut(&number) {
+            outlet.left_rings |= for_good;
+        }
+        self.send_frame(&Frame::RingReport { number, report: RingReport::Left { events, for_good } })
+    }
+
+    /// Publishes an event through the topic's ring, if it has one; returns whether it did.
+    pub(super) fn publish_on_ring(
+        &mut self,
+        number: u32,
+        event: &EventDraft<'_>,
+        (flags, sequence): (PublishFlags, Option<u64>),
+        token: u32,
+    ) -> Result<bool, Error> {
+        if self.direct.ready.is_none() {
+            return Ok(false);
+        }
+        loop {
+            while self.received.len() < MAX_RECEIVED && self.transport.has_come() == Some(true) {
+                if !self.take_frame()? {
+                    break;
+                }
+            }
+            self.apply_orders()?;
+            if !self.direct.supplies.contains_key(&number) {
+                return Ok(false);
+            }
+            let awaits = self.awaits_orders();
+            let blind = awaits && self.received.len() >= MAX_RECEIVED;
+            if awaits && !blind {
+                // there is room for the order now; the broker sends it with its next poll
+                self.flush_connected()?;
+                self.receive_frame(None)?;
+                continue;
+            }
+            let now = clock::now();
+            let offered = self.outlets.get(&number).and_then(|outlet| outlet.deadline_ns);
+            let deadline = event
+                .deadline
+                .min(offered.map_or(NO_DEADLINE, |offered| now + Duration::from_nanos(offered)));
+            if deadline < now {
+                let error = PublishError::PastDeadline { by: now - deadline };
+                self.refuse(number, token, error.to_string());
+                return Ok(true);
+            }
+            let ClientRings { supplies, room, .. } = &mut self.direct;
+            let Some(supply) = supplies.get_mut(&number) else { continue };
+            let broker_only = event.criticality != 0 || sequence.is_some();
+            if blind || broker_only || event.fields.len() > MAX_FIELDS {
+                self.leave(number, true)?;
+                return Ok(false);
+            }
+            let head = DeliverHead {
+                sequence: supply.events + 1,
+                times: DeliverTimes::At { deadline, published: now },
+                key: event.key,
+                fields: event.fields.clone(),
+                ..DeliverHead::default()
+            };
+            self.head.clear();
+            head.write(&mut self.head);
+            match supply.publish((&self.head, deadline), event.payload, room) {
+                Ok(()) => {
+                    self.direct.untold = true;
+                    if flags.answer {
+                        self.answer_direct(number, token)?;
+                    }
+                    return Ok(true);
+                }
+                Err(NotSupplied::Full(consumer)) if flags.at_once => {
+                    let consumer = supply.consumer(consumer).into();
+                    self.refuse(number, token, PublishError::Full { consumer }.to_string());
+                    return Ok(true);
+                }
+                Err(NotSupplied::Full(_)) if self.received.len() >= MAX_RECEIVED => {
+                    self.leave(number, true)?;
+                    return Ok(false);
+                }
+                Err(NotSupplied::Full(consumer)) => {
+                    supply.wait_for(consumer);
+                    // this program waits for a consumer; it must not make that consumer wait for it
+                    while self.received.len() < MAX_RECEIVED
+                        && let Some(reception) = self.read_ring()
+                    {
+                        self.received.push_back(reception);
+                    }
+                    // other consumers may wait for events that this thread published elsewhere
+                    self.flush_connected()?;
+                    self.interrupt.poll()?;
+                    if self.room_until.is_some_and(|until| until <= std::time::Instant::now()) {
+                        return Err(Error::NoRoom);
+                    }
+                }
+                Err(NotSupplied::NoRing) => {
+                    self.leave(number, true)?;
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    pub(super) fn refuse(&mut self, number: u32, token: u32, reason: String) {
+        if token > 0 {
+            self.answers.insert((number, token), BrokerAnswer::Rejected(reason));
+        } else {
+            self.rejected += 1;
+            self.received.push_back(Reception::Rejected { topic: TopicHandle(number), reason });
+        }
+    }
+
+    /// Produces the broker's answer for an event in a ring.
+    fn answer_direct(&mut self, number: u32, token: u32) -> Result<(), Error> {
+        let answer = loop {
+            let Some(supply) = self.direct.supplies.get(&number) else { return Ok(()) };
+            if let Some(last) = supply.last {
+                let outcome = PublishOutcome::Taken(u32::try_from(supply.readers()).unwrap_or(u32::MAX));
+                break PublishedEvent { sequence: last.saturating_add(supply.events), outcome };
+            }
+            self.receive_frame(None)?;
+        };
+        self.answers.insert((number, token), BrokerAnswer::Published(answer));
+        Ok(())
+    }
+
+    /// Wakes the consumers that sleep at rings.
+    #[inline]
+    pub(super) fn wake_consumers(&mut self) {
+        if std::mem::take(&mut self.direct.untold) {
+            self.direct.supplies.values_mut().for_each(DirectSupply::wake_consumers);
+        }
+    }
+}
+
+/// Whether the other end of a socket is open.
+fn is_connected(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_err() || !fds[0].revents().contains(PollFlags::HUP)
+}
+
+fn no_descriptor() -> Error {
+    Error::Strange("an order about a ring came without its descriptor".to_owned())
+}

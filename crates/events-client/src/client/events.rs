@@ -1,0 +1,610 @@
+//! Publishing and subscribing.
+
+use super::{BrokerAnswer, Client, ClientOutlet, Error};
+use std::sync::Arc;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+use unisono_eventchannel::{FieldSet, NO_DEADLINE, PublishError};
+use unisono_events_wire::EventBytes;
+use unisono_events_wire::NoticeText;
+use unisono_events_wire::TopicNames;
+use unisono_events_wire::frame::fields;
+use unisono_events_wire::frame::{
+    DeliverHead, Frame, PublishDeadline, PublishFlags, PublishHead, PublishOutcome,
+};
+use unisono_events_wire::transport::{PayloadRef, PayloadWriter, SharedPayload};
+use unisono_events_wire::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
+use unisono_linux::clock::{self, Duration, Instant};
+
+/// A topic that a client publishes on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TopicHandle(pub(super) u32);
+
+/// A subscription of a client.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SubscriptionHandle(pub(super) u32);
+
+/// An event to publish.
+#[derive(Clone, Debug)]
+pub struct EventDraft<'a> {
+    pub(super) payload: PayloadRef<'a>,
+    pub(super) key: &'a str,
+    pub(super) fields: FieldSet,
+    /// On this host's monotonic clock.
+    pub(super) deadline: Instant,
+    pub(super) criticality: u8,
+}
+
+impl<'a> EventDraft<'a> {
+    /// An event without key, fields and deadline, of the lowest criticality.
+    #[must_use]
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self::carrying(PayloadRef::Bytes(payload))
+    }
+
+    /// An event whose payload is written in place and not copied: in shared memory if the client is connected
+    /// through it. `write` is called once when the event leaves, with `bytes` bytes of undefined content.
+    ///
+    /// ```
+    /// # use unisono_events_client::EventDraft;
+    /// let frame = |place: &mut [u8]| place.fill(7);
+    /// let event = EventDraft::written(1 << 20, &frame);
+    /// ```
+    #[must_use]
+    pub fn written(bytes: usize, write: &'a dyn Fn(&mut [u8])) -> Self {
+        Self::carrying(PayloadRef::Written(PayloadWriter { bytes, write }))
+    }
+
+    /// An event whose payload may be in shared memory.
+    #[must_use]
+    pub fn carrying(payload: PayloadRef<'a>) -> Self {
+        Self { payload, key: "", fields: FieldSet::new(), deadline: NO_DEADLINE, criticality: 0 }
+    }
+
+    pub(super) fn fields(&self) -> &FieldSet {
+        &self.fields
+    }
+
+    #[must_use]
+    pub fn keyed(mut self, key: &'a str) -> Self {
+        self.key = key;
+        self
+    }
+
+    #[must_use]
+    pub fn with_fields(mut self, fields: FieldSet) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// Sets the deadline, a time of the monotonic clock.
+    #[must_use]
+    pub fn due_at(mut self, deadline: Instant) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    #[must_use]
+    pub fn due_in(self, time: impl Into<Duration>) -> Self {
+        self.due_at(clock::now() + time.into())
+    }
+
+    #[must_use]
+    pub fn critical(mut self, criticality: u8) -> Self {
+        self.criticality = criticality;
+        self
+    }
+}
+
+/// The result of a publication.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PublishedEvent {
+    pub sequence: u64,
+    pub outcome: PublishOutcome,
+}
+
+/// A published event whose outcome is still to be fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct PublishReceipt {
+    topic: u32,
+    token: u32,
+    /// The number of reconnections before its publication.
+    connection: u32,
+}
+
+/// A received event.
+#[derive(Clone, Debug)]
+pub struct ReceivedEvent {
+    pub subscription: SubscriptionHandle,
+    pub topic: Arc<str>,
+    /// The type of its topic, if the client [asked for types](super::ClientOptions::with_types).
+    pub event_type: Option<Arc<str>>,
+    pub key: Option<String>,
+    pub fields: FieldSet,
+    pub payload: EventBytes,
+    pub criticality: u8,
+    /// The broker's number of the event's supplier.
+    pub supplier: u32,
+    pub sequence: u64,
+    /// On this host's monotonic clock, as are all times here.
+    pub published: Instant,
+    pub deadline: Option<Instant>,
+    pub late: bool,
+    /// Whether the event was published before the subscription.
+    pub retained: bool,
+    pub repeated: u8,
+    /// The delivery number for [`Client::acknowledge`]. `None`: the event need not be acknowledged.
+    pub delivery: Option<u64>,
+    /// The number of reconnections before its delivery.
+    pub(super) connection: u32,
+    /// The other events of a correlation.
+    pub with: Vec<Self>,
+}
+
+impl ReceivedEvent {
+    /// Makes an event without a broker, for the tests of a program that handles events.
+    ///
+    /// ```
+    /// use unisono_events_client::ReceivedEvent;
+    ///
+    /// let mut event = ReceivedEvent::new("plant/1/heat", b"81.5");
+    /// event.late = true;
+    /// assert_eq!(&*event.payload.bytes(), b"81.5");
+    /// ```
+    #[must_use]
+    pub fn new(topic: &str, payload: &[u8]) -> Self {
+        Self {
+            subscription: SubscriptionHandle::default(),
+            topic: topic.into(),
+            event_type: None,
+            key: None,
+            fields: FieldSet::new(),
+            payload: EventBytes::new(payload, None),
+            criticality: 0,
+            supplier: 0,
+            sequence: 0,
+            published: Instant::ZERO,
+            deadline: None,
+            late: false,
+            retained: false,
+            repeated: 0,
+            delivery: None,
+            connection: 0,
+            with: Vec::new(),
+        }
+    }
+}
+
+/// A received item.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Reception {
+    Event(ReceivedEvent),
+    /// A notice to a subscription.
+    Notice {
+        subscription: SubscriptionHandle,
+        topic: Option<Arc<str>>,
+        notice: NoticeText,
+    },
+    /// The broker refused an event of this program that was published without waiting.
+    Rejected {
+        topic: TopicHandle,
+        reason: String,
+    },
+    /// The connection was broken for this time. Subscriptions that do not resume have missed the events
+    /// published meanwhile, and events of this program without an answer may be lost.
+    Reconnected {
+        away: StdDuration,
+    },
+}
+
+/// The parts of correlations that have come before their last event.
+#[derive(Debug, Default)]
+pub(super) struct CorrelatedParts(Vec<ReceivedEvent>);
+
+impl CorrelatedParts {
+    /// Takes a delivery; returns the event if it is complete.
+    pub(super) fn deliver(
+        &mut self,
+        topics: &TopicNames,
+        connection: u32,
+        head: DeliverHead<'_>,
+        (payload, shared): (&[u8], Option<SharedPayload>),
+    ) -> Option<ReceivedEvent> {
+        let (deadline, published) = head.times.on_clock(clock::now);
+        let event = ReceivedEvent {
+            subscription: SubscriptionHandle(head.consumer),
+            topic: topics.name(head.topic).map(Arc::clone).unwrap_or_default(),
+            event_type: topics.event_type(head.topic).map(Arc::clone),
+            key: (!head.key.is_empty()).then(|| head.key.to_owned()),
+            fields: head.fields,
+            payload: EventBytes::new(payload, shared),
+            criticality: head.criticality,
+            supplier: head.supplier,
+            sequence: head.sequence,
+            published,
+            deadline: (deadline != NO_DEADLINE).then_some(deadline),
+            late: head.flags.late,
+            retained: head.flags.retained,
+            repeated: head.repeated,
+            delivery: head.flags.acknowledge.then_some(head.delivery),
+            connection,
+            with: Vec::new(),
+        };
+        if head.flags.part {
+            self.0.push(event);
+            return None;
+        }
+        Some(ReceivedEvent { with: std::mem::take(&mut self.0), ..event })
+    }
+}
+
+impl Client {
+    /// A number of the broker's present run; 0: the broker is too old to have such numbers. The broker's
+    /// numbers of suppliers and topics are valid only within a run.
+    #[must_use]
+    pub fn broker_run(&self) -> u64 {
+        self.terms.run
+    }
+
+    /// Announces that this program will publish on a topic, and waits until the broker agrees.
+    ///
+    /// # Errors
+    /// The name or the type does not fit, there are too many, or the broker is gone.
+    pub fn advertise(&mut self, spec: &Advertisement) -> Result<TopicHandle, Error> {
+        let number = self.retry_on_reconnect(|client| {
+            let number = client.number();
+            client.send_frame(&Frame::Advertise { number, spec: spec.clone() })?;
+            let accepted = client.expect_accepted(number);
+            if let Err(Error::Interrupted) = accepted {
+                // the broker may have made the topic
+                client.send_unless_away(&Frame::Close { number })?;
+            }
+            accepted.map(|()| number)
+        })?;
+        if let Some(reconnect) = &mut self.reconnect {
+            reconnect.advertised(number, spec);
+        }
+        let outlet = ClientOutlet {
+            token: 0,
+            deadline_ns: spec.deadline_ns,
+            name: spec.topic.clone(),
+            order: spec.order,
+            keeps: spec.history != KeptHistory::None || spec.durability > Durability::Received,
+            is_heard: false,
+            left_rings: false,
+        };
+        self.outlets.insert(number, outlet);
+        Ok(TopicHandle(number))
+    }
+
+    pub(super) fn expect_accepted(&mut self, number: u32) -> Result<(), Error> {
+        match self.answer(number, 0)? {
+            BrokerAnswer::Refused(reason) => Err(Error::Refused(reason)),
+            BrokerAnswer::Accepted => Ok(()),
+            other => Err(Error::Strange(format!("it answered {other:?} where it had to agree"))),
+        }
+    }
+
+    /// Publishes an event without waiting for the outcome. [`receive`](Self::receive) reports a refused
+    /// event. Blocks while a consumer whose policy blocks suppliers has no room.
+    ///
+    /// # Errors
+    /// The payload is too large, or the broker is gone.
+    pub fn publish(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
+        self.publish_buffered(topic, event)?;
+        self.flush()
+    }
+
+    /// As [`publish`](Self::publish), but the event may be buffered until [`flush`](Self::flush): many events
+    /// leave with one system call.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn publish_buffered(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
+        self.retry_on_reconnect(|client| {
+            client.enqueue_event(topic.0, event, (PublishFlags::default(), None), 0)
+        })
+    }
+
+    /// Publishes an event unless it would have to wait, and returns its outcome.
+    ///
+    /// # Errors
+    /// The event was refused, with the reason and the consumer; no consumer got it.
+    pub fn try_publish(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+    ) -> Result<PublishedEvent, Error> {
+        let receipt = self.try_publish_with_receipt(topic, event, None)?;
+        self.outcome(receipt)
+    }
+
+    /// Publishes an event whose outcome is fetched later by [`outcome`](Self::outcome): many events wait for
+    /// the disk together. `sequence` is the writer's own number of the event, if it has numbers.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn publish_with_receipt(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+        sequence: Option<u64>,
+    ) -> Result<PublishReceipt, Error> {
+        self.publish_for_receipt(
+            topic,
+            event,
+            sequence,
+            PublishFlags { answer: true, ..PublishFlags::default() },
+        )
+    }
+
+    /// As [`publish_with_receipt`](Self::publish_with_receipt), but the event is refused if it would have to
+    /// wait for a consumer.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn try_publish_with_receipt(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+        sequence: Option<u64>,
+    ) -> Result<PublishReceipt, Error> {
+        self.publish_for_receipt(topic, event, sequence, PublishFlags { answer: true, at_once: true })
+    }
+
+    fn publish_for_receipt(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+        sequence: Option<u64>,
+        flags: PublishFlags,
+    ) -> Result<PublishReceipt, Error> {
+        self.retry_on_reconnect(|client| {
+            let token = client.token(topic)?;
+            client.enqueue_event(topic.0, event, (flags, sequence), token)?;
+            Ok(PublishReceipt { topic: topic.0, token, connection: client.connection })
+        })
+    }
+
+    /// Waits for the outcome of an event that was published with a receipt. Call this once per event.
+    ///
+    /// # Errors
+    /// The event was refused, with the reason and the consumer; or the connection broke and the outcome is
+    /// unknown ([`Error::Unanswered`], if the client connects again).
+    pub fn outcome(&mut self, event: PublishReceipt) -> Result<PublishedEvent, Error> {
+        loop {
+            if let Some(published) = self.outcome_within(event, StdDuration::MAX)? {
+                return Ok(published);
+            }
+        }
+    }
+
+    /// As [`outcome`](Self::outcome), within a timeout. `None`: no outcome yet; ask again later.
+    ///
+    /// # Errors
+    /// As [`outcome`](Self::outcome).
+    pub fn outcome_within(
+        &mut self,
+        event: PublishReceipt,
+        timeout: StdDuration,
+    ) -> Result<Option<PublishedEvent>, Error> {
+        if event.connection != self.connection {
+            let answer = self.answers.remove(&(event.topic, event.token));
+            return answer.map_or(Err(Error::Unanswered), |answer| into_published(answer).map(Some));
+        }
+        match self.await_outcome(event, timeout) {
+            Err(error) if self.note_disconnect(&error) => Err(Error::Unanswered),
+            outcome => outcome,
+        }
+    }
+
+    fn await_outcome(
+        &mut self,
+        event: PublishReceipt,
+        timeout: StdDuration,
+    ) -> Result<Option<PublishedEvent>, Error> {
+        self.flush_connected()?;
+        let until = StdInstant::now().checked_add(timeout);
+        loop {
+            if let Some(answer) = self.answers.remove(&(event.topic, event.token)) {
+                return into_published(answer).map(Some);
+            }
+            let left = until.map(|until| until.saturating_duration_since(StdInstant::now()));
+            if !self.receive_frame(left)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    pub(super) fn token(&mut self, topic: TopicHandle) -> Result<u32, Error> {
+        let token = self.outlets.get_mut(&topic.0).map(|outlet| {
+            outlet.token = outlet.token.wrapping_add(1).max(1);
+            outlet.token
+        });
+        token.ok_or_else(|| Error::Rejected("the topic is closed; advertise it again".to_owned()))
+    }
+
+    /// Passes an event to the topic's ring, or as a frame to the transport; waits for room.
+    pub(super) fn enqueue_event(
+        &mut self,
+        number: u32,
+        event: &EventDraft<'_>,
+        (flags, sequence): (PublishFlags, Option<u64>),
+        token: u32,
+    ) -> Result<(), Error> {
+        let length = event.payload.length();
+        if length > self.largest() {
+            return Err(Error::TooLong { length, most: self.largest() });
+        }
+        fields::check(event.key, &event.fields).map_err(Error::Rejected)?;
+        if self.publish_on_ring(number, event, (flags, sequence), token)? {
+            return Ok(());
+        }
+        let deadline = match event.deadline {
+            deadline if self.terms.same_clock || deadline == NO_DEADLINE => PublishDeadline::At(deadline),
+            deadline => {
+                let now = clock::now();
+                // a broker with another clock could not tell it from an event that is due at once
+                if deadline < now {
+                    let error = PublishError::PastDeadline { by: now - deadline };
+                    self.refuse(number, token, error.to_string());
+                    return Ok(());
+                }
+                PublishDeadline::In(deadline - now)
+            }
+        };
+        let (criticality, key) = (event.criticality, event.key);
+        let fields = event.fields.clone();
+        let publish =
+            PublishHead { flags, criticality, topic: number, deadline, token, sequence, key, fields };
+        let mut head = std::mem::take(&mut self.head);
+        head.clear();
+        publish.write(&mut head);
+        let enqueued = self.enqueue(&head, event.payload);
+        self.head = head;
+        enqueued
+    }
+
+    /// Ends a topic; its subscribers get a notice that this supplier left.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn withdraw(&mut self, topic: TopicHandle) -> Result<(), Error> {
+        self.direct.withdrawn(topic.0);
+        if self.outlets.remove(&topic.0).is_none() {
+            return Ok(());
+        }
+        if let Some(reconnect) = &mut self.reconnect {
+            reconnect.withdrawn(topic.0);
+        }
+        self.send_unless_away(&Frame::Close { number: topic.0 })
+    }
+
+    /// Sends a frame that has no meaning for the broker in another connection; does nothing while
+    /// disconnected.
+    pub(super) fn send_unless_away(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
+        if self.reconnect.as_ref().is_some_and(|reconnect| reconnect.descriptor().is_some()) {
+            return Ok(());
+        }
+        // a forked child that ends its copy ends nothing of its parent's
+        if self.is_copy() {
+            return Ok(());
+        }
+        match self.send_frame(frame) {
+            Err(error) if self.note_disconnect(&error) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    /// Subscribes to events, and waits until the broker agrees.
+    ///
+    /// # Errors
+    /// A pattern or a filter does not parse, the request does not match the offer, the reservation cannot be
+    /// guaranteed, there are too many subscriptions, or the broker is gone.
+    pub fn subscribe(&mut self, spec: &SubscriptionSpec) -> Result<SubscriptionHandle, Error> {
+        let number = self.retry_on_reconnect(|client| {
+            let number = client.number();
+            client.direct.subscribed(number, spec);
+            if let Some(reconnect) = &mut client.reconnect {
+                // its first events come with the answer, and have to be counted by then
+                reconnect.subscribed(number, spec);
+            }
+            let asked = client
+                .send_frame(&Frame::Subscribe { number, spec: Box::new(spec.clone()) })
+                .and_then(|()| client.expect_accepted(number));
+            if let (Err(_), Some(reconnect)) = (&asked, &mut client.reconnect) {
+                reconnect.unsubscribed(number);
+            }
+            if let Err(Error::Interrupted) = asked {
+                // the broker may have made the subscription
+                client.send_unless_away(&Frame::Unsubscribe { number })?;
+            }
+            asked.map(|()| number)
+        })?;
+        Ok(SubscriptionHandle(number))
+    }
+
+    /// Ends a subscription. Events already on their way may still come.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn unsubscribe(&mut self, subscription: SubscriptionHandle) -> Result<(), Error> {
+        if self.is_copy() {
+            return Ok(());
+        }
+        self.count_readings();
+        self.direct.unsubscribed(subscription.0);
+        self.best_effort.end_all(subscription.0);
+        if let Some(reconnect) = &mut self.reconnect {
+            reconnect.unsubscribed(subscription.0);
+        }
+        self.send_unless_away(&Frame::Unsubscribe { number: subscription.0 })
+    }
+
+    /// The next event or notice, if one comes in time. `None`: no timeout.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn receive(&mut self, timeout: Option<StdDuration>) -> Result<Option<Reception>, Error> {
+        if self.reconnect.is_none() {
+            return self.receive_connected(timeout);
+        }
+        let until = timeout.and_then(|timeout| StdInstant::now().checked_add(timeout));
+        loop {
+            if let Some(reception) = self.received.pop_front() {
+                return Ok(Some(reception));
+            }
+            if !self.wait_reconnected(until)? {
+                return Ok(None);
+            }
+            let left = until.map(|until| until.saturating_duration_since(StdInstant::now()));
+            match self.receive_connected(left) {
+                Err(error) if self.note_disconnect(&error) => {}
+                received => return received,
+            }
+        }
+    }
+
+    fn receive_connected(&mut self, timeout: Option<StdDuration>) -> Result<Option<Reception>, Error> {
+        loop {
+            if let Some(reception) = self.received.pop_front() {
+                return Ok(Some(reception));
+            }
+            if self.direct.stays_ready {
+                self.stays_ready(false)?;
+            }
+            if !self.direct.readings.is_empty() {
+                return self.receive_direct(timeout);
+            }
+            if !self.receive_frame(timeout)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Acknowledges an event. Does nothing for an event that need not be acknowledged.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn acknowledge(&mut self, event: &ReceivedEvent) -> Result<(), Error> {
+        let Some(delivery) = event.delivery else { return Ok(()) };
+        let consumer = event.subscription.0;
+        let position =
+            self.reconnect.as_mut().is_some_and(|reconnect| reconnect.acknowledged(consumer, delivery));
+        // in another connection the number may belong to another event
+        if !position && event.connection != self.connection {
+            return Ok(());
+        }
+        self.send_unless_away(&Frame::Acknowledge { consumer, delivery })
+    }
+}
+
+/// Converts the broker's answer to the result of a publication.
+fn into_published(answer: BrokerAnswer) -> Result<PublishedEvent, Error> {
+    match answer {
+        BrokerAnswer::Published(published) => Ok(published),
+        BrokerAnswer::Rejected(reason) => Err(Error::Rejected(reason)),
+        other => Err(Error::Strange(format!("it answered {other:?} to an event"))),
+    }
+}

@@ -1,0 +1,538 @@
+//! The client library: a connection to a broker, topics to publish on, subscriptions, paths.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use unisono_events_client::{Advertisement, Client, EventDraft, Reception, SubscriptionSpec};
+//! # fn main() -> Result<(), unisono_events_client::Error> {
+//! let mut client = Client::connect_shared("/run/unisono/events".as_ref())?;
+//! let heat = client.advertise(&Advertisement::new("plant/1/heat"))?;
+//! client.subscribe(&SubscriptionSpec::new("plant/+/heat"))?;
+//! client.publish(heat, &EventDraft::new(b"81.5").due_in(Duration::from_millis(2)))?;
+//! if let Some(Reception::Event(event)) = client.receive(Some(Duration::from_secs(1)))? {
+//!     println!("{}: {} bytes", event.topic, event.payload.bytes().len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//! A client belongs to one thread; other threads open their own. It has no background thread: frames are read
+//! when a method is called, so a consumer has to call [`Client::receive`] often enough for its queue.
+
+mod best_effort;
+mod collect;
+mod connect;
+mod direct;
+mod error;
+mod events;
+mod options;
+mod paths;
+mod reading;
+mod reconnect;
+mod requests;
+mod sorted;
+mod supply;
+mod within;
+
+pub use error::Error;
+pub use events::{
+    EventDraft, PublishReceipt, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
+};
+pub use options::ClientOptions;
+pub use paths::PathHandle;
+pub use within::PublishProgress;
+
+use best_effort::BestEffortReading;
+use direct::ClientRings;
+use events::CorrelatedParts;
+use reconnect::ReconnectState;
+use rustix::process::{Pid, getpid};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+use unisono_eventchannel::NumberMap;
+use unisono_events_wire::TopicNames;
+use unisono_events_wire::frame::Frame;
+use unisono_events_wire::interrupt::{self, InterruptPoll};
+use unisono_events_wire::transport::{
+    Awaited, Drained, FrameTransport, MayWait, PayloadRef, PeerWatcher, Taken, TransportError, wait,
+};
+use unisono_events_wire::{ChannelWait, spin_once};
+use unisono_events_wire::{EventOrder, NoticeText};
+use unisono_events_wire::{Greeting, WelcomeTerms};
+use unisono_events_wire::{ReloadReport, Statistics};
+use unisono_linux::clock::{self, Duration, Instant};
+
+/// Maximum frame size before the broker has announced its own: more than the broker's default.
+const MAX_FRAME_BYTES: usize = 64 << 20;
+
+/// The broker's answer to a request.
+#[derive(Debug)]
+enum BrokerAnswer {
+    Accepted,
+    Refused(String),
+    Published(PublishedEvent),
+    Rejected(String),
+}
+
+/// A topic that a client publishes on.
+#[derive(Debug)]
+struct ClientOutlet {
+    /// The last token.
+    token: u32,
+    /// The default deadline, counted from the publication of an event.
+    deadline_ns: Option<u64>,
+    name: String,
+    order: EventOrder,
+    /// Whether late subscribers may get its events, too.
+    keeps: bool,
+    /// Whether a consumer got its last request.
+    is_heard: bool,
+    /// Whether its events go to the broker for good: later orders for it were sent before the broker knew.
+    left_rings: bool,
+}
+
+/// A lease: the time for which the broker takes a silent program for alive.
+#[derive(Clone, Copy, Debug)]
+struct ClientLease {
+    period: Duration,
+    /// When the client last renewed the lease while it waited.
+    renewed: Instant,
+}
+
+/// A connection to a broker.
+#[derive(Debug)]
+pub struct Client {
+    transport: Box<dyn FrameTransport>,
+    wait: ChannelWait,
+    name: String,
+    lease: Option<ClientLease>,
+    terms: WelcomeTerms,
+    /// The last number assigned to a topic, a path, a subscription or a request.
+    numbers: u32,
+    /// Topics that it publishes on.
+    outlets: BTreeMap<u32, ClientOutlet>,
+    direct: ClientRings,
+    paths: BTreeMap<u32, paths::ClientPath>,
+    /// Answers by number and token.
+    answers: NumberMap<(u32, u32), BrokerAnswer>,
+    /// Names of the broker's topics.
+    topics: TopicNames,
+    received: VecDeque<Reception>,
+    parts: CorrelatedParts,
+    best_effort: BestEffortReading,
+    /// Number of refused publications that were not waited for.
+    rejected: u64,
+    replies: requests::ReplyTopics,
+    statistics: Option<Statistics>,
+    reload: Option<ReloadReport>,
+    /// State for reconnecting; `None`: the client does not reconnect.
+    reconnect: Option<Box<ReconnectState>>,
+    /// Number of reconnections so far.
+    connection: u32,
+    head: Vec<u8>,
+    interrupt: InterruptPoll,
+    /// The end of the time in which the event that is published now may wait for room.
+    room_until: Option<StdInstant>,
+    /// The process that connected. Its forked children have copies of the connection.
+    process: Pid,
+}
+
+impl Client {
+    /// Greets the broker at the other end of a transport.
+    ///
+    /// # Errors
+    /// The other end is no broker, or refuses this program.
+    pub fn over(
+        transport: Box<dyn FrameTransport>,
+        mut greeting: Greeting,
+        wait: ChannelWait,
+    ) -> Result<Self, Error> {
+        // a leased program has no rings: the broker could not see that it is alive
+        greeting.rings = transport.passes();
+        let lease = greeting
+            .lease_ns
+            .map(|period| ClientLease { period: Duration::from_nanos(period), renewed: clock::now() });
+        let mut client = Self {
+            direct: ClientRings::over(&*transport)?,
+            transport,
+            wait,
+            name: greeting.name.clone(),
+            lease,
+            terms: WelcomeTerms::default(),
+            numbers: 0,
+            outlets: BTreeMap::new(),
+            paths: BTreeMap::new(),
+            answers: NumberMap::default(),
+            topics: TopicNames::default(),
+            received: VecDeque::new(),
+            parts: CorrelatedParts::default(),
+            best_effort: BestEffortReading::default(),
+            rejected: 0,
+            replies: requests::ReplyTopics::default(),
+            statistics: None,
+            reload: None,
+            reconnect: None,
+            connection: 0,
+            head: Vec::new(),
+            interrupt: InterruptPoll::default(),
+            room_until: None,
+            process: getpid(),
+        };
+        client.send_frame(&Frame::Hello(greeting))?;
+        client.transport.compress_heads();
+        while client.terms.version == 0 {
+            client.receive_frame(None)?;
+        }
+        Ok(client)
+    }
+
+    /// Sets how the client waits from now on.
+    pub fn set_wait(&mut self, wait: ChannelWait) {
+        self.wait = wait;
+    }
+
+    /// Maximum payload bytes that the broker takes.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        self.terms.largest as usize
+    }
+
+    /// The name by which the broker knows this program: in tables, metrics and errors.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of refused events of this program that were published without waiting.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.rejected
+    }
+
+    /// Renews the program's lease, if it has one. Publishing and waiting renew it, too.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn alive(&mut self) -> Result<(), Error> {
+        // a program that only renews its lease must not wait for an absent broker
+        if !self.wait_reconnected(Some(StdInstant::now()))? {
+            return Ok(());
+        }
+        match self.send_frame(&Frame::Alive) {
+            Err(error) if self.note_disconnect(&error) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    /// The broker's counters, over all programs.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn statistics(&mut self) -> Result<Statistics, Error> {
+        self.retry_on_reconnect(|client| {
+            client.send_frame(&Frame::Ask)?;
+            loop {
+                if let Some(statistics) = client.statistics.take() {
+                    return Ok(statistics);
+                }
+                client.receive_frame(None)?;
+            }
+        })
+    }
+
+    /// Has the broker read its files again: policy, permissions, tokens and certificates. Only root and the
+    /// broker's own user may ask for that, at the path of its socket.
+    ///
+    /// # Errors
+    /// The broker is gone, or has ended this program's connection: it is one of those whom the new files do
+    /// not allow. A file that is wrong is no error here, but in the report.
+    pub fn reload(&mut self) -> Result<ReloadReport, Error> {
+        self.retry_on_reconnect(|client| {
+            client.send_frame(&Frame::Reload)?;
+            loop {
+                if let Some(report) = client.reload.take() {
+                    return Ok(report);
+                }
+                client.receive_frame(None)?;
+            }
+        })
+    }
+
+    /// Sends all buffered events, and waits until they have left.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        if self.is_copy() {
+            return Ok(()); // the parent sends what it has buffered
+        }
+        self.retry_on_reconnect(Self::flush_connected)
+    }
+
+    fn flush_connected(&mut self) -> Result<(), Error> {
+        self.wake_consumers();
+        loop {
+            match self.transport.flush() {
+                Ok(Drained::Part) => self.make_room(self.room_until)?,
+                Ok(Drained::All) => return Ok(()),
+                Err(TransportError::Closed) => return self.last_words(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reads what came before the broker closed the connection: its last frame may have the reason.
+    fn last_words(&mut self) -> Result<(), Error> {
+        loop {
+            self.receive_frame(None)?;
+        }
+    }
+
+    /// Whether this is a forked child's copy: the connection is the parent's.
+    fn is_copy(&self) -> bool {
+        getpid() != self.process
+    }
+
+    fn number(&mut self) -> u32 {
+        self.numbers += 1; // 2^32 topics and subscriptions of one program are out of reach
+        self.numbers
+    }
+
+    /// Sends a frame at once.
+    fn send_frame(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
+        let mut head = std::mem::take(&mut self.head);
+        head.clear();
+        frame.write(&mut head);
+        // the time limit of an event is none of a request's
+        let room_until = self.room_until.take();
+        let sent = self.enqueue(&head, PayloadRef::Bytes(&[])).and_then(|()| self.flush_connected());
+        (self.head, self.room_until) = (head, room_until);
+        sent
+    }
+
+    /// Passes a frame to the transport; waits for room if there is none.
+    fn enqueue(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), Error> {
+        loop {
+            if !self.send_reports() {
+                self.make_room(self.room_until)?;
+                continue;
+            }
+            match self.transport.send(head, payload) {
+                Ok(Taken::Taken) => return Ok(()),
+                Ok(Taken::Full) => self.make_room(self.room_until)?,
+                Err(TransportError::Closed) => return self.last_words(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until the broker takes more frames, and reads its frames meanwhile: the broker must not wait for
+    /// this program. [`Error::NoRoom`]: the time is over.
+    fn make_room(&mut self, until: Option<StdInstant>) -> Result<(), Error> {
+        while self.take_frame()? {}
+        let left = until.map(|until| until.saturating_duration_since(StdInstant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(Error::NoRoom);
+        }
+        match self.wait {
+            ChannelWait::Spin => std::thread::yield_now(),
+            ChannelWait::Sleep | ChannelWait::Adaptive => {
+                wait(&mut *self.transport, interrupt::slice(left))?;
+            }
+        }
+        Ok(self.interrupt.poll()?)
+    }
+
+    /// Takes one frame, if one comes before the timeout; returns whether one came. `None`: no timeout. A
+    /// program that waits here is alive, and renews its lease as often as necessary.
+    fn receive_frame(&mut self, timeout: Option<StdDuration>) -> Result<bool, Error> {
+        let Some(lease) = self.lease else { return self.wait_for_frame(timeout) };
+        let until = timeout.map(|timeout| clock::now() + Duration::from(timeout));
+        let third = lease.period / 3;
+        loop {
+            let now = clock::now();
+            if let Some(lease) = &mut self.lease
+                && lease.renewed + third <= now
+            {
+                lease.renewed = now;
+                let mut head = Vec::new();
+                Frame::Alive.write(&mut head);
+                // a connection that is full or broken shows in the frames that come
+                let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
+                let _ = self.transport.flush();
+            }
+            let left = until.map_or(third, |until| (until - now).min(third));
+            if self.wait_for_frame(Some(left.into()))? {
+                return Ok(true);
+            }
+            if until.is_some_and(|until| until <= clock::now()) {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn wait_for_frame(&mut self, timeout: Option<StdDuration>) -> Result<bool, Error> {
+        // A frame is nearly always there: the clock is read only if not.
+        if self.take_frame()? {
+            return Ok(true);
+        }
+        let until = timeout.map(|timeout| clock::now() + Duration::from(timeout));
+        let (budget, mut polls) = (self.wait.budget(), 0);
+        loop {
+            self.send_reports();
+            let _ = self.transport.flush()?;
+            if self.take_frame()? {
+                return Ok(true);
+            }
+            self.interrupt.poll()?;
+            let left = match until.map(|until| until - clock::now()) {
+                // after this the descriptor signals the next frame: programs poll it in loops of their own
+                Some(Duration::ZERO) if self.wait == ChannelWait::Spin || self.may_be_polled()? => {
+                    return Ok(false);
+                }
+                left => left.map(StdDuration::from),
+            };
+            let sliced = interrupt::slice(left);
+            let awake = if sliced == left { until } else { sliced.map(|slice| clock::now() + slice.into()) };
+            if self.transport.wait_by(self.wait.policy(), awake)? {
+                continue;
+            }
+            if budget.is_left(clock::now) {
+                spin_once(&mut polls);
+            } else {
+                wait(&mut *self.transport, sliced)?;
+            }
+        }
+    }
+
+    /// Whether the descriptor signals the next frame from now on; false: a frame has come.
+    fn may_be_polled(&mut self) -> Result<bool, Error> {
+        self.transport.woken()?;
+        Ok(self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::Yes)
+    }
+
+    /// Takes one frame that has come; returns whether there was one.
+    fn take_frame(&mut self) -> Result<bool, Error> {
+        let Some(frame) = self.transport.receive()? else { return Ok(false) };
+        let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
+        if let (Some(reconnect), Frame::Deliver { head, .. }) = (&mut self.reconnect, &read)
+            && head.flags.acknowledge
+        {
+            reconnect.delivered(head);
+        }
+        match read {
+            Frame::Deliver { head, payload } if self.direct.readings.is_empty() => {
+                match self.best_effort.take(&head, &self.topics) {
+                    // it was reported as lost
+                    None => return Ok(true),
+                    Some(gap) => self.received.extend(gap),
+                }
+                let payload = (payload, frame.shared_payload);
+                if let Some(event) = self.parts.deliver(&self.topics, self.connection, head, payload) {
+                    self.received.push_back(Reception::Event(event));
+                }
+            }
+            Frame::Deliver { head, payload } => {
+                let of = (head.consumer, head.topic, head.supplier);
+                let (number, payload) = (head.sequence, (payload, frame.shared_payload));
+                let whole = self.parts.deliver(&self.topics, self.connection, head, payload);
+                // a correlation has no rings
+                if let Some(event) = whole.and_then(|event| self.sort_with_ring(of, event)) {
+                    self.empty_rings(of, Some(number));
+                    self.received.push_back(Reception::Event(event));
+                }
+            }
+            Frame::Notice { consumer, notice } => {
+                if let NoticeText::Gone { topic, supplier, .. } = notice {
+                    self.empty_rings((consumer, topic, supplier), None);
+                    self.best_effort.end((consumer, topic, supplier));
+                }
+                let topic = notice.topic().and_then(|topic| self.topics.name(topic)).map(Arc::clone);
+                self.received.push_back(Reception::Notice {
+                    subscription: SubscriptionHandle(consumer),
+                    topic,
+                    notice,
+                });
+            }
+            Frame::Sent { consumer, topic, supplier, count, last } => {
+                let gap = self.best_effort.sent((consumer, topic, supplier), (count, last), &self.topics);
+                self.received.extend(gap);
+            }
+            Frame::Topic { number, name } => self.topics.learn(number, name),
+            Frame::TopicType { number, event_type } => self.topics.learn_type(number, event_type),
+            Frame::Published { topic, token, sequence, outcome } => {
+                self.answers
+                    .insert((topic, token), BrokerAnswer::Published(PublishedEvent { sequence, outcome }));
+            }
+            Frame::Rejected { topic, token, reason } if token > 0 => {
+                self.answers.insert((topic, token), BrokerAnswer::Rejected(reason.to_owned()));
+            }
+            Frame::Rejected { topic, reason, .. } => {
+                self.rejected += 1;
+                let (topic, reason) = (TopicHandle(topic), reason.to_owned());
+                self.received.push_back(Reception::Rejected { topic, reason });
+            }
+            Frame::Accepted { number } => drop(self.answers.insert((number, 0), BrokerAnswer::Accepted)),
+            Frame::Refused { number, reason } => {
+                self.answers.insert((number, 0), BrokerAnswer::Refused(reason.to_owned()));
+            }
+            Frame::Welcome(terms) if terms.version > 0 => {
+                self.terms = terms;
+                if self.terms.peer_timeout_ns > 0 {
+                    let within = StdDuration::from_nanos(self.terms.peer_timeout_ns);
+                    self.transport.watch_peer(within, PeerWatcher::Program);
+                }
+            }
+            Frame::Opened { number, credit } => paths::opened(&mut self.paths, number, credit),
+            Frame::Credit { number, bytes } => paths::credited(&mut self.paths, number, bytes),
+            Frame::Closed { number, reason } => paths::closed(&mut self.paths, number, reason),
+            Frame::Statistics { json } => {
+                let read = serde_json::from_str(json).map_err(|error| Error::Strange(error.to_string()))?;
+                self.statistics = Some(read);
+            }
+            Frame::Reloaded(report) => self.reload = Some(report),
+            Frame::Ring { number, order } => self.ordered(number, order)?,
+            Frame::Bye { reason } => return Err(Error::SentAway(reason.to_owned())),
+            _ => return Err(Error::Strange("it sent a program's frame".to_owned())),
+        }
+        Ok(true)
+    }
+
+    /// Waits for an answer.
+    fn answer(&mut self, number: u32, token: u32) -> Result<BrokerAnswer, Error> {
+        loop {
+            if let Some(answer) = self.answers.remove(&(number, token)) {
+                return Ok(answer);
+            }
+            self.receive_frame(None)?;
+        }
+    }
+}
+
+impl Drop for Client {
+    /// Announces the departure, so that consumers get a notice that the supplier left, and not that it died.
+    fn drop(&mut self) {
+        if self.is_copy() {
+            return; // only the copies of the descriptors end
+        }
+        self.count_readings();
+        self.direct.leave_all();
+        for number in std::mem::take(&mut self.outlets).into_keys() {
+            let mut head = Vec::new();
+            Frame::Close { number }.write(&mut head);
+            // a broker that is gone, or takes no more frames, notices the end of the connection
+            let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
+        }
+        self.transport.close();
+    }
+}
+
+/// For polling in an external loop, after [`Client::receive`] with a zero timeout has returned no item:
+/// earlier items may already wait in this process. Get the descriptor anew before each poll if the client
+/// reconnects: another connection has another descriptor.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let away = self.reconnect.as_ref().and_then(|reconnect| reconnect.descriptor());
+        away.or(self.direct.descriptor()).unwrap_or_else(|| self.transport.as_fd())
+    }
+}

@@ -1,0 +1,241 @@
+//! The options of a connection: address, name, credentials, lease and way of waiting.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use unisono_events_client::{BrokerAddress, ClientOptions};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let address: BrokerAddress = "tcp:127.0.0.1:7400".parse()?;
+//! let client = ClientOptions::new().named("camera 1").leased(Duration::from_secs(2)).connect(&address)?;
+//! # drop(client);
+//! # Ok(())
+//! # }
+//! ```
+
+use super::connect::{tcp, tls, token_in, udp, unix};
+use super::{Client, Error, MAX_FRAME_BYTES};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use unisono_events_wire::ChannelWait;
+use unisono_events_wire::Greeting;
+use unisono_events_wire::memory::MemoryTransport;
+use unisono_events_wire::transport::{StreamTransport, TransportError};
+use unisono_events_wire::{BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
+use unisono_events_wire::{check_program_name, own_program_name};
+
+/// The options of a client.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClientOptions {
+    name: Option<String>,
+    token: Option<String>,
+    lease: Option<Duration>,
+    wait: ChannelWait,
+    types: bool,
+    pub(super) reconnect: Option<Duration>,
+}
+
+impl ClientOptions {
+    /// The default options: named after the process, no token, no lease; sleeps while it waits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The name in tables, metrics and errors: at most 64 characters, none of them a control character.
+    /// Default: the name shown by `ps` and the process number, as in `camera[4711]`.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// The secret that authenticates the program over TCP, with or without TLS; it replaces the token in the
+    /// file that a TLS address names.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    /// Sets a lease: the program calls a method of its client at least this often. Otherwise the broker takes
+    /// it for dead: its consumers get a notice, a stand-by supplier takes over, and the program's next call
+    /// fails ([`Error::SentAway`]). A thread that waits in a method counts as calling. Events of a leased
+    /// program go through the broker.
+    #[must_use]
+    pub fn leased(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    #[must_use]
+    pub fn waiting(mut self, wait: ChannelWait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The broker sends the types of topics; they are then in
+    /// [`ReceivedEvent::event_type`](super::ReceivedEvent::event_type). A broker without this feature refuses
+    /// the connection.
+    #[must_use]
+    pub fn with_types(mut self) -> Self {
+        self.types = true;
+        self
+    }
+
+    /// After a break the client reconnects, for at most this long, and repeats its advertisements and
+    /// subscriptions. It waits as long for a broker that does not serve yet. Calls of the program wait
+    /// meanwhile; [`Client::receive`] keeps its timeout, except that one attempt may take as long as the
+    /// network lets it. Subscriptions that [resume](crate::ResumeSpec) continue after the last acknowledged
+    /// event. Others have missed the events published meanwhile:
+    /// [`Reception::Reconnected`](super::Reception::Reconnected) has the duration. Paths end.
+    #[must_use]
+    pub fn reconnecting(mut self, within: Duration) -> Self {
+        self.reconnect = Some(within);
+        self
+    }
+
+    /// Connects without later reconnections.
+    pub(super) fn connect_once(&self, address: &BrokerAddress) -> Result<Client, Error> {
+        let greeting = self.greeting()?;
+        match address {
+            BrokerAddress::Unix(path) => {
+                let nobody = |source| Error::Nobody { path: path.clone(), source };
+                let transport = StreamTransport::new(unix(path, nobody)?, MAX_FRAME_BYTES)?;
+                Client::over(Box::new(transport), greeting, self.wait)
+            }
+            BrokerAddress::Shared(path) => {
+                let nobody = |source| Error::Nobody { path: path.clone(), source };
+                let unshared = |error| match error {
+                    TransportError::Closed => Error::Broken(error),
+                    source => Error::Unshared { path: path.clone(), source },
+                };
+                let transport = MemoryTransport::join(unix(path, nobody)?).map_err(unshared)?;
+                Client::over(Box::new(transport), greeting, self.wait)
+            }
+            BrokerAddress::Tcp(address) => Client::over(tcp(*address)?, greeting, self.wait),
+            BrokerAddress::Tls(address) => self.secured(address, greeting, tls),
+            BrokerAddress::Udp(address) => self.secured(address, greeting, udp),
+        }
+    }
+
+    /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's broker.
+    ///
+    /// # Errors
+    /// No broker listens at either address, or this user may not use its socket.
+    pub fn connect_default(&self) -> Result<Client, Error> {
+        let connect = |path: PathBuf| {
+            let address = BrokerAddress::Shared(path);
+            Ok((self.connect_once(&address)?, address))
+        };
+        self.retry_absent(|| match connect(default_socket()) {
+            Err(Error::Nobody { path, source }) => match connect(HOST_SOCKET.into()) {
+                Err(Error::Nobody { .. }) => Err(Error::NobodyHere { path, source }),
+                of_host => of_host,
+            },
+            own => own,
+        })
+    }
+
+    fn greeting(&self) -> Result<Greeting, Error> {
+        if let Some(name) = &self.name {
+            check_program_name(name).map_err(Error::Options)?;
+        }
+        let lease_ns = match self.lease {
+            None => None,
+            Some(lease) => Some(lease_ns(lease)?),
+        };
+        let name = self.name.clone().unwrap_or_else(own_program_name);
+        Ok(Greeting { name, lease_ns, token: self.token.clone(), rings: false, types: self.types })
+    }
+
+    fn secured(
+        &self,
+        address: &TlsAddress,
+        greeting: Greeting,
+        open: fn(&TlsAddress) -> Result<StreamTransport, Error>,
+    ) -> Result<Client, Error> {
+        let in_file = || address.token.as_deref().map(token_in).transpose();
+        let token = match greeting.token {
+            Some(token) => Some(token),
+            None => in_file()?,
+        };
+        let greeting = Greeting { token, ..greeting };
+        let told = |error| match error {
+            // with TLS 1.3 a broker checks the program's certificate after the handshake
+            Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
+            other => other,
+        };
+        Client::over(Box::new(open(address).map_err(told)?), greeting, self.wait).map_err(told)
+    }
+}
+
+/// A shorter lease would run out while the broker sleeps between two scans of its programs, or while a busy
+/// host runs other programs.
+const MIN_LEASE: Duration = Duration::from_millis(300);
+
+fn lease_ns(lease: Duration) -> Result<u64, Error> {
+    if lease < MIN_LEASE {
+        return Err(Error::Options(format!("a lease of {lease:?}; the shortest is {MIN_LEASE:?}")));
+    }
+    Ok(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl Client {
+    /// Connects to the broker that listens at `path`, with frames over the socket.
+    ///
+    /// # Errors
+    /// No broker listens there, or something else does.
+    pub fn connect_unix(path: &Path) -> Result<Self, Error> {
+        Self::at(&BrokerAddress::Unix(path.to_owned()))
+    }
+
+    /// Connects to this user's broker, at [`default_socket`]; if there is none, to the host's broker.
+    ///
+    /// # Errors
+    /// No broker listens at either address, or this user may not use its socket.
+    pub fn connect_default() -> Result<Self, Error> {
+        ClientOptions::new().connect_default()
+    }
+
+    /// Connects through shared memory to the broker that listens at `path`.
+    ///
+    /// # Errors
+    /// No broker listens there, or something else does.
+    pub fn connect_shared(path: &Path) -> Result<Self, Error> {
+        Self::at(&BrokerAddress::Shared(path.to_owned()))
+    }
+
+    /// Connects to the broker that listens at a TCP address.
+    ///
+    /// # Errors
+    /// No broker listens there, or something else does.
+    pub fn connect_tcp(address: SocketAddr) -> Result<Self, Error> {
+        Self::at(&BrokerAddress::Tcp(address))
+    }
+
+    /// Connects with TLS, with the token in the address's file if it names one.
+    ///
+    /// # Errors
+    /// A file cannot be read, no broker listens there, or one end does not accept the other one's certificate
+    /// or token.
+    pub fn connect_tls(address: &TlsAddress) -> Result<Self, Error> {
+        Self::at(&BrokerAddress::Tls(address.clone()))
+    }
+
+    /// As [`connect_tls`](Self::connect_tls), over UDP. A thread of the client answers the broker while the
+    /// program makes no call.
+    ///
+    /// # Errors
+    /// As [`connect_tls`](Self::connect_tls).
+    pub fn connect_udp(address: &TlsAddress) -> Result<Self, Error> {
+        Self::at(&BrokerAddress::Udp(address.clone()))
+    }
+
+    /// Connects to the broker at an address of any kind.
+    ///
+    /// # Errors
+    /// As [`ClientOptions::connect`].
+    pub fn at(address: &BrokerAddress) -> Result<Self, Error> {
+        ClientOptions::new().connect(address)
+    }
+}

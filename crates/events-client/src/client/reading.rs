@@ -1,0 +1,533 @@
+//! The reader's end of a supplier's ring.
+//!
+//! The content of the ring is not trusted. A frame is copied before it is parsed. A large payload may stay in
+//! the ring; then only the head is copied. An unreadable entry ends the link, and the broker delivers the
+//! supplier's later events.
+//!
+//! While an event in the ring is due before an earlier one, the reader takes all events out of the ring and
+//! hands them out by deadline ([`SortedEvents`]). Otherwise the ring's order is that of deadlines.
+
+use super::events::ReceivedEvent;
+use super::sorted::{SortedEvent, SortedEvents, SortedLimits};
+use super::{Reception, SubscriptionHandle};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use unisono_eventchannel::NO_DEADLINE;
+use unisono_events_wire::DirectCounts;
+use unisono_events_wire::EventBytes;
+use unisono_events_wire::NoticeText;
+use unisono_events_wire::frame::{DeliverHead, Frame};
+use unisono_events_wire::memory::{
+    APART, Doorbell, DoorbellState, MemoryConsumer, MemoryOffer, NextEvent, WAY, shared_payload,
+};
+use unisono_events_wire::transport::Dozing;
+use unisono_events_wire::{EventOrder, SubscriptionSpec, WhenLate};
+use unisono_linux::clock::{self, Instant};
+
+/// Maximum number of late or lost events, and of closed rings, that one call skips: the caller may have a
+/// timeout. Each is a read of memory, so that the call still ends quickly.
+const MAX_SKIPPED: usize = 64;
+
+/// The identity of a reading, as the broker has given it.
+#[derive(Clone, Debug)]
+pub(super) struct ReadingOf {
+    pub(super) link: u32,
+    pub(super) subscription: SubscriptionHandle,
+    pub(super) topic: u32,
+    pub(super) name: Arc<str>,
+    pub(super) event_type: Option<Arc<str>>,
+    pub(super) supplier: u32,
+    /// Number of the supplier's last event before the events in the ring.
+    pub(super) last: u64,
+    pub(super) terms: ReadingTerms,
+    /// Maximum bytes of a frame.
+    pub(super) largest: usize,
+}
+
+/// The terms of a subscription that its reader has to keep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadingTerms {
+    pub(super) late: WhenLate,
+    pub(super) order: EventOrder,
+    pub(super) limits: SortedLimits,
+}
+
+impl From<&SubscriptionSpec> for ReadingTerms {
+    fn from(spec: &SubscriptionSpec) -> Self {
+        Self { late: spec.late, order: spec.order, limits: spec.into() }
+    }
+}
+
+/// A ring that this program reads.
+#[derive(Debug)]
+pub(super) struct DirectReading {
+    pub(super) of: ReadingOf,
+    bell: Doorbell,
+    ring: Option<MemoryConsumer>,
+    copy: Vec<u8>,
+    /// The ring's number of the next event; `None` before the first.
+    expected: Option<u64>,
+    /// Number of recently lost events, not reported to the program yet.
+    lost_untold: u64,
+    /// Whether the broker said that no earlier event can come ahead of the ring's events.
+    pub(super) begun: bool,
+    /// Whether the supplier was found to be gone.
+    gone: bool,
+    /// Whether [`take`](Self::take) returned before it came to an event, because it had skipped the maximum
+    /// number.
+    pub(super) skipped: bool,
+    /// Notices that go before the next event.
+    notices: VecDeque<Reception>,
+    /// The event after those, if it was taken for a comparison with other rings.
+    ahead: Option<SortedEvent>,
+    /// Events taken out of the ring because one of them was due before an earlier one.
+    sorted: SortedEvents,
+    /// The lowest number of an event that came through the broker after the ring.
+    before: Option<u64>,
+    /// The reason why no more events come from the ring.
+    end: Option<ReadingEnd>,
+    pub(super) counts: DirectCounts,
+}
+
+/// The reason why no more events come from a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ReadingEnd {
+    /// The supplier is gone, and all its events were taken.
+    Ended,
+    /// The ring holds an unreadable entry.
+    Broken,
+}
+
+impl DirectReading {
+    pub(super) fn new(of: ReadingOf, socket: OwnedFd) -> Self {
+        let sorted = SortedEvents::new(of.terms.limits);
+        Self {
+            of,
+            bell: Doorbell::new(socket),
+            ring: None,
+            copy: Vec::new(),
+            expected: None,
+            lost_untold: 0,
+            skipped: false,
+            begun: false,
+            gone: false,
+            notices: VecDeque::new(),
+            ahead: None,
+            sorted,
+            before: None,
+            end: None,
+            counts: DirectCounts::default(),
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Takes the next event or notice. `None`: the ring is empty, or so many events were skipped that the
+    /// caller has to check its timeout ([`skipped`](Self::skipped)).
+    pub(super) fn take(&mut self) -> Result<Option<Reception>, ReadingEnd> {
+        self.skipped = false;
+        for _ in 0..MAX_SKIPPED {
+            if let Some(notice) = self.notices.pop_front() {
+                return Ok(Some(notice));
+            }
+            self.sort_early();
+            let next = match self.sorted.take_first().or_else(|| self.ahead.take()) {
+                Some(next) => Some(next),
+                None => self.next_in_ring()?,
+            };
+            let Some(next) = next else { return Ok(None) };
+            // a gap goes before the event that revealed it
+            if !self.notices.is_empty() {
+                self.ahead = Some(next);
+            } else if let Some(reception) = self.hand_out(next) {
+                return Ok(Some(reception));
+            }
+        }
+        self.skipped = true;
+        Ok(None)
+    }
+
+    /// Whether events are handed out in another order than that of the ring.
+    pub(super) fn sorts(&self) -> bool {
+        !self.sorted.is_empty() || self.has_early()
+    }
+
+    fn has_early(&self) -> bool {
+        self.of.terms.order == EventOrder::Deadlines
+            && self.ring.as_ref().is_some_and(MemoryConsumer::has_early)
+    }
+
+    /// Takes all events out of the ring if one of them may be due before an earlier one, also before one that
+    /// was taken already.
+    fn sort_early(&mut self) {
+        if !self.sorts() {
+            return;
+        }
+        if let Some(ahead) = self.ahead.take() {
+            self.sorted.insert(ahead);
+        }
+        while self.sorted.has_room() {
+            match self.next_in_ring() {
+                Ok(Some(event)) => self.sorted.insert(event),
+                Ok(None) => break,
+                Err(end) => {
+                    self.end = Some(end);
+                    break;
+                }
+            }
+        }
+        if let Some((first, last, lost)) = self.sorted.take_dropped() {
+            self.counts.dropped_full = self.counts.dropped_full.saturating_add(lost);
+            let notice = self.gap((first, last, lost), "full");
+            self.notices.push_back(notice);
+        }
+    }
+
+    /// Adds an event that came through the broker, behind some in the ring.
+    pub(super) fn sort_in(&mut self, event: ReceivedEvent) {
+        self.before = Some(self.before.map_or(event.sequence, |before| before.min(event.sequence)));
+        self.sorted.insert(SortedEvent { event, counted: true });
+    }
+
+    /// All that was taken out of the ring and not handed out.
+    pub(super) fn take_rest(&mut self) -> Vec<Reception> {
+        let mut rest: Vec<_> = self.notices.drain(..).collect();
+        while let Some(next) = self.sorted.take_first().or_else(|| self.ahead.take()) {
+            rest.extend(self.hand_out(next));
+        }
+        rest
+    }
+
+    /// Takes the next event out of the ring. `None`: the ring is empty, or so many losses and closed rings
+    /// were skipped that the caller has to check its timeout.
+    fn next_in_ring(&mut self) -> Result<Option<SortedEvent>, ReadingEnd> {
+        if let Some(end) = self.end {
+            return Err(end);
+        }
+        for _ in 0..MAX_SKIPPED {
+            let Some(ring) = &mut self.ring else {
+                match self.join() {
+                    Ok(true) => continue,
+                    Ok(false) => return Ok(None),
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(self.ended()),
+                    Err(_) => return Err(ReadingEnd::Broken),
+                }
+            };
+            self.copy.clear();
+            let (mut held, length) = (None, ring.next_length().unwrap_or_default());
+            if length > self.of.largest {
+                return Err(ReadingEnd::Broken);
+            }
+            if length >= APART
+                && let Ok(NextEvent::Event(event)) = ring.receive()
+            {
+                held = Some(event);
+            }
+            let head = match &held {
+                Some(event) => {
+                    let head = event.mark().tag as usize;
+                    if head > event.length() {
+                        return Err(ReadingEnd::Broken);
+                    }
+                    self.copy.resize(head, 0);
+                    event.copy(0, &mut self.copy);
+                    head
+                }
+                None => match ring.receive_copy(&mut self.copy) {
+                    Ok(NextEvent::Event(_)) => 0,
+                    Ok(NextEvent::Lost(lost)) => {
+                        self.lost_untold = self.lost_untold.saturating_add(lost);
+                        continue;
+                    }
+                    // the supplier was found to be gone before this poll
+                    Ok(NextEvent::Nothing) if self.gone => return Err(self.ended()),
+                    Ok(NextEvent::Nothing) => return Ok(None),
+                    Ok(NextEvent::Closed) => {
+                        self.ring = None;
+                        continue;
+                    }
+                    Err(_) => return Err(ReadingEnd::Broken),
+                },
+            };
+            let shared = held.map(|event| shared_payload(event, head));
+            let copy = std::mem::take(&mut self.copy);
+            let event = match Frame::read(&copy) {
+                Ok(Frame::Deliver { head, payload }) => self.event(head, EventBytes::new(payload, shared)),
+                _ => None,
+            };
+            self.copy = copy;
+            return event.map(Some).ok_or(ReadingEnd::Broken);
+        }
+        self.skipped = true;
+        Ok(None)
+    }
+
+    /// Number of events of the ring that the program has received or knows to be lost. The broker counts
+    /// later losses; it learns from the supplier how many events there were.
+    pub(super) fn taken(&self) -> u64 {
+        self.expected.map_or(0, |next| next - 1)
+    }
+
+    /// The supplier is gone: no later event will reveal the losses before it.
+    fn ended(&mut self) -> ReadingEnd {
+        let lost = std::mem::take(&mut self.lost_untold);
+        self.counts.dropped_full = self.counts.dropped_full.saturating_add(lost);
+        ReadingEnd::Ended
+    }
+
+    /// The notice when the ring has become unreadable. The number of lost events is not known here.
+    pub(super) fn broken_off(&self) -> Reception {
+        let ReadingOf { subscription, topic, ref name, supplier, last, .. } = self.of;
+        let first = last.saturating_add(self.expected.unwrap_or(1));
+        let (lost, cause) = (0, "broken".to_owned());
+        let notice = NoticeText::Gap { topic, supplier, first, last: first, lost, cause };
+        Reception::Notice { subscription, topic: Some(Arc::clone(name)), notice }
+    }
+
+    /// Maps the next ring that was offered; returns whether there was an offer.
+    fn join(&mut self) -> io::Result<bool> {
+        let Some(offer) = MemoryOffer::receive(&self.bell)? else { return Ok(false) };
+        let ring = offer.accept(WAY, &self.bell)?;
+        // a slot is a quarter larger than its ring's first event
+        if ring.largest() > self.of.largest + self.of.largest / 4 + 64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.ring = Some(ring);
+        Ok(true)
+    }
+
+    /// The notice of events with these numbers: the first, the last, and how many are missing.
+    fn gap(&self, (first, last, lost): (u64, u64, u64), cause: &str) -> Reception {
+        let ReadingOf { subscription, topic, ref name, supplier, .. } = self.of;
+        let notice = NoticeText::Gap { topic, supplier, first, last, lost, cause: cause.to_owned() };
+        Reception::Notice { subscription, topic: Some(Arc::clone(name)), notice }
+    }
+
+    /// Converts an event, and records the gap before it. `None`: its number is impossible.
+    fn event(&mut self, head: DeliverHead<'_>, payload: EventBytes) -> Option<SortedEvent> {
+        let ReadingOf { subscription, ref name, ref event_type, supplier, last, .. } = self.of;
+        let number = head.sequence;
+        let expected = self.expected.unwrap_or_else(|| number.saturating_sub(self.lost_untold));
+        let is_after = self.before.is_some_and(|before| last.saturating_add(number) >= before);
+        if number < expected || number == u64::MAX || is_after {
+            return None;
+        }
+        (self.expected, self.lost_untold) = (Some(number + 1), 0);
+        // the supplier chooses the number: the sum may be anything
+        self.counts.dropped_full = self.counts.dropped_full.saturating_add(number - expected);
+        let (deadline, published) = head.times.on_clock(clock::now);
+        let event = ReceivedEvent {
+            subscription,
+            topic: Arc::clone(name),
+            event_type: event_type.clone(),
+            key: (!head.key.is_empty()).then(|| head.key.to_owned()),
+            fields: head.fields,
+            payload,
+            criticality: head.criticality,
+            supplier,
+            sequence: last.saturating_add(number),
+            published,
+            deadline: (deadline != NO_DEADLINE).then_some(deadline),
+            late: false,
+            retained: false,
+            repeated: 0,
+            delivery: None,
+            connection: 0,
+            with: Vec::new(),
+        };
+        if number > expected {
+            let (first, last) = (last.saturating_add(expected), last.saturating_add(number - 1));
+            let notice = self.gap((first, last, last - first + 1), "full");
+            self.notices.push_back(notice);
+        }
+        Some(SortedEvent { event, counted: false })
+    }
+
+    /// Hands out an event, or the notice that it was late. `None`: it was late, and the program wants no
+    /// notice.
+    fn hand_out(&mut self, SortedEvent { mut event, counted }: SortedEvent) -> Option<Reception> {
+        if counted {
+            return Some(Reception::Event(event));
+        }
+        event.late = event.deadline.is_some_and(|deadline| deadline < clock::now());
+        self.counts.missed += u64::from(event.late);
+        match self.of.terms.late {
+            WhenLate::Drop | WhenLate::Report if event.late => {
+                self.counts.dropped_late += 1;
+                let number = event.sequence;
+                let reported = self.of.terms.late == WhenLate::Report;
+                reported.then(|| self.gap((number, number, 1), "late"))
+            }
+            _ => {
+                self.counts.delivered += 1;
+                Some(Reception::Event(event))
+            }
+        }
+    }
+
+    /// Takes the next event for a comparison with other rings; returns its deadline and its time of
+    /// publication.
+    pub(super) fn peek(&mut self) -> Result<Option<(Instant, Instant)>, ReadingEnd> {
+        self.skipped = false;
+        self.sort_early();
+        if self.sorted.is_empty() && self.ahead.is_none() && self.notices.is_empty() {
+            self.ahead = self.next_in_ring()?;
+        }
+        // a notice goes before all events
+        if !self.notices.is_empty() {
+            return Ok(Some((Instant::ZERO, Instant::ZERO)));
+        }
+        let ahead = self.ahead.as_ref().map(|SortedEvent { event, .. }| event);
+        let ahead = ahead.map(|event| (event.deadline.unwrap_or(NO_DEADLINE), event.published));
+        Ok(self.sorted.first().or(ahead))
+    }
+
+    /// Whether events wait that were taken out of the ring.
+    fn has_taken(&self) -> bool {
+        self.ahead.is_some() || !self.sorted.is_empty() || !self.notices.is_empty()
+    }
+
+    /// Whether an event can be taken, as far as the memory shows.
+    pub(super) fn has_something(&self) -> bool {
+        self.begun && (self.has_taken() || self.ring.as_ref().is_some_and(MemoryConsumer::has_something))
+    }
+
+    /// Whether a ring was offered and mapped.
+    pub(super) fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Prepares for a poll of the descriptor; returns whether the ring is empty.
+    pub(super) fn arm(&self) -> bool {
+        !self.begun || (!self.has_taken() && self.ring.as_ref().is_none_or(MemoryConsumer::arm))
+    }
+
+    /// Prepares for a sleep on the words of rings. The broker announces the begin of a ring that has not
+    /// begun.
+    pub(super) fn doze(&self) -> Dozing<'_> {
+        match &self.ring {
+            _ if self.has_taken() => Dozing::Awake,
+            None => Dozing::AtDescriptor,
+            Some(ring) => ring.doze().map_or(Dozing::Awake, Dozing::Counted),
+        }
+    }
+
+    /// Consumes the wake-ups that made the descriptor ready; returns whether the supplier is alive.
+    pub(super) fn woken(&mut self) -> bool {
+        self.gone |= !matches!(self.bell.take(), Ok(DoorbellState::Quiet | DoorbellState::Rung));
+        !self.gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use unisono_events_wire::memory::{MemoryGeometry, MemorySupplier, WhenBehind};
+
+    const MAX_READ_BYTES: usize = 64 << 10;
+
+    /// A reading, and a ring that a supplier may fill with arbitrary bytes.
+    fn reading() -> (DirectReading, MemorySupplier, Doorbell) {
+        reading_with(MAX_READ_BYTES * 5 / 4)
+    }
+
+    fn reading_with(slot: usize) -> (DirectReading, MemorySupplier, Doorbell) {
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a pair");
+        let geometry = MemoryGeometry::new(8, slot as u32, 1).expect("small");
+        let mut ring = MemorySupplier::create(geometry, WAY).expect("memory is left");
+        let bell = Doorbell::new(other);
+        ring.offer(WhenBehind::BlocksSupplier, &bell).expect("the first");
+        let of = ReadingOf {
+            link: 1,
+            subscription: SubscriptionHandle(1),
+            topic: 2,
+            name: "t".into(),
+            event_type: None,
+            supplier: 3,
+            last: 0,
+            terms: (&SubscriptionSpec::default()).into(),
+            largest: MAX_READ_BYTES,
+        };
+        (DirectReading::new(of, one), ring, bell)
+    }
+
+    fn frame(sequence: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let head = DeliverHead { sequence, ..DeliverHead::default() };
+        Frame::Deliver { head, payload: b"payload" }.write(&mut bytes);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_supplier_writes_a_consumer_takes_events_or_ends_the_link(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            is_a_delivery in any::<bool>(), repeat in 0..400_usize, tag in any::<u32>(), small in any::<bool>(),
+        ) {
+            let mut bytes = bytes;
+            if let [first, a, b, c, ..] = &mut bytes[..] && is_a_delivery {
+                (*first, *a, *b, *c) = (135, 0, 0, 0);
+            }
+            let bytes = bytes.repeat(1 + repeat);
+            let (mut reading, mut ring, _bell) = reading();
+            ring.publish(0, &frame(1)).expect("it is empty");
+            let tag = if small { tag % 300 } else { tag };
+            ring.publish(tag, &bytes).expect("it fits");
+            prop_assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+            loop {
+                match reading.take() {
+                    Ok(Some(_)) => {}
+                    end => {
+                        prop_assert!(matches!(end, Err(ReadingEnd::Broken) | Ok(None)), "{end:?}");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_go_back_and_events_beyond_the_largest_end_the_link() {
+        let (mut reading, mut ring, _bell) = reading();
+        for number in [5, 6, 6] {
+            ring.publish(0, &frame(number)).expect("there is room");
+        }
+        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
+        let (mut reading, mut ring, _bell) = self::reading();
+        let mut large = frame(1);
+        let head = large.len() - b"payload".len();
+        large.resize(MAX_READ_BYTES + 1, 0);
+        ring.publish(head as u32, &large).expect("there is room");
+        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
+    }
+
+    #[test]
+    fn a_ring_for_larger_events_than_a_supplier_may_publish_is_refused() {
+        let (mut reading, mut ring, _bell) = reading_with(2 * MAX_READ_BYTES);
+        ring.publish(0, &frame(1)).expect("there is room");
+        assert!(matches!(reading.take(), Err(ReadingEnd::Broken)));
+    }
+
+    #[test]
+    fn what_a_supplier_wrote_before_it_died_is_taken_and_then_the_link_ends() {
+        let (mut reading, mut ring, bell) = reading();
+        ring.publish(0, &frame(1)).expect("there is room");
+        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+        ring.publish(0, &frame(2)).expect("there is room");
+        // killed: the socket ends, and no call closes the ring
+        std::mem::forget(ring);
+        bell.close();
+        assert!(!reading.woken());
+        assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
+        assert!(matches!(reading.take(), Err(ReadingEnd::Ended)));
+    }
+}

@@ -1,0 +1,55 @@
+//! Publishing within a time limit: for programs that have to do something else while there is no room, such as
+//! to consume their own events by another connection.
+
+use super::{Client, Error, EventDraft, TopicHandle};
+use std::time::{Duration, Instant};
+
+/// How far an event has come that was published with a time limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum PublishProgress {
+    /// There was no room for it: publish it again.
+    NotTaken,
+    /// The client has it, and sends it with later calls, such as [`Client::flush_within`].
+    Leaving,
+    Left,
+}
+
+impl Client {
+    /// As [`publish`](Self::publish), but waits for room no longer than `timeout`. A program that also
+    /// consumes its own events, by another connection, takes them meanwhile.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn publish_within(
+        &mut self,
+        topic: TopicHandle,
+        event: &EventDraft<'_>,
+        timeout: Duration,
+    ) -> Result<PublishProgress, Error> {
+        self.room_until = Instant::now().checked_add(timeout);
+        let taken = self.publish_buffered(topic, event);
+        let flushed = if taken.is_ok() { self.flush() } else { Ok(()) };
+        self.room_until = None;
+        match (taken, flushed) {
+            (Err(Error::NoRoom), _) => Ok(PublishProgress::NotTaken),
+            (Ok(()), Err(Error::NoRoom)) => Ok(PublishProgress::Leaving),
+            (taken, flushed) => taken.and(flushed).map(|()| PublishProgress::Left),
+        }
+    }
+
+    /// As [`flush`](Self::flush), but waits no longer than `timeout`; returns whether all events have left.
+    /// The others leave with later calls.
+    ///
+    /// # Errors
+    /// The broker is gone.
+    pub fn flush_within(&mut self, timeout: Duration) -> Result<bool, Error> {
+        self.room_until = Instant::now().checked_add(timeout);
+        let flushed = self.flush();
+        self.room_until = None;
+        match flushed {
+            Err(Error::NoRoom) => Ok(false),
+            flushed => flushed.map(|()| true),
+        }
+    }
+}

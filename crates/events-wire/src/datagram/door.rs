@@ -1,0 +1,85 @@
+//! Admission of QUIC links: a link is opened only for a peer whose address has been validated.
+
+use super::link::DatagramLink;
+use super::{endpoint, server, server_tls};
+use crate::tls::{TlsCertificates, TlsError};
+use bytes::BytesMut;
+use quinn_proto::{DatagramEvent, Endpoint, EndpointConfig, ServerConfig};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The treatment of a datagram that belongs to no link.
+#[derive(Debug)]
+pub enum Knock {
+    Ignored,
+    /// The caller has to send `answer`; it is no longer than the datagram.
+    Answered,
+    Opened(Box<DatagramLink>),
+}
+
+/// The part of a broker that handles datagrams of unknown peers. It keeps no state about them.
+#[derive(Debug)]
+pub struct DatagramDoor {
+    endpoint: Endpoint,
+    configs: (Arc<EndpointConfig>, Arc<ServerConfig>),
+}
+
+impl DatagramDoor {
+    /// An admission for programs that trust these certificates. A program that is silent for `idle`, at least
+    /// 3 s, counts as vanished.
+    ///
+    /// # Errors
+    /// The certificates do not allow TLS 1.3.
+    pub fn new(certificates: &TlsCertificates, idle: Duration) -> Result<Self, TlsError> {
+        let configs = (endpoint(), server(certificates, idle)?);
+        let endpoint = Endpoint::new(Arc::clone(&configs.0), Some(Arc::clone(&configs.1)), true, None);
+        Ok(Self { endpoint, configs })
+    }
+
+    /// Uses other certificates for links that are opened from now on.
+    ///
+    /// # Errors
+    /// The certificates do not allow TLS 1.3; the former ones stay in use.
+    pub fn use_certificates(&mut self, certificates: &TlsCertificates) -> Result<(), TlsError> {
+        // a clone keeps the key of address validations: a program under way need not begin anew
+        let mut config = (*self.configs.1).clone();
+        config.crypto = server_tls(certificates)?;
+        self.configs.1 = Arc::new(config);
+        self.endpoint.set_server_config(Some(Arc::clone(&self.configs.1)));
+        Ok(())
+    }
+
+    /// Handles a datagram from `remote`; `answer` is overwritten.
+    pub fn knock(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        datagram: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Knock {
+        answer.clear();
+        match self.endpoint.handle(now, remote, None, None, BytesMut::from(datagram), answer) {
+            Some(DatagramEvent::NewConnection(incoming)) if incoming.remote_address_validated() => {
+                self.endpoint.ignore(incoming);
+                let configs = (&self.configs.0, &self.configs.1);
+                match DatagramLink::accept(now, remote, configs, datagram) {
+                    Some(link) => Knock::Opened(Box::new(link)),
+                    None => Knock::Ignored,
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                answer.clear();
+                match self.endpoint.retry(incoming, answer) {
+                    Ok(_) => Knock::Answered,
+                    Err(error) => {
+                        self.endpoint.ignore(error.into_incoming());
+                        Knock::Ignored
+                    }
+                }
+            }
+            Some(DatagramEvent::Response(_)) => Knock::Answered,
+            Some(DatagramEvent::ConnectionEvent(..)) | None => Knock::Ignored,
+        }
+    }
+}

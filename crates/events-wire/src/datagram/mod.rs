@@ -1,0 +1,110 @@
+//! Frames over UDP: each connection is one stream of QUIC, in datagrams.
+//!
+//! ```text
+//!   program                                                    broker
+//!   DatagramChannel: socket, timer                             DatagramChannel
+//!     DatagramLink: QUIC, without either <==== datagrams ====>   DatagramLink
+//!                                               first ones -->   DatagramDoor
+//! ```
+//! QUIC (quinn-proto, a state machine) numbers, acknowledges and repeats datagrams, limits the sender to the
+//! rate of the network and the other end, detects that the other end has vanished, and encrypts with the
+//! certificates that TLS uses. This module has neither socket nor clock: its caller gives [`DatagramLink`]
+//! the received datagrams and the time, and gets datagrams to send and the time of the next call.
+//! [`DatagramDoor`] decides which programs get a link. The socket and the timer are in
+//! `transport/datagrams.rs`.
+//!
+//! **Admission.** The door answers the first datagram of an unknown address with a cookie, which is smaller,
+//! and then forgets it. Only a program that returns the cookie has proved that it owns its address.
+//!
+//! **A socket for each connection.** The broker gives each program a socket of its own, at the same address
+//! and connected to the program, so that the kernel sorts datagrams and each transport has a descriptor.
+//!
+//! Cost: a system call for each datagram (up to 1452 bytes) in both directions, and one for each change of
+//! the timer. TCP is cheaper for long streams. When to use it: where a network loses datagrams or changes, or
+//! where TCP is not available. Events still arrive in order: a lost event delays those behind it.
+//!
+//! Reference: RFC 9000 (QUIC), 9001 (its TLS), 9002 (loss and congestion).
+
+mod door;
+mod link;
+
+pub use door::{DatagramDoor, Knock};
+pub(crate) use link::LinkRead;
+pub use link::{DatagramLink, LinkEnd};
+
+use crate::tls::{TlsCertificates, TlsError};
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::{EndpointConfig, IdleTimeout, RandomConnectionIdGenerator, TransportConfig, VarInt};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The protocol's name in the handshake (ALPN); its version is in the greeting.
+const PROTOCOL: &[u8] = b"unisono-events";
+/// The interval of signs of life. Chosen, not measured.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// The least time after which a silent end counts as vanished: two signs of life may be lost.
+const MIN_IDLE: Duration = Duration::from_secs(3);
+/// Most bytes in flight in one direction: a socket's buffer of the default size (208 KiB with the kernel's
+/// own overhead) holds this much in full datagrams, so that none is lost on the same host. On a link with a
+/// round trip of 1 ms this is 780 Mbit/s.
+const WINDOW: u32 = 96 << 10;
+/// Most bytes of best-effort events that wait to leave, or to be read; beyond, the oldest are dropped. They
+/// leave within 10 ms at 80 Mbit/s; events that wait longer are better lost.
+const LOOSE: usize = 96 << 10;
+/// Bytes of a connection's number: two equal ones among 2^64 are very unlikely.
+const NUMBER: usize = 8;
+
+/// The transport parameters of an end for which a silent other end counts as vanished after `idle`. The
+/// shorter time of both ends counts; a program leaves it to the broker.
+fn transport(idle: Option<Duration>) -> Arc<TransportConfig> {
+    let idle = idle.map(|idle| idle.max(MIN_IDLE).as_millis());
+    let idle =
+        idle.map(|idle| IdleTimeout::from(VarInt::from_u32(u32::try_from(idle).unwrap_or(u32::MAX >> 2))));
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(Some(LOOSE))
+        .datagram_send_buffer_size(LOOSE)
+        .stream_receive_window(VarInt::from_u32(WINDOW))
+        .receive_window(VarInt::from_u32(WINDOW))
+        .send_window(WINDOW.into())
+        .max_idle_timeout(idle)
+        .keep_alive_interval(Some(KEEP_ALIVE));
+    Arc::new(config)
+}
+
+fn endpoint() -> Arc<EndpointConfig> {
+    let mut config = EndpointConfig::default();
+    // the door must recognize the number of any link, to tell a program that its link is gone
+    config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(NUMBER)));
+    Arc::new(config)
+}
+
+/// TLS of a broker for QUIC.
+fn server_tls(certificates: &TlsCertificates) -> Result<Arc<QuicServerConfig>, TlsError> {
+    let mut tls = (*certificates.config).clone();
+    tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let tls = QuicServerConfig::try_from(tls).map_err(|error| TlsError::Datagrams(error.to_string()))?;
+    Ok(Arc::new(tls))
+}
+
+/// The configuration that a broker accepts programs with.
+fn server(
+    certificates: &TlsCertificates,
+    idle: Duration,
+) -> Result<Arc<quinn_proto::ServerConfig>, TlsError> {
+    let mut config = quinn_proto::ServerConfig::with_crypto(server_tls(certificates)?);
+    // the broker's socket for a link is connected to one address
+    config.migration(false).transport_config(transport(Some(idle)));
+    Ok(Arc::new(config))
+}
+
+fn client(tls: &rustls::ClientConfig) -> Result<quinn_proto::ClientConfig, TlsError> {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let tls = QuicClientConfig::try_from(tls).map_err(|error| TlsError::Datagrams(error.to_string()))?;
+    let mut config = quinn_proto::ClientConfig::new(Arc::new(tls));
+    config.transport_config(transport(None));
+    Ok(config)
+}

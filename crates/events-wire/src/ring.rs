@@ -1,0 +1,113 @@
+//! The messages between the broker and programs about direct rings, in JSON. `PROTOCOL.md` has the order of
+//! the messages, and the conditions for a topic to use a ring.
+
+use crate::spec::{KeptHistory, SubscriptionSpec, SupplierOrder, WhenFull};
+use serde::{Deserialize, Serialize};
+
+/// An order of the broker to a program.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "ring", rename_all = "kebab-case")]
+pub enum RingOrder {
+    /// To a supplier: offer the ring over the accompanying socket, which leads to a consumer.
+    Supply {
+        link: u32,
+        /// The consumer's name, for messages to people.
+        consumer: String,
+        /// Whether the supplier waits for this consumer; otherwise the consumer loses the oldest events.
+        blocks: bool,
+        /// Number of events that the consumer's queue has to hold.
+        events: usize,
+        /// Bytes of events that the consumer's queue has to hold.
+        bytes: usize,
+    },
+    /// To a consumer: events of a supplier are in the ring that is offered over the accompanying socket. They
+    /// follow the supplier's event `last`.
+    Read {
+        link: u32,
+        topic: u32,
+        supplier: u32,
+        /// Number of the supplier's last event before the events in the ring.
+        last: u64,
+        /// Whether the supplier asks for the order of publication.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_order: bool,
+    },
+    /// To a consumer: all events before those in the ring have been delivered.
+    Begin { link: u32 },
+    /// To a supplier: the number of its last event before the events in the ring.
+    Numbered { last: u64 },
+    /// To a supplier: end the ring, and publish through the broker again.
+    Recall {},
+}
+
+/// A report of a program to the broker.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "ring", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RingReport {
+    /// From a supplier: its events go into the ring from now on, and these links lead to it.
+    Supplies { links: Vec<u32> },
+    /// From a supplier: its events come through the broker again; `events` is the number of events in the
+    /// ring.
+    Left {
+        events: u64,
+        /// Whether the supplier refuses another ring for this topic.
+        for_good: bool,
+    },
+    /// From a consumer: events of a topic taken from rings since its last report.
+    Counted { topic: u32, counts: DirectCounts },
+    /// From a consumer: a supplier's ring is unreadable.
+    Broken {
+        link: u32,
+        /// Number of events of the ring that the consumer has received or knows to be lost. 0: an older
+        /// consumer, which does not report it.
+        #[serde(default)]
+        taken: u64,
+    },
+}
+
+/// Counts of the events that a consumer took from rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DirectCounts {
+    pub delivered: u64,
+    pub dropped_full: u64,
+    pub dropped_late: u64,
+    pub missed: u64,
+}
+
+impl DirectCounts {
+    /// The counts, as far as a report can be true: a consumer that takes 40 million events a second, more
+    /// than memory delivers, and reports once in 100 s reaches this bound.
+    pub fn bounded(self) -> Self {
+        const MAX_OF_REPORT: u64 = 1 << 32;
+        Self {
+            delivered: self.delivered.min(MAX_OF_REPORT),
+            dropped_full: self.dropped_full.min(MAX_OF_REPORT),
+            dropped_late: self.dropped_late.min(MAX_OF_REPORT),
+            missed: self.missed.min(MAX_OF_REPORT),
+        }
+    }
+}
+
+/// Minimum queue of a subscription with rings; shorter ones are served by the broker, because a ring rounds
+/// up to a power of two, and the consumer would get more old events than it asked for.
+const MIN_EVENTS: usize = 64;
+/// Maximum queue of a subscription with rings; longer ones are served by the broker. A ring of this many
+/// slots of 256 bytes already takes 4 MiB; a longer ring leaves the caches of most processors. Chosen by this
+/// argument, not measured.
+const MAX_EVENTS: usize = 16_384;
+
+impl SubscriptionSpec {
+    /// Whether the subscription's events may come from rings: it uses no feature that needs the broker.
+    pub fn may_read_rings(&self) -> bool {
+        let plain = (&self.group, &self.class, &self.together, &self.reserve) == (&None, &None, &None, &None)
+            && (&self.again, &self.every_ns, &self.silence_ns, &self.resume) == (&None, &None, &None, &None)
+            && (self.share, self.reliable, self.history) == (None, false, KeptHistory::None);
+        self.direct
+            && plain
+            && self.between == SupplierOrder::Deadlines
+            && matches!(self.full, WhenFull::DropOldest | WhenFull::BlockSupplier)
+            && (MIN_EVENTS..=MAX_EVENTS).contains(&self.queue_events)
+            && self.interests.iter().all(|interest| interest.filter.is_none())
+    }
+}

@@ -1,0 +1,97 @@
+//! A link over UDP that stays alive while its program makes no call.
+//!
+//! QUIC answers in the process, not in the kernel. So at a program's end a thread answers while the program
+//! computes: it acknowledges datagrams, repeats lost ones and sends signs of life. The broker's end has no
+//! such thread: the broker never computes for long.
+//!
+//! Cost: a lock that is nearly always free, per call; at a program's end a thread that wakes twice a second.
+
+use super::TransportError;
+use super::datagrams::DatagramEnd;
+use crate::datagram::DatagramLink;
+use crate::tls::CertificateChain;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// The time without a call after which the thread answers: half of the interval of signs of life. Chosen, not
+/// measured.
+const KEEP_INTERVAL: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(super) struct DatagramChannel {
+    end: Arc<Mutex<DatagramEnd>>,
+    /// The descriptor that callers wait for.
+    ready: OwnedFd,
+    /// The thread that answers; none at the broker's end.
+    keeper: Option<Thread>,
+}
+
+impl DatagramChannel {
+    /// The broker's end.
+    pub(super) fn new(
+        socket: OwnedFd,
+        remote: SocketAddr,
+        link: Box<DatagramLink>,
+        claim: Arc<()>,
+    ) -> Result<Self, TransportError> {
+        Self::over(DatagramEnd::new(socket, remote, link, Some(claim))?)
+    }
+
+    /// A program's end; returns after the handshake.
+    pub(super) fn connect(
+        socket: OwnedFd,
+        remote: SocketAddr,
+        link: DatagramLink,
+        timeout: Duration,
+    ) -> Result<Self, TransportError> {
+        let mut channel = Self::over(DatagramEnd::connect(socket, remote, link, timeout)?)?;
+        let end = Arc::downgrade(&channel.end);
+        let keeper = thread::Builder::new().name("unisono-udp".to_owned()).spawn(move || keep(&end));
+        channel.keeper = Some(keeper.map_err(TransportError::Failed)?.thread().clone());
+        Ok(channel)
+    }
+
+    fn over(end: DatagramEnd) -> Result<Self, TransportError> {
+        let ready = end.descriptor()?;
+        Ok(Self { end: Arc::new(Mutex::new(end)), ready, keeper: None })
+    }
+
+    pub(super) fn end(&self) -> MutexGuard<'_, DatagramEnd> {
+        // an end whose thread panicked in a call is as it was before the next datagram
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn peer_certificates(&self) -> Option<CertificateChain> {
+        self.end().peer_certificates()
+    }
+}
+
+/// Answers until the channel is gone or closed.
+fn keep(end: &Weak<Mutex<DatagramEnd>>) {
+    loop {
+        thread::park_timeout(KEEP_INTERVAL);
+        let Some(end) = end.upgrade() else { return };
+        let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
+        // the program's next call reports a network that fails
+        if end.is_closed() || end.keep(KEEP_INTERVAL).is_err() {
+            return;
+        }
+    }
+}
+
+impl AsFd for DatagramChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl Drop for DatagramChannel {
+    fn drop(&mut self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.unpark();
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! A link over a connected UDP socket, with a timer.
+//!
+//! One epoll descriptor stands for both, so that a caller that waits for a transport also wakes for
+//! retransmissions, due acknowledgements and signs of life.
+
+use super::TransportError;
+use crate::datagram::{DatagramLink, LinkEnd, LinkRead};
+use crate::interrupt::{self, InterruptPoll};
+use crate::tls::CertificateChain;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recvfrom, send};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The largest datagram that either end sends: 1452 bytes, from an Ethernet frame without its headers; and
+/// more than any non-local network carries.
+const MAX_DATAGRAM_BYTES: usize = 2048;
+/// Most datagrams taken at a time, so that a flood does not hold the caller for ever.
+const TURN: usize = 256;
+/// Most time that a program that ends waits until the broker has all its bytes: enough for some
+/// retransmissions on a network with a round trip of 100 ms.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct DatagramEnd {
+    /// The descriptor that callers wait for: the socket and the timer.
+    both: OwnedFd,
+    socket: OwnedFd,
+    timer: OwnedFd,
+    /// When the timer goes off.
+    armed: Option<Instant>,
+    link: Box<DatagramLink>,
+    remote: SocketAddr,
+    /// Whether the kernel's report of the other process's end is trusted: on the same host.
+    is_local: bool,
+    closed: bool,
+    /// Whether datagrams were taken from the socket since the caller last asked whether it may sleep.
+    took_in: bool,
+    /// When datagrams were last taken in.
+    pumped: Instant,
+    datagram: Vec<u8>,
+    /// The process that connected.
+    process: u32,
+    /// While it exists, the listener leaves datagrams of this address to this channel.
+    _claim: Option<Arc<()>>,
+}
+
+impl DatagramEnd {
+    pub(super) fn new(
+        socket: OwnedFd,
+        remote: SocketAddr,
+        link: Box<DatagramLink>,
+        claim: Option<Arc<()>>,
+    ) -> Result<Self, TransportError> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let both = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&both, &socket, EventData::new_u64(0), EventFlags::IN)?;
+        epoll::add(&both, &timer, EventData::new_u64(1), EventFlags::IN)?;
+        let mut channel = Self {
+            both,
+            socket,
+            timer,
+            armed: None,
+            link,
+            remote,
+            is_local: remote.ip().to_canonical().is_loopback(),
+            closed: false,
+            took_in: false,
+            pumped: Instant::now(),
+            datagram: Vec::new(),
+            process: std::process::id(),
+            _claim: claim,
+        };
+        channel.pump()?;
+        Ok(channel)
+    }
+
+    /// A program's end; returns after the handshake.
+    pub(super) fn connect(
+        socket: OwnedFd,
+        remote: SocketAddr,
+        link: DatagramLink,
+        patience: Duration,
+    ) -> Result<Self, TransportError> {
+        let mut channel = Self::new(socket, remote, Box::new(link), None)?;
+        let until = Instant::now() + patience;
+        let mut interrupt = InterruptPoll::default();
+        while !channel.link.is_established() {
+            interrupt.poll()?;
+            match channel.link.end() {
+                Some(LinkEnd::Refused(why)) => return Err(TransportError::Tls(why.clone())),
+                Some(LinkEnd::Gone) => return Err(TransportError::Failed(Errno::CONNREFUSED.into())),
+                None => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let what = format!("no answer within {patience:?}; does a broker serve UDP there?");
+                return Err(TransportError::Tls(what));
+            }
+            channel.sleep(left)?;
+            channel.pump()?;
+        }
+        Ok(channel)
+    }
+
+    fn sleep(&self, left: Duration) -> Result<(), TransportError> {
+        let left = interrupt::slice(Some(left)).unwrap_or(left);
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&self.both, PollFlags::IN)], Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in arrived datagrams, handles due timers, and sends the datagrams that may leave.
+    pub(super) fn pump(&mut self) -> Result<(), TransportError> {
+        let mut arrived = [0; MAX_DATAGRAM_BYTES];
+        self.pumped = Instant::now();
+        for _ in 0..TURN {
+            match recvfrom(&self.socket, &mut arrived, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+                Ok((_, length, from)) => {
+                    // the datagram may have come before the socket was connected
+                    let is_theirs = from.map(SocketAddr::try_from) == Some(Ok(self.remote));
+                    // no end may send a longer datagram
+                    if is_theirs && length <= MAX_DATAGRAM_BYTES {
+                        self.took_in = true;
+                        self.link.take(Instant::now(), &arrived[..length]);
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => self.failed(error)?,
+            }
+        }
+        self.link.pass(Instant::now());
+        self.push()
+    }
+
+    /// Whether the socket would wake a caller that sleeps now. The socket does not report datagrams that were
+    /// taken in during other calls: they brought bytes to read, or made room to write, and no other signal
+    /// may wake the caller before the next sign of life, seconds later. Such a caller tries once more.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        !std::mem::take(&mut self.took_in)
+    }
+
+    /// Answers the other end in place of a program that makes no call: takes in datagrams and sends what is
+    /// due, unless that was done within `interval`. Then the descriptor is ready: its reader, if one sleeps
+    /// there, would not learn of datagrams that were taken in here.
+    pub(super) fn keep(&mut self, interval: Duration) -> Result<(), TransportError> {
+        if self.closed || self.pumped.elapsed() < interval {
+            return Ok(());
+        }
+        self.pump()?;
+        if self.took_in || self.link.end().is_some() {
+            self.armed = Some(Instant::now());
+            let (never, at_once) = (Timespec { tv_sec: 0, tv_nsec: 0 }, Timespec { tv_sec: 0, tv_nsec: 1 });
+            timerfd_settime(
+                &self.timer,
+                TimerfdTimerFlags::empty(),
+                &Itimerspec { it_interval: never, it_value: at_once },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A further descriptor for the one that callers wait for.
+    pub(super) fn descriptor(&self) -> Result<OwnedFd, TransportError> {
+        self.both.try_clone().map_err(TransportError::Failed)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Sends datagrams, and sets the timer.
+    fn push(&mut self) -> Result<(), TransportError> {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        while self.link.next_datagram(Instant::now(), &mut datagram) {
+            match send(&self.socket, &datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                // a datagram that finds no room, or is too large for a part of the path, is lost as in the
+                // network
+                Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::MSGSIZE | Errno::INTR) => {}
+                Err(error) => self.failed(error)?,
+            }
+        }
+        self.datagram = datagram;
+        self.arm()
+    }
+
+    /// Handles a network error, which may pass; on the same host it means that no process listens any more.
+    fn failed(&mut self, error: Errno) -> Result<(), TransportError> {
+        match error {
+            Errno::CONNREFUSED if self.is_local => {
+                self.link.is_deserted();
+                Ok(())
+            }
+            Errno::CONNREFUSED
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::NETDOWN
+            | Errno::HOSTDOWN
+            | Errno::PERM
+            | Errno::NOMEM => Ok(()),
+            other => Err(other.into()),
+        }
+    }
+
+    fn arm(&mut self) -> Result<(), TransportError> {
+        let now = Instant::now();
+        let at = if self.closed { None } else { self.link.wake_at() };
+        let is_over = self.armed.is_some_and(|armed| armed <= now);
+        if at == self.armed && !is_over {
+            return Ok(());
+        }
+        self.armed = at;
+        // 0 would mean never
+        let left =
+            at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now).max(Duration::from_nanos(1)));
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: never, it_value: left },
+        )?;
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
+        let mut taken = 0;
+        for piece in pieces {
+            let count = self.link.write(piece).map_err(as_error)?;
+            taken += count;
+            if count < piece.len() {
+                break;
+            }
+        }
+        if taken == 0 {
+            // acknowledgements make room
+            self.pump()?;
+        } else if taken < pieces.iter().map(|piece| piece.len()).sum() {
+            // the caller waits for room: the taken bytes have to leave, or no acknowledgement would make room
+            self.push()?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes bytes for a datagram of their own, which leaves with the next flush and may be lost.
+    pub(super) fn send_unreliable(&mut self, bytes: Vec<u8>) {
+        self.link.send_datagram(bytes);
+    }
+
+    /// The bytes of the next datagram sent with [`send_unreliable`](Self::send_unreliable). Only a program
+    /// reads them.
+    pub(super) fn take_unreliable(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.link.take_datagram();
+        // a broker never gets such datagrams
+        bytes.filter(|_| self._claim.is_none())
+    }
+
+    /// Sends the taken bytes; returns whether all have left.
+    pub(super) fn flush(&mut self) -> Result<bool, TransportError> {
+        self.push()?;
+        let mut is_held = self.link.is_held();
+        if is_held {
+            self.pump()?;
+            is_held = self.link.is_held();
+        }
+        // the other end's last bytes may still be unread: its end is reported after them
+        Ok(!is_held || self.link.end().is_some())
+    }
+
+    /// The number of received bytes. None: no bytes have come. The other end's bytes come before its end.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>, TransportError> {
+        for looks in 0..2 {
+            match self.link.read(into) {
+                LinkRead::Bytes(count) => {
+                    // the other end may send as many more bytes
+                    self.push()?;
+                    return Ok(Some(count));
+                }
+                LinkRead::End(end) => return Err(as_error(end)),
+                LinkRead::Nothing if looks == 0 => self.pump()?,
+                LinkRead::Nothing => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends the connection. A program waits for a moment until the broker has all bytes.
+    pub(super) fn close(&mut self) {
+        self.link.finish();
+        let until = Instant::now() + FAREWELL;
+        let waits = self._claim.is_none();
+        // a network that fails now ends it, too
+        let _ = self.pump();
+        while waits && !self.link.has_arrived() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.sleep(left).is_err() || self.pump().is_err() {
+                break;
+            }
+        }
+        self.end();
+    }
+
+    /// Tells the other end that this end is gone.
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.closed, true) {
+            self.link.close(Instant::now());
+            // an end that misses this detects the silence itself
+            let _ = self.push();
+        }
+    }
+
+    pub(super) fn peer_certificates(&self) -> Option<CertificateChain> {
+        self.link.peer_certificates()
+    }
+}
+
+fn as_error(end: LinkEnd) -> TransportError {
+    match end {
+        LinkEnd::Gone => TransportError::Closed,
+        LinkEnd::Refused(why) => TransportError::Tls(why),
+    }
+}
+
+impl Drop for DatagramEnd {
+    fn drop(&mut self) {
+        // a forked child's copy does not end the parent's connection
+        if std::process::id() == self.process {
+            self.end();
+        }
+    }
+}

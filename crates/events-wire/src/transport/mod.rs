@@ -1,0 +1,530 @@
+//! Transports carry frames between a program and the broker, both ways.
+//!
+//! ```text
+//!   program                                             broker
+//!   FrameTransport ==== stream.rs: Unix, TCP, TLS ==> FrameTransport   <- TransportListener
+//!   FrameTransport ==== datagrams.rs: UDP ==========> FrameTransport   <- TransportListener
+//!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
+//! ```
+//! A frame is a head and a payload, both opaque here; `frame/mod.rs` defines their meaning. A transport moves
+//! frames between two ends, in both directions. It never blocks (except at a program's end while that
+//! connects and closes) and, except at a program's end of UDP,
+//! starts no thread: each call does the work that is possible now, and one
+//! descriptor tells `poll(2)` when to call again.
+//!
+//! **Contract.** Every transport mounts the suite in `tests/conformance/mod.rs`, which checks these points:
+//!
+//! 1. Frames arrive whole, once and in order, or the connection ends. An end that dies in the middle of a
+//!    frame leaves no part of it to the other end.
+//! 2. Memory is bounded. [`send`](FrameTransport::send) answers [`Taken::Full`] and does not take the frame
+//!    when too many bytes wait for the other end. A transport that holds no frame takes a frame of any legal
+//!    length.
+//! 3. A frame that was taken leaves at the next [`flush`](FrameTransport::flush), or before. Callers send
+//!    many frames and flush once (batching).
+//! 4. A caller calls [`receive`](FrameTransport::receive) until it answers `None`; only then does the
+//!    descriptor signal the next frame, unless it [stopped early](FrameTransport::stopped_early). The
+//!    descriptor may be ready without a frame.
+//! 5. Before a thread sleeps on the descriptor it calls [`prepare_to_wait`](FrameTransport::prepare_to_wait),
+//!    and sleeps only if the answer is [`MayWait::Yes`]. This closes the gap while the other end believes the
+//!    thread is awake. When the descriptor was ready the thread calls [`woken`](FrameTransport::woken), which
+//!    consumes the signals that made it ready.
+//! 6. After [`close`](FrameTransport::close), or the drop of an end, or the kill of its process, the other
+//!    end receives the frames that had left, and then [`TransportError::Closed`]. No name and no memory stays
+//!    behind.
+//! 7. No bytes from the other end break these rules for this end: lengths are checked after they were copied.
+//!    An end that breaks the protocol gets [`TransportError::Broken`] here, and the caller closes it.
+//!
+//! **Shared memory.** Rings in memfds whose descriptors cross a Unix socket; the socket stays open and
+//! reports the end of the other process. The socket is the descriptor to poll for all events: the other end
+//! writes a byte to it when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a sleep. Small
+//! payloads are copied out of the ring into a buffer of this process, because the other process can change
+//! the ring at any time. Large payloads arrive as [`SharedPayload`]: a handle that keeps the memory until the
+//! last clone is dropped, and that can be sent on to other programs without a copy.
+//!
+//! **Cost.** The first lines of each transport state the cost of a frame.
+
+mod channel;
+mod datagram_channel;
+mod datagram_listener;
+mod datagrams;
+mod heads;
+mod peer;
+mod socket;
+mod stream;
+mod stream_listener;
+mod tls;
+
+pub use crate::buffers::BufferShare;
+pub use datagram_listener::DatagramListener;
+pub use peer::PeerWatcher;
+pub(crate) use stream::NO_MEMORY;
+pub use stream::{Framing, MAX_INTAKE, StreamTransport, mqtt_packet_length};
+pub use stream_listener::StreamListener;
+pub(crate) use stream_listener::accept;
+
+use crate::tls::{CertificateChain, TlsCertificates};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use unisono_linux::clock::Instant;
+use unisono_sync::{CountedSleeper, Wait};
+
+/// The reason why a transport failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    #[error("the other end is gone")]
+    Closed,
+    /// The frame was not taken; the transport goes on.
+    #[error("a frame of {bytes} bytes is too large; the largest has {most}")]
+    TooLarge { bytes: usize, most: usize },
+    /// The other end breaks the protocol of the transport.
+    #[error("the other end breaks the protocol: {0}")]
+    Broken(String),
+    /// The other end has begun a frame that is larger than this end allows.
+    #[error(
+        "the other end breaks the protocol: a frame of {bytes} bytes is too large; the largest has {most}"
+    )]
+    Oversized { bytes: usize, most: usize },
+    /// The process's check has ended the wait ([`interrupt`](crate::interrupt)); the transport goes on.
+    #[error("a signal ended the wait")]
+    Interrupted,
+    /// The other end speaks a protocol other than TLS; the last message to it goes out unencrypted.
+    #[error("the other end does not speak TLS")]
+    NoTls,
+    /// The TLS handshake failed, or the encrypted connection broke.
+    #[error("TLS: {0}")]
+    Tls(String),
+    #[error("the transport failed: {0}")]
+    Failed(#[from] std::io::Error),
+}
+
+impl From<rustix::io::Errno> for TransportError {
+    fn from(error: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        match error {
+            Errno::PIPE | Errno::CONNRESET | Errno::CONNABORTED | Errno::NOTCONN | Errno::TIMEDOUT => {
+                Self::Closed
+            }
+            other => Self::Failed(other.into()),
+        }
+    }
+}
+
+/// The result of sending a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Taken {
+    Taken,
+    /// Too many bytes wait for the other end; the frame was not taken.
+    Full,
+}
+
+/// The result of a flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Drained {
+    /// All frames have left.
+    All,
+    /// The other end has to make room; the descriptor becomes ready when it has.
+    Part,
+}
+
+/// The events of `poll(2)` that a transport waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PollFor {
+    /// No bytes wait to leave: `POLLIN`.
+    Frames,
+    /// Some bytes wait to leave: `POLLIN | POLLOUT`.
+    FramesAndRoom,
+    /// The other end rings for frames and for room: `POLLIN`, also while frames are not received.
+    Rings,
+    /// Datagrams and a timer make the descriptor ready: `POLLIN`, also while frames are not received. There
+    /// may be room then, so flush.
+    Anything,
+}
+
+/// The event that a sleeping thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    FramesAndRoom,
+    /// Room alone: frames that arrive stay unread.
+    Room,
+}
+
+/// Whether a thread may sleep on the descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum MayWait {
+    Yes,
+    /// A frame came meanwhile: receive again.
+    No,
+}
+
+/// The result of announcing a sleep on words in shared memory.
+#[derive(Debug)]
+pub enum Dozing<'a> {
+    /// The other end wakes the sleeper counted here.
+    Counted(CountedSleeper<'a>),
+    /// A frame came meanwhile: receive again.
+    Awake,
+    /// The awaited event shows at the descriptor alone.
+    AtDescriptor,
+}
+
+/// A payload on its way out.
+#[derive(Clone, Copy, Debug)]
+pub enum PayloadRef<'a> {
+    Bytes(&'a [u8]),
+    Shared(&'a SharedPayload),
+    Written(PayloadWriter<'a>),
+}
+
+/// Writes a payload into its final place, which saves a copy.
+#[derive(Clone, Copy)]
+pub struct PayloadWriter<'a> {
+    pub bytes: usize,
+    /// Gets the place, of `bytes` bytes with undefined old contents.
+    pub write: &'a dyn Fn(&mut [u8]),
+}
+
+impl fmt::Debug for PayloadWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PayloadWriter").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl PayloadRef<'_> {
+    #[must_use]
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Shared(shared) => shared.length(),
+            Self::Written(writer) => writer.bytes,
+        }
+    }
+
+    /// Copies or writes the payload into `into`, a place of its length.
+    pub fn put(&self, into: &mut [u8]) {
+        match self {
+            Self::Bytes(bytes) => into.copy_from_slice(bytes),
+            Self::Shared(shared) => shared.0.copy(0, into),
+            Self::Written(writer) => (writer.write)(into),
+        }
+    }
+}
+
+/// A frame that has arrived; its bytes are valid until the next call of the transport.
+#[derive(Debug)]
+pub struct IncomingFrame<'a> {
+    /// The head, and behind it the payload unless the payload travels apart.
+    pub bytes: &'a [u8],
+    /// The payload, if it came apart from its head. Transports without shared memory never do this.
+    pub shared_payload: Option<SharedPayload>,
+}
+
+/// Memory that both ends map and that holds one payload. The last drop gives it back to its owner.
+pub trait PayloadMemory: Send + Sync + fmt::Debug {
+    fn length(&self) -> usize;
+    /// Copies the bytes from `offset` on into `into`; the range lies within the length.
+    fn copy(&self, offset: usize, into: &mut [u8]);
+    /// The mapped bytes, if this process maps them; the owner may change them.
+    fn in_place(&self) -> Option<&[AtomicU8]> {
+        None
+    }
+    /// Lets the transport that made the memory find it again, to send it on without a copy.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// A payload in shared memory. Clones are handles of the same memory.
+#[derive(Clone, Debug)]
+pub struct SharedPayload(pub Arc<dyn PayloadMemory>);
+
+impl SharedPayload {
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.length()
+    }
+
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length()];
+        self.0.copy(0, &mut bytes);
+        bytes
+    }
+}
+
+/// One end of a connection that carries frames. The contract is in the module's documentation.
+pub trait FrameTransport: AsFd + Send + fmt::Debug {
+    /// Bytes of the largest frame, head and payload together; the same at both ends.
+    fn largest(&self) -> usize;
+
+    /// Takes a frame, or answers that there is no room.
+    ///
+    /// # Errors
+    /// The frame is too large (the transport goes on), or the other end is gone.
+    fn send(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<Taken, TransportError>;
+
+    /// Sends all taken frames, as far as the other end has room.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    fn flush(&mut self) -> Result<Drained, TransportError>;
+
+    /// The next frame that has arrived.
+    ///
+    /// # Errors
+    /// The other end is gone and all its frames have been received, or it breaks the protocol.
+    fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError>;
+
+    /// From now on notices within about twice this time that the other end's host, or the path to it, is
+    /// gone, even if the other end sends nothing. Transports whose kernel reports the other end's death at
+    /// once, or that probe it by themselves, do nothing.
+    fn watch_peer(&mut self, within: std::time::Duration, watcher: PeerWatcher) {
+        let _ = (within, watcher);
+    }
+
+    /// The time between two calls of [`check_peer`](Self::check_peer). `None`: none is needed now.
+    fn peer_check_interval(&self) -> Option<std::time::Duration> {
+        None
+    }
+
+    /// Checks whether the other end answers.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    fn check_peer(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    /// Whether the last [`receive`](Self::receive) answered `None` at its bound on bytes. More bytes may have
+    /// come: the caller serves its other connections, and calls again without waiting for the descriptor.
+    fn stopped_early(&self) -> bool {
+        false
+    }
+
+    /// The events to poll the descriptor for; each [`flush`](Self::flush) may change them.
+    fn poll_for(&self) -> PollFor;
+
+    /// Announces that a thread is about to sleep on the descriptor. Transports whose descriptor is ready
+    /// whenever a frame waits in the kernel have nothing to announce.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    fn prepare_to_wait(&mut self, awaited: Awaited) -> Result<MayWait, TransportError> {
+        let _ = awaited;
+        Ok(MayWait::Yes)
+    }
+
+    /// Consumes the signals after the descriptor was ready. Transports whose descriptor is ready whenever a
+    /// frame waits in the kernel have nothing to do.
+    ///
+    /// # Errors
+    /// The other end breaks the protocol.
+    fn woken(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    /// Returns the transport that replaces this one, once the other end has shown its protocol. `None`: this
+    /// transport stays, or no bytes have come.
+    ///
+    /// # Errors
+    /// The other end is gone, or the resources for its transport are missing.
+    fn settle(&mut self) -> Result<Option<Box<dyn FrameTransport>>, TransportError> {
+        Ok(None)
+    }
+
+    /// Waits by the method `way`, without the descriptor, until a frame may have come, the other end is gone
+    /// or the time is over (on the monotonic clock). `false`: this transport waits at its descriptor alone.
+    ///
+    /// # Errors
+    /// The other end breaks the protocol.
+    fn wait_by(&mut self, way: Wait, until: Option<Instant>) -> Result<bool, TransportError> {
+        let _ = (way, until);
+        Ok(false)
+    }
+
+    /// Counts this end as asleep, before a sleep on the words of this connection and of rings in memory. A
+    /// frame that comes ends the sleep; the other end's death does not.
+    fn doze(&mut self) -> Dozing<'_> {
+        Dozing::AtDescriptor
+    }
+
+    /// Whether a frame has come. `None`: only a system call could tell.
+    fn has_come(&self) -> Option<bool> {
+        None
+    }
+
+    /// Whether descriptors can be passed to the other end.
+    fn passes(&self) -> bool {
+        false
+    }
+
+    /// Passes a descriptor to the other end; a copy of it stays here. Descriptors arrive in order, and before
+    /// frames that are sent afterwards.
+    ///
+    /// # Errors
+    /// The other end takes none for now or is gone, or this transport passes none. The transport stays
+    /// usable.
+    fn pass(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), TransportError> {
+        let _ = descriptor;
+        Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Returns the next descriptor that the other end passed.
+    ///
+    /// # Errors
+    /// The other end breaks the protocol.
+    fn passed(&mut self) -> Result<Option<OwnedFd>, TransportError> {
+        Ok(None)
+    }
+
+    /// Announces the number of orders about rings given to the other end since the beginning, even if no
+    /// frame can be sent now. Only transports that pass descriptors implement this.
+    fn announce_orders(&mut self, orders: u32) {
+        let _ = orders;
+    }
+
+    /// The number of orders that the other end has given since the beginning; their frames may still be in
+    /// transit.
+    fn announced_orders(&self) -> u32 {
+        0
+    }
+
+    /// Compresses heads from the next frame on: a head leaves as its difference from an earlier one, if this
+    /// transport saves bytes by that. The other end does the same when it has seen the first compressed head.
+    /// Only a program whose broker understands compression calls this; a broker never begins.
+    fn compress_heads(&mut self) {}
+
+    /// Whether [`send_unreliable`](Self::send_unreliable) sends frames that may be lost.
+    fn may_lose(&self) -> bool {
+        false
+    }
+
+    /// Sends a small frame that may be lost, and waits for no frame before it. The other end receives it
+    /// whole, at most once, in any order. A frame that finds no room replaces an older one.
+    ///
+    /// # Errors
+    /// The other end is gone, or this transport loses nothing.
+    fn send_unreliable(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), TransportError> {
+        let _ = (head, payload);
+        Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Limits incoming frames to `most` bytes from now on, and to at most [`largest`](Self::largest). Memory
+    /// for a frame is taken only if the frame is within the limit. Transports without memory for incoming
+    /// frames have nothing to do.
+    fn limit_incoming(&mut self, most: usize) {
+        let _ = most;
+    }
+
+    /// Charges the growth of this end's buffers to `share` from now on. When the share is used up, the
+    /// connection ends. Transports whose buffers do not grow have nothing to do.
+    fn charge_to(&mut self, share: BufferShare) {
+        drop(share);
+    }
+
+    /// The certificates that the other end has shown, its own first, after the TLS handshake; empty if it
+    /// showed none. `None`: the connection has no TLS.
+    fn peer_certificates(&self) -> Option<CertificateChain> {
+        None
+    }
+
+    /// Ends the connection. Frames that had left still arrive.
+    fn close(&mut self);
+}
+
+/// The process at the other end, as the kernel reports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TransportPeer {
+    /// A process of this user on this host; both ends read the same monotonic clock.
+    User(u32),
+    /// A process at this address; its clock differs.
+    Address(IpAddr),
+}
+
+impl TransportPeer {
+    /// The peer whose limits this one shares: an owner of one such address has the others, too. These are all
+    /// of loopback, and of IPv6 a /64 (RFC 6177).
+    #[must_use]
+    pub fn party(self) -> Self {
+        match self {
+            Self::User(_) => self,
+            Self::Address(address) => Self::Address(match address.to_canonical() {
+                address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V4(address) => address.into(),
+                IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            }),
+        }
+    }
+}
+
+/// A connection and its peer.
+pub type AcceptedTransport = (Box<dyn FrameTransport>, TransportPeer);
+
+/// A source of connections. Its descriptor is ready for reading when a connection waits.
+pub trait TransportListener: AsFd + Send + fmt::Debug {
+    /// Returns a waiting connection. The connection may still be exchanging descriptors: it receives no
+    /// frames until that is done.
+    ///
+    /// # Errors
+    /// The kernel refuses for a reason that does not lie with the peer.
+    fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError>;
+
+    /// The framing of its connections: the broker's own, or MQTT packets.
+    fn framing(&self) -> Framing {
+        Framing::Length
+    }
+
+    /// Uses other certificates for handshakes from now on. Listeners without TLS have none.
+    ///
+    /// # Errors
+    /// The certificates are unsuitable; the former ones stay in use.
+    fn use_certificates(&mut self, certificates: &TlsCertificates) -> Result<(), TransportError> {
+        let _ = certificates;
+        Ok(())
+    }
+
+    /// Gives the listening sockets to a user, before this process becomes that user. Listeners that open no
+    /// sockets at their address later have nothing to give.
+    ///
+    /// # Errors
+    /// The kernel's refusal: only root may give.
+    fn change_owner(&self, user: u32, group: u32) -> Result<(), TransportError> {
+        let _ = (user, group);
+        Ok(())
+    }
+}
+
+/// Sleeps until the descriptor is ready or the time is over; returns whether it is ready. The sleep may end
+/// early, to check the other end.
+///
+/// # Errors
+/// The other end is gone, or the kernel refuses to wait.
+pub fn wait(
+    transport: &mut dyn FrameTransport,
+    timeout: Option<std::time::Duration>,
+) -> Result<bool, TransportError> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    if transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::No {
+        return Ok(true);
+    }
+    let flags = match transport.poll_for() {
+        PollFor::Frames | PollFor::Rings | PollFor::Anything => PollFlags::IN,
+        PollFor::FramesAndRoom => PollFlags::IN | PollFlags::OUT,
+    };
+    let timeout = [timeout, transport.peer_check_interval()].into_iter().flatten().min();
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    });
+    let descriptor: BorrowedFd<'_> = transport.as_fd();
+    match poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], timeout.as_ref()) {
+        Ok(0) => transport.check_peer().map(|()| false),
+        Ok(_) => transport.woken().map(|()| true),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,108 @@
+//! Notices that the host of a TCP connection's other end, or the path to it, is gone.
+//!
+//! The other end's *kernel* answers, so a program that computes is not taken for dead. Three states:
+//!
+//! | the connection | is noticed by |
+//! |---|---|
+//! | idle | the kernel's keep-alive probes |
+//! | has bytes in flight | [`check`](PeerWatch::check): no answer to the last transmission for the time limit |
+//! | has bytes that a closed window holds back | the kernel's probes of the window |
+//!
+//! The kernel probes a closed window ever more rarely, and ends the connection of a program that only reads
+//! nothing if `TCP_USER_TIMEOUT` is a constant. So a broker moves that limit on while probes are answered: a
+//! probe then leaves once per time limit. A program does not: it may compute for longer than the limit
+//! without a call.
+//!
+//! Cost: one system call a second while bytes are in flight; a probe of the kernel per two fifths of the time
+//! limit while the connection is idle.
+
+use super::TransportError;
+use rustix::net::sockopt;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+use unisono_linux::tcp;
+
+/// The kernel counts both times in ticks of up to 10 ms.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The end that watches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerWatcher {
+    /// Checks at regular times.
+    Broker,
+    /// Checks while it waits in a call.
+    Program,
+}
+
+/// The state of a connection whose other end is watched.
+#[derive(Debug)]
+pub(super) struct PeerWatch {
+    within: Duration,
+    watcher: PeerWatcher,
+    /// Whether bytes may be in flight: some have left since the last check that found none.
+    has_sent: bool,
+    checked: Option<Instant>,
+    /// Since when bytes in flight have had no answer.
+    unanswered: Option<Instant>,
+    /// Since when the window has been closed.
+    closed_window: Option<Instant>,
+}
+
+impl PeerWatch {
+    /// Watches the other end of a TCP connection. None: the socket is of another kind.
+    pub(super) fn new(socket: BorrowedFd<'_>, within: Duration, watcher: PeerWatcher) -> Option<Self> {
+        tcp::keep_alive(socket, within).ok()?;
+        Some(Self { within, watcher, has_sent: false, checked: None, unanswered: None, closed_window: None })
+    }
+
+    pub(super) fn sent(&mut self) {
+        self.has_sent = true;
+    }
+
+    /// The time between two checks. None: nothing needs one.
+    pub(super) fn interval(&self) -> Option<Duration> {
+        self.has_sent.then_some(self.within / 5)
+    }
+
+    /// Checks whether the other end answers.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    pub(super) fn check(&mut self, socket: BorrowedFd<'_>) -> Result<(), TransportError> {
+        let Some(interval) = self.interval() else { return Ok(()) };
+        let now = Instant::now();
+        if self.checked.is_some_and(|before| now < before + interval) {
+            return Ok(());
+        }
+        let before = self.checked.replace(now);
+        // the socket's own error shows at the next read
+        let Ok(silence) = tcp::silence(socket) else { return Ok(()) };
+        if silence.unacknowledged == 0 {
+            self.unanswered = None;
+            self.has_sent = silence.unsent > 0;
+            if self.has_sent && self.watcher == PeerWatcher::Broker && silence.probes == 0 {
+                let closed = now - *self.closed_window.get_or_insert(now);
+                let _ = sockopt::set_tcp_user_timeout(socket, millis(closed + self.within));
+            }
+        } else if silence.last_received <= silence.last_sent + TICK {
+            // answered, perhaps by the word that there is no room
+            self.unanswered = None;
+        } else {
+            // a program that was away since has seen nothing of the time between
+            if before.is_none_or(|before| now > before + 3 * interval) {
+                self.unanswered = None;
+            }
+            if now - *self.unanswered.get_or_insert(now) >= self.within {
+                return Err(TransportError::Closed);
+            }
+        }
+        if (silence.unacknowledged > 0 || !self.has_sent) && self.closed_window.take().is_some() {
+            let _ = sockopt::set_tcp_user_timeout(socket, 0);
+        }
+        Ok(())
+    }
+}
+
+fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,548 @@
+//! Frames over a stream: a Unix or a TCP socket, TLS over a TCP socket, or QUIC over UDP. Each frame follows
+//! its length in four bytes, little-endian. An end that sends [`COMPRESSED`] in place of a length compresses
+//! the heads of all later frames (`heads.rs`), and so declares that it understands compressed heads; the
+//! other end then does the same. The first frame is never compressed, so an end without compression never
+//! gets one.
+//!
+//! Cost: frames are gathered in a buffer and leave with one system call for each flush; a payload of at
+//! least [`DIRECT`] bytes is sent from its own memory. On the receiving side, one system call takes as many
+//! frames as have arrived.
+
+use super::channel::ByteChannel;
+use super::datagram_channel::DatagramChannel;
+use super::heads::{self, HEADROOM, HeadHistory};
+use super::peer::{PeerWatch, PeerWatcher};
+use super::socket::Intake;
+use super::tls::TlsChannel;
+use super::{
+    Awaited, BufferShare, Drained, FrameTransport, IncomingFrame, MayWait, PayloadRef, PollFor, Taken,
+    TransportError,
+};
+use crate::datagram::DatagramLink;
+use crate::tls::{CertificateChain, TlsClient};
+use rustix::net::sockopt;
+use rustls::pki_types::ServerName;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Most bytes that wait here for the other end, unless one frame alone has more: as much again as the kernel
+/// holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
+const OUTBOX: usize = 256 << 10;
+/// Bytes after which frames leave without a flush: more than the broker delivers in one turn to a consumer of
+/// 1 KB events (64 frames), so that these leave with one system call, which also wakes the consumer once.
+const BATCH: usize = 128 << 10;
+/// The least batch, for an end that reads slowly: 16 events of 1 KB still share a system call.
+const MIN_BATCH: usize = 16 << 10;
+/// A payload of at least this many bytes is not copied into the buffer. A copy of 16 KiB takes about 2 us, as
+/// much as the system call that it would save. Chosen by this argument, not measured.
+const DIRECT: usize = 16 << 10;
+/// Bytes read in one system call: as much as the other end sends in one, which is [`BATCH`] and the frame
+/// that exceeded it. One call then takes all bytes, and shows that no more have come.
+const INTAKE: usize = BATCH + DIRECT;
+/// Bytes that the kernel gives before [`receive`](StreamTransport::receive) answers `None`, also within a
+/// frame: neither a flood of one program nor one large frame keeps its reader from its other connections.
+/// Copying them takes about 30 us, a system call less than 1 us. Chosen by this argument, not measured.
+pub const MAX_INTAKE: usize = 256 << 10;
+/// Bytes to which a receive buffer may have grown for a large frame before it shrinks again. With the most
+/// clients (256) such buffers take at most 256 MiB.
+const KEPT: usize = 1 << 20;
+
+/// The message to a program whose buffers may not grow.
+pub(crate) const NO_MEMORY: &str = "the connections of this user hold as much memory as they may; send smaller \
+                                    frames, or read what was sent";
+
+/// The length that precedes a frame.
+const LENGTH: usize = 4;
+/// Bytes after which the length of a frame is known with every framing: MQTT has up to four behind the first
+/// byte.
+const MAX_LENGTH_BYTES: usize = 5;
+
+/// Sent once in place of a length: all later heads are compressed. No frame is as long, and random bytes are
+/// unlikely to match, so a peer that sends garbage gets an uncompressed answer.
+const COMPRESSED: [u8; LENGTH] = [0xff, 0xff, 0xff, 0xfe];
+
+/// The first bytes of a TLS connection. As a length they would belong to a greeting of 65 KiB or more.
+const CLIENT_HELLO: [u8; 3] = [0x16, 3, 1];
+
+/// The rule for finding the end of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Framing {
+    /// Each frame follows its length in four bytes; these do not count.
+    #[default]
+    Length,
+    /// Each frame is a packet of MQTT, which holds its own length.
+    Mqtt,
+}
+
+impl Framing {
+    /// Returns the begin and end of the front frame, once its length has arrived.
+    fn span(self, bytes: &[u8]) -> Result<Option<(usize, usize)>, TransportError> {
+        match self {
+            Self::Length => {
+                let length = bytes.first_chunk::<LENGTH>();
+                Ok(length.map(|length| (LENGTH, LENGTH + u32::from_le_bytes(*length) as usize)))
+            }
+            Self::Mqtt => match mqtt_packet_length(bytes) {
+                Ok(length) => Ok(length.map(|length| (0, length))),
+                Err(what) => Err(TransportError::Broken(what.to_owned())),
+            },
+        }
+    }
+}
+
+/// The length of the MQTT packet at the front of `bytes`: `None` if its header is incomplete.
+///
+/// # Errors
+/// The length is not valid in MQTT.
+pub fn mqtt_packet_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+    let mut length = 0;
+    for (place, byte) in bytes.iter().skip(1).take(4).enumerate() {
+        length |= usize::from(byte & 0x7F) << (7 * place);
+        if byte & 0x80 == 0 {
+            return Ok(Some(2 + place + length));
+        }
+    }
+    if bytes.len() >= 5 { Err("a length of more than four bytes") } else { Ok(None) }
+}
+
+/// One end of a stream.
+#[derive(Debug)]
+pub struct StreamTransport {
+    channel: ByteChannel,
+    framing: Framing,
+    largest: usize,
+    /// Most bytes of an incoming frame.
+    most_incoming: usize,
+    /// Whether a TLS greeting is recognized: at the broker's end, until the first frame has come.
+    pub(super) recognises_tls: bool,
+    /// Earlier heads; the heads of outgoing and incoming frames are compressed against them.
+    outgoing: Option<HeadHistory>,
+    incoming: Option<HeadHistory>,
+    /// Whether the other end must still be told that heads are compressed from now on.
+    announces: bool,
+    /// Lengths and frames to send; the bytes before `sent` have left.
+    outbox: Vec<u8>,
+    sent: usize,
+    /// Bytes that were left when the kernel last had no room for all. 0: the kernel has taken all since.
+    /// Until then no frame is taken: events wait elsewhere in the order of their deadlines, but here in the
+    /// order of arrival.
+    refused: usize,
+    /// Bytes after which frames leave without a flush. The value halves when the kernel has no room for all
+    /// bytes, and doubles when it has, between [`MIN_BATCH`] and [`BATCH`].
+    batch: usize,
+    /// Received bytes: `inbox[start..end]` is not consumed yet. Room for a head lies in front of `start`.
+    inbox: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Whether the other end will send no more.
+    ended: bool,
+    /// Whether the kernel gave fewer bytes than there was room for: it had no more.
+    drained: bool,
+    /// Bytes that the kernel has given since `receive` last answered `None`.
+    taken_in: usize,
+    /// Whether `receive` answered `None` because of [`MAX_INTAKE`].
+    stopped_early: bool,
+    /// The last frame that came in a datagram.
+    datagram: Vec<u8>,
+    /// The account of buffer bytes beyond the fixed part of every connection.
+    share: BufferShare,
+    /// None: the other end is not watched.
+    peer: Option<PeerWatch>,
+}
+
+impl StreamTransport {
+    /// Carries frames of up to `largest` bytes over a connected Unix or TCP socket.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
+        Self::framed(socket, largest, Framing::Length)
+    }
+
+    /// Like [`new`](Self::new), with a chosen framing.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn framed(socket: OwnedFd, largest: usize, framing: Framing) -> Result<Self, TransportError> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        // a Unix socket has no such option
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        Ok(Self::through(ByteChannel::Plain(socket), largest, framing))
+    }
+
+    /// Connects a program with TLS over a connected TCP socket; returns after the handshake.
+    ///
+    /// # Errors
+    /// One end does not accept the other one's certificate, or the broker does not answer in time.
+    pub fn connect_tls(
+        socket: OwnedFd,
+        largest: usize,
+        tls: &TlsClient,
+        timeout: Duration,
+    ) -> Result<Self, TransportError> {
+        let name = ServerName::try_from(tls.broker.clone());
+        let name = name.map_err(|_| TransportError::Tls(format!("`{}` is no host", tls.broker)))?;
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        let channel = TlsChannel::connect(socket, (&tls.config, name), timeout)?;
+        Ok(Self::through(ByteChannel::Tls(Box::new(channel)), largest, Framing::Length))
+    }
+
+    /// As [`connect_tls`](Self::connect_tls), over a UDP socket that is connected to `remote`.
+    ///
+    /// # Errors
+    /// As [`connect_tls`](Self::connect_tls).
+    pub fn connect_datagrams(
+        (socket, remote): (OwnedFd, SocketAddr),
+        largest: usize,
+        tls: &TlsClient,
+        timeout: Duration,
+    ) -> Result<Self, TransportError> {
+        let link = DatagramLink::connect(Instant::now(), remote, tls);
+        let link = link.map_err(|error| TransportError::Tls(error.to_string()))?;
+        let channel = DatagramChannel::connect(socket, remote, link, timeout)?;
+        Ok(Self::over_datagrams(channel, largest))
+    }
+
+    pub(super) fn over_datagrams(channel: DatagramChannel, largest: usize) -> Self {
+        Self::through(ByteChannel::Datagrams(Box::new(channel)), largest, Framing::Length)
+    }
+
+    pub(super) fn through(channel: ByteChannel, largest: usize, framing: Framing) -> Self {
+        Self {
+            channel,
+            framing,
+            largest,
+            most_incoming: largest,
+            recognises_tls: false,
+            outgoing: None,
+            incoming: None,
+            announces: false,
+            outbox: Vec::new(),
+            sent: 0,
+            refused: 0,
+            batch: BATCH,
+            inbox: vec![0; HEADROOM + INTAKE],
+            start: HEADROOM,
+            end: HEADROOM,
+            ended: false,
+            drained: false,
+            taken_in: 0,
+            stopped_early: false,
+            datagram: Vec::new(),
+            share: BufferShare::default(),
+            peer: None,
+        }
+    }
+
+    fn note_sent(&mut self) {
+        if let Some(peer) = &mut self.peer {
+            peer.sent();
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.outbox.len() - self.sent
+    }
+
+    /// Returns the begin and end of the front frame, once its length has arrived.
+    fn span(&self) -> Result<Option<(usize, usize)>, TransportError> {
+        let bytes = &self.inbox[self.start..self.end];
+        match &self.incoming {
+            Some(_) => heads::span(bytes).map_err(|what| TransportError::Broken(what.to_owned())),
+            None => self.framing.span(bytes),
+        }
+    }
+
+    /// Returns the begin and end of the front frame in the inbox, once the whole frame has arrived.
+    fn whole(&mut self) -> Result<Option<(usize, usize)>, TransportError> {
+        let bytes = &self.inbox[self.start..self.end];
+        if self.recognises_tls && bytes.starts_with(&CLIENT_HELLO) {
+            let what = "it speaks TLS, and this address does not; connect to tcp:HOST:PORT";
+            return Err(TransportError::Broken(what.to_owned()));
+        }
+        if self.framing == Framing::Length && self.incoming.is_none() && bytes.starts_with(&COMPRESSED) {
+            self.start += LENGTH;
+            self.incoming = Some(HeadHistory::new());
+            self.compress_heads();
+        }
+        let Some((begin, end)) = self.span()? else { return Ok(None) };
+        // a compressed head is at most one byte (its form) longer
+        let length = end - begin - usize::from(self.incoming.is_some()).min(end - begin);
+        if length > self.most_incoming {
+            return Err(self.too_long(length));
+        }
+        Ok((self.end - self.start >= end).then_some((self.start + begin, self.start + end)))
+    }
+
+    fn too_long(&self, length: usize) -> TransportError {
+        TransportError::Oversized { bytes: length, most: self.most_incoming }
+    }
+
+    /// Restores the head of a frame and returns the new span of the frame.
+    fn decompressed(&mut self, (begin, end): (usize, usize)) -> Result<(usize, usize), TransportError> {
+        let Some(incoming) = &mut self.incoming else { return Ok((begin, end)) };
+        let broken = |what: &str| TransportError::Broken(what.to_owned());
+        let begin = match incoming.read(&self.inbox[begin..end]).map_err(broken)? {
+            (_, None) => begin + 1,
+            (front, Some(head)) => {
+                let payload = begin + front;
+                self.inbox[payload - head.len()..payload].copy_from_slice(head);
+                payload - head.len()
+            }
+        };
+        if end - begin > self.most_incoming { Err(self.too_long(end - begin)) } else { Ok((begin, end)) }
+    }
+
+    /// Appends all bytes of a frame that precede its payload.
+    fn put_front(&mut self, head: &[u8], payload: usize, into: &mut Vec<u8>) {
+        match &mut self.outgoing {
+            Some(outgoing) => {
+                if std::mem::take(&mut self.announces) {
+                    into.extend_from_slice(&COMPRESSED);
+                }
+                outgoing.write(head, payload, into);
+            }
+            None => {
+                if self.framing == Framing::Length {
+                    let length = u32::try_from(head.len() + payload).unwrap_or(u32::MAX);
+                    into.extend_from_slice(&length.to_le_bytes());
+                }
+                into.extend_from_slice(head);
+            }
+        }
+    }
+
+    /// Charges buffer bytes beyond the fixed part of every connection.
+    fn charge(&mut self, inbox: usize, outbox: usize) -> Result<(), TransportError> {
+        let beyond = inbox.saturating_sub(HEADROOM + INTAKE) + outbox.saturating_sub(OUTBOX + BATCH);
+        match self.share.resize(beyond) {
+            true => Ok(()),
+            false => Err(TransportError::Broken(NO_MEMORY.to_owned())),
+        }
+    }
+
+    /// Makes room for the rest of the front frame, then reads from the kernel; returns whether bytes came.
+    fn take_in(&mut self) -> Result<bool, TransportError> {
+        if self.start == self.end {
+            (self.start, self.end) = (HEADROOM, HEADROOM);
+            if self.inbox.len() > KEPT {
+                self.inbox = vec![0; HEADROOM + INTAKE];
+                self.charge(self.inbox.len(), self.outbox.capacity())?;
+            }
+        }
+        let front = self.span()?;
+        let needed = front.map_or(MAX_LENGTH_BYTES, |(_, end)| end);
+        if self.inbox.len() - self.start < needed {
+            self.inbox.copy_within(self.start..self.end, HEADROOM);
+            (self.start, self.end) = (HEADROOM, HEADROOM + self.end - self.start);
+            if self.inbox.len() < HEADROOM + needed {
+                let grown = HEADROOM + needed.max(INTAKE);
+                self.charge(grown, self.outbox.capacity())?;
+                self.inbox.resize(grown, 0);
+            }
+        }
+        // The last read emptied the socket, and new bytes make the descriptor ready. Another read now would
+        // be a wasted system call for each event that comes alone.
+        if self.taken_in >= MAX_INTAKE {
+            self.stopped_early = true;
+            return Ok(false);
+        }
+        if std::mem::take(&mut self.drained) {
+            return Ok(false);
+        }
+        let room = self.inbox.len().min(self.end + MAX_INTAKE);
+        match self.channel.read(&mut self.inbox[self.end..room])? {
+            Intake::Nothing => Ok(false),
+            Intake::Ended => {
+                self.ended = true;
+                Ok(false)
+            }
+            Intake::Bytes { count, all } => {
+                self.end += count;
+                self.taken_in += count;
+                self.drained = all;
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl FrameTransport for StreamTransport {
+    fn largest(&self) -> usize {
+        self.largest
+    }
+
+    fn send(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<Taken, TransportError> {
+        let bytes = head.len() + payload.length();
+        if bytes > self.largest {
+            return Err(TransportError::TooLarge { bytes, most: self.largest });
+        }
+        let is_over = self.waiting() >= self.batch || self.waiting() + LENGTH + bytes > OUTBOX;
+        if self.waiting() > 0 && (self.refused > 0 || is_over) && self.flush()? == Drained::Part {
+            return Ok(Taken::Full);
+        }
+        let leaves_from_where_it_is = payload.length() >= DIRECT
+            && matches!(payload, PayloadRef::Bytes(_))
+            && self.flush()? == Drained::All;
+        if self.outbox.len() + HEADROOM + bytes > OUTBOX + BATCH {
+            self.charge(self.inbox.len(), self.outbox.len() + HEADROOM + bytes)?;
+            self.outbox.reserve_exact(HEADROOM + bytes);
+        }
+        let mut outbox = std::mem::take(&mut self.outbox);
+        self.put_front(head, payload.length(), &mut outbox);
+        match payload {
+            PayloadRef::Bytes(payload) if leaves_from_where_it_is => {
+                let sent = self.channel.write(&[&outbox, payload])?;
+                self.note_sent();
+                let of_payload = sent.saturating_sub(outbox.len());
+                outbox.drain(..sent - of_payload);
+                outbox.extend_from_slice(&payload[of_payload..]);
+            }
+            PayloadRef::Bytes(payload) => outbox.extend_from_slice(payload),
+            PayloadRef::Shared(_) | PayloadRef::Written(_) => {
+                let at = outbox.len();
+                outbox.resize(at + payload.length(), 0);
+                payload.put(&mut outbox[at..]);
+            }
+        }
+        self.outbox = outbox;
+        Ok(Taken::Taken)
+    }
+
+    fn flush(&mut self) -> Result<Drained, TransportError> {
+        if self.waiting() > 0 {
+            self.sent += self.channel.write(&[&self.outbox[self.sent..]])?;
+            self.note_sent();
+            // fewer bytes than asked: the kernel has no more room, and a further call would only confirm that
+            if self.waiting() > 0 {
+                // each byte is moved at most once on average, and the buffer at most doubles
+                if self.sent >= OUTBOX.max(self.waiting()) {
+                    self.outbox.drain(..self.sent);
+                    self.sent = 0;
+                }
+                self.refused = self.waiting();
+                self.batch = (self.batch / 2).max(MIN_BATCH);
+                return Ok(Drained::Part);
+            }
+            self.batch = (self.batch * 2).min(BATCH);
+        }
+        self.refused = 0;
+        self.outbox.clear();
+        if self.outbox.capacity() > OUTBOX + BATCH {
+            self.outbox.shrink_to(OUTBOX);
+            self.charge(self.inbox.len(), self.outbox.capacity())?;
+        }
+        self.sent = 0;
+        Ok(if self.channel.flush()? { Drained::All } else { Drained::Part })
+    }
+
+    fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
+        self.stopped_early = false;
+        let (begin, end) = loop {
+            match self.whole()? {
+                Some(span) => break span,
+                None if self.ended => return Err(TransportError::Closed),
+                None => {
+                    if self.take_in()? || self.ended {
+                        continue;
+                    }
+                    self.taken_in = 0;
+                    if self.stopped_early {
+                        return Ok(None);
+                    }
+                    // datagrams outside the stream come once the stream has no more frames
+                    let Some(datagram) = self.channel.take_unreliable() else { return Ok(None) };
+                    self.datagram = datagram;
+                    return Ok(Some(IncomingFrame { bytes: &self.datagram, shared_payload: None }));
+                }
+            }
+        };
+        (self.start, self.recognises_tls) = (end, false);
+        let (begin, end) = self.decompressed((begin, end))?;
+        Ok(Some(IncomingFrame { bytes: &self.inbox[begin..end], shared_payload: None }))
+    }
+
+    fn compress_heads(&mut self) {
+        if self.framing == Framing::Length && self.outgoing.is_none() {
+            (self.outgoing, self.announces) = (Some(HeadHistory::new()), true);
+        }
+    }
+
+    fn may_lose(&self) -> bool {
+        matches!(self.channel, ByteChannel::Datagrams(_))
+    }
+
+    fn send_unreliable(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), TransportError> {
+        let ByteChannel::Datagrams(channel) = &mut self.channel else {
+            return Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()));
+        };
+        let mut frame = vec![0; head.len() + payload.length()];
+        frame[..head.len()].copy_from_slice(head);
+        payload.put(&mut frame[head.len()..]);
+        channel.end().send_unreliable(frame);
+        Ok(())
+    }
+
+    fn charge_to(&mut self, share: BufferShare) {
+        self.share = share;
+    }
+
+    fn limit_incoming(&mut self, most: usize) {
+        self.most_incoming = most.min(self.largest);
+    }
+
+    fn poll_for(&self) -> PollFor {
+        self.channel.poll_for(self.waiting() > 0)
+    }
+
+    fn prepare_to_wait(&mut self, _awaited: Awaited) -> Result<MayWait, TransportError> {
+        let may = !self.stopped_early && self.channel.may_sleep();
+        Ok(if may { MayWait::Yes } else { MayWait::No })
+    }
+
+    fn stopped_early(&self) -> bool {
+        self.stopped_early
+    }
+
+    fn watch_peer(&mut self, within: Duration, watcher: PeerWatcher) {
+        if !matches!(self.channel, ByteChannel::Datagrams(_)) {
+            self.peer = PeerWatch::new(self.channel.as_fd(), within, watcher);
+        }
+    }
+
+    fn peer_check_interval(&self) -> Option<Duration> {
+        self.peer.as_ref().and_then(PeerWatch::interval)
+    }
+
+    fn check_peer(&mut self) -> Result<(), TransportError> {
+        match &mut self.peer {
+            Some(peer) => peer.check(self.channel.as_fd()),
+            None => Ok(()),
+        }
+    }
+
+    fn woken(&mut self) -> Result<(), TransportError> {
+        self.channel.woken()
+    }
+
+    fn close(&mut self) {
+        // bytes that do not leave now are lost: this end does not wait
+        let _ = self.flush();
+        self.channel.close();
+    }
+
+    fn peer_certificates(&self) -> Option<CertificateChain> {
+        match &self.channel {
+            ByteChannel::Plain(_) => None,
+            ByteChannel::Tls(tls) => tls.peer_certificates(),
+            ByteChannel::Datagrams(channel) => channel.peer_certificates(),
+        }
+    }
+}
+
+impl AsFd for StreamTransport {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}

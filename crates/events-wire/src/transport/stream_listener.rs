@@ -1,0 +1,110 @@
+//! The listener for programs that connect by a Unix or a TCP socket, with or without TLS.
+
+use super::channel::ByteChannel;
+use super::tls::TlsChannel;
+use super::{AcceptedTransport, Framing, StreamTransport, TransportError, TransportListener, TransportPeer};
+use crate::tls::TlsCertificates;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, accept_with, sockopt};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use unisono_linux::local_socket;
+
+/// Bytes of a TCP connection that the kernel takes before it can send them (`TCP_NOTSENT_LOWAT`). Bytes in
+/// the kernel and in the outbox leave in the order of arrival, so no event with an earlier deadline can
+/// overtake them. Without a bound the kernel takes megabytes. At 100 Mbit/s 64 KiB take 5 ms.
+const UNSENT: u32 = 64 << 10;
+/// A listening Unix or TCP socket.
+#[derive(Debug)]
+pub struct StreamListener {
+    socket: OwnedFd,
+    framing: Framing,
+    largest: usize,
+    /// None: its connections are not encrypted.
+    tls: Option<TlsCertificates>,
+}
+
+impl StreamListener {
+    /// Accepts connections that carry frames of up to `largest` bytes.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn new(socket: OwnedFd, largest: usize) -> Result<Self, TransportError> {
+        Self::framed(socket, largest, Framing::Length)
+    }
+
+    /// Like [`new`](Self::new), with a chosen framing.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn framed(socket: OwnedFd, largest: usize, framing: Framing) -> Result<Self, TransportError> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self { socket, framing, largest, tls: None })
+    }
+
+    /// Accepts connections with TLS.
+    #[must_use]
+    pub fn encrypted(mut self, certificates: TlsCertificates) -> Self {
+        self.tls = Some(certificates);
+        self
+    }
+}
+
+/// Accepts a waiting connection and identifies its peer.
+pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)>, TransportError> {
+    let socket = match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => socket,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(error) => return Err(TransportError::Failed(error.into())),
+    };
+    if sockopt::socket_domain(&socket)? == AddressFamily::UNIX {
+        let user = local_socket::peer(&socket)?.user;
+        return Ok(Some((socket, TransportPeer::User(user))));
+    }
+    bound_unsent(&socket);
+    // A peer that has reset the connection has no address, although its bytes can still be read. It must not
+    // be taken for a program of this host.
+    let peer = rustix::net::getpeername(&socket).ok().flatten().map(SocketAddr::try_from);
+    Ok(peer.and_then(Result::ok).map(|address| (socket, TransportPeer::Address(address.ip()))))
+}
+
+/// Bounds the unsent bytes of a connection that the kernel takes. A kernel before Linux 3.12 has no such
+/// bound: an urgent event waits longer there.
+fn bound_unsent(socket: &OwnedFd) {
+    let _ = unisono_linux::socket::bound_unsent(socket, UNSENT);
+}
+
+impl TransportListener for StreamListener {
+    fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
+        let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
+        let transport = match &self.tls {
+            None => {
+                let mut plain = StreamTransport::framed(socket, self.largest, self.framing)?;
+                plain.recognises_tls =
+                    self.framing == Framing::Length && matches!(peer, TransportPeer::Address(_));
+                plain
+            }
+            Some(certificates) => {
+                let _ = sockopt::set_tcp_nodelay(&socket, true);
+                let channel = ByteChannel::Tls(Box::new(TlsChannel::accept(socket, &certificates.config)?));
+                StreamTransport::through(channel, self.largest, self.framing)
+            }
+        };
+        Ok(Some((Box::new(transport), peer)))
+    }
+
+    fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    fn use_certificates(&mut self, certificates: &TlsCertificates) -> Result<(), TransportError> {
+        self.tls = self.tls.take().map(|_| certificates.clone());
+        Ok(())
+    }
+}
+
+impl AsFd for StreamListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

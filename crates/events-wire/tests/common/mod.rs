@@ -1,0 +1,3 @@
+//! Shared by the tests of transports.
+
+pub(crate) mod authority;

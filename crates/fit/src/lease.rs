@@ -1,0 +1,244 @@
+//! Leases of processors: a program that has fewer processors than it may use can be bound to as many as it
+//! has, so that a runtime that counts the affinity counts right without being told.
+//!
+//! Programs that choose processors without knowledge of each other would choose the same ones. So each choice
+//! is recorded where every `unisono fit` of the host reads it: as locks on bytes of a file, one byte for each
+//! processor. The locks belong to a descriptor that the program inherits, so a lease ends with the program,
+//! however it ends. Programs that it starts inherit the lease, too.
+//!
+//! ```text
+//!   /run/unisono/processors/        every user may make files here; root makes the directory
+//!       0  1000  1001               one file for each user, which only the user may lock
+//!           byte = slot * CpuSet::LIMIT + processor; each lease has a slot of its own
+//! ```
+//! Leases are advisory: a user who locks too much makes others choose worse, and nothing else. Without that
+//! directory, a user's own directory holds the file, and only the user's leases are seen.
+//!
+//! Cost: one reading of the load by processor ([`load::others_by_processor`]), and two system calls for each
+//! lease of the host. When not to use: see docs/decisions/0022.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+use unisono_linux::affinity::CpuSet;
+use unisono_linux::local_socket::own_user;
+use unisono_linux::private_directory::{PrivateDirectory, runtime_directory};
+use unisono_linux::topology::Topology;
+use unisono_linux::{load, process, record_lock};
+
+/// Where all users record their leases.
+pub const SHARED_DIRECTORY: &str = "/run/unisono/processors";
+/// Slots of a file. Chosen, not measured: more programs than any host starts.
+const SLOTS: u64 = 4096;
+/// Maximum number of files that are read: every user may create files in the directory.
+const MAX_FILES: usize = 1000;
+/// How long a choice waits for another choice to end. After that both may choose the same processors.
+const CHOICE_TIMEOUT: Duration = Duration::from_millis(100);
+const WIDTH: u64 = CpuSet::LIMIT as u64;
+
+/// Processors that a program is bound to, and the descriptor that records it.
+#[derive(Debug)]
+pub struct ProcessorLease {
+    pub cpus: CpuSet,
+    /// Keeps the lease while it is open in any process. It is inherited.
+    _recorded: OwnedFd,
+}
+
+impl ProcessorLease {
+    /// Takes a lease of `count` of the processors `allowed`, in the directory that all users share, or else
+    /// in this user's own.
+    pub fn take(allowed: &CpuSet, count: usize) -> io::Result<Self> {
+        let shared = Path::new(SHARED_DIRECTORY);
+        if process::is_root() {
+            // without the directory the lease is this user's only
+            let _ = make_shared(shared);
+        }
+        Self::take_in(shared, allowed, count).or_else(|_| Self::take_in(&own_directory()?, allowed, count))
+    }
+
+    /// Takes a lease that is recorded in `directory`.
+    pub fn take_in(directory: &Path, allowed: &CpuSet, count: usize) -> io::Result<Self> {
+        let own = record_lock::open_own(&directory.join(own_user().to_string()))?;
+        // before the choice begins, because it takes long
+        let load = load::others_by_processor(allowed).unwrap_or_default();
+        let _choosing = one_at_a_time(directory)?;
+        let leases = leases_in(directory)?;
+        // leases stay; threads that nobody bound move to where a processor is free
+        let of = |counts: &BTreeMap<usize, usize>, cpu| counts.get(&cpu).copied().unwrap_or(0);
+        let used = |cpu| (of(&leases, cpu), of(&load, cpu));
+        let cpus = choose(&Topology::read(), allowed, count, used);
+        record(&own, &cpus)?;
+        Ok(Self { cpus, _recorded: record_lock::inheritable(&own)? })
+    }
+}
+
+fn make_shared(directory: &Path) -> io::Result<()> {
+    if let Some(above) = directory.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(above)?;
+    }
+    match fs::create_dir(directory) {
+        // every user makes a file, and only its owner can remove it
+        Ok(()) => fs::set_permissions(directory, Permissions::from_mode(0o1777)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn own_directory() -> io::Result<PathBuf> {
+    Ok(PrivateDirectory::open(&runtime_directory())?.inside("processors")?.path().to_owned())
+}
+
+/// Waits until no other process chooses, for a limited time: any user could lock the directory for ever.
+fn one_at_a_time(directory: &Path) -> io::Result<File> {
+    let file = File::open(directory)?;
+    let until = Instant::now() + CHOICE_TIMEOUT;
+    while file.try_lock().is_err() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(file)
+}
+
+/// The number of leases of each processor, of all users.
+fn leases_in(directory: &Path) -> io::Result<BTreeMap<usize, usize>> {
+    let mut counts = BTreeMap::new();
+    for entry in fs::read_dir(directory)?.flatten().take(MAX_FILES) {
+        // a file that cannot be read records nothing
+        let Ok(file) = record_lock::open_to_read(&entry.path()) else { continue };
+        for range in record_lock::locked(&file, 0..SLOTS * WIDTH).unwrap_or_default() {
+            // a lease lies within one slot
+            for byte in range.start..range.end.min(range.start + WIDTH) {
+                *counts.entry((byte % WIDTH) as usize).or_default() += 1;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// Locks the processors' bytes in a slot that no other lease of this file uses.
+fn record(own: &File, cpus: &CpuSet) -> io::Result<()> {
+    for slot in 0..SLOTS {
+        let bytes = slot * WIDTH..(slot + 1) * WIDTH;
+        // the directory may not be locked: another process may take the same slot at the same time
+        if record_lock::try_lock(own, bytes.clone())? {
+            return release_others(own, &bytes, cpus);
+        }
+    }
+    Err(io::Error::other("all slots are taken"))
+}
+
+/// Unlocks the bytes of a slot that stand for none of the processors.
+fn release_others(own: &File, slot: &Range<u64>, cpus: &CpuSet) -> io::Result<()> {
+    let mut start = slot.start;
+    for cpu in cpus.iter() {
+        record_lock::unlock(own, start..slot.start + cpu as u64)?;
+        start = slot.start + cpu as u64 + 1;
+    }
+    record_lock::unlock(own, start..slot.end)
+}
+
+/// Chooses `count` processors of `allowed`: those with the fewest leases, then the fewest threads of others
+/// (`used` has both numbers), then those whose core, and whose last cache, have the fewest chosen so far.
+fn choose(
+    machine: &Topology,
+    allowed: &CpuSet,
+    count: usize,
+    used: impl Fn(usize) -> (usize, usize),
+) -> CpuSet {
+    let neighbors = |cpu: usize, chosen: &CpuSet| {
+        let core = machine.cpus.iter().find(|one| one.number == cpu).map(|one| one.siblings.clone());
+        let core = core.unwrap_or_else(|| CpuSet::single(cpu));
+        let caches = machine.caches.iter().filter(|cache| cache.shared_by.contains(cpu));
+        let last = caches.max_by_key(|cache| cache.level).map(|cache| cache.shared_by.clone());
+        let in_core = core.intersection(chosen).len();
+        let beside: usize = core
+            .iter()
+            .filter(|sibling| *sibling != cpu)
+            .map(&used)
+            .map(|(leases, load)| leases + load)
+            .sum();
+        (in_core, beside, last.map_or(0, |cpus| cpus.intersection(chosen).len()))
+    };
+    let mut chosen = CpuSet::empty();
+    while chosen.len() < count {
+        let rest = allowed.iter().filter(|cpu| !chosen.contains(*cpu));
+        let Some(next) = rest.min_by_key(|cpu| (used(*cpu), neighbors(*cpu, &chosen), *cpu)) else { break };
+        chosen.insert(next);
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_linux::topology::{Cache, CacheKind, Cpu};
+
+    /// Two packages, each with a cache, of two cores of two hardware threads: 0-3 and 4-7, cores 0-1, 2-3...
+    fn machine() -> Topology {
+        let core = |cpu: usize| (cpu / 2 * 2..cpu / 2 * 2 + 2).collect();
+        let cache = |first: usize| Cache {
+            level: 3,
+            kind: CacheKind::Unified,
+            bytes: 1 << 20,
+            shared_by: (first..first + 4).collect(),
+        };
+        Topology {
+            cpus: (0..8).map(|number| Cpu { number, package: number / 4, siblings: core(number) }).collect(),
+            caches: vec![cache(0), cache(4)],
+            ..Topology::default()
+        }
+    }
+
+    #[test]
+    fn the_least_used_processors_are_chosen_and_spread_over_caches_and_cores() {
+        let all: CpuSet = (0..8).collect();
+        let chosen = |count, used: &[usize]| {
+            let used = |cpu| (used.iter().filter(|one| **one == cpu).count(), 0);
+            choose(&machine(), &all, count, used).to_string()
+        };
+        assert_eq!(chosen(1, &[]), "0");
+        assert_eq!(chosen(2, &[]), "0,4");
+        assert_eq!(chosen(4, &[]), "0,2,4,6");
+        assert_eq!(chosen(5, &[]), "0-2,4,6");
+        assert_eq!(chosen(1, &[0]), "2", "1 shares a core with a used processor");
+        assert_eq!(chosen(2, &[0, 2, 4, 6]), "1,5");
+        assert_eq!(chosen(3, &[0, 1, 2, 3, 4, 5]), "0,6-7");
+        assert_eq!(chosen(20, &[]), "0-7");
+        assert_eq!(choose(&machine(), &(2..4).collect(), 1, |_| (9, 9)).to_string(), "2", "it stays inside");
+        let load = |cpu| (usize::from(cpu == 4), usize::from(cpu < 4));
+        assert_eq!(choose(&machine(), &all, 1, load).to_string(), "6", "neither leased nor busy");
+    }
+
+    #[test]
+    fn leases_are_seen_until_they_end_and_programs_that_start_together_choose_different_processors() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let leases = || leases_in(directory.path()).expect("our own directory");
+        let own = |cpus: &str| {
+            let file = record_lock::open_own(&directory.path().join(own_user().to_string())).expect("a file");
+            record(&file, &cpus.parse().expect("a list")).expect("a free slot");
+            file
+        };
+        let first = own("1,3-4");
+        let second = own("3");
+        assert_eq!(leases(), BTreeMap::from([(1, 1), (3, 2), (4, 1)]));
+        drop(first);
+        assert_eq!(leases(), BTreeMap::from([(3, 1)]));
+        let third = own("0");
+        assert_eq!(leases(), BTreeMap::from([(0, 1), (3, 1)]), "the first slot is free again");
+        drop((second, third));
+        assert!(leases().is_empty());
+    }
+
+    #[test]
+    fn what_others_put_into_the_directory_is_passed_over() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(directory.path().join("1")).expect("our own directory");
+        std::os::unix::fs::symlink("/nowhere", directory.path().join("2")).expect("our own directory");
+        assert!(leases_in(directory.path()).expect("a directory").is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! The ranks of an MPI program that share this host's processors: each should start only its part of the
+//! threads.
+//!
+//! A launcher's arguments name the number (`mpiexec -n 8`), and a launcher tells it to each rank in a
+//! variable. A launcher may also bind its ranks. So the processors that all ranks of the host share are those
+//! of the launcher's process on this host.
+//!
+//! Reference: mpiexec(1) of MPICH and Open MPI; srun(1), "OUTPUT ENVIRONMENT VARIABLES".
+
+use crate::effective::{Effective, LimitedBy, effective};
+use std::ffi::OsString;
+use std::fs;
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::process_stat::ProcessStat;
+use unisono_linux::quota::ProcessorLimits;
+
+/// Variables of the ranks of MPI programs: the launcher that started a rank also places it.
+pub(crate) const RANK: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
+
+/// The ranks of an MPI program on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalRanks {
+    /// At least 1.
+    pub count: usize,
+    /// The processors that all of them share; a rank may be bound to some of these.
+    pub cpus: CpuSet,
+}
+
+impl LocalRanks {
+    /// The processors of each rank, if one rank alone could use `own`.
+    pub(crate) fn part_of_each(&self, limits: &ProcessorLimits, own: &Effective) -> Effective {
+        let all = effective(&ProcessorLimits { affinity: self.cpus.clone(), ..limits.clone() });
+        let part = (all.processors / self.count).max(1);
+        if part < own.processors {
+            Effective { processors: part, limited_by: LimitedBy::Ranks(self.count) }
+        } else {
+            own.clone()
+        }
+    }
+}
+
+/// Variables in which launchers tell a rank how many ranks its host has.
+const LOCAL_SIZES: [&str; 4] = [
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS", // MPICH and Intel MPI
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_STEP_TASKS_PER_NODE", // `2(x3),1`; the first host's number stands for all
+];
+/// Processes that start the ranks of a host, as `/proc/PID/comm` cuts their names.
+const STARTERS: [&str; 8] =
+    ["hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "orterun", "prted", "prterun", "slurmstepd"];
+/// Options that name other hosts, so that the number of ranks on this one is unknown.
+const HOSTS: [&str; 9] =
+    ["-f", "-host", "--host", "-H", "-hosts", "-hostfile", "--hostfile", "-machinefile", "--machinefile"];
+
+/// The number of ranks on this rank's host. `None` if this process is no rank, or its launcher does not tell.
+pub(crate) fn of_this_host(user: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    LOCAL_SIZES.into_iter().find_map(|name| first_number(&user(name)?))
+}
+
+fn first_number(text: &str) -> Option<usize> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..digits].parse().ok()
+}
+
+/// The number of ranks that a launcher starts on this host: `mpiexec -n 8`, `mpirun -np 4 a : -np 2 b`,
+/// `mpiexec -ppn 2`, `srun --ntasks=8`. `None` if the arguments do not tell.
+pub(crate) fn launched(arguments: &[OsString]) -> Option<usize> {
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let number_of = |names: &[&str]| {
+        let mut numbers = words.iter().enumerate().filter_map(|(at, word)| match word.split_once('=') {
+            Some((name, number)) if names.contains(&name) => number.parse::<usize>().ok(),
+            _ if names.contains(&&**word) => words.get(at + 1)?.parse().ok(),
+            _ => None,
+        });
+        let first = numbers.next()?;
+        // a lone colon separates programs, each with its own number
+        Some(if words.iter().any(|word| word == ":") { first + numbers.sum::<usize>() } else { first })
+    };
+    let on_each = number_of(&["-ppn", "-perhost", "-npernode", "--npernode", "--ntasks-per-node"]);
+    let elsewhere = words.iter().any(|word| HOSTS.contains(&word.split('=').next().unwrap_or_default()));
+    let all = || number_of(&["-n", "-np", "--np", "-c", "--ntasks"]);
+    on_each.or_else(|| if elsewhere { None } else { all() })
+}
+
+/// The processors of the process that started the ranks of this host, if this process descends from one.
+pub(crate) fn starters_processors() -> Option<CpuSet> {
+    let mut number = ProcessStat::read("self")?.parent;
+    while number > 1 {
+        let name = fs::read_to_string(format!("/proc/{number}/comm")).ok()?;
+        if STARTERS.iter().any(|starter| name.trim().split('.').next() == Some(starter)) {
+            return affinity::allowed(Tid(number)).ok();
+        }
+        number = ProcessStat::read(number)?.parent;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_ranks_is_read_as_launchers_take_it() {
+        let ranks = |line: &str| launched(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(ranks("-n 8 ./program"), Some(8));
+        assert_eq!(ranks("--oversubscribe -np 4 ./program"), Some(4));
+        assert_eq!(ranks("--ntasks=16 ./program"), Some(16));
+        assert_eq!(ranks("-n 4 ./program -n 100"), Some(4), "the program's own option");
+        assert_eq!(ranks("-n 1 ./a : -n 3 ./b"), Some(4));
+        assert_eq!(ranks("-n 8 -ppn 2 ./program"), Some(2));
+        assert_eq!(ranks("-n 8 -hosts a,b ./program"), None, "some of them on other hosts");
+        assert_eq!(ranks("--hostfile=hosts -n 8 ./program"), None);
+        assert_eq!(ranks("./program"), None);
+        assert_eq!(ranks("-n"), None);
+    }
+
+    #[test]
+    fn a_rank_reads_how_many_its_host_has() {
+        let of = |set: &'static str, value: &'static str| {
+            of_this_host(move |name| (name == set).then(|| value.to_owned()))
+        };
+        assert_eq!(of("MPI_LOCALNRANKS", "4"), Some(4));
+        assert_eq!(of("OMPI_COMM_WORLD_LOCAL_SIZE", "2"), Some(2));
+        assert_eq!(of("SLURM_STEP_TASKS_PER_NODE", "2(x3),1"), Some(2));
+        assert_eq!(of("SLURM_STEP_TASKS_PER_NODE", "x"), None);
+        assert_eq!(of("PMI_RANK", "0"), None);
+    }
+}

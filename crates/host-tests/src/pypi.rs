@@ -1,0 +1,36 @@
+//! Packages from PyPI, each selection in a virtual environment of its own.
+
+use crate::processes::text;
+use crate::program::target;
+use crate::{Skipped, require};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The directory `place`, below the build directory, with a virtual environment of `python` that has these
+/// packages. Nothing is installed twice.
+///
+/// # Errors
+/// [`Skipped`] without Python, or if the registry cannot be reached.
+pub fn environment(place: &str, python: &str, packages: &[&str]) -> Result<PathBuf, Skipped> {
+    require::program(python, "apt-get install python3-venv")?;
+    let directory = target().join(place);
+    let ready = directory.join("ready");
+    if ready.exists() {
+        return Ok(directory);
+    }
+    let succeeds = |command: &mut Command| {
+        command.stdin(Stdio::null()).output().map_err(|error| error.to_string()).and_then(|done| {
+            if done.status.success() { Ok(()) } else { Err(text(&done.stderr).trim().to_owned()) }
+        })
+    };
+    succeeds(Command::new(python).args(["-m", "venv", "--clear"]).arg(&directory)).map_err(|_| {
+        Skipped::because(format!("{python} makes no virtual environment; apt-get install python3-venv"))
+    })?;
+    let install = ["-m", "pip", "install", "--quiet", "--only-binary", ":all:"];
+    succeeds(Command::new(directory.join("bin/python")).args(install).args(packages)).map_err(|error| {
+        let last = error.lines().last().unwrap_or("no reason given").to_owned();
+        Skipped::because(format!("pip cannot install {}: {last}", packages.join(" ")))
+    })?;
+    std::fs::write(&ready, b"").expect("the directory is ours");
+    Ok(directory)
+}

@@ -1,0 +1,109 @@
+//! How much stands behind a figure: the rounds in which it was measured, and the spread of its runs.
+//!
+//! A round is a repetition of a study: its runs are neighbors in time, so a disturbance of minutes spoils all
+//! runs of a round alike. Figures of fewer than [`MIN_ROUNDS`] rounds are *seen once*: they are shown, and
+//! nothing is concluded from them.
+//!
+//! Cost: linear in the number of runs.
+
+use crate::paired::MIN_PAIRS;
+use crate::quantile;
+use crate::record::RunLine;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fewer rounds than this allow no conclusion, as fewer pairs allow no verdict.
+pub const MIN_ROUNDS: usize = MIN_PAIRS;
+
+/// The rounds and the spread of the weakest of several figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evidence {
+    pub rounds: usize,
+    /// The greatest run less the least, as a share of the median. `None` for a single run, and for a median
+    /// of 0.
+    pub spread: Option<f64>,
+}
+
+impl Evidence {
+    /// The evidence of the values of these runs. Runs of one variant with the same parameters belong
+    /// together; the result is that of the variant with the fewest rounds, and the greatest spread. `None`
+    /// without a value.
+    pub fn from_runs(runs: &[&RunLine], value: impl Fn(&RunLine) -> Option<f64>) -> Option<Self> {
+        let mut rows: BTreeMap<(&str, String), Row> = BTreeMap::new();
+        for run in runs {
+            let Some(value) = value(run) else { continue };
+            let row = rows.entry((&run.variant, format!("{:?}", run.parameters))).or_default();
+            row.rounds.insert(run.repetition);
+            row.values.push(value);
+        }
+        let rows = rows.into_values();
+        rows.map(|row| Self { rounds: row.rounds.len(), spread: spread(&row.values) }).reduce(Self::weaker)
+    }
+
+    /// The fewer rounds and the greater spread of two.
+    #[must_use]
+    pub fn weaker(self, other: Self) -> Self {
+        let spread = self.spread.into_iter().chain(other.spread).reduce(f64::max);
+        Self { rounds: self.rounds.min(other.rounds), spread }
+    }
+
+    #[must_use]
+    pub fn is_seen_once(&self) -> bool {
+        self.rounds < MIN_ROUNDS
+    }
+
+    /// For example `n = 3 rounds, spread 4 %`, or `n = 1 round`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let rounds = if self.rounds == 1 { "round" } else { "rounds" };
+        let spread = self.spread.map_or(String::new(), |spread| format!(", spread {:.0} %", spread * 100.0));
+        format!("n = {} {rounds}{spread}", self.rounds)
+    }
+}
+
+/// The runs of a variant with the same parameters.
+#[derive(Default)]
+struct Row {
+    rounds: BTreeSet<u32>,
+    values: Vec<f64>,
+}
+
+fn spread(values: &[f64]) -> Option<f64> {
+    let median = quantile::median(values)?;
+    let (least, greatest) = (quantile::quantile(values, 0.0)?, quantile::quantile(values, 1.0)?);
+    let spread = (greatest - least) / median.abs();
+    (values.len() > 1 && spread.is_finite()).then_some(spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Figure;
+
+    fn run(variant: &str, repetition: u32, value: f64) -> RunLine {
+        let figures = vec![Figure::new("x", value, "ns")];
+        RunLine { variant: variant.into(), repetition, figures, ..RunLine::default() }
+    }
+
+    fn evidence(runs: &[RunLine]) -> Option<Evidence> {
+        Evidence::from_runs(&runs.iter().collect::<Vec<_>>(), |run| run.value("x"))
+    }
+
+    #[test]
+    fn several_starts_in_one_repetition_are_one_round() {
+        let once = evidence(&[run("a", 0, 1.0), run("a", 0, 2.0), run("a", 0, 3.0)]).expect("values");
+        assert_eq!(once, Evidence { rounds: 1, spread: Some(1.0) });
+        assert!(once.is_seen_once());
+        assert_eq!(once.in_words(), "n = 1 round, spread 100 %");
+        assert_eq!(evidence(&[]), None);
+    }
+
+    #[test]
+    fn the_weakest_variant_counts() {
+        let runs =
+            [run("a", 0, 10.0), run("a", 1, 10.0), run("a", 2, 11.0), run("b", 0, 5.0), run("b", 2, 5.0)];
+        let both = evidence(&runs).expect("values");
+        assert_eq!((both.rounds, both.is_seen_once()), (2, true));
+        assert_eq!(evidence(&runs[..3]).expect("values").in_words(), "n = 3 rounds, spread 10 %");
+        assert!(!evidence(&runs[..3]).expect("values").is_seen_once());
+    }
+}

@@ -1,0 +1,181 @@
+//! The answer about the cost of waiting on this host.
+
+use crate::number;
+use crate::study::Study;
+use crate::topic_answer::{AnswerPicture, TopicAnswer};
+use crate::wording::{self, Tone};
+use unisono_measure::Evidence;
+use unisono_measure::quantile;
+use unisono_measure::record::{Better, Chart, Distribution, Verdict};
+use unisono_measure::selector::{self, Selector};
+use unisono_measure::verdict::judge;
+
+/// The costs of the cheapest and the dearest way to wait, in the first two situations of the study.
+pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
+    let study = waiting_studies(studies).into_iter().find(|study| WaitingCost::new(study).is_some())?;
+    let charts = || study.head.charts.iter().take(2);
+    let costs: Vec<WaitingCost<'_>> =
+        charts().filter_map(|chart| WaitingCost::from_chart(study, chart)).collect();
+    let words: Vec<String> = costs.iter().filter_map(|cost| cost.in_words.clone()).collect();
+    let picture = charts().find_map(|chart| {
+        let first = WaitingCost::from_chart(study, chart)?.variants;
+        let of = Selector {
+            variants: first.into_iter().map(str::to_owned).collect(),
+            figure: chart.y.first()?.clone(),
+            conditions: selector::conditions(&chart.only),
+            ..Selector::default()
+        };
+        AnswerPicture::new(study, &of, Better::Lower, &format!(", {}", lower(&chart.title)))
+    });
+    let evidence = costs.iter().filter_map(|cost| cost.evidence).reduce(Evidence::weaker);
+    (!words.is_empty()).then(|| TopicAnswer::new(words.join(" "), picture).resting_on(evidence))
+}
+
+/// The title with a small first letter, for use within a sentence.
+pub(crate) fn lower(title: &str) -> String {
+    let mut chars = title.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// The studies about the cost of waiting, otherwise the first study that timed a barrier.
+fn waiting_studies<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
+    let named: Vec<_> = studies.iter().filter(|study| study.is_about_waiting()).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let times = |study: &&Study<'_>| {
+        let figure = study.head.charts.first().and_then(|chart| chart.y.first());
+        study.head.topic == "barrier" && figure.is_some_and(|f| matches!(study.unit(f).as_str(), "ns" | "us"))
+    };
+    studies.iter().find(times).into_iter().collect()
+}
+
+pub(crate) struct WaitingCost<'a> {
+    pub(crate) study: &'a Study<'a>,
+    pub(crate) title: &'a str,
+    pub(crate) headline: Option<String>,
+    /// For example `One processor: fastest is yield ...`; the picture has the whole title.
+    pub(crate) in_words: Option<String>,
+    /// The runs behind the comparison of the cheapest with the dearest.
+    evidence: Option<Evidence>,
+    pub(crate) tiles: Vec<CostTile>,
+    /// The variants, the cheapest first.
+    pub(crate) variants: Vec<&'a str>,
+}
+
+/// What may be said of the cheapest way to wait beside the dearest.
+#[derive(Clone, Copy)]
+enum VerdictState {
+    Decided(Option<Evidence>),
+    /// Fewer rounds than a conclusion needs.
+    SeenOnce(Evidence),
+    /// The runs scatter more than the two ways differ.
+    Undecided(Option<Evidence>),
+}
+
+impl VerdictState {
+    fn for_verdict(asked: &Verdict, study: &Study<'_>) -> Self {
+        let sides = [&asked.variant, &asked.against];
+        let behind = study.runs.iter().copied();
+        let behind = behind.filter(|run| sides.contains(&&run.variant) && run.has_parameters(&asked.only));
+        let evidence = Evidence::from_runs(&behind.collect::<Vec<_>>(), |run| asked.value_of(run));
+        let judged = judge(asked, &study.runs);
+        let is_open = judged.iter().all(|judgement| wording::tone(judgement) == Tone::Undecided);
+        match evidence {
+            Some(evidence) if evidence.is_seen_once() => Self::SeenOnce(evidence),
+            _ if is_open => Self::Undecided(evidence),
+            _ => Self::Decided(evidence),
+        }
+    }
+
+    fn evidence(self) -> Option<Evidence> {
+        match self {
+            Self::Decided(evidence) | Self::Undecided(evidence) => evidence,
+            Self::SeenOnce(evidence) => Some(evidence),
+        }
+    }
+
+    fn qualified(self, words: String) -> String {
+        match self {
+            Self::Decided(_) => words,
+            Self::SeenOnce(evidence) => format!("Seen once ({}), no verdict: {words}", evidence.in_words()),
+            Self::Undecided(_) => format!("Not decided, the runs scatter: {words}"),
+        }
+    }
+}
+
+pub(crate) struct CostTile {
+    pub(crate) name: String,
+    pub(crate) median: String,
+    pub(crate) least: String,
+    pub(crate) greatest: String,
+}
+
+pub(crate) fn waiting_costs<'a>(studies: &'a [Study<'a>]) -> Vec<WaitingCost<'a>> {
+    waiting_studies(studies).into_iter().filter_map(WaitingCost::new).collect()
+}
+
+impl<'a> WaitingCost<'a> {
+    fn new(study: &'a Study<'a>) -> Option<Self> {
+        Self::from_chart(study, study.head.charts.first()?)
+    }
+
+    fn from_chart(study: &'a Study<'a>, chart: &'a Chart) -> Option<Self> {
+        let (title, figure) = (chart.title.as_str(), chart.y.first()?);
+        let unit = study.unit(figure);
+        let says = |value: f64| number::quantity(value, &unit);
+        let mut rows = study.rows(chart, None);
+        rows.retain(|row| !row.values(figure).is_empty());
+        let costs = rows.into_iter().filter_map(|row| {
+            let cost = quantile::distribution(&row.values(figure))?;
+            Some((row.variant, row.name, cost))
+        });
+        let mut costs: Vec<(&'a str, String, Distribution)> = costs.collect();
+        costs.sort_by(|a, b| a.2.median.total_cmp(&b.2.median));
+        let ((_, best, least), (_, worst, most)) = (costs.first()?, costs.last()?);
+        let figure = lower(&study.label(figure));
+        let (best, worst) = (short_label(best), short_label(worst));
+        let (fast, slow) = (says(least.median), says(most.median));
+        let place = Verdict {
+            variant: costs.last()?.0.to_owned(),
+            against: costs.first()?.0.to_owned(),
+            figure: chart.y.first()?.clone(),
+            better: Better::Lower,
+            only: chart.only.clone(),
+            ..Verdict::default()
+        };
+        let standing = VerdictState::for_verdict(&place, study);
+        let compared = (costs.len() > 1 && least.median > 0.0).then(|| {
+            let times = number::plain((most.median / least.median).round());
+            let headline =
+                format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times} times as long.");
+            let headline = standing.qualified(headline);
+            let short = title.split_once(", ").map_or(title, |(title, _)| title);
+            let in_words = format!(
+                "{short}: fastest is {best} ({figure} {fast}); {worst} takes {times} times as long ({slow})."
+            );
+            (headline, in_words)
+        });
+        let (headline, in_words): (Option<String>, Option<String>) = compared.unzip();
+        let in_words = in_words.map(|words| match standing {
+            // the screen says by itself that an answer was seen once
+            VerdictState::SeenOnce(_) => words,
+            _ => standing.qualified(words),
+        });
+        let evidence = standing.evidence();
+        let tile = |(_, name, cost): &(&str, String, Distribution)| CostTile {
+            name: name.clone(),
+            median: says(cost.median),
+            least: says(cost.min),
+            greatest: says(cost.max),
+        };
+        let tiles = costs.iter().take(8).map(tile).collect();
+        let variants = costs.iter().map(|(variant, ..)| *variant).collect();
+        Some(Self { study, title, headline, in_words, evidence, tiles, variants })
+    }
+}
+
+/// A label without its part in brackets.
+fn short_label(label: &str) -> &str {
+    label.split_once(" (").map_or(label, |(label, _)| label)
+}

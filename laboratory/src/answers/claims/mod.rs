@@ -1,0 +1,250 @@
+//! The papers' claims, each beside the result of these runs.
+//!
+//! `claims.toml` has an entry for each figure and statement of the four papers. An entry names the study that
+//! answers it and the `value` to read there, by a [`Selector`]; with `from`, the growth from that value to
+//! it. The claim holds if the value is `near` a number, or `at least` or `at most` a number. `why` is the
+//! likely reason if the claim does not hold. `open` is the reason why no study here can answer it.
+
+mod answer;
+mod table;
+
+pub(super) use table::{html, markdown};
+
+use answer::ClaimAnswer;
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+use unisono_measure::Selector;
+use unisono_report::extension::Study;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ClaimPaper {
+    Gangs,
+    Windows,
+    Trees,
+    Events,
+}
+
+impl ClaimPaper {
+    const ALL: [ClaimPaper; 4] =
+        [ClaimPaper::Gangs, ClaimPaper::Windows, ClaimPaper::Trees, ClaimPaper::Events];
+
+    fn title(self) -> &'static str {
+        match self {
+            ClaimPaper::Gangs => {
+                "S. Peter, A. Baumann, Z. Anderson, T. Roscoe: Gang scheduling isn't worth it... yet (2011)"
+            }
+            ClaimPaper::Windows => {
+                "R. Thakur, W. Gropp, B. Toonen: Minimizing Synchronization Overhead in the Implementation of \
+                 MPI One-Sided Communication (2004)"
+            }
+            ClaimPaper::Trees => {
+                "S. Moh, C. Yu, D. Han, B. Lee, D. Lee: A Fast Tree-Based Barrier Synchronization on \
+                 Switch-Based Irregular Networks"
+            }
+            ClaimPaper::Events => {
+                "P. Shenoy, S. Hasan, P. Kulkarni, K. Ramamritham: Middleware versus Native OS Support"
+            }
+        }
+    }
+}
+
+/// An entry of `claims.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PaperClaim {
+    paper: ClaimPaper,
+    place: String,
+    says: String,
+    open: Option<String>,
+    #[serde(default)]
+    study: String,
+    value: Option<Selector>,
+    /// The start of the growth.
+    from: Option<Selector>,
+    /// The profile with runs long enough to answer the claim, if the default profile's are too short.
+    profile: Option<String>,
+    near: Option<f64>,
+    least: Option<f64>,
+    most: Option<f64>,
+    #[serde(default)]
+    why: String,
+}
+
+#[derive(Deserialize)]
+struct ClaimsFile {
+    claim: Vec<PaperClaim>,
+}
+
+static CLAIMS: LazyLock<Vec<PaperClaim>> = LazyLock::new(|| {
+    let file: ClaimsFile =
+        toml::from_str(include_str!("claims.toml")).expect("parses, as a test of this module shows");
+    file.claim
+});
+
+/// The result of comparing a claim with the runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ClaimResult {
+    Reproduced,
+    Differs,
+    /// Measured, but the runs scatter too much to decide.
+    Undecided,
+    /// The records do not have the runs.
+    NotMeasured,
+    /// No study here can answer the claim.
+    Open,
+}
+
+impl ClaimResult {
+    const ALL: [ClaimResult; 5] = [
+        ClaimResult::Reproduced,
+        ClaimResult::Differs,
+        ClaimResult::Undecided,
+        ClaimResult::NotMeasured,
+        ClaimResult::Open,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            ClaimResult::Reproduced => "reproduced",
+            ClaimResult::Differs => "differs",
+            ClaimResult::Undecided => "not decided",
+            ClaimResult::NotMeasured => "not in these records",
+            ClaimResult::Open => "cannot be answered here",
+        }
+    }
+}
+
+/// A claim of a paper, and the result of these records.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct ClaimSummary {
+    pub paper: ClaimPaper,
+    /// Section, figure or table.
+    pub place: String,
+    pub says: String,
+    pub result: ClaimResult,
+    /// A value in the figure's unit, or a ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+    /// Whether the value comes from a simulation.
+    pub simulated: bool,
+    /// The result of these records, in words.
+    pub here: String,
+    /// The distance from the paper's number with its likely reason, or why there is no result.
+    pub remark: String,
+    /// The command that repeats the figure; empty if no study here can answer the claim.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub command: String,
+}
+
+/// All claims of the papers, in the order of the file.
+pub(super) fn claims(studies: &[Study<'_>]) -> Vec<ClaimSummary> {
+    CLAIMS.iter().map(|claim| claim.summary(studies)).collect()
+}
+
+impl PaperClaim {
+    fn summary(&self, studies: &[Study<'_>]) -> ClaimSummary {
+        let summary = |result, remark: String| ClaimSummary {
+            paper: self.paper,
+            place: self.place.clone(),
+            says: self.says.clone(),
+            result,
+            found: None,
+            low: None,
+            high: None,
+            simulated: false,
+            here: String::new(),
+            remark,
+            command: if self.open.is_some() { String::new() } else { self.command() },
+        };
+        if let Some(open) = &self.open {
+            return summary(ClaimResult::Open, open.clone());
+        }
+        let Some(study) = studies.iter().find(|study| study.head.study == self.study) else {
+            return summary(ClaimResult::NotMeasured, self.how_to_measure());
+        };
+        match self.evaluate(study) {
+            ClaimAnswer::Missing(reason) => {
+                let remark = if reason.is_empty() { self.how_to_measure() } else { reason };
+                summary(ClaimResult::NotMeasured, remark)
+            }
+            ClaimAnswer::Found { result, found, here, distance } => ClaimSummary {
+                found: Some(found.value),
+                low: Some(found.low),
+                high: Some(found.high),
+                simulated: study.is_simulated(),
+                here,
+                ..summary(result, self.remark(result, distance.as_deref()))
+            },
+        }
+    }
+
+    fn command(&self) -> String {
+        let profile = self.profile.as_deref().map(|profile| format!(" {profile}")).unwrap_or_default();
+        format!("unisono study {}{profile}", self.study)
+    }
+
+    fn how_to_measure(&self) -> String {
+        format!("`{}` measures it.", self.command())
+    }
+
+    fn remark(&self, result: ClaimResult, distance: Option<&str>) -> String {
+        match (result, distance) {
+            (ClaimResult::Differs, Some(distance)) => format!("{distance}. {}", self.why),
+            (ClaimResult::Differs, None) => self.why.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_claim_is_open_or_says_what_answers_it() {
+        assert!(CLAIMS.len() > 100, "{}", CLAIMS.len());
+        for claim in CLAIMS.iter() {
+            let expectations = [claim.near, claim.least, claim.most].into_iter().flatten().count();
+            if claim.open.is_some() {
+                assert!(claim.study.is_empty() && expectations == 0, "{claim:?}");
+                continue;
+            }
+            assert_eq!(expectations, 1, "{claim:?}");
+            assert!(!claim.study.is_empty() && !claim.why.is_empty() && claim.value.is_some(), "{claim:?}");
+        }
+    }
+
+    #[test]
+    fn the_document_of_claims_has_each_claim_as_it_is_now() {
+        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/claims.md");
+        let document = std::fs::read_to_string(document).expect("docs/claims.md");
+        for claim in claims(&[]) {
+            let row = format!("| {} | {} |", claim.place, claim.says);
+            let row = document.lines().find(|line| line.starts_with(&row));
+            let row =
+                row.unwrap_or_else(|| panic!("make it again by `unisono report DIR --claims`: {claim:?}"));
+            let command =
+                if claim.command.is_empty() { "\u{2013}".to_owned() } else { format!("`{}`", claim.command) };
+            assert!(row.ends_with(&format!("| {command} |")), "{row}");
+            assert!(claim.found.is_none() && claim.here.is_empty() && !claim.remark.is_empty(), "{claim:?}");
+        }
+    }
+
+    #[test]
+    fn each_paper_has_claims_and_no_claim_stands_twice() {
+        for paper in ClaimPaper::ALL {
+            assert!(CLAIMS.iter().any(|claim| claim.paper == paper));
+        }
+        let mut all: Vec<_> = CLAIMS.iter().map(|claim| (&claim.place, &claim.says)).collect();
+        all.sort_unstable();
+        let before = all.len();
+        all.dedup();
+        assert_eq!(all.len(), before);
+    }
+}

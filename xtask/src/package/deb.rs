@@ -1,0 +1,91 @@
+//! The Debian package, by dpkg-deb, from the files of `cargo xtask install`. `packaging/deb` has the files
+//! that only Debian knows. The units of systemd are not enabled.
+
+use super::release::{Release, VERSION, template, write_group};
+use super::run_quietly;
+use crate::install::InstallPrefix;
+use anyhow::Context;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use unisono_host_tests::program::workspace;
+
+const ARCH: &str = "amd64";
+const SCRIPTS: [&str; 2] = ["postinst", "prerm"];
+
+pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
+    let tree = release.scratch("deb")?.join("tree");
+    let prefix = InstallPrefix {
+        prefix: "/usr".into(),
+        staging: Some(tree.clone()),
+        libraries: "lib/x86_64-linux-gnu".to_owned(),
+        python: "lib/python3/dist-packages".into(),
+    };
+    release.stage(&prefix)?;
+    // Debian's zsh looks there for completions of packages
+    let zsh = prefix.path("share/zsh/vendor-completions");
+    fs::rename(prefix.path("share/zsh/site-functions"), zsh).context("completions for zsh")?;
+    release.compress_pages(&prefix)?;
+    write_documents(release, &prefix)?;
+    write_group(&prefix)?;
+    write_control(&tree)?;
+    release.normalize(&tree)?;
+    let set_mode = |path: PathBuf, mode: u32| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+            .with_context(|| path.display().to_string())
+    };
+    for script in SCRIPTS {
+        set_mode(tree.join("DEBIAN").join(script), 0o755)?;
+    }
+    // Debian's libraries are not executable; those of RPM are
+    set_mode(prefix.path(&prefix.libraries).join(format!("libunisono.so.{VERSION}")), 0o644)?;
+    let package = release.dist.join(format!("unisono_{VERSION}-1_{ARCH}.deb"));
+    let mut build = Command::new("dpkg-deb");
+    build.args(["--build", "--root-owner-group", "-Zxz"]).arg(&tree).arg(&package);
+    run_quietly(build.env("SOURCE_DATE_EPOCH", &release.epoch))?;
+    Ok(package)
+}
+
+/// The copyright, the changelogs, and the reasons why lintian is wrong about this package.
+fn write_documents(release: &Release, prefix: &InstallPrefix) -> anyhow::Result<()> {
+    let documents = prefix.path("share/doc/unisono");
+    fs::create_dir_all(&documents).context("a directory")?;
+    let mit = fs::read_to_string(workspace().join("LICENSE-MIT")).context("LICENSE-MIT")?;
+    let indented: String = mit
+        .lines()
+        .map(|line| if line.trim().is_empty() { " .\n".to_owned() } else { format!(" {line}\n") })
+        .collect();
+    let copyright = template("deb/copyright.in", &[("MIT", indented.trim_end())])?;
+    let date = release.time("%a, %d %b %Y %H:%M:%S +0000")?;
+    let changelog = template("deb/changelog.in", &[("VERSION", VERSION), ("DATE", &date)])?;
+    let write = |path: &Path, text: &str| fs::write(path, text).with_context(|| path.display().to_string());
+    write(&documents.join("copyright"), &copyright)?;
+    write(&documents.join("changelog.Debian"), &changelog)?;
+    write(&documents.join("licences-of-parts.txt"), &release.licences)?;
+    fs::copy(workspace().join("CHANGELOG.md"), documents.join("changelog")).context("CHANGELOG.md")?;
+    let mut gzip = Command::new("gzip");
+    gzip.args(["--best", "--no-name", "changelog", "changelog.Debian", "licences-of-parts.txt"]);
+    run_quietly(gzip.current_dir(&documents))?;
+    let overrides = prefix.path("share/lintian/overrides");
+    fs::create_dir_all(&overrides).context("a directory")?;
+    write(&overrides.join("unisono"), &template("deb/lintian-overrides", &[])?)
+}
+
+fn write_control(tree: &Path) -> anyhow::Result<()> {
+    let usage = run_quietly(
+        Command::new("du").args(["--summarize", "--apparent-size", "--block-size=1024"]).arg(tree),
+    )?;
+    let usage = String::from_utf8_lossy(&usage);
+    let size = usage.split_whitespace().next().unwrap_or("0");
+    let directory = tree.join("DEBIAN");
+    fs::create_dir(&directory).context("DEBIAN")?;
+    let control = template("deb/control.in", &[("VERSION", VERSION), ("ARCH", ARCH), ("SIZE", size)])?;
+    fs::write(directory.join("control"), control).context("control")?;
+    for file in SCRIPTS.into_iter().chain(["triggers", "shlibs"]) {
+        fs::write(directory.join(file), template(&format!("deb/{file}"), &[])?).context(file)?;
+    }
+    let mut sums = Command::new("sh");
+    sums.args(["-c", "find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum"]).current_dir(tree);
+    fs::write(directory.join("md5sums"), run_quietly(&mut sums)?).context("md5sums")
+}

@@ -1,0 +1,114 @@
+//! A release that is built: where its files are, and how they are staged for a kind of package.
+
+use super::{parts, run_quietly, toolchain};
+use crate::install::{InstallPrefix, InstalledFiles, install_built};
+use anyhow::{Context, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use unisono_host_tests::program::workspace;
+
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The processor, as packages name it; Debian has a name of its own.
+pub(super) const ARCH: &str = "x86_64";
+
+pub(super) struct Release {
+    /// The directory of the built program and library.
+    pub(super) built: PathBuf,
+    /// The directory of finished packages.
+    pub(super) dist: PathBuf,
+    /// The time of the commit, in seconds since 1970: that of every file in a package.
+    pub(super) epoch: String,
+    /// The licence texts of all that is inside.
+    pub(super) licences: String,
+}
+
+impl Release {
+    /// Builds, and empties the folder of packages.
+    pub(super) fn build(dist: &Path) -> anyhow::Result<Self> {
+        let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
+            Ok(named) => named,
+            Err(_) => {
+                let mut log = Command::new("git");
+                let time = run_quietly(log.args(["log", "-1", "--format=%ct"]).current_dir(workspace()));
+                String::from_utf8_lossy(&time.context("SOURCE_DATE_EPOCH is not set")?).trim().to_owned()
+            }
+        };
+        let built = toolchain::build()?;
+        if dist.exists() {
+            fs::remove_dir_all(dist).with_context(|| format!("cannot empty {}", dist.display()))?;
+        }
+        fs::create_dir_all(dist).with_context(|| format!("cannot make {}", dist.display()))?;
+        Ok(Self { built, dist: dist.to_owned(), epoch, licences: parts::licence_texts()? })
+    }
+
+    /// The time of the release in UTC, in a format of date(1).
+    pub(super) fn time(&self, format: &str) -> anyhow::Result<String> {
+        let moment = format!("--date=@{}", self.epoch);
+        let mut date = Command::new("date");
+        let text = run_quietly(date.args(["--utc", &moment, &format!("+{format}")]).env("LC_ALL", "C"))?;
+        Ok(String::from_utf8_lossy(&text).trim().to_owned())
+    }
+
+    /// A new directory for a kind of package, below the target directory.
+    pub(super) fn scratch(&self, kind: &str) -> anyhow::Result<PathBuf> {
+        let directory = toolchain::directory().join(kind);
+        if directory.exists() {
+            fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        }
+        fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        Ok(directory)
+    }
+
+    /// Writes what `cargo xtask install` writes below a staging directory.
+    pub(super) fn stage(&self, prefix: &InstallPrefix) -> anyhow::Result<()> {
+        ensure!(prefix.staging.is_some(), "a package is not made from the files of this host");
+        install_built(&mut InstalledFiles::below(prefix), &self.built)
+    }
+
+    /// Gives all files and directories of a tree the time of the release, and modes that do not depend on the
+    /// umask.
+    pub(super) fn normalize(&self, tree: &Path) -> anyhow::Result<()> {
+        run_quietly(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(tree))?;
+        let date = format!("--date=@{}", self.epoch);
+        let mut find = Command::new("find");
+        find.arg(tree).args(["-exec", "touch", "--no-dereference", &date, "{}", "+"]);
+        run_quietly(&mut find).map(|_| ())
+    }
+
+    /// Compresses the manual pages of a staged tree, as distributions do.
+    pub(super) fn compress_pages(&self, prefix: &InstallPrefix) -> anyhow::Result<()> {
+        let mut find = Command::new("find");
+        find.arg(prefix.path("share/man")).args([
+            "-type",
+            "f",
+            "-exec",
+            "gzip",
+            "--best",
+            "--no-name",
+            "{}",
+            "+",
+        ]);
+        run_quietly(&mut find).map(|_| ())
+    }
+}
+
+/// A file of the folder `packaging`, with words between @ replaced.
+pub(super) fn template(file: &str, words: &[(&str, &str)]) -> anyhow::Result<String> {
+    let path = workspace().join("packaging").join(file);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(words.iter().fold(text, |text, (word, value)| text.replace(&format!("@{word}@"), value)))
+}
+
+/// The group whose members may connect to the event broker.
+pub(super) fn write_group(prefix: &InstallPrefix) -> anyhow::Result<()> {
+    for (file, below) in [
+        ("sysusers.conf", "lib/sysusers.d/unisono.conf"),
+        ("socket-group.conf", "lib/systemd/system/unisono-events.socket.d/group.conf"),
+    ] {
+        let path = prefix.path(below);
+        fs::create_dir_all(path.parent().unwrap_or(&path)).context("a directory")?;
+        fs::write(&path, template(file, &[])?).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! The tools that build for an old C library: zig as the linker and C compiler, called by cargo-zigbuild.
+//! Both come from PyPI into an environment below the target directory.
+
+use super::run_quietly;
+use anyhow::{Context, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use unisono_host_tests::program::{target, workspace};
+
+/// Fixed, because other versions make other bytes.
+const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
+
+/// The oldest C library that a package runs with: RHEL 8's. Ubuntu 20.04 has 2.31, Debian 11 has 2.31.
+pub(super) const GLIBC: &str = "2.28";
+
+/// The target of packages, as cargo names it.
+pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Why there is no package for another processor.
+pub(super) const NO_AARCH64: &str = "packages for aarch64 are not made: a cross build needs Rust's standard library \
+     for it, which rustup alone has (Debian's is of Rust 1.63), and no build with it was tried";
+
+/// Where the tools and the staged files are.
+pub(super) fn directory() -> PathBuf {
+    std::path::absolute(target().join("package")).unwrap_or_else(|_| target().join("package"))
+}
+
+/// The directory of the tools, which are installed first if they are missing or of another version.
+pub(super) fn tools() -> anyhow::Result<PathBuf> {
+    let environment = directory().join("tools");
+    let stamp = environment.join("versions");
+    if fs::read_to_string(&stamp).unwrap_or_default() != TOOLS.join("\n") {
+        println!("installing {} from PyPI into {}", TOOLS.join(" and "), environment.display());
+        run_quietly(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))
+            .context("apt-get install python3-venv")?;
+        let mut pip = Command::new(environment.join("bin/pip"));
+        run_quietly(pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(TOOLS))?;
+        fs::write(&stamp, TOOLS.join("\n")).context("the versions of the tools")?;
+    }
+    Ok(environment.join("bin"))
+}
+
+/// Builds the program and the library. Returns the directory of the two.
+pub(super) fn build() -> anyhow::Result<PathBuf> {
+    let tools = tools()?;
+    let mut cargo = unisono_host_tests::program::cargo();
+    let path = std::env::var("PATH").unwrap_or_default();
+    cargo.env("PATH", format!("{}:{path}", tools.display()));
+    cargo.args(["zigbuild", "--release", "--locked", "--package", "unisono", "--package", "unisono-c"]);
+    cargo.arg("--target").arg(format!("{TARGET}.{GLIBC}"));
+    build_in(&std::path::absolute(target()).context("the target directory")?, cargo, &[])
+}
+
+/// Builds a program that needs no shared library, with this machine's linker. Returns its directory. The
+/// target directory is another one, because all dependencies are compiled with other flags.
+pub(super) fn build_static(package: &str) -> anyhow::Result<PathBuf> {
+    let mut cargo = unisono_host_tests::program::cargo();
+    cargo.args(["build", "--release", "--locked", "--package", package, "--target", TARGET]);
+    build_in(&directory().join("static"), cargo, &["-Ctarget-feature=+crt-static"])
+}
+
+/// Runs a build of this workspace with a target directory and flags of rustc. Returns the directory of the
+/// built files.
+fn build_in(target: &Path, mut cargo: Command, flags: &[&str]) -> anyhow::Result<PathBuf> {
+    cargo.current_dir(workspace()).env("CARGO_TARGET_DIR", target);
+    reproducibly(&mut cargo, flags)?;
+    let status = cargo.status().context("cargo cannot be started")?;
+    ensure!(status.success(), "the build failed ({status})");
+    Ok(target.join(TARGET).join("release"))
+}
+
+/// Replaces the folders of this machine in what is built, and leaves out debugging information, which names
+/// them.
+fn reproducibly(cargo: &mut Command, more: &[&str]) -> anyhow::Result<()> {
+    let workspace = fs::canonicalize(workspace()).context("the workspace")?;
+    let registry = cargo_home()?.join("registry/src");
+    let folders = [(registry, "/cargo"), (workspace, "/unisono")];
+    let remap = |(from, to): &(PathBuf, &str)| format!("--remap-path-prefix={}={to}", from.display());
+    let flags: Vec<String> =
+        folders.iter().map(remap).chain(more.iter().map(|flag| (*flag).to_owned())).collect();
+    cargo.env_remove("RUSTFLAGS");
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    let remap = |(from, to): &(PathBuf, &str)| format!("-ffile-prefix-map={}={to}", from.display());
+    let flags = folders.each_ref().map(remap).join(" ");
+    cargo.env(format!("CFLAGS_{}", TARGET.replace('-', "_")), format!("{flags} -g0"));
+    Ok(())
+}
+
+fn cargo_home() -> anyhow::Result<PathBuf> {
+    let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
+    let home = named.or_else(home).context("neither CARGO_HOME nor HOME is set")?;
+    fs::canonicalize(&home).with_context(|| home.display().to_string())
+}
+
+/// The licence texts of the parts that the tools add to the program: LLVM's unwinder and compiler runtime.
+pub(super) fn licence_of_runtime() -> anyhow::Result<String> {
+    let find =
+        "import ziglang, pathlib; print(pathlib.Path(ziglang.__file__).parent / 'lib/libunwind/LICENSE.TXT')";
+    let path = run_quietly(Command::new(tools()?.join("python3")).args(["-c", find]))?;
+    let path = String::from_utf8_lossy(&path).trim().to_owned();
+    fs::read_to_string(&path).context(path)
+}

