@@ -6,7 +6,8 @@ use serde_json::Value;
 
 #[derive(clap::Args)]
 pub(crate) struct CsvFlag {
-    /// Print the table once, as comma-separated values (RFC 4180); the columns have the names of the JSON's keys
+    /// Print the table once, as comma-separated values (RFC 4180); the columns have the names of the JSON's
+    /// keys
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
 }

@@ -212,7 +212,8 @@ fn limits_are_printed_with_their_options_and_reasons_and_a_larger_payload_passes
     let set =
         ["--clients", "1000", "--max-payload", "8MiB", "--max-sessions", "7", "--print-limits", "--json"];
     let printed = unisono(&[&["serve"][..], &set].concat()).output().expect("it runs");
-    let limits: Vec<Value> = serde_json::from_slice(&printed.stdout).expect("a list");
+    let printed: Value = serde_json::from_slice(&printed.stdout).expect("an object");
+    let limits = printed["limits"].as_array().expect("a list");
     for (name, value) in [("clients", 1000), ("payload", 8 << 20), ("suppliers", 16_000), ("sessions", 7)] {
         let line = limits.iter().find(|line| line["name"] == name).expect("it is listed");
         assert_eq!(line["value"], value, "{name}");

@@ -243,7 +243,8 @@ mod tests {
         assert_eq!(name(CallStatus::Again as c_int), "AGAIN");
         assert_eq!(name(CallStatus::Refused as c_int), "REFUSED");
         assert_eq!(name(CallStatus::Unanswered as c_int), "UNANSWERED");
-        assert_eq!((name(CallStatus::Unanswered as c_int + 1), name(-1)), ("UNKNOWN", "UNKNOWN"));
+        assert_eq!(name(CallStatus::Interrupted as c_int), "INTERRUPTED");
+        assert_eq!((name(CallStatus::Interrupted as c_int + 1), name(-1)), ("UNKNOWN", "UNKNOWN"));
     }
 
     #[test]

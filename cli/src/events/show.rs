@@ -7,8 +7,8 @@ use unisono_events_client::{
     ConsumerStatistics, FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now,
 };
 
-/// One line for a received event or notice. In words, control characters, with which a publisher could write to the
-/// reader's terminal, are escaped; JSON has its own escapes.
+/// One line for a received event or notice. In words, control characters, with which a publisher could write
+/// to the reader's terminal, are escaped; JSON has its own escapes.
 pub(super) fn line(reception: &Reception, as_json: bool) -> serde_json::Result<String> {
     match as_json {
         true => machine_output::json("unisono-events-received-1", &received_as_json(reception)?),

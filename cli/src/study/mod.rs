@@ -117,7 +117,8 @@ pub(crate) struct Args {
     /// Print the figures and verdicts of every study at the end, not only the answers
     #[arg(long)]
     tables: bool,
-    /// Print each record on standard output as well, one JSON object on a line; with --list one for each study
+    /// Print each record on standard output as well, one JSON object on a line; with --list one for each
+    /// study
     #[arg(long)]
     json: bool,
     /// With --list: print the studies as comma-separated values

@@ -149,8 +149,8 @@ pub(super) fn members_of(
         .map_err(|error| Failure::Usage(format!("--members {list}: {error}")))
 }
 
-/// Parses `all`, or numbers, ranges and names, separated by commas. Names may be lists of Slurm; `@FILE` stands
-/// for the lines of a file.
+/// Parses `all`, or numbers, ranges and names, separated by commas. Names may be lists of Slurm; `@FILE`
+/// stands for the lines of a file.
 pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, String> {
     if list == "all" {
         return Ok(topology.hosts().collect());

@@ -91,7 +91,7 @@ impl ClassGroup {
         remove_empty(&above);
         let name = unguessable(RUN).map_err(file("name a control group below"))?;
         let (group, home) = (above.create(&name)?, tree.group_of(Tid::SELF)?);
-        if let Err(error) = group.write("cgroup.procs", "0") {
+        if let Err(error) = group.enter() {
             // it is empty
             let _ = group.remove();
             return Err(error.into());
@@ -103,7 +103,7 @@ impl ClassGroup {
     /// are left in it.
     pub fn leave(self) -> Option<String> {
         // a group that was removed meanwhile: this process is still counted for the class, and ends
-        let _ = self.home.write("cgroup.procs", "0");
+        let _ = self.home.enter();
         self.group.remove().err().map(|_| {
             format!(
                 "processes that the program has left behind stay in the class, in {}",

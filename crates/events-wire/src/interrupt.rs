@@ -1,13 +1,11 @@
 //! Ends waits of this process from outside, for languages that handle signals between two calls of a library.
 //!
 //! Python notes a signal, and acts on it when its next instruction runs: a thread that waits in a library
-//! never gets there. So the library asks while it waits, and returns [`TransportError::Interrupted`] if the
-//! answer is yes.
+//! never gets there. So the library asks while it waits, and returns `Interrupted` if the answer is yes.
 //!
 //! Cost: nothing without a check; with one, a call of it and a wake-up of each waiting thread every
 //! [`POLL_INTERVAL`].
 
-use crate::transport::TransportError;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -33,6 +31,11 @@ pub fn slice(left: Option<Duration>) -> Option<Duration> {
     }
 }
 
+/// The check has ended the wait; the connection goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
 /// When the check is due.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InterruptPoll(Option<Instant>);
@@ -42,13 +45,13 @@ impl InterruptPoll {
     ///
     /// # Errors
     /// The check ends the wait.
-    pub fn poll(&mut self) -> Result<(), TransportError> {
+    pub fn poll(&mut self) -> Result<(), Interrupted> {
         let Some(check) = CHECK.get() else { return Ok(()) };
         let now = Instant::now();
         if self.0.is_some_and(|due| now < due) {
             return Ok(());
         }
         self.0 = Some(now + POLL_INTERVAL);
-        if check() { Err(TransportError::Interrupted) } else { Ok(()) }
+        if check() { Err(Interrupted) } else { Ok(()) }
     }
 }

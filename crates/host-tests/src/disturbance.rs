@@ -1,6 +1,7 @@
 //! Measurements on a machine that other programs use at the same time.
 //!
-//! A run that others disturbed is no data: the caller repeats it. A run that nobody disturbed is judged at once.
+//! A run that others disturbed is no data: the caller repeats it. A run that nobody disturbed is judged at
+//! once.
 
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::processor_ticks::ProcessorTicks;
@@ -12,8 +13,8 @@ const MAX_FOREIGN: f64 = 0.02;
 
 /// Measures until a run is right, or is wrong without a disturbance.
 ///
-/// # Panics
-/// An undisturbed run is wrong, or each of [`MAX_RUNS`] runs; the message holds the reason and the disturbance.
+/// # Panics An undisturbed run is wrong, or each of [`MAX_RUNS`] runs; the message holds the reason and the
+/// disturbance.
 pub fn repeat_disturbed(mut measure: impl FnMut() -> Result<(), String>) {
     let mut said = Vec::new();
     for _ in 0..MAX_RUNS {
@@ -28,7 +29,8 @@ pub fn repeat_disturbed(mut measure: impl FnMut() -> Result<(), String>) {
     panic!("{}", said.join("\n"));
 }
 
-/// Processor time at one moment: of all programs, and of this process with the children that it has waited for.
+/// Processor time at one moment: of all programs, and of this process with the children that it has waited
+/// for.
 #[derive(Clone, Copy)]
 struct ForeignTime {
     all: ProcessorTicks,

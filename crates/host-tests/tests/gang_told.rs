@@ -188,8 +188,9 @@ fn the_summary_is_short_says_what_others_keep_and_can_be_left_out() -> TestOutco
     Ok(())
 }
 
-/// The processor time for each turn, as parts of the mean, must be equal. Time that other programs took falls on
-/// some gangs more than on others; time that was lent although it was not idle gave a third to a neighbour.
+/// The processor time for each turn, as parts of the mean, must be equal. Time that other programs took falls
+/// on some gangs more than on others; time that was lent although it was not idle gave a third to a
+/// neighbour.
 fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> TestOutcome {
     require::nightly("gangs")?;
     gangs()?;

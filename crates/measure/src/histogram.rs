@@ -3,8 +3,8 @@
 //! The idea: a measuring loop can afford a few nanoseconds per sample. So it only increments a logarithmic
 //! bucket (`hdrhistogram`); the quantiles are computed afterwards, with an error of at most 0.1 %.
 //!
-//! Cost: about 3 ns a sample, and 270 KiB, or 36 KiB with two digits ([`Histogram::coarse`]). Not for a handful of runs: [`crate::quantile`] is
-//! exact.
+//! Cost: about 3 ns a sample, and 270 KiB, or 36 KiB with two digits ([`Histogram::coarse`]). Not for a
+//! handful of runs: [`crate::quantile`] is exact.
 
 use crate::record::Distribution;
 use std::time::Duration;

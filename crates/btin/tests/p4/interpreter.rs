@@ -1,6 +1,6 @@
-//! An interpreter of the part of P4_16 that `examples/p4/barrier.p4` uses in its control `barrier`: exact tables,
-//! actions with parameters, registers, assignments, `|`, `==`, casts and `if`. Values are numbers without a width.
-//! A program that uses more is refused with the token that is not known.
+//! An interpreter of the part of P4_16 that `examples/p4/barrier.p4` uses in its control `barrier`: exact
+//! tables, actions with parameters, registers, assignments, `|`, `==`, casts and `if`. Values are numbers
+//! without a width. A program that uses more is refused with the token that is not known.
 
 use serde_json::Value;
 use std::collections::HashMap;

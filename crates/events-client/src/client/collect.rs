@@ -1,7 +1,7 @@
 //! A client that reads direct rings: merges events from rings and from the broker in the right order.
 
-use super::events::ReceivedEvent;
 use super::reading::{DirectReading, ReadingEnd};
+use super::received::ReceivedEvent;
 use super::{Client, Error, Reception};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::time::Duration as StdDuration;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use unisono_events_wire::HOST_SOCKET;
+use unisono_events_wire::interrupt::Interrupted;
 use unisono_events_wire::tls::TlsError;
 use unisono_events_wire::transport::TransportError;
 
@@ -93,6 +94,12 @@ impl From<TransportError> for Error {
             TransportError::Interrupted => Self::Interrupted,
             other => Self::Broken(other),
         }
+    }
+}
+
+impl From<Interrupted> for Error {
+    fn from(_: Interrupted) -> Self {
+        Self::Interrupted
     }
 }
 

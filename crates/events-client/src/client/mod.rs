@@ -26,6 +26,7 @@ mod events;
 mod options;
 mod paths;
 mod reading;
+mod received;
 mod reconnect;
 mod requests;
 mod sorted;
@@ -33,16 +34,15 @@ mod supply;
 mod within;
 
 pub use error::Error;
-pub use events::{
-    EventDraft, PublishReceipt, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
-};
+pub use events::{EventDraft, PublishReceipt, PublishedEvent, SubscriptionHandle, TopicHandle};
 pub use options::ClientOptions;
 pub use paths::PathHandle;
+pub use received::{ReceivedEvent, Reception};
 pub use within::PublishProgress;
 
 use best_effort::BestEffortReading;
 use direct::ClientRings;
-use events::CorrelatedParts;
+use received::CorrelatedParts;
 use reconnect::ReconnectState;
 use rustix::process::{Pid, getpid};
 use std::collections::{BTreeMap, VecDeque};

@@ -7,7 +7,7 @@
 //! While an event in the ring is due before an earlier one, the reader takes all events out of the ring and
 //! hands them out by deadline ([`SortedEvents`]). Otherwise the ring's order is that of deadlines.
 
-use super::events::ReceivedEvent;
+use super::received::ReceivedEvent;
 use super::sorted::{SortedEvent, SortedEvents, SortedLimits};
 use super::{Reception, SubscriptionHandle};
 use std::collections::VecDeque;

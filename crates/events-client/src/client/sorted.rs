@@ -8,7 +8,7 @@
 //! Cost: logarithmic in the number of events. When not to use: for events in ascending order of deadlines,
 //! which a reader hands out as it takes them.
 
-use super::events::ReceivedEvent;
+use super::received::ReceivedEvent;
 use std::collections::BTreeMap;
 use unisono_eventchannel::NO_DEADLINE;
 use unisono_events_wire::{SubscriptionSpec, WhenFull};

@@ -1,5 +1,5 @@
-//! Publishing within a time limit: for programs that have to do something else while there is no room, such as
-//! to consume their own events by another connection.
+//! Publishing within a time limit: for programs that have to do something else while there is no room, such
+//! as to consume their own events by another connection.
 
 use super::{Client, Error, EventDraft, TopicHandle};
 use std::time::{Duration, Instant};

@@ -234,7 +234,9 @@ pub fn in_words(error: &RustlsError) -> String {
         }
         RustlsError::InvalidCertificate(
             CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. },
-        ) => "the revocation list is out of date; replace the file of --revocations, and run unisono events reload".to_owned(),
+        ) => "the revocation list is out of date; replace the file of --revocations, and have the broker read it \
+             again"
+                .to_owned(),
         RustlsError::InvalidMessage(_) => {
             "the other end does not speak TLS; a broker without TLS is at tcp:HOST:PORT".to_owned()
         }

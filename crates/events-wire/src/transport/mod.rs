@@ -62,6 +62,7 @@ pub use stream::{Framing, MAX_INTAKE, StreamTransport, mqtt_packet_length};
 pub use stream_listener::StreamListener;
 pub(crate) use stream_listener::accept;
 
+use crate::interrupt;
 use crate::tls::{CertificateChain, TlsCertificates};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -99,6 +100,12 @@ pub enum TransportError {
     Tls(String),
     #[error("the transport failed: {0}")]
     Failed(#[from] std::io::Error),
+}
+
+impl From<interrupt::Interrupted> for TransportError {
+    fn from(_: interrupt::Interrupted) -> Self {
+        Self::Interrupted
+    }
 }
 
 impl From<rustix::io::Errno> for TransportError {

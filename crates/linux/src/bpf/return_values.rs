@@ -27,7 +27,7 @@ pub enum ReturnValues {
 }
 
 impl ReturnValues {
-    fn of(value: i32) -> Self {
+    fn single(value: i32) -> Self {
         Self::Known(BTreeSet::from([value]))
     }
 
@@ -48,7 +48,7 @@ impl ReturnValues {
     /// The values that this program can return. Instructions that make no sense end their path with any
     /// value.
     pub fn of_program(code: &[u64]) -> Self {
-        let mut states: Vec<Option<Registers>> = vec![None; code.len()];
+        let mut states: Vec<Option<RegisterValues>> = vec![None; code.len()];
         let mut returned = Self::Known(BTreeSet::new());
         let mut open = Vec::new();
         if let Some(first) = states.first_mut() {
@@ -58,15 +58,15 @@ impl ReturnValues {
         while let Some(at) = open.pop() {
             let Some(mut registers) = states[at].clone() else { continue };
             let next = match step(code, at, &mut registers) {
-                Next::Return => {
+                NextInstruction::Return => {
                     returned.add(&registers[0]);
                     continue;
                 }
-                Next::TailCall => {
+                NextInstruction::TailCall => {
                     returned = Self::Any;
                     [Some(at + 1), None]
                 }
-                Next::At(next) => next,
+                NextInstruction::At(next) => next,
             };
             for to in next.into_iter().flatten() {
                 match states.get_mut(to) {
@@ -91,9 +91,9 @@ impl ReturnValues {
     }
 }
 
-type Registers = [ReturnValues; REGISTERS];
+type RegisterValues = [ReturnValues; REGISTERS];
 
-enum Next {
+enum NextInstruction {
     Return,
     /// Another program takes this one's place, or the next instruction follows.
     TailCall,
@@ -102,36 +102,36 @@ enum Next {
 }
 
 /// Executes an instruction on the sets of constants.
-fn step(code: &[u64], at: usize, registers: &mut Registers) -> Next {
+fn step(code: &[u64], at: usize, registers: &mut RegisterValues) -> NextInstruction {
     let instruction = code[at];
     let operation = instruction as u8;
     let (to, from) = ((instruction >> 8 & 15) as usize, (instruction >> 12 & 15) as usize);
     let (offset, number) = ((instruction >> 16) as i16, (instruction >> 32) as i32);
     let jump = |by: i64| usize::try_from(at as i64 + 1 + by).unwrap_or(usize::MAX);
-    let next = Next::At([Some(at + 1), None]);
+    let next = NextInstruction::At([Some(at + 1), None]);
     if to >= REGISTERS || from >= REGISTERS {
-        return Next::At([Some(usize::MAX), None]);
+        return NextInstruction::At([Some(usize::MAX), None]);
     }
     match operation {
-        0xb7 | 0xb4 => registers[to] = ReturnValues::of(number),
+        0xb7 | 0xb4 => registers[to] = ReturnValues::single(number),
         // a move that extends the sign of a part is a calculation
         0xbf | 0xbc if offset == 0 => registers[to] = registers[from].clone(),
         // a constant of 64 bits takes two instructions; from other sources it is an address
         0x18 => {
-            registers[to] = if from == 0 { ReturnValues::of(number) } else { ReturnValues::Any };
-            return Next::At([Some(at + 2), None]);
+            registers[to] = if from == 0 { ReturnValues::single(number) } else { ReturnValues::Any };
+            return NextInstruction::At([Some(at + 2), None]);
         }
-        0x95 => return Next::Return,
+        0x95 => return NextInstruction::Return,
         0x85 => {
             registers[..6].fill(ReturnValues::Any);
             if from == 0 && number == TAIL_CALL {
-                return Next::TailCall;
+                return NextInstruction::TailCall;
             }
         }
-        0x05 => return Next::At([Some(jump(offset.into())), None]),
-        0x06 => return Next::At([Some(jump(number.into())), None]),
+        0x05 => return NextInstruction::At([Some(jump(offset.into())), None]),
+        0x06 => return NextInstruction::At([Some(jump(number.into())), None]),
         _ => match operation & 7 {
-            5 | 6 => return Next::At([Some(at + 1), Some(jump(offset.into()))]),
+            5 | 6 => return NextInstruction::At([Some(at + 1), Some(jump(offset.into()))]),
             // loads by the old instructions call helpers
             0 => registers[..6].fill(ReturnValues::Any),
             // atomic operations may return the old value, in R0 or in their source

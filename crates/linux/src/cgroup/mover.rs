@@ -63,6 +63,12 @@ impl ControlGroup {
         fs::metadata(&path).map(|file| file.uid()).map_err(wrong("look at", &path))
     }
 
+    /// Moves this process into the group with its own rights. The kernel reads 0 as the number of the writer,
+    /// so that no process that has taken a number can be meant.
+    pub fn enter(&self) -> Result<(), Error> {
+        self.write(PROCS, "0")
+    }
+
     /// Opens this group to processes from `around` (a group around this one, or this one itself) and below.
     pub fn mover(&self, around: &ControlGroup) -> Result<ProcessMover, Error> {
         let path = self.path().join(PROCS);

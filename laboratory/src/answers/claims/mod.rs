@@ -137,7 +137,7 @@ pub(super) struct ClaimSummary {
     pub here: String,
     /// The distance from the paper's number with its likely reason, or why there is no result.
     pub remark: String,
-    /// The command that repeats the figure; empty if no study here can answer the claim.
+    /// The command that repeats the figure; empty, and absent in JSON, if no study here can answer the claim.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub command: String,
 }
