@@ -34,7 +34,7 @@ pub fn slice(left: Option<Duration>) -> Option<Duration> {
 /// The check has ended the wait; the connection goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("interrupted")]
-pub struct Interrupted;
+pub struct WaitInterrupted;
 
 /// When the check is due.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,13 +45,13 @@ impl InterruptPoll {
     ///
     /// # Errors
     /// The check ends the wait.
-    pub fn poll(&mut self) -> Result<(), Interrupted> {
+    pub fn poll(&mut self) -> Result<(), WaitInterrupted> {
         let Some(check) = CHECK.get() else { return Ok(()) };
         let now = Instant::now();
         if self.0.is_some_and(|due| now < due) {
             return Ok(());
         }
         self.0 = Some(now + POLL_INTERVAL);
-        if check() { Err(Interrupted) } else { Ok(()) }
+        if check() { Err(WaitInterrupted) } else { Ok(()) }
     }
 }

@@ -75,14 +75,16 @@ impl Client {
                 && event.sequence > theirs.last
                 && theirs.terms.order == EventOrder::Deadlines
         };
-        match self.direct.readings.iter_mut().rfind(is_theirs) {
-            Some(reading) => {
-                reading.begun = true;
-                reading.sort_in(event);
-                None
-            }
-            None => Some(event),
+        let Some(reading) = self.direct.readings.iter_mut().rfind(is_theirs) else { return Some(event) };
+        let (link, begun) = (reading.of.link, std::mem::replace(&mut reading.begun, true));
+        if !begun {
+            // times of publication do not tell the order: the broker has stamped those that came through it
+            self.empty_rings_before(link);
         }
+        if let Some(reading) = self.direct.readings.iter_mut().rfind(|reading| reading.of.link == link) {
+            reading.sort_in(event);
+        }
+        None
     }
 
     /// Takes all events that the supplier of a new ring has left in its former rings.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use unisono_events_wire::HOST_SOCKET;
-use unisono_events_wire::interrupt::Interrupted;
+use unisono_events_wire::interrupt::WaitInterrupted;
 use unisono_events_wire::tls::TlsError;
 use unisono_events_wire::transport::TransportError;
 
@@ -97,8 +97,8 @@ impl From<TransportError> for Error {
     }
 }
 
-impl From<Interrupted> for Error {
-    fn from(_: Interrupted) -> Self {
+impl From<WaitInterrupted> for Error {
+    fn from(_: WaitInterrupted) -> Self {
         Self::Interrupted
     }
 }

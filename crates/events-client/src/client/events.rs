@@ -1,5 +1,6 @@
 //! Publishing and subscribing.
 
+use super::handles::{SubscriptionHandle, TopicHandle};
 use super::{BrokerAnswer, Client, ClientOutlet, Error, ReceivedEvent, Reception};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_eventchannel::{FieldSet, NO_DEADLINE, PublishError};
@@ -8,14 +9,6 @@ use unisono_events_wire::frame::{Frame, PublishDeadline, PublishFlags, PublishHe
 use unisono_events_wire::transport::{PayloadRef, PayloadWriter};
 use unisono_events_wire::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
 use unisono_linux::clock::{self, Duration, Instant};
-
-/// A topic that a client publishes on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TopicHandle(pub(super) u32);
-
-/// A subscription of a client.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct SubscriptionHandle(pub(super) u32);
 
 /// An event to publish.
 #[derive(Clone, Debug)]

@@ -23,6 +23,7 @@ mod connect;
 mod direct;
 mod error;
 mod events;
+mod handles;
 mod options;
 mod paths;
 mod reading;
@@ -34,7 +35,8 @@ mod supply;
 mod within;
 
 pub use error::Error;
-pub use events::{EventDraft, PublishReceipt, PublishedEvent, SubscriptionHandle, TopicHandle};
+pub use events::{EventDraft, PublishReceipt, PublishedEvent};
+pub use handles::{SubscriptionHandle, TopicHandle};
 pub use options::ClientOptions;
 pub use paths::PathHandle;
 pub use received::{ReceivedEvent, Reception};

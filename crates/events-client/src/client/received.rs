@@ -1,7 +1,6 @@
 //! What a program receives.
 
-use super::TopicHandle;
-use super::events::SubscriptionHandle;
+use super::handles::{SubscriptionHandle, TopicHandle};
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 use unisono_eventchannel::{FieldSet, NO_DEADLINE};

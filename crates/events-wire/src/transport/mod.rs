@@ -102,8 +102,8 @@ pub enum TransportError {
     Failed(#[from] std::io::Error),
 }
 
-impl From<interrupt::Interrupted> for TransportError {
-    fn from(_: interrupt::Interrupted) -> Self {
+impl From<interrupt::WaitInterrupted> for TransportError {
+    fn from(_: interrupt::WaitInterrupted) -> Self {
         Self::Interrupted
     }
 }
