@@ -82,7 +82,7 @@ fn collect(directory: &Path, depth: u32, found: &mut Vec<PathBuf>) {
     }
 }
 
-host_tests![needs Nothing;
+host_tests![needs Machine;
     the_doctor_answers_with_reasons_as_nobody within 300,
     the_doctor_leaves_nothing_behind within 300,
 ];

@@ -30,7 +30,11 @@ fn a_broker_without_a_runtime_directory_has_one_in_tmp_of_its_own() -> TestOutco
          says \"$0\" events publish t x --json; kill -9 $broker; wait $broker || true; says \"$0\" events publish t x",
     )?;
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines[..2], ["700:0", r#"{"sequence":1,"outcome":"taken","consumers":0}"#], "{said}");
+    assert_eq!(
+        lines[..2],
+        ["700:0", r#"{"format":"unisono-events-publish-1","sequence":1,"outcome":"taken","consumers":0}"#],
+        "{said}"
+    );
     // whoever clears up after the broker may have removed the socket already
     let (begins, ends) =
         ("unisono: no broker at /tmp/unisono-0/events: ", ", and none at /run/unisono/events; ");
@@ -61,7 +65,10 @@ fn who_has_no_broker_uses_the_hosts_and_is_told_what_its_group_is() -> TestOutco
          says {other} /run/program events publish t x"
     ))?;
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines[0], r#"{"sequence":1,"outcome":"taken","consumers":0}"#, "{said}");
+    assert_eq!(
+        lines[0], r#"{"format":"unisono-events-publish-1","sequence":1,"outcome":"taken","consumers":0}"#,
+        "{said}"
+    );
     let root = "root alone may connect (mode 660); ask for another group: SocketGroup= of the socket's unit";
     let join = "join it: sudo usermod -aG users $USER, then log in again";
     let group = format!("its group `users` may connect (mode 660); {join}");

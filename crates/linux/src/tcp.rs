@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// The bytes of `struct tcp_info` that are read: newer kernels have more, older kernels fewer.
 const LENGTH: usize = 160;
+/// The offset of the number of retransmissions, a byte.
+const RETRANSMITS: usize = 2;
 /// The offset of the number of probes, a byte.
 const PROBES: usize = 3;
 
@@ -51,6 +53,8 @@ pub struct Silence {
     pub unsent: u32,
     /// Probes of a closed window (or of an idle connection) that were not answered yet.
     pub probes: u32,
+    /// Attempts to send the first unacknowledged segment again, also those that did not leave this host.
+    pub retransmits: u32,
     /// The time since data was last sent, or sent again.
     pub last_sent: Duration,
     /// The time since the last acknowledgment or data from the peer's kernel.
@@ -94,6 +98,7 @@ pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
         unacknowledged: word(Field::Unacknowledged),
         unsent: word(Field::Unsent),
         probes: u32::from(info.0[PROBES]),
+        retransmits: u32::from(info.0[RETRANSMITS]),
         last_sent: Duration::from_millis(u64::from(word(Field::LastSent))),
         last_received: Duration::from_millis(u64::from(last_received)),
     })

@@ -10,7 +10,7 @@ use super::line_file::LineFile;
 use super::{EventLog, LogError, WallTime};
 use unisono_linux::clock::{Duration, Instant};
 
-const CLOCK: &str = "clock";
+pub(super) const CLOCK: &str = "clock";
 
 impl EventLog {
     /// The lead of the log's time over the monotonic clock in this boot; `wall_ahead` is that of the time of

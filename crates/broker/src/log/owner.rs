@@ -1,6 +1,7 @@
 //! Changes the owner of a log's files: a broker that root started opens its log and then becomes another
 //! user.
 
+use super::log_time::CLOCK;
 use super::name_owners::OWNERS;
 use super::topics::TOPICS;
 use super::{EXTENSION, LogError, cursor};
@@ -19,7 +20,7 @@ pub fn change_owner(path: &Path, user: u32, group: u32) -> Result<(), LogError> 
     let failed = |source: Errno| LogError::Directory { path: path.to_owned(), source: source.into() };
     let owner = LogOwner(Uid::from_raw(user), Gid::from_raw(group));
     let directory = open_directory(CWD, path).map_err(failed)?;
-    let is_ours = |name: &str| ["lock", TOPICS, OWNERS].contains(&name) || name.ends_with(EXTENSION);
+    let is_ours = |name: &str| ["lock", CLOCK, TOPICS, OWNERS].contains(&name) || name.ends_with(EXTENSION);
     owner.take_files(path, &directory, is_ours)?;
     let consumers = open_directory(&directory, Path::new(cursor::CONSUMERS)).map_err(failed)?;
     owner.take_files(&path.join(cursor::CONSUMERS), &consumers, |_| true)?;

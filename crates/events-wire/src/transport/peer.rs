@@ -42,6 +42,10 @@ pub(super) struct PeerWatch {
     /// Whether bytes may be in flight: some have left since the last check that found none.
     has_sent: bool,
     checked: Option<Instant>,
+    retransmits: u32,
+    /// A time shortly before the last retransmission. The kernel does not tell the time of one that did not
+    /// leave this host, because its own link is down.
+    retransmitted: Option<Instant>,
     /// Since when bytes in flight have had no answer.
     unanswered: Option<Instant>,
     /// Since when the window has been closed.
@@ -52,7 +56,16 @@ impl PeerWatch {
     /// Watches the other end of a TCP connection. None: the socket is of another kind.
     pub(super) fn new(socket: BorrowedFd<'_>, within: Duration, watcher: PeerWatcher) -> Option<Self> {
         tcp::keep_alive(socket, within).ok()?;
-        Some(Self { within, watcher, has_sent: false, checked: None, unanswered: None, closed_window: None })
+        Some(Self {
+            within,
+            watcher,
+            has_sent: false,
+            checked: None,
+            retransmits: 0,
+            retransmitted: None,
+            unanswered: None,
+            closed_window: None,
+        })
     }
 
     pub(super) fn sent(&mut self) {
@@ -77,6 +90,13 @@ impl PeerWatch {
         let before = self.checked.replace(now);
         // the socket's own error shows at the next read
         let Ok(silence) = tcp::silence(socket) else { return Ok(()) };
+        match std::mem::replace(&mut self.retransmits, silence.retransmits) {
+            _ if silence.retransmits == 0 => self.retransmitted = None,
+            last if last < silence.retransmits => self.retransmitted = before,
+            _ => {}
+        }
+        let is_answered = silence.last_received <= silence.last_sent + TICK
+            && self.retransmitted.is_none_or(|sent| silence.last_received <= now - sent + TICK);
         if silence.unacknowledged == 0 {
             self.unanswered = None;
             self.has_sent = silence.unsent > 0;
@@ -84,7 +104,7 @@ impl PeerWatch {
                 let closed = now - *self.closed_window.get_or_insert(now);
                 let _ = sockopt::set_tcp_user_timeout(socket, millis(closed + self.within));
             }
-        } else if silence.last_received <= silence.last_sent + TICK {
+        } else if is_answered {
             // answered, perhaps by the word that there is no room
             self.unanswered = None;
         } else {
