@@ -174,6 +174,13 @@ impl Limits {
                 "of MQTT, connected or away; half for a user",
             ),
             set(
+                "queue of an MQTT session",
+                many(self.mqtt_queue),
+                "bytes",
+                "--max-mqtt-queue",
+                "events of one QoS that wait for the client",
+            ),
+            set(
                 "memory",
                 self.memory,
                 "bytes",

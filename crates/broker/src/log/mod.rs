@@ -120,7 +120,7 @@ pub enum LogError {
     Owners { path: PathBuf, line: usize, what: String },
     #[error(
         "the log keeps events of {most} identities, as many as it keeps apart; one more has room when all events of \
-         another one are older than the log's age"
+         another one have left the log (--log-bytes, --log-age)"
     )]
     TooManyOwners { most: u32 },
     #[error("{most} names of consumers and writers have owners, as many as may be; free one")]
