@@ -29,7 +29,7 @@ use unisono_measure::paired::MIN_PAIRS;
 /// Reading `/proc` takes at most 1/100 of a run's time. That is less than the difference that
 /// `SIMPLICITY_TOLERANCE` (judge.rs) ignores, even if the reader takes a core from the program.
 const READ_COST_DIVISOR: u64 = 100;
-/// Least time between two readings. The kernel counts processor time in ticks of 10 ms, so ten ticks fit in
+/// Minimum time between two readings. The kernel counts processor time in ticks of 10 ms, so ten ticks fit in
 /// between.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
 /// Time of the first reading after the start: early, so that short runs are seen.

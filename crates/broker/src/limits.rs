@@ -66,16 +66,16 @@ impl Limits {
     /// after the broker waited for a processor; with more, the broker then sends a burst. Chosen by this
     /// argument, not measured.
     pub const MAX_LATENESS: Duration = Duration::from_millis(2);
-    /// Most bytes of a frame without its payload: names, filters, fields. A topic's name takes up to 64 KiB,
-    /// the user properties of MQTT up to 128 KiB.
+    /// Maximum bytes of a frame without its payload: names, filters, fields. A topic's name takes up to 64
+    /// KiB, the user properties of MQTT up to 128 KiB.
     const MAX_HEAD: usize = 256 << 10;
 
-    /// Most bytes of a request frame: a subscription with all its filters. Parsing as much JSON takes about 2
-    /// ms.
+    /// Maximum bytes of a request frame: a subscription with all its filters. Parsing as much JSON takes
+    /// about 2 ms.
     pub(crate) const REQUEST: usize = 256 << 10;
-    /// Most bytes of the first frame: a name and a token.
+    /// Maximum bytes of the first frame: a name and a token.
     pub(crate) const GREETING: usize = 16 << 10;
-    /// Most bytes of an MQTT CONNECT, which may hold a will of 64 KiB and its topic.
+    /// Maximum bytes of an MQTT CONNECT, which may hold a will of 64 KiB and its topic.
     pub(crate) const CONNECT: usize = 160 << 10;
 
     /// The largest payload that can be set, in bytes: a record of the log and a frame of the client library

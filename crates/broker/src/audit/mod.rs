@@ -24,17 +24,17 @@ use std::collections::{BTreeMap, HashMap};
 use unisono_events_wire::transport::TransportPeer;
 use unisono_linux::clock::{Duration, Instant};
 
-/// Most entries with a subject of one identity in a second. A starting program seldom asks for more topics.
-/// Chosen, not measured.
+/// Maximum number of entries with a subject of one identity in a second. A starting program seldom asks for
+/// more topics. Chosen, not measured.
 const MAX_LINES_OF_CLIENT: usize = 32;
-/// Most entries of all clients in a second: some 200 KiB. Chosen, not measured.
+/// Maximum number of entries of all clients in a second: some 200 KiB. Chosen, not measured.
 const MAX_LINES: usize = 1024;
-/// Most entries of all clients without a proven identity in a second: a quarter, because addresses cost a
-/// client nothing. Chosen, not measured.
+/// Maximum number of entries of all clients without a proven identity in a second: a quarter, because
+/// addresses cost a client nothing. Chosen, not measured.
 const MAX_UNPROVEN_LINES: usize = MAX_LINES / 4;
 /// The address in an entry that counts clients of several addresses.
 const OTHERS: &str = "others";
-/// Most bytes of a subject and of a reason. A subscription may have many patterns.
+/// Maximum bytes of a subject and of a reason. A subscription may have many patterns.
 const MAX_TEXT: usize = 512;
 
 /// The action of a client, or its request.

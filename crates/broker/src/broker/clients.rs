@@ -5,9 +5,9 @@ use crate::task::{ClientId, Received};
 use unisono_eventchannel::{SupplierId, TopicId};
 use unisono_linux::clock::Instant;
 
-/// Most events of a program on one topic that wait while classes compete; the server does not read a program
-/// with as many. The server delivers as many in a turn (64), so a class whose suppliers have that many
-/// waiting has enough to deliver until they are read again, whatever its share.
+/// Maximum number of events of a program on one topic that wait while classes compete; the server does not
+/// read a program with as many. The server delivers as many in a turn (64), so a class whose suppliers have
+/// that many waiting has enough to deliver until they are read again, whatever its share.
 const MAX_AHEAD: usize = 64;
 
 impl Broker {

@@ -27,18 +27,19 @@ use unisono_events_wire::frame::Frame;
 use unisono_events_wire::{Advertisement, Durability, EventOrder, KeptHistory, SubscriptionSpec, WhenFull};
 use unisono_events_wire::{DirectCounts, RingOrder, RingReport};
 
-/// Most consumers of one direct supplier; with more, one copy into the broker is cheaper than the sockets and
-/// pages of the links.
+/// Maximum number of consumers of one direct supplier; with more, one copy into the broker is cheaper than
+/// the sockets and pages of the links.
 const MAX_LINKS: usize = 16;
 
-/// Most links that suppliers were told of and do not use yet. The broker keeps a socket for each, and a
-/// process usually has 1024 descriptors: half of them stay for programs.
+/// Maximum number of links that suppliers were told of and do not use yet. The broker keeps a socket for
+/// each, and a process usually has 1024 descriptors: half of them stay for programs.
 const MAX_IDLE: usize = 512;
-/// Most idle links of one program, which keeps the other ends. Eight such programs fill [`MAX_IDLE`].
+/// Maximum number of idle links of one program, which keeps the other ends. Eight such programs fill
+/// [`MAX_IDLE`].
 const MAX_IDLE_PER_SUPPLIER: usize = 64;
 
-/// Most links of a program to suppliers, or to consumers: each costs both ends up to three descriptors, and a
-/// process usually has 1024.
+/// Maximum number of links of a program to suppliers, or to consumers: each costs both ends up to three
+/// descriptors, and a process usually has 1024.
 const MAX_LINKS_PER_SUPPLIER: usize = 128;
 
 /// All direct rings.

@@ -27,7 +27,7 @@ use unisono_linux::clock::{Duration, Instant};
 /// Bytes of each grant at least: about what a consumer costs without any event, with as many gaps, notices
 /// and counters of missed deadlines as may wait for it.
 const MIN_GRANT: u64 = 32 << 10;
-/// Most known accounts. When there are more, accounts without kept events are forgotten.
+/// Maximum number of known accounts. When there are more, accounts without kept events are forgotten.
 const MAX_ACCOUNTS: usize = 1024;
 
 /// The holder of an account.

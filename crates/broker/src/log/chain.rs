@@ -26,8 +26,8 @@ use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Most chains of owners: as many as a broker has programs by default. A reader keeps a buffer for each
-/// chain. The broker keeps a file for each segment, and equal chains have four segments each.
+/// Maximum number of chains of owners: as many as a broker has programs by default. A reader keeps a buffer
+/// for each chain. The broker keeps a file for each segment, and equal chains have four segments each.
 pub(super) const MAX_CHAINS: u32 = 256;
 
 /// Segments that are never removed to make room.

@@ -13,7 +13,7 @@ use unisono_events_wire::transport::{
 };
 use unisono_linux::clock;
 
-/// Most bytes of answers kept for a program that does not read. Its events stay in its inboxes, so only
+/// Maximum bytes of answers kept for a program that does not read. Its events stay in its inboxes, so only
 /// answers to its requests are kept here. A program that reads one answer before its next request has fewer.
 const MAX_KEPT: usize = 1 << 20;
 
@@ -31,7 +31,7 @@ pub(super) struct ServedClient {
     has_spoken: bool,
     /// Whether the program has greeted, and may send frames up to its rule's limit.
     has_greeted: bool,
-    /// Most bytes of the greeting.
+    /// Maximum bytes of the greeting.
     greeting: usize,
     /// The account of the kept answers' memory.
     share: BufferShare,

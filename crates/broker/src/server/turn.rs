@@ -18,13 +18,13 @@ use unisono_eventchannel::{NumberMap, TenantId};
 use unisono_events_wire::transport::MAX_INTAKE;
 use unisono_linux::clock::{Duration, Instant};
 
-/// Most steps of one tenant in a turn: 64 frames each from as many clients as a tenant may have, or one event
-/// for the largest number of consumers.
+/// Maximum number of steps of one tenant in a turn: 64 frames each from as many clients as a tenant may have,
+/// or one event for the largest number of consumers.
 const MAX_TENANT_WORK: usize = 4096;
-/// Most time of one tenant in a turn. Ten tenants that use all of it delay a client of another tenant by 40
-/// ms. Chosen, not measured.
+/// Maximum time of one tenant in a turn. Ten tenants that use all of it delay a client of another tenant by
+/// 40 ms. Chosen, not measured.
 const MAX_TENANT_TIME: Duration = Duration::from_millis(4);
-/// Most time of one tenant in a turn, or of one client, however few its steps: a step that the count
+/// Maximum time of one tenant in a turn, or of one client, however few its steps: a step that the count
 /// underestimates delays others no longer. A broker that is preempted now and then, for 60 ms on a host
 /// with twenty busy programs per core, stays below it. Chosen, not measured.
 const MAX_UNCOUNTED_TIME: Duration = Duration::from_millis(250);
@@ -38,13 +38,14 @@ pub(super) const MAX_TURN_BYTES: usize = MAX_INTAKE;
 const UNTIMED_WORK: usize = 1024;
 /// Deliveries, or steps of one client, before the clock counts.
 const UNTIMED: usize = 64;
-/// Most time in which a lone tenant continues. A client of another tenant that comes meanwhile waits as long.
+/// Maximum time in which a lone tenant continues. A client of another tenant that comes meanwhile waits as
+/// long.
 pub(super) const MAX_ALONE_TIME: Duration = Duration::from_millis(50);
 /// Deliveries of a turn beyond the steps of the last turn.
 const MORE_DELIVERIES: usize = 1024;
-/// Most time for deliveries before clients are heard. Large payloads take most of it: 10 ms are 40 MB.
+/// Maximum time for deliveries before clients are heard. Large payloads take most of it: 10 ms are 40 MB.
 const MAX_DELIVERY_TIME: Duration = Duration::from_millis(10);
-/// Most time for deliveries however few they are: one may follow thousands of events of the log.
+/// Maximum time for deliveries however few they are: one may follow thousands of events of the log.
 const MAX_UNCOUNTED_DELIVERY_TIME: Duration = MAX_UNCOUNTED_TIME;
 /// Bytes of a frame that count as one further step: copying them takes about as long.
 const STEP_BYTES: usize = 8192;

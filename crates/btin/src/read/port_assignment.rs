@@ -8,7 +8,7 @@ use crate::names::{Names, PortNames};
 use crate::{End, Port, SwitchId};
 use std::collections::{BTreeSet, HashMap};
 
-/// Most cables of one switch: port numbers have 16 bits, from 0, and so has the number of ports.
+/// Maximum number of cables of one switch: port numbers have 16 bits, from 0, and so has the number of ports.
 pub(super) const MAX_PORTS: usize = u16::MAX as usize;
 
 /// The ports of all switches while cables are plugged in.

@@ -17,7 +17,7 @@ const LAST: usize = 2800;
 /// A datagram with less room cannot take a further piece of the stream: up to 25 bytes precede the piece, and
 /// 16 bytes of TLS follow it.
 const SPARE: usize = 48;
-/// Most bytes of a datagram that probes a silent end (RFC 9000, section 14).
+/// Maximum bytes of a datagram that probes a silent end (RFC 9000, section 14).
 const PROBE: usize = 1200;
 
 /// The reason why a link ended.

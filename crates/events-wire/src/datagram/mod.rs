@@ -44,12 +44,12 @@ const PROTOCOL: &[u8] = b"unisono-events";
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// The least time after which a silent end counts as vanished: two signs of life may be lost.
 const MIN_IDLE: Duration = Duration::from_secs(3);
-/// Most bytes in flight in one direction: a socket's buffer of the default size (208 KiB with the kernel's
+/// Maximum bytes in flight in one direction: a socket's buffer of the default size (208 KiB with the kernel's
 /// own overhead) holds this much in full datagrams, so that none is lost on the same host. On a link with a
 /// round trip of 1 ms this is 780 Mbit/s.
 const WINDOW: u32 = 96 << 10;
-/// Most bytes of best-effort events that wait to leave, or to be read; beyond, the oldest are dropped. They
-/// leave within 10 ms at 80 Mbit/s; events that wait longer are better lost.
+/// Maximum bytes of best-effort events that wait to leave, or to be read; beyond, the oldest are dropped.
+/// They leave within 10 ms at 80 Mbit/s; events that wait longer are better lost.
 const LOOSE: usize = 96 << 10;
 /// Bytes of a connection's number: two equal ones among 2^64 are very unlikely.
 const NUMBER: usize = 8;

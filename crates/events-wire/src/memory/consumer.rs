@@ -144,7 +144,7 @@ impl MemoryConsumer {
         }
     }
 
-    /// Most bytes of an event.
+    /// Maximum bytes of an event.
     #[must_use]
     pub fn largest(&self) -> usize {
         self.ring.geometry.largest() as usize

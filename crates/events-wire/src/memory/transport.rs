@@ -57,7 +57,7 @@ pub const APART: usize = 16 << 10;
 const POLL_EVERY: u32 = 1024;
 /// The default way of waiting: at the descriptor.
 pub const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
-/// Most time that a program waits for the broker's offer: a busy broker accepts within milliseconds.
+/// Maximum time that a program waits for the broker's offer: a busy broker accepts within milliseconds.
 const OFFERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The rings of one direction, for writing.
@@ -107,7 +107,7 @@ pub struct MemoryTransport {
     /// Whether the other end is closed.
     gone: bool,
     until_poll: u32,
-    /// Most bytes of an incoming frame.
+    /// Maximum bytes of an incoming frame.
     most_incoming: usize,
     share: BufferShare,
     /// Bytes of the rings that this end is charged for: bytes that it may have written, or has read first.

@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 /// The largest datagram that either end sends: 1452 bytes, from an Ethernet frame without its headers; and
 /// more than any non-local network carries.
 const MAX_DATAGRAM_BYTES: usize = 2048;
-/// Most datagrams taken at a time, so that a flood does not hold the caller for ever.
+/// Maximum number of datagrams taken at a time, so that a flood does not hold the caller for ever.
 const TURN: usize = 256;
-/// Most time that a program that ends waits until the broker has all its bytes: enough for some
+/// Maximum time that a program that ends waits until the broker has all its bytes: enough for some
 /// retransmissions on a network with a round trip of 100 ms.
 const FAREWELL: Duration = Duration::from_secs(1);
 

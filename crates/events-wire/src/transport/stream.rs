@@ -26,8 +26,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Most bytes that wait here for the other end, unless one frame alone has more: as much again as the kernel
-/// holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
+/// Maximum bytes that wait here for the other end, unless one frame alone has more: as much again as the
+/// kernel holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
 const OUTBOX: usize = 256 << 10;
 /// Bytes after which frames leave without a flush: more than the broker delivers in one turn to a consumer of
 /// 1 KB events (64 frames), so that these leave with one system call, which also wakes the consumer once.
@@ -112,7 +112,7 @@ pub struct StreamTransport {
     channel: ByteChannel,
     framing: Framing,
     largest: usize,
-    /// Most bytes of an incoming frame.
+    /// Maximum bytes of an incoming frame.
     most_incoming: usize,
     /// Whether a TLS greeting is recognized: at the broker's end, until the first frame has come.
     pub(super) recognises_tls: bool,

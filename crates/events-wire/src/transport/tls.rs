@@ -21,8 +21,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most bytes that TLS holds for the other end, before or after encryption: half of the 128 KiB that a stream
-/// collects before it writes.
+/// Maximum bytes that TLS holds for the other end, before or after encryption: half of the 128 KiB that a
+/// stream collects before it writes.
 const HELD: usize = 64 << 10;
 /// Bytes of ciphertext read at a time: about the longest record of TLS.
 const ARRIVED: usize = 16 << 10;

@@ -85,8 +85,8 @@ enum SyncedAnswer {
     },
 }
 
-/// Most answers that wait for a sync. With more, further events that ask for a sync are held back, so that a
-/// disk that hangs takes no more memory. Chosen as the longest queue of a ring, not measured.
+/// Maximum number of answers that wait for a sync. With more, further events that ask for a sync are held
+/// back, so that a disk that hangs takes no more memory. Chosen as the longest queue of a ring, not measured.
 const MAX_UNSYNCED: usize = 16_384;
 
 /// The log and its followers.

@@ -36,12 +36,12 @@ const BRIDGES: [&str; 2] = ["bridge", "ovs-bridge"];
 /// Node names in links that stand for something outside the lab.
 const OUTSIDE: [&str; 5] = ["host", "mgmt-net", "macvlan", "vxlan", "dummy"];
 
-/// Most keys of a node, of its labels, and of a link. An alias repeats all of them in two bytes, so that
-/// without a limit the time to read them would grow with the square of the file. Containerlab knows about 50
-/// keys of a node.
+/// Maximum number of keys of a node, of its labels, and of a link. An alias repeats all of them in two bytes,
+/// so that without a limit the time to read them would grow with the square of the file. Containerlab knows
+/// about 50 keys of a node.
 const MAX_KEYS: usize = 256;
 
-/// Most kinds that the report names.
+/// Maximum number of kinds that the report names.
 const MAX_NAMED: usize = 20;
 
 /// Whether a line begins a topology of containerlab.

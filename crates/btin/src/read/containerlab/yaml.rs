@@ -12,8 +12,8 @@ use std::collections::{HashMap, HashSet};
 /// Deepest nesting. An extended link of containerlab is five levels deep.
 const DEEPEST: usize = 64;
 
-/// Most values of a file. Each takes about 60 bytes in memory, and a link of containerlab at least four
-/// values.
+/// Maximum number of values of a file. Each takes about 60 bytes in memory, and a link of containerlab at
+/// least four values.
 const MAX_VALUES: usize = 4_000_000;
 
 pub(super) struct Yaml<'t> {

@@ -18,11 +18,12 @@ use std::collections::BTreeMap;
 /// Deepest nesting of subgraphs; deeper files would exhaust the stack.
 const DEEPEST: usize = 64;
 
-/// Most cables made by edges between subgraphs, which join each vertex of one with each vertex of the other.
+/// Maximum number of cables made by edges between subgraphs, which join each vertex of one with each vertex
+/// of the other.
 const MAX_CABLES: usize = 1_000_000;
 
-/// Most attributes that `node [...]` may set. Every vertex takes them all, so the time grows with the product
-/// of their number and the number of vertices. Graphviz knows about 180.
+/// Maximum number of attributes that `node [...]` may set. Every vertex takes them all, so the time grows
+/// with the product of their number and the number of vertices. Graphviz knows about 180.
 const MAX_DEFAULTS: usize = 256;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {

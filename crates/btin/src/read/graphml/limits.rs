@@ -11,7 +11,8 @@ use crate::format::ReadError;
 /// Deepest nesting of elements. Graph programs write at most six levels for each graph within a graph.
 const DEEPEST: usize = 64;
 
-/// Most attributes of one element. The GraphML schema knows ten; programs add a few of their own.
+/// Maximum number of attributes of one element. The GraphML schema knows ten; programs add a few of their
+/// own.
 const MAX_ATTRIBUTES: usize = 256;
 
 pub(super) fn check(text: &str) -> Result<(), ReadError> {

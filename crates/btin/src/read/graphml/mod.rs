@@ -13,9 +13,9 @@ use crate::format::ReadError;
 use roxmltree::{Document, Error, Node, ParsingOptions};
 use std::collections::HashMap;
 
-/// Most elements and text nodes in a file. Each takes about 70 bytes in memory, so this many take 1.1 GiB; an
-/// edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its elements are
-/// bare.
+/// Maximum number of elements and text nodes in a file. Each takes about 70 bytes in memory, so this many
+/// take 1.1 GiB; an edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless
+/// its elements are bare.
 const MAX_ELEMENTS: u32 = 16_000_000;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
