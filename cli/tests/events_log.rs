@@ -62,7 +62,7 @@ impl Serving {
         }
     }
 
-    /// Runs a subcommand of `unisono events` at the broker, to its end.
+    /// Runs a subcommand of `unisono events` with this broker, and waits for its end.
     fn events(&self, arguments: &[&str]) -> Output {
         let output = self.command(arguments).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -70,14 +70,14 @@ impl Serving {
         output
     }
 
-    /// Waits until no consumer is connected, because the broker records a consumer's acknowledgements when it
-    /// leaves.
+    /// Waits until no consumer is connected, because the broker records a consumer's acknowledgements when
+    /// the consumer leaves.
     fn wait_for_no_follower(&self) {
         let counts = ["top", "--once", "--json", "--interval", "10ms"];
         while lines(&self.events(&counts))[0]["log"]["consumers"] != serde_json::json!({}) {}
     }
 
-    /// Waits until the broker counts a consumer, because only then the program has subscribed.
+    /// Waits until the broker counts a consumer, because only then has the program subscribed.
     fn wait_for_a_consumer(&self) {
         self.wait_for_consumers(1);
     }

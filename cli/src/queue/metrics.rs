@@ -48,9 +48,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     service::answer_scrapes(place, answer)
 }
 
-/// First undoes the changes that killed commands left, because these are not in force. Then prints the
-/// figures. If a device's backend does not answer, the device is reported as down, and the others are still
-/// printed.
+/// First undoes the changes that killed commands left, because these changes are not in force. Then returns
+/// the figures as text. If a device's backend does not answer, the text reports the device as down, and still
+/// has the others.
 fn scrape(sides: &WantedSides) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::recover_all()?);
     unisono_enforce::recover_all()?.iter().for_each(|recovered| failure::warn(&recovered.notes));

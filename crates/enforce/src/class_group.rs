@@ -4,8 +4,8 @@
 //!   /unisono/video              the group of the match: { cgroup = "/unisono/video" }
 //!   /unisono/video/run-5f...    this process and its children while the program runs
 //! ```
-//! A match by control group includes the groups below, so that the classifier learns nothing new. Only if the
-//! group of the match is missing is it made, and the policy is applied again.
+//! A match by control group includes the groups below, so the classifier needs no change. If the group of the
+//! match is missing, it is made, and the policy is applied again.
 //!
 //! Cost: some system calls at the start and the end; nothing for each packet. Processes that outlive the
 //! program stay in the class: their group is removed by a later run, once it is empty.
@@ -19,11 +19,11 @@ use unisono_fairqueue::{Matcher, Policy};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies, unguessable};
 
-/// The first letters of the groups that programs run in.
+/// Prefix of the names of the groups that programs run in.
 const RUN: &str = "run";
 
-/// The control group whose packets belong to a class, whatever else they are. Fails with the correction of
-/// the policy or of the class's name.
+/// The control group whose packets belong to a class, whatever their other properties. The error says how to
+/// correct the policy or the class's name.
 pub fn group_of_class<'a>(policy: &'a Policy, class: &str) -> Result<&'a str, String> {
     let tree = &policy.hierarchy;
     let names = |mut classes: Vec<&str>| {

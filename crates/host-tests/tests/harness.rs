@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use unisono_host_tests::{Needs, Skipped, Test, TestOutcome, host_tests, require};
 
-/// An environment variable that is set for a harness with [`SAMPLES`] alone.
+/// The environment variable that makes a harness run only the [`SAMPLES`].
 const WANTS_SAMPLES: &str = "UNISONO_SAMPLES";
 
 fn sample_that_passes() -> TestOutcome {

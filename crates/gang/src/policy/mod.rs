@@ -46,7 +46,7 @@ struct Member {
     busy: f64,
     /// Whether the last observation was far from the average.
     unsure: bool,
-    /// Number of its last turn by right; 0: none yet.
+    /// Number of its last turn, backfill not counted; 0: none yet.
     served: u64,
     turns: TakesTurns,
     quota: Option<TurnQuota>,
@@ -162,7 +162,7 @@ impl Rotation {
         }
     }
 
-    /// Whose processes the gang's are. All gangs are one user's until this is said.
+    /// Sets the user who owns the gang's processes. Until then, all gangs belong to one user.
     pub fn belongs_to(&mut self, id: GangId, owner: GangOwner) {
         let is_new = self.turn_takers().all(|member| member.owner != owner);
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
@@ -173,7 +173,7 @@ impl Rotation {
         }
     }
 
-    /// A user has a gang that takes turns, and may have had none before.
+    /// Enters a user into the shares, unless the user already had a gang that takes turns.
     fn enter(&mut self, owner: GangOwner) {
         if self.turn_takers().filter(|member| member.owner == owner).count() <= 1 {
             let present: BTreeSet<GangOwner> = self.turn_takers().map(|member| member.owner).collect();
@@ -194,7 +194,7 @@ impl Rotation {
     }
 
     /// Lets a shared clock, which is `ahead` of the caller's clock, choose the turns from the next one on.
-    /// Call this before each turn, because clocks are set.
+    /// Call this before each turn, because a clock may be set meanwhile.
     pub fn follow_clock(&mut self, ahead: Duration) {
         self.clock = Some(ahead);
     }

@@ -1,5 +1,5 @@
 //! The programs that are measured beside one another: Unisono's barriers, barriers of other projects, and
-//! kernels.
+//! compute kernels.
 //!
 //! Peers in C and C++ are part of this crate as source, and are built on the user's machine with the
 //! compilers found there (`compiler`). A peer that cannot be built is reported with the reason and the
