@@ -60,7 +60,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 use unisono_linux::process;
 
-/// Keep parallel programs in step on machines they have to share
+/// Shorten the waits of parallel programs that share a machine or a network
 ///
 /// A thread that waits can spin: it then holds a processor that the thread it waits for may need. Or it can
 /// block: waking it then takes microseconds. Unisono measures both costs on this machine, offers

@@ -24,7 +24,7 @@ fn refused(arguments: &[&str]) -> String {
 fn bad_input_is_refused_with_the_value_and_what_was_expected() {
     let cases: [(&[&str], &str); 14] = [
         (&["--threads", "0"], "at least one thread"),
-        (&["--threads", "100000"], "more than 1024"),
+        (&["--threads", "100000"], "at most 1024"),
         (&["--threads", "two"], "two"),
         (&["--wait", "spin-blok"], "did you mean spin-block?"),
         (&["--algorithm", "desemination"], "did you mean dissemination?"),

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use unisono_linux::elf::Linking;
 use unisono_mpi_preload::{self as preload, Error, libraries};
 
-/// Run an MPI program with Unisono's one-sided communication
+/// Run an MPI program with Unisono's windows and waits
 ///
 /// The command loads a library into the program; the program's file stays as it is. The library replaces
 /// MPI's windows and, among the ranks of one host, MPI_Barrier. The program's own MPI does the rest: MPICH

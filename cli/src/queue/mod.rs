@@ -19,7 +19,7 @@ mod view;
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Share a link by weights, with start-time fair queuing
+/// Share a link or a processor by weights, with start-time fair queuing
 ///
 /// A policy divides the link among classes by weights; a class may be divided again. The unused part of a
 /// class goes to its siblings in proportion to their weights, then to the rest of the tree. Write a policy,

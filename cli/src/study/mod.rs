@@ -67,11 +67,11 @@ Examples:
 
 gang-map, middleware, monitor and queue need the program unisono-laboratory.
 
-A study first watches for three seconds how much of the processors others take. Steady load is the machine: the runs \
+A study first watches for three seconds how much of the processors others take. Steady load counts as part of the machine: the runs \
 are made under that load, and the answers hold for it. On a quiet machine, and beside load that comes and goes, a run \
 during which other programs or the hypervisor take more than 2 % of the processors is made again, up to three times; \
 the records keep the disturbed run, and no statistic counts it.
-A study has a time limit: two minutes, or its estimated time and a tenth if that is longer (--paper: none). At the limit, \
+A study has a time limit: two minutes, or 1.1 times its estimated time if that is longer (--paper: none). At the limit, \
 repetitions after the first are left out, and the records say which.")]
 pub(crate) struct Args {
     /// Topics (barrier, gang, gang-map, monitor, rma, tree, queue, middleware) or ids of single studies.

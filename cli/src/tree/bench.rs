@@ -38,7 +38,7 @@ const LONG: Duration = Duration::from_secs(10);
 
 With more members than processors the time of a barrier is the work of all members together, not its latency: \
 `tree simulate` shows latencies. Each variant is run until it is warm; then runs of all variants are interleaved. n: runs of \
-each variant. Intervals are 95 % of the median, less where n is below six. The ratio is the median of the ratios within \
+each variant. Intervals are 95 % confidence intervals of the median; below n = 6 the level is lower. The ratio is the median of the ratios within \
 each repetition.")]
 pub(crate) struct Args {
     #[command(flatten)]

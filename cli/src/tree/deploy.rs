@@ -37,7 +37,7 @@ use unisono_text::counted;
   ip netns exec unisono-$!-s0 tcpdump -i p3 -xx ether proto 0x88b5
       watch the barriers of switch 0, port 3
 
-When a node's process ends, the registers show which node it was: each says which of its ports it waits for. The \
+When a node's process ends, the registers show which node: each register names the port that it waits for. The \
 kernel reports a pulled cable at once. Barriers go on over other links where there are any; otherwise they wait \
 until the cable is back or --patience is over.
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use unisono_btin::generate::{NetworkOptions, Sparse, generate};
 use unisono_text::counted;
 
-/// Draw a network at random
+/// Generate a random network
 ///
 /// The network is connected, no switch has more cables than ports, and nodes have a port each. Everything
 /// else is random; the same seed draws the same network. It is written in the format btin-topo-1 (JSON),
@@ -22,7 +22,7 @@ use unisono_text::counted;
       too few cables to connect 75 switches: the bare tree instead, marked as such
 
 Connectivity is the part of all ports in use. With q switches of k ports and p nodes, at least \
-(2(q-1)+p)/(kq) are needed for a connected network; where that is missing the error says how much would do.")]
+(2(q-1)+p)/(kq) are needed for a connected network; if the value is too small, the error gives the minimum.")]
 pub(crate) struct Args {
     /// Number of switches
     #[arg(long, value_name = "N", default_value_t = 75)]

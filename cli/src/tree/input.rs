@@ -32,8 +32,7 @@ pub(crate) struct NetworkSource {
 
 #[derive(clap::Args)]
 pub(crate) struct ReadingFlags {
-    /// What vertices with this value of an attribute are, such as kind=linux:host; several times for several
-    /// values
+    /// Treat vertices whose ATTRIBUTE is VALUE as switches or hosts, such as kind=linux:host; may be repeated
     #[arg(long, value_name = "ATTRIBUTE=VALUE:switch|host")]
     pub(crate) role: Vec<VertexRole>,
     /// Longest input that is read [default: 256MiB]

@@ -180,7 +180,7 @@ fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Ar
         })
     };
     let at = decimal("t", &sent.t)?;
-    let class = hierarchy.find(&sent.class).ok_or_else(|| format!("class: there is no `{}`", sent.class))?;
+    let class = hierarchy.find(&sent.class).ok_or_else(|| format!("there is no class `{}`", sent.class))?;
     if !hierarchy.is_leaf(class) {
         return Err(format!("class: `{}` has children, and packets wait at leaves", sent.class));
     }

@@ -373,7 +373,7 @@ fn what_is_wrong_with_a_trace_is_named() {
     assert!(error("0", tree, "").starts_with("rate: expected a whole number"));
     assert!(error("1.5", tree, "").starts_with("rate: expected a whole number"));
     let packet = r#"{"id": 0, "t": "0.0", "class": "a", "len": 1}"#;
-    assert_eq!(error("1", tree, &packet.replace("\"a\"", "\"b\"")), "packets[0]: class: there is no `b`");
+    assert_eq!(error("1", tree, &packet.replace("\"a\"", "\"b\"")), "packets[0]: there is no class `b`");
     assert!(error("1", tree, &packet.replace("\"a\"", "\"r\"")).contains("has children"));
     assert!(error("1", tree, &packet.replace("0.0", "1e3")).starts_with("packets[0]: t: expected seconds"));
     assert!(error("1", tree, &packet.replace("\"len\": 1", "\"len\": 0")).contains("expected 1 to"));

@@ -245,7 +245,10 @@ impl Termination {
                 let text = format!("telling {} to end", self.remaining_members());
                 vec![Action::Print(text), Action::Signal(Signal::Terminate)]
             }
-            TerminationPhase::Asked(until) if now >= until => self.kill("they did not end when told"),
+            TerminationPhase::Asked(until) if now >= until => {
+                let who = if self.remaining.len() == 1 { "it" } else { "they" };
+                self.kill(&format!("{who} did not end when told"))
+            }
             _ => Vec::new(),
         }
     }

@@ -94,7 +94,7 @@ impl Options {
             return refuse("a barrier needs at least one thread, not 0".into());
         }
         if self.threads > MAX_THREADS {
-            return refuse(format!("{} threads are more than {MAX_THREADS}", self.threads));
+            return refuse(format!("{} threads: at most {MAX_THREADS}", self.threads));
         }
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return refuse(format!("{} seconds: measure more than 0 and at most 3600", self.seconds));

@@ -320,7 +320,7 @@ impl TopologyDocument {
             Ports::All(ports) => vec![ports; self.switches as usize],
             Ports::Each(each) if each.len() != self.switches as usize => {
                 let problem =
-                    format!("numbers of ports: {} for {}", each.len(), counted(self.switches, "switch"));
+                    format!("{} for {}", counted(each.len(), "number"), counted(self.switches, "switch"));
                 return Err(wrong(&[JsonStep::Key("ports")], problem));
             }
             Ports::Each(each) => each,

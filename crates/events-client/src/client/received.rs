@@ -30,7 +30,8 @@ pub struct ReceivedEvent {
     /// Whether the event was published before the subscription.
     pub retained: bool,
     pub repeated: u8,
-    /// The delivery number for [`Client::acknowledge`]. `None`: the event need not be acknowledged.
+    /// The delivery number for [`Client::acknowledge`](super::Client::acknowledge). `None`: the event need
+    /// not be acknowledged.
     pub delivery: Option<u64>,
     /// The number of reconnections before its delivery.
     pub(super) connection: u32,

@@ -41,8 +41,8 @@ struct Member {
     owner: GangOwner,
     weight: GangWeight,
     width: usize,
-    /// Cores that it kept busy in its own turns: an average, with weight [`NEWEST`] for the last observation.
-    /// All cores before the first observation.
+    /// Cores that it kept busy in its own turns: an average, with weight [`EWMA_WEIGHT`] for the last
+    /// observation. All cores before the first observation.
     busy: f64,
     /// Whether the last observation was far from the average.
     unsure: bool,
@@ -67,7 +67,7 @@ enum TakesTurns {
 /// Weight of the newest observation in the average. One observation of a gang that kept half of two cores
 /// busy (it was starting, or another program held its core) must not be enough to lend the other half: 2
 /// becomes 1.6.
-const NEWEST: f64 = 0.4;
+const EWMA_WEIGHT: f64 = 0.4;
 /// Fewer idle cores than this are not lent. A gang on idle cores is not stopped by a switch but by the next
 /// tick, so lending the remains of interruptions would cost both gangs more than it gives.
 const WORTH_LENDING: f64 = 0.5;
@@ -143,7 +143,7 @@ impl Rotation {
     pub fn join(&mut self, id: GangId, weight: GangWeight) {
         if self.members.iter().all(|member| member.id != id) {
             // as if served just now: gangs that waited before it go first
-            let served = if self.turns == 0 { 0 } else { self.turns };
+            let served = self.turns;
             self.members.push(Member {
                 id,
                 owner: GangOwner::default(),
@@ -274,7 +274,7 @@ impl Rotation {
         let Some(member) = self.members.iter_mut().find(|member| member.id == id) else { return };
         if !length.is_zero() {
             let cores = used.as_nanos() as f64 / length.as_nanos() as f64;
-            member.busy = member.busy * (1.0 - NEWEST) + cores * NEWEST;
+            member.busy = member.busy * (1.0 - EWMA_WEIGHT) + cores * EWMA_WEIGHT;
             member.unsure = (cores - member.busy).abs() > WORTH_LENDING;
         }
     }

@@ -224,8 +224,7 @@ impl PeerFile {
 
     /// Runs the program alone and waits for its result. The program is killed when the calling thread ends.
     pub fn measure(&self, options: &Options) -> Result<Measurement, Error> {
-        let mut options = Options { result: None, die_with_parent: true, ..options.clone() };
-        options.die_with_parent = true;
+        let options = Options { result: None, die_with_parent: true, ..options.clone() };
         let expected = options.warm_up + Duration::from_secs_f64(options.seconds);
         let output = run_and_wait(&self.name, self.command(&options), expected)?;
         self.read(&output)
