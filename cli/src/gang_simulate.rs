@@ -42,7 +42,7 @@ SPEC is a JSON file. It needs `cores` and `gangs` (or `programs`); a program nee
      {"name":"monitor", "threads":8, "interval":"650us", "job":5400, "every":"10s",
       "together":2},
      {"name":"batch", "threads":16, "work":"2s"}]}
-Of the machine: `switch` is what a switch of gangs costs every core, `block` what blocking costs, and `barrier` what a barrier costs if all its threads run. `backfill` says whether waiting gangs get idle cores. `cache_cores` is the number of cores that share a cache. Without `seconds` all programs need `work`.
+Of the machine: `switch` is what a switch of gangs costs every core, `block` what blocking costs, and `barrier` what a barrier of two threads costs if both run. One of more threads takes a transfer of a cache line more for each doubling, three times as long between caches. `backfill` says whether waiting gangs get idle cores. `cache_cores` is the number of cores that share a cache. Without `seconds` all programs need `work`.
 
 Of a program: `wait` is `spin`, `block`, or how long to spin before blocking. `pause` is a sleep after each computation. `light_barriers` are barriers without computation after each one with computation. `quota` is in cores. `arrives` is when it starts, and `count` how many such programs there are. `job` is the number of barriers of a job. A job arrives every `every`. With `together`: N, N jobs arrive at once, N times as rarely.
 

@@ -9,6 +9,7 @@ mod one_line;
 mod output_schema;
 mod queue_install;
 mod schema;
+mod sentences;
 mod study;
 mod transcripts;
 mod tree;

@@ -1,4 +1,4 @@
-//! The answer of `unisono advise`, in words and as JSON.
+//! The answer of `unisono advise` in all details, in words and as JSON.
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -23,8 +23,8 @@ pub(super) struct AdviceAnswer<'a> {
 }
 
 impl AdviceAnswer<'_> {
-    pub(super) fn words(&self, prediction: Option<&Prediction>) -> String {
-        words(self, prediction)
+    pub(super) fn details(&self, prediction: Option<&Prediction>) -> String {
+        details(self, prediction)
     }
 
     pub(super) fn json(&self, prediction: Option<&Prediction>) -> Value {
@@ -32,7 +32,7 @@ impl AdviceAnswer<'_> {
     }
 }
 
-fn words(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
+fn details(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
     let AdviceAnswer { trials, programs, there, advice } = *answer;
     let mut text = String::new();
     let _ = writeln!(text, "{there}{}\n", runtimes(trials));
@@ -87,7 +87,7 @@ pub(super) fn method(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>)
     text
 }
 
-fn runtimes(trials: &TrialRuns) -> String {
+pub(super) fn runtimes(trials: &TrialRuns) -> String {
     let names: Vec<&str> = trials.runtimes.iter().map(String::as_str).collect();
     if names.is_empty() { String::new() } else { format!("; the programs use {}", names.join(", ")) }
 }
@@ -140,26 +140,39 @@ fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
     text
 }
 
-fn interval(gain: &Estimate) -> String {
+pub(super) fn interval(gain: &Estimate) -> String {
     if gain.n < 2 {
         return number(gain.value);
     }
     format!("{} ({} to {})", number(gain.value), number(gain.low), number(gain.high))
 }
 
-fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
-    let failed = trials
-        .runs
-        .iter()
-        .any(|run| run.remedy == TriedRemedy::Plain && matches!(run.ended, RunEnd::Failed { .. }));
-    if failed {
-        return "Undecided: the programs fail as they are.".into();
+/// The reason why no comparison can decide, however long the trial.
+pub(super) fn failure(trials: &TrialRuns) -> Option<String> {
+    let failed = trials.runs.iter().find_map(|run| match &run.ended {
+        RunEnd::Failed { code, last_line } if run.remedy == TriedRemedy::Plain => Some((code, last_line)),
+        _ => None,
+    });
+    if let Some((code, words)) = failed {
+        let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+        return Some(format!(
+            "Undecided: the programs fail as they are. They end with exit code {code}{words}"
+        ));
     }
-    if trials.runs.iter().all(|run| run.ended == RunEnd::Stopped) {
-        return "Undecided: no run ended. Give a longer --limit or a smaller problem.".into();
+    let stopped = trials.runs.iter().all(|run| run.ended == RunEnd::Stopped);
+    stopped.then(|| "Undecided: no run ended. Give a longer --limit or a smaller problem.".to_owned())
+}
+
+/// What the runs showed, and what to do about it; without figures.
+pub(super) fn action(trials: &TrialRuns, advice: &Advice) -> String {
+    if let Some(failure) = failure(trials) {
+        return failure;
     }
     let action = match advice.verdict {
-        AdviceVerdict::Nothing => return nothing_to_do(advice),
+        AdviceVerdict::Nothing if advice.selfish.is_some() => {
+            return format!("{NOTHING} without taking from others.");
+        }
+        AdviceVerdict::Nothing => NOTHING,
         AdviceVerdict::Undecided => return undecided(trials, advice),
         AdviceVerdict::TooManyThreads => "There are too many threads. Start as many as there are processors",
         AdviceVerdict::WaitPolicy if advice.threads_wait => {
@@ -177,6 +190,20 @@ fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
         }
         AdviceVerdict::Gang => "The programs do more by turns than at once. Run them as gangs",
     };
+    format!("{action}.")
+}
+
+const NOTHING: &str = "Nothing to do: no remedy is clearly faster than the programs as they are";
+
+fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
+    let all = action(trials, advice);
+    if failure(trials).is_some() || advice.verdict == AdviceVerdict::Undecided {
+        return all;
+    }
+    if advice.verdict == AdviceVerdict::Nothing {
+        return nothing_to_do(advice);
+    }
+    let action = all.trim_end_matches('.');
     let gain = match (advice.gain, advice.at_least) {
         (Some(gain), _) => {
             format!("{action}: {} times as fast (n = {}).", interval(&gain), gain.n)
@@ -188,7 +215,7 @@ fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
 }
 
 /// What the advice costs other programs.
-fn who_pays(advice: &Advice) -> String {
+pub(super) fn who_pays(advice: &Advice) -> String {
     match advice.bystanders {
         None => "The runs were too short to say what others lose.".into(),
         Some(BystanderLoss { had, keep, .. }) => match advice.bystanders.and_then(BystanderLoss::lost) {
@@ -199,13 +226,12 @@ fn who_pays(advice: &Advice) -> String {
 }
 
 fn nothing_to_do(advice: &Advice) -> String {
-    let nothing = "Nothing to do: no remedy is clearly faster than the programs as they are";
     let Some(SelfishRemedy { remedy, gain, bystanders }) = &advice.selfish else {
-        return format!("{nothing}.");
+        return format!("{NOTHING}.");
     };
     let paid = bystanders.in_words().unwrap_or_default();
     format!(
-        "{nothing} without taking from others. The way \"{}\" is {} times as fast (n = {}), but {paid}; --selfish \
+        "{NOTHING} without taking from others. The way \"{}\" is {} times as fast (n = {}), but {paid}; --selfish \
          advises it.",
         remedy.words(),
         interval(gain),
@@ -217,11 +243,21 @@ fn undecided(trials: &TrialRuns, advice: &Advice) -> String {
     let rounds = trials.runs.iter().filter(|run| run.remedy == advice.remedy).count();
     if rounds < MIN_ROUNDS_TO_DIFFER {
         return format!(
-            "Undecided after {}: that is too few to advise anything. Give a longer --for or a smaller problem.",
-            counted(rounds, "round")
+            "Undecided after {}: that is too few to advise anything. Give {} or a smaller problem.",
+            counted(rounds, "round"),
+            longer(advice)
         );
     }
-    "Undecided: the runs differ too much. Try again while less else runs, or with a longer --for.".into()
+    format!(
+        "Undecided: the runs differ too much. Try again while less else runs, or with {}.",
+        longer(advice)
+    )
+}
+
+/// The trial that would decide.
+fn longer(advice: &Advice) -> String {
+    let seconds = advice.time_to_decide.map(|time| time.as_secs_f64().ceil());
+    seconds.map_or_else(|| "a longer --for".to_owned(), |seconds| format!("--for {seconds}s"))
 }
 
 /// With fewer rounds, the number of rounds is the reason that nothing is advised.
@@ -292,6 +328,7 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
         "conditions": conditions_json(&advice.conditions), "effective_processors": there.processors,
         "runtimes": trials.runtimes, "runs": trials.runs.iter().map(run).collect::<Vec<_>>(),
         "ended_because": trials.stopped_early, "unrecorded": trials.unrecorded,
+        "time_to_decide_s": advice.time_to_decide.map(unisono_linux::clock::Duration::as_secs_f64),
     })
 }
 
@@ -321,6 +358,7 @@ mod tests {
             selfish: None,
             threads_wait: false,
             conditions: Vec::new(),
+            time_to_decide: None,
         }
     }
 

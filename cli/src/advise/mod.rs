@@ -3,6 +3,7 @@
 mod answer;
 mod page;
 mod process;
+mod screen;
 
 use crate::exit::{self, Failure};
 use crate::fit;
@@ -30,7 +31,8 @@ use unisono_study::record_file::{RecordError, RecordFile};
 /// threads that sleep, a processor for each thread, processors for each program, one program after the
 /// other, a priority, gangs (with other slices, too, where gangs do well). It compares the times round by
 /// round, and prints the command of the simplest remedy that is clearly faster. While the programs run, it
-/// watches their threads and says which of the conditions hold under which gang scheduling can pay.
+/// watches their threads. The answer fits a terminal of 80 columns and 24 lines: what runs, what it waits for,
+/// what to type, what that gains, who pays, and how sure it is.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono advise -- ./solver 1000
@@ -39,6 +41,8 @@ use unisono_study::record_file::{RecordError, RecordFile};
       two programs that run at the same time
   unisono advise --apply -- ./a ::: ./b
       the same, then run them once more with the remedy
+  unisono advise --details -- ./a ::: ./b
+      all ways, and the conditions under which gangs can pay
   unisono advise --out advice -- ./a ::: ./b
       also write a page, advice/report.html
   unisono advise --pid 4711
@@ -53,17 +57,19 @@ stop signals, which act late.
 
 In the first round, a run is stopped when it takes ten times as long as the best run so far, but not before 2 s. Any run is \
 stopped after --limit. A remedy whose run was stopped or failed is not tried again; `>` in the table marks it. Each remedy is a \
-command line that you can type without this command.
+command line that you can type without this command. The table has plain Linux first, then the fastest ways, as many as \
+fit the screen.
 
 A way is judged by the time that it would take without the processors that other programs lose under it. A way that gains \
 only what others lose is named with their loss, and advised only with --selfish. No way is advised after fewer than three runs.
 
-The table also has what the simulator expects (unisono gang simulate), if the threads were seen to sleep while they wait.
+With --details the table also has what the simulator expects (unisono gang simulate), if the threads were seen to sleep \
+while they wait.
 
 Verdicts: too-many-threads (unisono fit), wait-policy (waiting threads should sleep), pin (a processor for each thread), \
 partition (processors for each program), in-turn (one program after the other), priority (the first program before the \
 others), gang (unisono gang run), nothing (as it is, it is as fast as with any remedy), \
-undecided (the runs differ too much, or the programs fail; a longer --for may help).
+undecided (the runs differ too much, or the programs fail; the answer names the --for that would decide).
 
 Exit codes: 0 a verdict other than undecided; 1 undecided; with --apply the programs' own; 2 bad usage, or a program cannot be started.")]
 pub(crate) struct Args {
@@ -86,6 +92,9 @@ pub(crate) struct Args {
     /// Write the trial into this new or empty directory: records.jsonl and report.html
     #[arg(long, value_name = "DIR", conflicts_with = "pid")]
     out: Option<PathBuf>,
+    /// Print all ways with the simulator's expectation, and the conditions under which gangs can pay
+    #[arg(long, conflicts_with_all = ["pid", "json"])]
+    details: bool,
     /// Print the answer as one JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -137,8 +146,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         answer::AdviceAnswer { trials: &trials, programs: &programs, there: processors, advice: &advice };
     let text = if args.json {
         machine_output::json("unisono-advise-1", &answer.json(prediction.as_ref()))?
+    } else if args.details {
+        answer.details(prediction.as_ref())
     } else {
-        answer.words(prediction.as_ref())
+        answer.screen()
     };
     output::answer(&text)?;
     if let (Some(file), Some(directory)) = (&mut records, &args.out) {

@@ -1,7 +1,8 @@
 //! `unisono study --continue DIR`: adds runs to a directory until its comparisons are decided.
 //!
-//! Each round is one more repetition of the undecided comparisons. The rounds end when none is undecided,
-//! when the time is over, or at Ctrl-C.
+//! Each round is one more repetition of the undecided comparisons, and of the runs that were made in fewer
+//! rounds than a conclusion needs. The rounds end when no such run is left, when the time is over, or at
+//! Ctrl-C.
 
 use super::{Args, Prepared, become_laboratory, laboratory, progress, report_outcome};
 use crate::exit::Failure;
@@ -34,14 +35,14 @@ pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
     }
     let (files, profile) = recorded_studies(args, &lines)?;
     let (mut open, all) = undecided(&lines);
-    if open.is_empty() {
+    let mut planned = next_round(&files, profile, args.seed, &lines, &open)?;
+    if planned.is_empty() {
         let decided = counted(all, "comparison");
         answer(&format!("each of {decided} is decided: unisono report {}", directory.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     interrupt::catch().context("cannot catch Ctrl-C")?;
     let mut records = RecordFile::continue_in(directory)?;
-    let mut planned = next_round(&files, profile, args.seed, &lines, &open)?;
     let mut progress = Progress::start(&planned, profile, args.json);
     let prepared = Prepared::new(&planned, profile, &mut progress)?;
     let end = Instant::now() + args.time.unwrap_or(DEFAULT_LIMIT);
@@ -52,17 +53,14 @@ pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
         progress.end();
         (lines, stopped_by) = (ran.lines, ran.stopped_by.or(stopped_by));
         open = undecided(&lines).0;
-        if open.is_empty() || stopped_by.is_some() {
-            break;
-        }
         planned = next_round(&files, profile, args.seed, &lines, &open)?;
         let estimate: Duration = planned.iter().map(|(_, plan)| plan.estimate).sum();
-        if estimate.is_zero() || Instant::now() + estimate > end {
+        if planned.is_empty() || stopped_by.is_some() || Instant::now() + estimate > end {
             break;
         }
         progress = Progress::start(&planned, profile, args.json);
     }
-    report_outcome(args, profile, &StudyOutcome { lines, stopped_by }, directory)
+    report_outcome(args, profile, &StudyOutcome { lines, stopped_by }, directory, &files)
 }
 
 /// The next repetition of each study with an undecided comparison.
@@ -118,10 +116,18 @@ fn recorded_studies(args: &Args, lines: &[Line]) -> anyhow::Result<(Vec<StudyFil
     Ok((files, profile))
 }
 
-/// The line that says how much longer undecided comparisons take: `None` if all are decided.
-pub(super) fn undecided_line(lines: &[Line], directory: &Path) -> Option<String> {
+/// The line that says how much longer undecided comparisons take, or figures that were seen once: `None` if all
+/// are decided.
+pub(super) fn undecided_line(lines: &[Line], directory: &Path, files: &[StudyFile]) -> Option<String> {
     let (open, all) = undecided(lines);
-    let first = open.iter().map(|one| one.needs).min()?;
+    let Some(first) = open.iter().map(|one| one.needs).min() else {
+        let again = continuation::time_to_see_again(lines, files.iter())?;
+        return Some(format!(
+            "seen once: some figures; about {} more would tell: unisono study --continue {}",
+            progress::time(again),
+            directory.display()
+        ));
+    };
     // comparisons of one study share their runs
     let mut studies: Vec<(&str, Duration)> = Vec::new();
     for one in &open {

@@ -95,7 +95,8 @@ pub(crate) struct Args {
     /// Run this study file instead of the built-in studies; may be repeated
     #[arg(long, value_name = "STUDY.toml", conflicts_with = "topics")]
     file: Vec<PathBuf>,
-    /// Add runs to the records in DIR until each comparison is decided, or the time of --for is over
+    /// Add runs to the records in DIR until each comparison is decided and each figure seen three times, or the
+    /// time of --for is over; also completes a study that was stopped
     #[arg(
         long = "continue",
         value_name = "DIR",
@@ -300,7 +301,8 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
         runner::run(planned, profile, start, prepared.context(), &mut records, &mut progress)?;
     progress.end();
     drop(prepared);
-    report_outcome(args, profile, &study_outcome, &out)
+    let files: Vec<StudyFile> = planned.iter().map(|(file, _)| file.clone()).collect();
+    report_outcome(args, profile, &study_outcome, &out, &files)
 }
 
 /// Everything that the runs need: programs of peers, a directory, the load of others before the first run.
@@ -391,6 +393,7 @@ fn report_outcome(
     profile: Profile,
     study_outcome: &StudyOutcome,
     out: &Path,
+    files: &[StudyFile],
 ) -> anyhow::Result<ExitCode> {
     let mut to: Box<dyn Write> =
         if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
@@ -437,7 +440,7 @@ fn report_outcome(
         writeln!(to, "runs not counted: {}", lost.join(", "))?;
     }
     if let Some(line) =
-        continued::undecided_line(&study_outcome.lines, out).filter(|_| profile != Profile::Smoke)
+        continued::undecided_line(&study_outcome.lines, out, files).filter(|_| profile != Profile::Smoke)
     {
         writeln!(to, "{line}")?;
     }

@@ -37,7 +37,7 @@ pub mod trial;
 pub mod watch;
 
 pub use cost::BystanderLoss;
-pub use judge::{Advice, AdviceVerdict, GangCondition, SelfishRemedy, judge};
+pub use judge::{Advice, AdviceVerdict, GangCondition, SelfishRemedy, judge, threads_at_a_time};
 pub use predict::Prediction;
 pub use remedy::{FitPlan, TriedRemedy};
 pub use trial::{RunEnd, TrialRun, TrialRuns};

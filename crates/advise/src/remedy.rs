@@ -207,6 +207,11 @@ impl Programs {
         }
     }
 
+    /// The programs as a user would type them after a command of Unisono: `./a 1 ::: ./b`.
+    pub fn in_words(&self) -> String {
+        self.commands.iter().map(|program| shell_quoted(program)).collect::<Vec<_>>().join(" ::: ")
+    }
+
     /// The command line of a remedy, as a user would type it in a shell.
     pub fn command(&self, remedy: TriedRemedy) -> String {
         let texts: Vec<String> = self.commands.iter().map(|program| shell_quoted(program)).collect();
@@ -220,7 +225,7 @@ impl Programs {
             TriedRemedy::Passive => each(&PASSIVE),
             TriedRemedy::Pin => each(&PIN),
             TriedRemedy::InTurn => texts.join("; "),
-            TriedRemedy::Fit => format!("unisono fit -- {}", texts.join(" ::: ")),
+            TriedRemedy::Fit => format!("unisono fit -- {}", self.in_words()),
             TriedRemedy::Partition | TriedRemedy::Priority => {
                 let command_prefix = self.command_prefix(remedy).into_iter().map(|words| words.join(" "));
                 let all: Vec<String> = command_prefix
@@ -233,7 +238,7 @@ impl Programs {
                 let words =
                     [&["unisono", "gang", "run"], slice_options(remedy), self.unprivileged(), &["--"]]
                         .concat();
-                format!("{} {}", words.join(" "), texts.join(" ::: "))
+                format!("{} {}", words.join(" "), self.in_words())
             }
         }
     }

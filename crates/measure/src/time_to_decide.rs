@@ -8,8 +8,10 @@
 //! Cost: a few multiplications. When not to use: an interval of three pairs is itself uncertain by half, and
 //! so is the time.
 
+use crate::evidence::MIN_ROUNDS;
 use crate::paired::{Comparison, Finding, MIN_PAIRS, SAME_WIDTH, TIE_TOLERANCE};
 use crate::record::{Better, Outcome, RunLine};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Further pairs for each pair that the square root law asks for: half of the distances from one are greater
@@ -56,6 +58,34 @@ pub(crate) fn time_to_decide(
         None if runs.iter().any(|run| run.outcome == Outcome::Disturbed) => taken * MIN_PAIRS as f64,
         None => return None,
     };
+    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(MAX_TIME.as_secs_f64())))
+}
+
+/// The runs of one variant with the same parameters.
+#[derive(Default)]
+struct RepeatedRun {
+    rounds: BTreeSet<u32>,
+    /// Seconds of all attempts.
+    taken_s: f64,
+}
+
+/// The time until each variant at each parameter point of these runs has the rounds that a conclusion needs;
+/// `None` if each has, or if more time does not help.
+pub fn time_to_see_again(runs: &[&RunLine]) -> Option<Duration> {
+    let mut rows: BTreeMap<(&str, &str, String), RepeatedRun> = BTreeMap::new();
+    let tried = runs.iter().filter(|run| matches!(run.outcome, Outcome::Measured | Outcome::Disturbed));
+    for run in tried.filter(|run| run.elapsed_s.is_finite()) {
+        let row = rows.entry((&run.study, &run.variant, format!("{:?}", run.parameters))).or_default();
+        row.taken_s += run.elapsed_s;
+        if run.outcome == Outcome::Measured {
+            row.rounds.insert(run.repetition);
+        }
+    }
+    let missing_s = |row: &RepeatedRun| {
+        let rounds = row.rounds.len();
+        row.taken_s / rounds.max(1) as f64 * MIN_ROUNDS.saturating_sub(rounds) as f64
+    };
+    let seconds: f64 = rows.values().map(missing_s).sum();
     (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(MAX_TIME.as_secs_f64())))
 }
 
@@ -129,6 +159,17 @@ mod tests {
         let none = |runs: &[&RunLine]| time_to_decide(None, Better::Higher, 0, runs);
         assert_eq!(none(&[&lost, &lost]), Some(Duration::from_secs(6)));
         assert_eq!(none(&[&run(Outcome::Skipped, 0.0)]), None, "more time does not help");
+    }
+
+    #[test]
+    fn figures_seen_once_take_the_rounds_that_a_conclusion_lacks() {
+        let run = |repetition, outcome| RunLine { repetition, outcome, elapsed_s: 2.0, ..RunLine::default() };
+        let runs: Vec<RunLine> = (0..3).map(|repetition| run(repetition, Outcome::Measured)).collect();
+        let of = |runs: &[RunLine]| time_to_see_again(&runs.iter().collect::<Vec<_>>());
+        assert_eq!(of(&runs[..1]), Some(Duration::from_secs(4)), "two rounds more");
+        assert_eq!((of(&runs[..2]), of(&runs)), (Some(Duration::from_secs(2)), None));
+        assert_eq!(of(&[run(0, Outcome::Disturbed)]), Some(Duration::from_secs(6)));
+        assert_eq!((of(&[run(0, Outcome::Skipped)]), of(&[])), (None, None), "more time does not help");
     }
 
     #[test]

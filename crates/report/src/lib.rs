@@ -33,6 +33,7 @@ pub mod extension;
 mod facts;
 mod number;
 mod one_sided;
+mod open_questions;
 mod page;
 mod points;
 mod queues;

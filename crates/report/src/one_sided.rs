@@ -9,6 +9,7 @@ use crate::wording::{self, Tone};
 use askama::Template;
 use unisono_measure::record::Verdict;
 use unisono_measure::verdict::Judgement;
+use unisono_text::counted;
 
 pub(crate) const TOPIC: &str = "rma";
 
@@ -55,7 +56,9 @@ pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         wording::capitalized(&format!("{}{}.", claim.sentence(), typical.unwrap_or_default()))
     };
     let words: Vec<String> = claims.iter().enumerate().map(sentence).collect();
-    Some(TopicAnswer::new(words.join(" "), typical.and_then(|(_, picture)| picture)))
+    let is_open = claims.iter().all(|claim| claim.holds().0 == Tone::Undecided);
+    let answer = TopicAnswer::new(words.join(" "), typical.and_then(|(_, picture)| picture));
+    Some(if is_open { answer.undecided() } else { answer })
 }
 
 impl Claim<'_> {
@@ -95,8 +98,11 @@ impl Claim<'_> {
     fn sentence(&self) -> String {
         let Self { who, better, total, .. } = self;
         if *better == 0 && self.holds().0 == Tone::Undecided {
+            let first = self.compared.iter().filter_map(|(_, judgement)| judgement.time_to_decide).min();
             format!(
-                "not decided whether windows by {who} are faster than messages, in any of {total} comparisons"
+                "not decided whether windows by {who} are faster than messages, in any of {}{}",
+                counted(*total, "comparison"),
+                wording::more_would_tell(first)
             )
         } else if better == total {
             format!(

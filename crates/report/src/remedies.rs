@@ -42,7 +42,8 @@ impl RemedyComparison<'_> {
     }
 
     fn gain(&self) -> Option<String> {
-        let factor = wording::factor_in_words(self.study, self.verdict, self.ratio()?);
+        let ratio = self.ratio()?;
+        let factor = wording::factor_than(self.study, self.verdict, ratio);
         Some(format!(
             "up to {factor}{}",
             wording::place_in_words(self.study, self.verdict, self.judgement)
@@ -149,8 +150,9 @@ fn alternatives(parts: &[String]) -> String {
 /// In how many comparisons gangs were better than pinned threads, and the most that bystanders lost.
 fn gangs_beyond_pinning(studies: &[Study<'_>]) -> Option<String> {
     let ganging = comparisons_for(studies, Question::Ganging);
-    let compared = ganging.iter().filter(|asked| wording::tone(asked.judgement) != Tone::Unanswered).count();
-    if compared == 0 {
+    let with_tone = |tone| ganging.iter().filter(|asked| wording::tone(asked.judgement) == tone).count();
+    let (compared, open) = (ganging.len() - with_tone(Tone::Unanswered), with_tone(Tone::Undecided));
+    if compared == open {
         return None;
     }
     let better: Vec<&RemedyComparison<'_>> = ganging.iter().filter(|asked| asked.is_better()).collect();
@@ -164,7 +166,8 @@ fn gangs_beyond_pinning(studies: &[Study<'_>]) -> Option<String> {
         (false, true) => format!("; other programs lost up to {most:.2} processors by that"),
         (false, false) => "; other programs lost nothing by that".to_owned(),
     };
-    let all = counted(compared, "comparison");
+    let open = if open > 0 { format!(" ({open} undecided)") } else { String::new() };
+    let all = format!("{}{open}", counted(compared, "comparison"));
     Some(format!("Gangs did more than pinned threads in {} of {all}{paid}.", better.len()))
 }
 
@@ -179,10 +182,7 @@ fn greatest_gains(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let (unstacking, ganging) = (best(Question::Unstacking), best(Question::Ganging));
     let sentences = [
         named(&unstacking, "A core for each thread"),
-        named(
-            &ganging,
-            if unstacking.is_some() { "Gangs beyond that" } else { "Gangs against pinned threads" },
-        ),
+        named(&ganging, if unstacking.is_some() { "Gangs beyond that" } else { "Gangs" }),
         gangs_beyond_pinning(studies),
     ];
     let words: Vec<String> = sentences.into_iter().flatten().collect();

@@ -6,6 +6,7 @@
 use crate::added::{self, ScreenTopic};
 use crate::events;
 use crate::one_sided;
+use crate::open_questions::{self, UNDECIDED};
 use crate::queues;
 use crate::remedies;
 use crate::study::{SIMULATED, Study, studies};
@@ -13,10 +14,8 @@ use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::trees;
 use crate::waiting;
 use crate::wording::{self, Tone};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use unisono_measure::record::{Line, Outcome, RunLine};
-use unisono_measure::time_to_decide;
+use unisono_measure::record::Line;
 
 const COLUMNS: usize = 80;
 /// Lines for answers, of the terminal's 24; the others name the report and the problems.
@@ -81,8 +80,6 @@ pub(crate) fn topic(name: &str) -> Option<&'static ScreenTopic> {
     let added = added::added().map_or(&[][..], |extension| extension.topics);
     added.iter().chain(&TOPICS).find(|known| known.topic == name)
 }
-
-const NOTHING_DECIDED: &str = "Undecided: the runs scatter more than the variants differ.";
 
 /// A topic's answer.
 pub(crate) struct ScreenBlock {
@@ -153,25 +150,28 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
     let known = self::topic(topic);
     let name = known.map_or_else(|| wording::capitalized(topic), |known| known.name.to_owned());
     let is_simulated = SIMULATED.contains(&topic);
-    let found = match no_verdict(&own, topic) {
+    let found = match open_questions::no_verdict(&own, topic) {
         Some(why) => Err(why),
-        None => {
-            let found = known.and_then(|known| (known.answer)(&own)).or_else(|| strongest_comparison(&own));
-            found.ok_or_else(|| format!("{NOTHING_DECIDED}{}", more_would_tell(&own)))
-        }
+        None => known
+            .and_then(|known| (known.answer)(&own))
+            .or_else(|| strongest_comparison(&own))
+            .or_else(|| open_questions::no_gain(&own))
+            .ok_or_else(|| open_questions::undecided(&own)),
     };
     match found {
         Ok(found) => {
             let command = found.command.or(known.map(|known| known.command));
             let does = known.map_or("", |known| known.does);
+            let evidence = found.evidence.or_else(|| open_questions::evidence_of_all(&own));
             // a simulation repeats nothing of this machine
-            let is_seen_once =
-                !is_simulated && found.evidence.is_some_and(|evidence| evidence.is_seen_once());
-            let evidence = found.evidence.map_or_else(String::new, |evidence| evidence.in_words());
-            let answer = match is_seen_once {
-                true => format!("Seen once ({evidence}), no verdict: {}", found.words),
-                false => found.words,
+            let seen_once =
+                evidence.filter(|evidence| found.is_decided && !is_simulated && evidence.is_seen_once());
+            let is_seen_once = seen_once.is_some();
+            let answer = match seen_once {
+                Some(evidence) => format!("{}{}", open_questions::seen_once(&own, evidence), found.words),
+                None => found.words,
             };
+            let evidence = evidence.map_or_else(String::new, |evidence| evidence.in_words());
             let (is_answered, picture) = (found.is_decided, found.picture);
             ScreenBlock {
                 name,
@@ -213,9 +213,13 @@ impl ScreenBlock {
     /// Shortens the name to the indent, and marks an answer from a simulation.
     fn for_terminal(self, topic: &str) -> Self {
         let name = self.name.chars().take(INDENT - 1).collect();
-        let is_answer = self.is_simulated && (self.is_answered || self.answer.starts_with(NOTHING_DECIDED));
-        let mut answer = if is_answer { format!("(simulated) {}", self.answer) } else { self.answer };
-        if answer.contains(NOTHING_DECIDED) {
+        let is_open = self.answer.starts_with(UNDECIDED);
+        let mut answer = match (self.is_simulated, self.is_answered, self.is_seen_once) {
+            (true, is_answered, _) if is_answered || is_open => format!("(simulated) {}", self.answer),
+            (false, true, false) => with_evidence(&self.answer, &self.evidence),
+            _ => self.answer,
+        };
+        if is_open {
             // writing to a String cannot fail
             let _infallible = write!(answer, " See the figures: --text {topic}");
         }
@@ -223,50 +227,15 @@ impl ScreenBlock {
     }
 }
 
-/// For example ` About 6 min more would tell.`; empty if more runs do not help.
-fn more_would_tell(studies: &[Study<'_>]) -> String {
-    let judged = studies.iter().flat_map(|study| study.judged.iter().flatten());
-    let least = judged.filter_map(|judgement| judgement.time_to_decide).min();
-    least.map_or_else(String::new, |time| {
-        format!(" {} would tell.", wording::capitalized(&time_to_decide::in_words(time)))
-    })
-}
-
-/// The reason why a topic gets no verdict: nothing was measured, or most of its runs stayed disturbed.
-fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
-    let runs = || studies.iter().flat_map(|study| &study.runs);
-    let reason = |wanted: Outcome| {
-        runs().find(|run| run.outcome == wanted).map(|run| run.reason.as_deref().unwrap_or("no reason given"))
-    };
-    let (lost, planned) = disturbed_runs(runs().copied());
-    if let Some(why) = reason(Outcome::Disturbed).filter(|_| lost * 2 > planned) {
-        let how_many =
-            if lost == planned { "each run".to_owned() } else { format!("{lost} of {planned} runs") };
-        // the reason ends with the remedy: stop them and measure again
-        return Some(format!(
-            "No verdict, because {how_many} stayed disturbed: {why} (unisono study {topic}).{}",
-            more_would_tell(studies)
-        ));
+/// The runs behind an answer, at the end of its first sentence: `Gangs win (n = 6 rounds). They ...`.
+fn with_evidence(answer: &str, evidence: &str) -> String {
+    if answer.contains("n = ") {
+        return answer.to_owned();
     }
-    if runs().any(|run| run.outcome == Outcome::Measured) {
-        return None;
-    }
-    Some(match (reason(Outcome::Failed), reason(Outcome::Skipped)) {
-        (Some(why), _) => format!("No answer, because each run failed: {why}."),
-        (_, Some(why)) => format!("Not measured: {why}."),
-        _ => "Not measured: the study ended before.".to_owned(),
-    })
-}
-
-/// The number of planned runs that were disturbed at every attempt, and the number of all planned runs.
-fn disturbed_runs<'r>(runs: impl Iterator<Item = &'r RunLine>) -> (usize, usize) {
-    let mut planned: BTreeMap<(&str, &str, u32, String), bool> = BTreeMap::new();
-    for run in runs.filter(|run| matches!(run.outcome, Outcome::Measured | Outcome::Disturbed)) {
-        let parameters = format!("{:?}", run.parameters);
-        let is_measured = planned.entry((&run.study, &run.variant, run.repetition, parameters)).or_default();
-        *is_measured |= run.outcome == Outcome::Measured;
-    }
-    (planned.values().filter(|is_measured| !**is_measured).count(), planned.len())
+    let end = answer.find(". ").unwrap_or_else(|| answer.trim_end_matches('.').len());
+    let (first, rest) = answer.split_at(end);
+    let rounds = evidence.split(',').next().unwrap_or_default();
+    format!("{first} ({rounds}){rest}")
 }
 
 /// The comparison with the largest gain; `None` if nothing was better.
@@ -288,7 +257,8 @@ pub(crate) fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer>
         wording::factor_in_words(study, verdict, ratio)
     );
     let picture = AnswerPicture::from_comparison(study, verdict, judgement);
-    Some(TopicAnswer::new(wording::capitalized(&words), picture))
+    let evidence = study.evidence(&verdict.selector(&judgement.place));
+    Some(TopicAnswer::new(wording::capitalized(&words), picture).resting_on(evidence))
 }
 
 /// At most `most` lines of `width` columns. A longer text loses its last sentences; a single long sentence,
@@ -345,7 +315,7 @@ fn wrap_words(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use unisono_measure::record::{Better, Chart, Figure, Question, StudyLine, Verdict};
+    use unisono_measure::record::{Better, Chart, Figure, Outcome, Question, RunLine, StudyLine, Verdict};
 
     fn study(id: &str, topic: &str) -> Line {
         let verdict = Verdict {
@@ -382,9 +352,18 @@ mod tests {
     #[test]
     fn a_gain_is_a_factor_above_one_with_its_sides() {
         let shown = screen(&compared("monitor", 0.04));
-        assert!(shown.contains("Fit against plain Linux: up to 25.0 times lower latency."), "{shown}");
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            shown.contains("Fit against plain Linux: up to 25.0 times lower latency (n = 6 rounds)."),
+            "{shown}"
+        );
         assert!(!shown.contains('>'), "no command for a topic that nothing is known about: {shown}");
-        assert!(screen(&compared("monitor", 4.0)).contains("Undecided"), "a loss is no gain");
+        let loss = screen(&compared("monitor", 4.0));
+        let loss = loss.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            loss.contains("No gain in 1 decided comparison (n = 6 rounds): 1 worse, 0 without a difference"),
+            "{loss}"
+        );
     }
 
     /// A study of waiting whose dearest way takes 1,700 times as long, in this many rounds.

@@ -83,7 +83,14 @@ impl TopicQuestion {
         let mut paragraphs = self.paragraphs().skip(1);
         let (headline, otherwise) =
             (paragraphs.next().unwrap_or_default(), paragraphs.next().unwrap_or_default());
-        self.filled_sentence(studies, &headline).ok_or(otherwise)
+        self.filled_sentence(studies, &headline).ok_or_else(|| {
+            let id = study_of(&headline).unwrap_or_default();
+            let skipped = studies.iter().find(|study| study.head.study == id).and_then(Study::first_skipped);
+            match skipped {
+                Some(reason) => format!("Not answered: {reason}."),
+                None => format!("{} unisono study {id} makes such runs.", otherwise.trim_end()),
+            }
+        })
     }
 
     /// The answer as HTML. Empty if no study is about the topic.
@@ -133,8 +140,8 @@ impl TopicQuestion {
     }
 
     fn filled_sentence<'s>(&self, studies: &'s [Study<'s>], paragraph: &str) -> Option<FilledSentence<'s>> {
-        let (head, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
-        let id = head.split("; ").next()?;
+        let (_, text) = paragraph.strip_prefix('[')?.split_once("] ")?;
+        let id = study_of(paragraph)?;
         let is_meant = |study: &&Study<'_>| study.head.topic == self.topic && study.head.study == id;
         let study = studies.iter().find(is_meant)?;
         let evidence = Cell::new(None);
@@ -149,6 +156,12 @@ impl TopicQuestion {
             .filter_map(|paragraph| self.filled_sentence(studies, &paragraph).map(|filled| filled.words))
             .collect()
     }
+}
+
+/// The study named at the beginning of a paragraph.
+fn study_of(paragraph: &str) -> Option<&str> {
+    let (head, _) = paragraph.strip_prefix('[')?.split_once("] ")?;
+    head.split("; ").next()
 }
 
 impl TopicFigures<'_> {
@@ -229,13 +242,7 @@ impl TopicFigures<'_> {
     }
 
     fn note_evidence(self, of: &Selector) {
-        let Some(place) = of.place(&self.study.runs) else { return };
-        let has_values = |variant: &&String| !of.of_variant(variant).values(&self.study.runs).is_empty();
-        let named: Vec<&String> =
-            of.variants.iter().find(has_values).into_iter().chain(&of.against).collect();
-        let behind = self.study.runs.iter().copied();
-        let behind = behind.filter(|run| named.contains(&&run.variant) && run.has_parameters(&place));
-        let found = Evidence::from_runs(&behind.collect::<Vec<_>>(), |run| of.value_of(run));
+        let found = self.study.evidence(of);
         self.evidence.set(self.evidence.get().into_iter().chain(found).reduce(Evidence::weaker));
     }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use unisono_measure::record::{Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict};
 use unisono_measure::verdict::{Answer, Judgement, judge};
-use unisono_measure::{Comparison, Selector};
+use unisono_measure::{Comparison, Evidence, Selector};
 
 /// Topics whose answers come from a simulation and are about other machines.
 pub(crate) const SIMULATED: [&str; 2] = ["gang-map", "tree"];
@@ -94,6 +94,11 @@ impl<'a> Study<'a> {
         }
     }
 
+    /// The reason why this host cannot run a variant, if there is one.
+    pub(crate) fn first_skipped(&self) -> Option<&str> {
+        self.runs.iter().find(|run| run.outcome == Outcome::Skipped)?.reason.as_deref()
+    }
+
     /// The recorded reason why a variant has no measured run.
     pub fn never_measured_reason(&self, variant: &str) -> Option<String> {
         let mut of_variant = self.runs.iter().filter(|run| run.variant == variant);
@@ -103,6 +108,25 @@ impl<'a> Study<'a> {
         let run = of_variant.find(|run| run.reason.is_some())?;
         let reason = run.reason.as_deref()?;
         Some(format!("{} {}: {reason}", self.label(variant), outcome(run.outcome)))
+    }
+
+    /// The reason why the first comparison without an answer has none.
+    pub(crate) fn first_reason(&self) -> Option<String> {
+        self.verdicts().find_map(|(verdict, judged)| {
+            let reason = judged.iter().find_map(|judgement| match &judgement.answer {
+                Answer::Unanswered(reason) => Some(reason),
+                Answer::Compared { .. } => None,
+            })?;
+            let was_run = |variant: &&&String| self.runs.iter().any(|run| run.variant == ***variant);
+            let never = [&verdict.variant, &verdict.against].into_iter().find(|variant| !was_run(&variant));
+            Some(match never {
+                Some(variant) => {
+                    let label = self.label(variant);
+                    format!("the study ended before it ran {label}; unisono study --continue DIR does")
+                }
+                None => reason.clone(),
+            })
+        })
     }
 
     /// The readable name of a variant, a figure or a parameter.
@@ -165,6 +189,17 @@ impl<'a> Study<'a> {
             self.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |one| (verdict, one)));
         let mut answers = judged.filter(|(verdict, judgement)| of.is_answered_by(verdict, &judgement.place));
         answers.next()?.1.comparison()
+    }
+
+    /// The rounds behind the values of a selector, of its first variant that has any and of the other side.
+    pub(crate) fn evidence(&self, of: &Selector) -> Option<Evidence> {
+        let place = of.place(&self.runs)?;
+        let has_values = |variant: &&String| !of.of_variant(variant).values(&self.runs).is_empty();
+        let sides: Vec<&String> =
+            of.variants.iter().find(has_values).into_iter().chain(&of.against).collect();
+        let behind = self.runs.iter().copied();
+        let behind = behind.filter(|run| sides.contains(&&run.variant) && run.has_parameters(&place));
+        Evidence::from_runs(&behind.collect::<Vec<_>>(), |run| of.value_of(run))
     }
 
     /// The median of the values that a written selector selects.

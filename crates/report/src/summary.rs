@@ -235,7 +235,9 @@ fn headline(ganging: &[GangCell<'_>], unstacking: &[GangCell<'_>]) -> (String, S
             let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
             format!("Not answered: gangs could not be measured here{reason}.")
         } else {
-            "Not decided yet: too few runs, or too much scatter.".to_owned()
+            let judgements = ganging.iter().flat_map(|cell| &cell.segment.judgements);
+            let first = judgements.filter_map(|judgement| judgement.time_to_decide).min();
+            format!("Not decided yet: too few runs, or too much scatter{}.", wording::more_would_tell(first))
         }
     } else if wins == 0 && open > losses + same {
         format!(
@@ -252,11 +254,9 @@ fn headline(ganging: &[GangCell<'_>], unstacking: &[GangCell<'_>]) -> (String, S
             .max_by(|a, b| strength(a).total_cmp(&strength(b)));
         let best = best.and_then(|cell| {
             let (at, most) = cell.segment.farthest()?;
-            let (_, theirs) = wording::sides(cell.study, cell.verdict);
             let place = wording::place_in_words(cell.study, cell.verdict, at);
-            let factor = wording::factor_in_words(cell.study, cell.verdict, most.ratio.value);
-            let of = if most.ratio.value >= 1.0 { "of" } else { "than" };
-            Some(format!("{factor} {of} {theirs}{place}"))
+            let factor = wording::factor_than(cell.study, cell.verdict, most.ratio.value);
+            Some(format!("{factor}{place}"))
         });
         let best = best.unwrap_or_else(|| "gains without a number".to_owned());
         if losses + same + open == 0 {

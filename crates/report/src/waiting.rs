@@ -4,6 +4,7 @@ use crate::number;
 use crate::study::Study;
 use crate::topic_answer::{AnswerPicture, TopicAnswer};
 use crate::wording::{self, Tone};
+use std::time::Duration;
 use unisono_measure::Evidence;
 use unisono_measure::quantile;
 use unisono_measure::record::{Better, Chart, Distribution, Verdict};
@@ -63,14 +64,17 @@ pub(crate) struct WaitingCost<'a> {
     pub(crate) variants: Vec<&'a str>,
 }
 
+/// Ways that differ by less than this factor take about as long: two runs of one way differ by as much.
+const MAX_ALIKE: f64 = 1.05;
+
 /// What may be said of the cheapest way to wait beside the dearest.
 #[derive(Clone, Copy)]
 enum VerdictState {
     Decided(Option<Evidence>),
     /// Fewer rounds than a conclusion needs.
     SeenOnce(Evidence),
-    /// The runs scatter more than the two ways differ.
-    Undecided(Option<Evidence>),
+    /// The runs scatter more than the two ways differ; with the time that would decide.
+    Undecided(Option<Evidence>, Option<Duration>),
 }
 
 impl VerdictState {
@@ -83,14 +87,16 @@ impl VerdictState {
         let is_open = judged.iter().all(|judgement| wording::tone(judgement) == Tone::Undecided);
         match evidence {
             Some(evidence) if evidence.is_seen_once() => Self::SeenOnce(evidence),
-            _ if is_open => Self::Undecided(evidence),
+            _ if is_open => {
+                Self::Undecided(evidence, judged.iter().filter_map(|one| one.time_to_decide).min())
+            }
             _ => Self::Decided(evidence),
         }
     }
 
     fn evidence(self) -> Option<Evidence> {
         match self {
-            Self::Decided(evidence) | Self::Undecided(evidence) => evidence,
+            Self::Decided(evidence) | Self::Undecided(evidence, _) => evidence,
             Self::SeenOnce(evidence) => Some(evidence),
         }
     }
@@ -99,7 +105,9 @@ impl VerdictState {
         match self {
             Self::Decided(_) => words,
             Self::SeenOnce(evidence) => format!("Seen once ({}), no verdict: {words}", evidence.in_words()),
-            Self::Undecided(_) => format!("Not decided, the runs scatter: {words}"),
+            Self::Undecided(_, time) => {
+                format!("Not decided, the runs scatter{}: {words}", wording::more_would_tell(time))
+            }
         }
     }
 }
@@ -146,14 +154,17 @@ impl<'a> WaitingCost<'a> {
         };
         let standing = VerdictState::for_verdict(&place, study);
         let compared = (costs.len() > 1 && least.median > 0.0).then(|| {
-            let times = number::plain((most.median / least.median).round());
-            let headline =
-                format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times} times as long.");
-            let headline = standing.qualified(headline);
             let short = title.split_once(", ").map_or(title, |(title, _)| title);
-            let in_words = format!(
-                "{short}: fastest is {best} ({figure} {fast}); {worst} takes {times} times as long ({slow})."
-            );
+            let ratio = most.median / least.median;
+            if ratio <= MAX_ALIKE {
+                let alike = format!("the {figure} is about {fast} with each of {} ways.", costs.len());
+                return (standing.qualified(wording::capitalized(&alike)), format!("{short}: {alike}"));
+            }
+            let times = wording::times_as_long(ratio);
+            let headline = format!("The {figure} is {fast} with {best} and {slow} with {worst}, {times}.");
+            let headline = standing.qualified(headline);
+            let in_words =
+                format!("{short}: fastest is {best} ({figure} {fast}); {worst} takes {times} ({slow}).");
             (headline, in_words)
         });
         let (headline, in_words): (Option<String>, Option<String>) = compared.unzip();

@@ -7,9 +7,11 @@
 use crate::number::{self, NO_BREAK_SPACE};
 use crate::study::Study;
 use serde::Serialize;
+use std::time::Duration;
 use unisono_measure::modes::TwoModes;
 use unisono_measure::paired::{Comparison, Finding, MIN_PAIRS};
 use unisono_measure::record::{Better, ExpectedKind, Verdict};
+use unisono_measure::time_to_decide;
 use unisono_measure::verdict::{self, Answer, Judgement};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -99,6 +101,12 @@ pub fn multiple(ratio: f64) -> String {
     format!("{} times", verdict::format_ratio(ratio))
 }
 
+/// For example `81 times as long`; below ten, with digits after the point.
+pub(crate) fn times_as_long(ratio: f64) -> String {
+    let ratio = if ratio < 10.0 { verdict::format_ratio(ratio) } else { number::plain(ratio.round()) };
+    format!("{ratio} times as long")
+}
+
 /// The quantity that a verdict compares: `total iterations/s for each processor used`.
 pub(crate) fn figure_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
     let per = if verdict.divisor.is_some() { " for each processor used" } else { "" };
@@ -115,6 +123,19 @@ pub(crate) fn factor_in_words(study: &Study<'_>, of: &Verdict, ratio: f64) -> St
         return format!("{} times the {figure}", verdict::format_ratio(ratio));
     }
     format!("{} times {} {figure}", verdict::format_ratio(1.0 / ratio), lower_or_less(of))
+}
+
+/// As [`factor_in_words`], with the other side: `21 times lower latency than plain Linux`.
+pub(crate) fn factor_than(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
+    let (_, theirs) = sides(study, of);
+    let figure = figure_in_words(study, of);
+    let joined = match ratio >= 1.0 || ratio == 0.0 {
+        false => " than",
+        // `barriers/s of the first program of plain Linux` would have two owners
+        true if figure.contains(" of ") || figure.contains(" for ") => ", compared with",
+        true => " of",
+    };
+    format!("{}{joined} {theirs}", factor_in_words(study, of, ratio))
 }
 
 /// The word for a smaller value of a figure: a latency is lower, work is less.
@@ -162,7 +183,7 @@ pub(crate) fn sentence(study: &Study<'_>, verdict: &Verdict, judgement: &Judgeme
 /// Capitalizes the first word, unless it is the name of a program (`libgomp`, `pthread_barrier`).
 pub fn capitalized(text: &str) -> String {
     let word = text.split(' ').next().unwrap_or_default();
-    if word.starts_with("lib") || !word.trim_end_matches(':').chars().all(char::is_alphabetic) {
+    if word.starts_with("lib") || !word.trim_end_matches(':').chars().all(|c| c.is_alphabetic() || c == '-') {
         return text.to_owned();
     }
     let mut chars = text.chars();
@@ -175,7 +196,8 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
     let figure = figure_in_words(study, asked);
     let c = match &judgement.answer {
         Answer::Unanswered(reason) => {
-            return format!("{ours} against {theirs}{place}: not measured ({reason}).");
+            let more = more_would_tell(judgement.time_to_decide);
+            return format!("{ours} against {theirs}{place}: not measured ({reason}){more}.");
         }
         Answer::Compared { comparison, .. } => comparison,
     };
@@ -196,11 +218,12 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
         _ if c.ratio.n < MIN_PAIRS => {
             let pairs = if c.ratio.n == 1 { "one pair of runs is" } else { "two pairs of runs are" };
             format!(
-                "{claim} (n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}), but {pairs} too few for a verdict.",
-                c.ratio.n
+                "{claim} (n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}), but {pairs} too few for a verdict{}.",
+                c.ratio.n,
+                more_would_tell(judgement.time_to_decide)
             )
         }
-        _ => format!("{claim} ({sure}): not decided."),
+        _ => format!("{claim} ({sure}): not decided{}.", more_would_tell(judgement.time_to_decide)),
     };
     for (side, modes) in [(&theirs, judgement.against_modes), (&ours, judgement.variant_modes)] {
         if let Some(modes) = modes {
@@ -217,6 +240,11 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
         text += &format!(" {expectation}");
     }
     text
+}
+
+/// For example `; about 6 min more would tell`; empty if more runs do not help.
+pub(crate) fn more_would_tell(time: Option<Duration>) -> String {
+    time.map_or_else(String::new, |time| format!("; {} would tell", time_to_decide::in_words(time)))
 }
 
 fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes) -> String {
@@ -392,7 +420,10 @@ fn segment_in_words(study: &Study<'_>, verdict: &Verdict, segment: &SweepSegment
                 segment.ratio_range()
             )
         }
-        _ => format!("{ours} {range}: not decided, {compared} ({farthest})."),
+        _ => {
+            let first = segment.judgements.iter().filter_map(|judgement| judgement.time_to_decide).min();
+            format!("{ours} {range}: not decided, {compared} ({farthest}){}.", more_would_tell(first))
+        }
     }
 }
 

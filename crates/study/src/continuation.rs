@@ -1,8 +1,9 @@
-//! More runs for the comparisons that the records leave undecided.
+//! More runs for the comparisons that the records leave undecided, and for figures that were seen once.
 //!
-//! The idea: a further repetition runs only the variants and the parameter points of undecided comparisons.
-//! So the time goes where an interval is still too wide, and new runs pair with one another as the old ones
-//! do.
+//! The idea: a further repetition runs only the variants and the parameter points of undecided comparisons,
+//! and those with fewer rounds than a conclusion needs: of a study that ended early, and of one whose runs
+//! stayed disturbed. So the time goes where an interval is still too wide, and new runs pair with one another
+//! as the old ones do.
 //!
 //! Cost: as [`unisono_measure::verdict::judge`] for each comparison.
 
@@ -10,9 +11,11 @@ use crate::file::StudyFile;
 use crate::plan::{self, PlannedRun, RunPlan};
 use crate::profile::Profile;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use unisono_measure::record::{Line, RunLine, StudyLine, Verdict};
+use unisono_measure::evidence::MIN_ROUNDS;
+use unisono_measure::record::{Line, Outcome, RunLine, StudyLine, Verdict};
+use unisono_measure::time_to_decide;
 use unisono_measure::verdict::judge;
 
 /// A comparison at one place that more runs would decide.
@@ -30,10 +33,7 @@ pub struct UndecidedComparison {
 impl UndecidedComparison {
     /// Whether a planned run gives a value to this comparison.
     fn takes(&self, run: &PlannedRun) -> bool {
-        let has_side = |side: &String| {
-            // a run with parts is recorded under its own name and the part's
-            side.strip_prefix(&run.variant).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        };
+        let has_side = |side: &String| is_recorded_as(side, &run.variant);
         let line = RunLine { parameters: run.parameters.clone(), ..RunLine::default() };
         let known = self.place.iter().filter(|(name, _)| run.parameters.contains_key(*name));
         self.sides.iter().any(has_side)
@@ -66,6 +66,34 @@ pub fn undecided(lines: &[Line]) -> (Vec<UndecidedComparison>, usize) {
     (undecided, all)
 }
 
+/// Whether a planned run was made in fewer rounds than a conclusion needs, and can be made here.
+fn is_seen_once(file: &StudyFile, run: &PlannedRun, recorded: &[&RunLine]) -> bool {
+    let is_other =
+        |name: &String| file.variants.iter().any(|other| other.name == *name && *name != run.variant);
+    let is_own = |name: &String| is_recorded_as(name, &run.variant) && !is_other(name);
+    let of_variant: Vec<&&RunLine> = recorded.iter().filter(|line| is_own(&line.variant)).collect();
+    let here = || of_variant.iter().filter(|line| line.has_parameters(&run.parameters));
+    let rounds: BTreeSet<u32> =
+        here().filter(|line| line.outcome == Outcome::Measured).map(|line| line.repetition).collect();
+    // a variant that this host cannot run has one record for all parameters
+    let is_impossible = of_variant.iter().any(|line| line.outcome == Outcome::Skipped)
+        || here().any(|line| line.outcome == Outcome::Failed);
+    rounds.len() < MIN_ROUNDS && !is_impossible
+}
+
+/// Whether the runs of a variant are recorded under this name: a run with parts is recorded under its own name
+/// and the part's.
+fn is_recorded_as(name: &str, variant: &str) -> bool {
+    name.strip_prefix(variant).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// The time until each figure of these studies has the rounds that a conclusion needs; `None` if each has.
+pub fn time_to_see_again<'f>(lines: &[Line], files: impl Iterator<Item = &'f StudyFile>) -> Option<Duration> {
+    let timed: Vec<&str> = files.filter(|file| !file.driver.is_simulated).map(|file| &*file.id).collect();
+    let of_timed = runs(lines).filter(|run| timed.contains(&run.study.as_str()));
+    time_to_decide::time_to_see_again(&of_timed.collect::<Vec<_>>())
+}
+
 /// The studies of these records.
 pub fn heads(lines: &[Line]) -> impl Iterator<Item = &StudyLine> {
     lines.iter().filter_map(|line| match line {
@@ -93,7 +121,10 @@ pub fn next_repetition(
     let next = recorded.max().unwrap_or(0);
     let mut plan = plan::plan_repetitions(file, profile, seed, next..next + 1)?;
     let own = || undecided.iter().filter(|one| one.study == file.id);
-    plan.runs.retain(|run| own().any(|one| one.takes(run)));
+    let recorded: Vec<&RunLine> = runs(lines).filter(|run| run.study == file.id).collect();
+    plan.runs.retain(|run| {
+        own().any(|one| one.takes(run)) || !file.driver.is_simulated && is_seen_once(file, run, &recorded)
+    });
     plan.estimate = plan.runs.iter().map(|run| run.estimate).sum();
     Ok(plan)
 }
@@ -101,7 +132,7 @@ pub fn next_repetition(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_measure::record::{Figure, Outcome};
+    use unisono_measure::record::Figure;
 
     const FILE: &str = r#"
 id = "example"
@@ -145,12 +176,13 @@ compare = "gang/linux.work@interval_us=each"
         }))
     }
 
-    /// Records in which gangs are clearly better at 0 us, and undecided at 10 us.
+    /// Records in which gangs are clearly better at 0 us, and undecided at 10 us. Pinned threads have no verdict.
     fn records(file: &StudyFile) -> Vec<Line> {
         let runs = [0.5, 2.0, 1.1, 0.8].into_iter().enumerate().flat_map(|(repetition, at_ten)| {
             let repetition = repetition as u32;
-            [(0, "gang", 9.0), (0, "linux", 1.0), (10, "gang", at_ten), (10, "linux", 1.0)]
-                .map(|(interval, variant, value)| run(variant, repetition, interval, value))
+            let compared = [(0, "gang", 9.0), (0, "linux", 1.0), (10, "gang", at_ten), (10, "linux", 1.0)];
+            let all = compared.into_iter().chain([(0, "spread", 5.0), (10, "spread", 1.0)]);
+            all.map(move |(interval, variant, value)| run(variant, repetition, interval, value))
         });
         std::iter::once(Line::Study(Box::new(file.line(Profile::Quick)))).chain(runs).collect()
     }
@@ -174,5 +206,32 @@ compare = "gang/linux.work@interval_us=each"
             lines.extend([run("gang", repetition, 10, 1.5), run("linux", repetition, 10, 1.0)]);
         }
         assert_eq!(undecided(&lines), (Vec::new(), 2));
+        let next = next_repetition(&file, Profile::Quick, 1, &lines, &[]).expect("planned");
+        assert!(next.runs.is_empty(), "{next:?}");
+    }
+
+    #[test]
+    fn a_study_that_ended_early_is_continued_where_it_ended() {
+        let file = StudyFile::parse("f", FILE).expect("a good file");
+        let head = Line::Study(Box::new(file.line(Profile::Quick)));
+        let failed = |variant: &str, outcome| match run(variant, 0, 0, 0.0) {
+            Line::Run(run) => Line::Run(Box::new(RunLine { outcome, ..*run })),
+            head => head,
+        };
+        let ended = [head, run("linux", 0, 0, 1.0), failed("spread", Outcome::Skipped)];
+        let next = next_repetition(&file, Profile::Quick, 1, &ended, &[]).expect("planned");
+        let mut planned: Vec<(&str, u64)> = next
+            .runs
+            .iter()
+            .map(|run| (&*run.variant, run.parameters["interval_us"].as_u64().expect("a number")))
+            .collect();
+        planned.sort_unstable();
+        assert_eq!(
+            planned,
+            [("gang", 0), ("gang", 10), ("linux", 0), ("linux", 10)],
+            "spread cannot run here"
+        );
+        let needs = time_to_see_again(&ended, std::iter::once(&file));
+        assert_eq!(needs, Some(Duration::from_secs(2)), "two rounds more of the run that was made");
     }
 }

@@ -21,7 +21,7 @@
 
 use crate::cost::{BystanderLoss, CostRule, MIN_OTHER_PROCESSORS, against_plain, others_used, runs_of};
 use crate::remedy::{FitPlan, TriedRemedy};
-use crate::trial::{RunEnd, TrialRun, TrialRuns};
+use crate::trial::{MAX_ROUNDS, RunEnd, TrialRun, TrialRuns};
 use crate::watch::{Observation, WorkBetweenSleeps};
 use unisono_linux::clock::Duration;
 use unisono_linux::quota::QuotaPeriods;
@@ -29,6 +29,7 @@ use unisono_measure::bootstrap::{Estimate, LEVEL};
 use unisono_measure::paired::{self, Finding};
 use unisono_measure::quantile::median;
 use unisono_measure::record::Better;
+use unisono_measure::time_to_decide::pairs_to_decide;
 use unisono_measure::units::number;
 use unisono_text::counted;
 use unisono_text::named;
@@ -77,6 +78,9 @@ named! {
     }
 }
 
+/// The name of the condition that threads wait often.
+pub const FINE_GRAINED: &str = "fine-grained synchronization";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangCondition {
     pub name: &'static str,
@@ -101,6 +105,9 @@ pub struct Advice {
     /// Whether threads were seen to wait for others, asleep or awake.
     pub threads_wait: bool,
     pub conditions: Vec<GangCondition>,
+    /// The length of a trial that would decide, if it is undecided and further rounds are like those so far.
+    /// `None` if it is decided, or if no trial is long enough.
+    pub time_to_decide: Option<Duration>,
 }
 
 /// A remedy that is faster at the cost of others.
@@ -144,6 +151,8 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
     }
     let bystanders =
         is_advice(choice.verdict).then(|| BystanderLoss::for_remedy(trials, choice.remedy)).flatten();
+    let time_to_decide =
+        (choice.verdict == AdviceVerdict::Undecided).then(|| time_to_decide(trials, rule, &choice)).flatten();
     Advice {
         verdict: choice.verdict,
         remedy: choice.remedy,
@@ -153,7 +162,22 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
         selfish,
         threads_wait: threads_wait(trials, choice.remedy, circumstances),
         conditions: conditions(trials, circumstances),
+        time_to_decide,
     }
+}
+
+/// The length of a trial in which the remedy with the best median is compared often enough with plain Linux. A
+/// round takes the mean time of the rounds so far.
+fn time_to_decide(trials: &TrialRuns, cost: CostRule, choice: &ChosenRemedy) -> Option<Duration> {
+    let comparison = cost.against_plain(trials, choice.remedy, LEVEL)?;
+    let wanted = pairs_to_decide(&comparison, Better::Lower).unwrap_or(0.0).max(MIN_ROUNDS as f64);
+    let rounds = trials.runs.iter().map(|run| run.round + 1).max()?;
+    let has_more_runs = wanted > comparison.ratio.n as f64;
+    if !has_more_runs || wanted > MAX_ROUNDS as f64 {
+        return None;
+    }
+    let seconds: f64 = trials.runs.iter().map(|run| run.seconds).sum();
+    Some(Duration::from_nanos((seconds / rounds as f64 * wanted * 1e9) as u64))
 }
 
 /// The remedy that one rule chooses.
@@ -244,11 +268,17 @@ fn judge_by(cost: CostRule, trials: &TrialRuns, circumstances: &Circumstances) -
 /// Whether threads were seen to wait for other threads: asleep, or awake, so that a remedy did the same work
 /// with less processor time. Programs of one thread each have no thread to wait for.
 fn threads_wait(trials: &TrialRuns, remedy: TriedRemedy, circumstances: &Circumstances) -> bool {
-    let threads = trials.runs.iter().map(|run| run.observation.threads).max().unwrap_or(0);
+    let threads = threads_at_a_time(trials);
     let used = |remedy| median(&CostRule::ProcessorTime.costs(trials, remedy));
     let saved = used(TriedRemedy::Plain).zip(used(remedy));
     let spun = saved.is_some_and(|(plain, own)| plain > own * MIN_SPIN_RATIO);
     threads > circumstances.programs.max(1) && (spun || wait_sleeps_per_s(trials) >= MIN_WAIT_SLEEPS_PER_S)
+}
+
+/// The most threads of the programs that worked at a time. Under remedies the threads of Unisono's commands count,
+/// too, so only runs without a remedy are asked.
+pub fn threads_at_a_time(trials: &TrialRuns) -> usize {
+    runs_of(trials, TriedRemedy::Plain).map(|run| run.observation.threads).max().unwrap_or(0)
 }
 
 fn remedy_verdict(remedy: TriedRemedy, circumstances: &Circumstances) -> AdviceVerdict {
@@ -295,7 +325,7 @@ fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCond
     let unseen = || "the programs ended before they could be watched".to_owned();
     vec![
         GangCondition {
-            name: "fine-grained synchronization",
+            name: FINE_GRAINED,
             holds: (sleeps > FINE_GRAINED_SLEEPS_PER_S).then_some(true),
             evidence: fine_grained_evidence(sleeps, team),
         },
@@ -328,13 +358,13 @@ fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCond
 
 /// Sleeps per second of work. Threads that sleep while they wait show the number of their waits, unless they
 /// happen to run in step.
-pub(crate) fn wait_sleeps_per_s(trials: &TrialRuns) -> f64 {
+pub fn wait_sleeps_per_s(trials: &TrialRuns) -> f64 {
     let runs = runs_of(trials, TriedRemedy::Passive).chain(runs_of(trials, TriedRemedy::Plain));
     runs.map(|run| run.observation.sleeps_per_s).fold(0.0, f64::max)
 }
 
 /// With more sleeps per second of work than this, the sleeps count as waits for other threads, not for files.
-pub(crate) const MIN_WAIT_SLEEPS_PER_S: f64 = FINE_GRAINED_SLEEPS_PER_S / 10.0;
+pub const MIN_WAIT_SLEEPS_PER_S: f64 = FINE_GRAINED_SLEEPS_PER_S / 10.0;
 
 fn fine_grained_evidence(sleeps: f64, team: Option<&Observation>) -> String {
     if sleeps < MIN_WAIT_SLEEPS_PER_S {

@@ -27,6 +27,10 @@ impl CoreSimulation<'_> {
             let thread = &mut self.threads[t];
             (thread.allowed, thread.core, thread.held) = (allowed, core, takes_turns);
         }
+        let own_cores = if self.sharing == Sharing::Partition { (cores / count).max(1) } else { cores };
+        let used_cores = description.threads.min(own_cores);
+        let barrier = self.machine.costs.barrier_of(used_cores, self.machine.cache_cores);
+        self.programs[p].barrier = barrier.as_nanos();
         if let Some(quota) = description.quota {
             self.at(self.now + quota.period.as_nanos(), Event::Period(p));
         }
@@ -148,8 +152,7 @@ impl CoreSimulation<'_> {
                 return;
             }
         }
-        let (barrier, third) =
-            (self.machine.costs.barrier.as_nanos(), self.machine.costs.block.as_nanos() / 3);
+        let (barrier, third) = (self.programs[p].barrier, self.machine.costs.block.as_nanos() / 3);
         let mut woken = 0;
         for t in threads {
             let computes = self.programs[p].draw();

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Read `model.rs` (the input), `state.rs` (the state), `engine.rs` (events), `queue.rs` and `place.rs` (the
-//! kernels), `barrier.rs` and `together.rs` (the programs), `turns.rs` (gangs) and `outcome.rs` (the
+//! kernels), `barrier.rs`, `barrier_cost.rs` and `together.rs` (the programs), `turns.rs` (gangs) and `outcome.rs` (the
 //! results). `spec.rs` reads a machine and programs from JSON.
 //!
 //! The same seed gives the same result. Cost: an event each time a thread begins to wait or to run, about 0.2
@@ -34,6 +34,7 @@
 //! Reference: Peter et al., "Gang scheduling isn't worth it... yet", ETH TR 745, sections 3 and 4.
 
 mod barrier;
+mod barrier_cost;
 mod cores;
 mod engine;
 mod kernel;

@@ -24,7 +24,8 @@ pub struct SimulatedMachine {
 /// The costs of waiting and switching, charged to a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitCosts {
-    /// A barrier that all threads pass while they run, without the wait for the last thread. At least 1 ns.
+    /// A barrier of two threads on two cores that share a cache, both of which run: one transfer of a cache
+    /// line. At least 1 ns. [`barrier_of`](Self::barrier_of) says what more threads cost.
     pub barrier: Duration,
     /// Blocking and waking, all parts together: a third each for the thread that blocks, the thread that
     /// wakes it, and the thread that was woken.
@@ -39,8 +40,8 @@ impl WaitCosts {
     /// The paper's machine: 4 processors of 4 cores (AMD Shanghai, 2.5 GHz) under Linux 2.6.32.
     pub const PAPER: Self = Self {
         // TR 745, section 3: 40 ns per iteration of a busy wait. A cache line that 16 threads write passes
-        // through 16 caches, at about one iteration each.
-        barrier: Duration::from_nanos(640),
+        // through 16 caches, at about one iteration each: 640 ns, as ten near transfers of this length.
+        barrier: Duration::from_nanos(64),
         // TR 745, section 3: the cost of blocking
         block: Duration::from_nanos(7400),
         // Li, Ding, Shen, "Quantifying the cost of context switch", 2007: 1.5 us beside caches
@@ -50,7 +51,7 @@ impl WaitCosts {
     };
     /// The host of the example study: 2 virtual processors under Linux 6.18 (docs/example-report).
     pub const EXAMPLE_HOST: Self = Self {
-        // batch, interval 0: 15 to 19 million barriers/s for both programs together
+        // batch, interval 0: 15 to 19 million barriers/s for both programs together, of two threads each
         barrier: Duration::from_nanos(62),
         // plain, interval 0: 16,900 barriers/s are 59 us: 50 us of spinning, one blocking, one switch
         block: Duration::from_nanos(7400),

@@ -28,6 +28,7 @@ impl CoreSimulation<'_> {
         if self.threads[t].held {
             return;
         }
+        self.wear_off_lag(t);
         let c = self.core_for(t);
         if c != self.threads[t].core {
             self.migrations += 1;

@@ -23,6 +23,7 @@ impl<'a> ProgramState<'a> {
             description,
             first,
             generator,
+            barrier: 0,
             phase: 0,
             arrived: 0,
             barriers: 0,

@@ -7,10 +7,10 @@
 //! | next | least virtual run time | earliest virtual deadline among threads with lag >= 0 |
 //! | gives way at a tick | its part of the latency is used up | its slice is used up |
 //! | gives way at a wake-up | it is behind by the wake-up granularity | its slice is used up |
-//! | a sleeper returns | half a latency before the least | with the lag it left with |
+//! | a sleeper returns | half a latency before the least | with its lag; what it ran too much wears off asleep |
 //!
-//! Left out: buddies and adaptive granularity of 2.6.32, delayed dequeue of 6.12 and later, and groups (every
-//! thread competes as if autogroup were off).
+//! Left out: buddies and adaptive granularity of 2.6.32, and groups (every thread competes as if autogroup were
+//! off).
 //!
 //! References: kernel/sched_fair.c of 2.6.32, kernel/sched/fair.c of 6.18; Stoica and Abdel-Wahab, "Earliest
 //! eligible virtual deadline first", 1995.
@@ -128,6 +128,23 @@ impl CoreSimulation<'_> {
         self.cores[c].load -= self.threads[t].load();
     }
 
+    /// EEVDF: a thread that goes to sleep before its share is due stays in its queue until the others have caught
+    /// up (DELAY_DEQUEUE, since 6.12). So a negative lag wears off while the thread sleeps; without that, a
+    /// thread that blocks at each barrier would be ineligible at each wake-up, and wait for the next tick.
+    pub(super) fn wear_off_lag(&mut self, t: usize) {
+        let Some(negative) = Some(self.threads[t].lag).filter(|lag| *lag < 0) else { return };
+        if self.tunables.kernel != KernelModel::Eevdf {
+            return;
+        }
+        let c = self.threads[t].core;
+        self.charge(c);
+        let (all, weight) = (i128::from(self.cores[c].load), i128::from(self.threads[t].load()));
+        // the mean that includes the thread; a core without other threads has nobody to catch up
+        let ahead = i128::from(self.zero_lag(c) - self.threads[t].virtual_time);
+        let lag = if all > 0 { (ahead * all / (all + weight)) as i64 } else { 0 };
+        self.threads[t].lag = lag.clamp(negative, 0);
+    }
+
     /// The thread to run next: a queued thread, or the running one.
     pub(super) fn pick(&self, c: usize) -> Option<usize> {
         let core = &self.cores[c];
@@ -143,19 +160,21 @@ impl CoreSimulation<'_> {
                 Self::members(core).min_by_key(|t| (self.threads[*t].virtual_time, Some(*t) == core.current))
             }
             KernelModel::Eevdf => {
-                if let Some(t) = core.current.filter(|t| self.is_protected(*t)) {
+                let zero = self.zero_lag(c);
+                let is_eligible = |t: &usize| self.threads[*t].virtual_time <= zero;
+                if let Some(t) = core.current.filter(|t| self.is_protected(*t) && is_eligible(t)) {
                     return Some(t);
                 }
-                let zero = self.zero_lag(c);
-                let eligible = Self::members(core).filter(|t| self.threads[*t].virtual_time <= zero);
-                eligible
+                Self::members(core)
+                    .filter(is_eligible)
                     .min_by_key(|t| (self.threads[*t].deadline, Some(*t) == core.current))
                     .or_else(|| Self::members(core).next())
             }
         }
     }
 
-    /// RUN_TO_PARITY: a chosen thread runs until its deadline, even if other threads wake up.
+    /// RUN_TO_PARITY: a chosen thread runs until its deadline even if other threads wake up, as long as it has
+    /// not run ahead of its share: a thread that wakes with time in hand makes it ineligible.
     fn is_protected(&self, t: usize) -> bool {
         let thread = &self.threads[t];
         thread.virtual_time < thread.protected_until

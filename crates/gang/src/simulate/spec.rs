@@ -33,7 +33,7 @@ pub struct SimulationSpec {
     pub seed: Option<u64>,
     /// Cost of blocking and waking, all parts together.
     pub block: Option<String>,
-    /// Cost of a barrier whose threads all run.
+    /// Cost of a barrier of two threads that both run.
     pub barrier: Option<String>,
     /// Number of cores that share a last-level cache.
     pub cache_cores: Option<usize>,

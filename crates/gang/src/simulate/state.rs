@@ -102,6 +102,8 @@ pub(super) struct ProgramState<'a> {
     /// Index of its first thread; the others follow.
     pub(super) first: usize,
     pub(super) generator: Pcg64Mcg,
+    /// The cost of a barrier that all threads pass while they run (ns).
+    pub(super) barrier: u64,
     /// 0 before a barrier with computation, then one for each light barrier.
     pub(super) phase: u32,
     /// Number of threads at the barrier.

@@ -26,8 +26,8 @@ impl ProgramState<'_> {
     }
 
     /// Adds whole episodes that end by `until`, at most `max_rows` of them.
-    fn add_up(&self, mut row: EpisodeRow, until: u64, max_rows: u64, barrier: u64) -> EpisodeRow {
-        let description = self.description;
+    fn add_up(&self, mut row: EpisodeRow, until: u64, max_rows: u64) -> EpisodeRow {
+        let (description, barrier) = (self.description, self.barrier);
         let threads = description.threads as u64;
         let phases = u64::from(description.light_barriers) + 1;
         let max_rows = row.count.saturating_add(max_rows);
@@ -91,12 +91,7 @@ impl CoreSimulation<'_> {
         // the last barrier of a job or program is left to the events
         let left = program.barriers_left.map_or(u64::MAX, |left| left.saturating_sub(1));
         let max_rows = if description.variance.is_zero() { left } else { left.min(AHEAD) };
-        let ahead = program.add_up(
-            before.clone(),
-            self.end.max(self.now),
-            max_rows,
-            self.machine.costs.barrier.as_nanos(),
-        );
+        let ahead = program.add_up(before.clone(), self.end.max(self.now), max_rows);
         if ahead.count == 0 {
             return false;
         }
@@ -130,12 +125,12 @@ impl CoreSimulation<'_> {
             self.charge(self.threads[t].core);
         }
         let Some(together) = self.programs[p].together.take() else { return };
-        let barrier = self.machine.costs.barrier.as_nanos();
         let program = &mut self.programs[p];
+        let barrier = program.barrier;
         let row = if self.now == together.ahead.end {
             together.ahead
         } else {
-            program.add_up(together.before, self.now, together.ahead.count, barrier)
+            program.add_up(together.before, self.now, together.ahead.count)
         };
         program.barriers += row.count;
         program.barriers_left = program.barriers_left.map(|left| left - row.count);
