@@ -23,7 +23,7 @@ const CRATES: [(&str, &[&str], Option<&str>); 8] = [
         None,
     ),
     ("eventchannel", &["filter"], None),
-    ("enforce", &["ethernet"], None),
+    ("enforce", &["ethernet", "nbd"], None),
     ("gang", &["request", "rules"], None),
     (
         "btin",

@@ -48,7 +48,8 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         run every fuzz target, or those named, for 60 s or SECONDS each, guided by
                         coverage. Targets: packet, stream, handshake (TCP transport); frame, broker, mqtt,
                         event_stream (the broker's clients); filter (filters of subscribers); ethernet (frames
-                        that a queue receives); request (the gang daemon's clients); topology, tree, ibnetdiscover,
+                        that a queue receives); nbd (a served disk's clients); request (the gang daemon's
+                        clients); topology, tree, ibnetdiscover,
                         graphml, dot, lldp, containerlab, trace, policy, rules (files); capture (packets). Needs g++ for
                         libFuzzer and, once, crates.io
   vm [--long] [NAME...] boot a virtual machine with the kernel of Debian unstable, and run there the tests

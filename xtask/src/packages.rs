@@ -51,6 +51,16 @@ const PACKAGES: &[Package] = &[
         without: "the data plane (unisono tree deploy), the BPF queueing discipline, and their tests",
     },
     Package {
+        name: "libnbd-bin",
+        reason: "clients of a served disk: nbdinfo, nbdcopy",
+        without: "the tests of `unisono queue disk`",
+    },
+    Package {
+        name: "qemu-utils",
+        reason: "another client of a served disk: qemu-io, as a virtual machine has it",
+        without: "the tests of `unisono queue disk`",
+    },
+    Package {
         name: "nginx-light",
         reason: "a web server that knows nothing of Unisono, beside the streams of `unisono study middleware`",
         without: "the study of streams beside a web server",

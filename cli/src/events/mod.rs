@@ -68,6 +68,7 @@ pub(crate) use flags::in_words;
 pub(crate) use policy::mode;
 pub(crate) use serve::serve;
 pub(crate) use settings::SettingsFiles;
+pub(crate) use user::{NextUser, leave_root};
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {

@@ -43,7 +43,7 @@ fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
 }
 
 /// The process that removes the sockets. Dropping it waits until that is done.
-pub(super) struct SocketSweeper(Child);
+pub(crate) struct SocketSweeper(Child);
 
 impl SocketSweeper {
     pub(super) fn start(sockets: &[PathBuf]) -> std::io::Result<Self> {

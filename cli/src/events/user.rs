@@ -1,4 +1,4 @@
-//! The user that the broker becomes if root has started it.
+//! The user that a server becomes if root has started it.
 
 use super::sweep::SocketSweeper;
 use crate::exit::Failure;
@@ -10,8 +10,8 @@ use unisono_linux::{privilege, process};
 
 /// The user that serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NextUser {
-    /// The user that has started the broker.
+pub(crate) enum NextUser {
+    /// The user that has started the server.
     Same,
     /// A user that owns no files and has no processes.
     Unused,
@@ -23,7 +23,7 @@ pub(super) enum NextUser {
 
 impl NextUser {
     /// The user named by `--user`, or the default.
-    pub(super) fn chosen(text: Option<&str>) -> anyhow::Result<Self> {
+    pub(crate) fn chosen(text: Option<&str>) -> anyhow::Result<Self> {
         let parsed = match text {
             None => return Ok(if process::is_root() { Self::Unused } else { Self::Same }),
             Some(text) => numbers(text).ok_or_else(|| {
@@ -41,6 +41,35 @@ impl NextUser {
         }
         Ok(Self::Named { user: parsed.0, group: parsed.1 })
     }
+
+    /// The numbers of the user and the group to become. `None`: they stay.
+    pub(crate) fn numbers(self) -> anyhow::Result<Option<(u32, u32)>> {
+        match self {
+            Self::Same => Ok(None),
+            Self::Named { user, group } => Ok(Some((user, group))),
+            Self::Unused => {
+                let user = privilege::unused_user()
+                    .context("cannot find a user number that no process has; choose a user: --user NAME")?;
+                Ok(Some((user, user)))
+            }
+        }
+    }
+}
+
+/// Gives root's privileges away. The answer is the process that removes the sockets at the end. No other
+/// thread may run.
+pub(crate) fn leave_root(
+    (user, group): (u32, u32),
+    sockets: &[PathBuf],
+) -> anyhow::Result<Option<SocketSweeper>> {
+    let sweeper = match sockets {
+        [] => None,
+        _ => Some(SocketSweeper::start(sockets).context("cannot start what removes the sockets")?),
+    };
+    privilege::drop_to_user(user, group).with_context(|| {
+        format!("cannot become user {user} instead of root; choose another one: --user NAME, or --user root")
+    })?;
+    Ok(sweeper)
 }
 
 fn numbers(text: &str) -> Option<(u32, u32)> {
@@ -67,30 +96,14 @@ impl BecomeUser<'_> {
         sockets: &[PathBuf],
         quiet: bool,
     ) -> anyhow::Result<Option<SocketSweeper>> {
-        let (user, group) = match self.user {
-            NextUser::Same => return Ok(None),
-            NextUser::Named { user, group } => (user, group),
-            NextUser::Unused => {
-                let user = privilege::unused_user()
-                    .context("cannot find a user number that no process has; choose a user: --user NAME")?;
-                (user, user)
-            }
-        };
+        let Some((user, group)) = self.user.numbers()? else { return Ok(None) };
         if let Some(log) = self.log {
             unisono_broker::log::change_owner(log, user, group)?;
         }
         server
             .change_owner(user, group)
             .with_context(|| format!("cannot give the sockets to user {user}"))?;
-        let sweeper = match sockets {
-            [] => None,
-            _ => Some(SocketSweeper::start(sockets).context("cannot start what removes the sockets")?),
-        };
-        privilege::drop_to_user(user, group).with_context(|| {
-            format!(
-                "cannot become user {user} instead of root; choose another one: --user NAME, or --user root"
-            )
-        })?;
+        let sweeper = leave_root((user, group), sockets)?;
         if let Some(log) = self.log {
             std::fs::read_dir(log).with_context(|| {
                 format!(

@@ -4,6 +4,7 @@ mod apply;
 pub(crate) mod broker;
 mod clear;
 mod cpu;
+mod disk;
 mod failure;
 mod install;
 mod interpose;
@@ -47,6 +48,7 @@ enum QueueCommand {
     Cpu(cpu::Args),
     Simulate(simulate::Args),
     Broker(broker::Args),
+    Disk(disk::Args),
     #[command(hide = true)]
     Interpose(interpose::Args),
     #[command(hide = true)]
@@ -67,5 +69,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         QueueCommand::Simulate(args) => simulate::run(&args),
         QueueCommand::Interpose(args) => interpose::run(&args),
         QueueCommand::Broker(args) => broker::run(&args),
+        QueueCommand::Disk(args) => disk::run(&args),
     }
 }

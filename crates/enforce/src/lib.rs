@@ -4,6 +4,7 @@
 //!   Policy --> kernel       its classes and classifiers, set over netlink; or our scheduler in the kernel
 //!          --> interposed   all frames of a device pass through a process that schedules them
 //!          --> cpu          its shares of processor time: the kernel's controller, or turns (the core)
+//!          --> disk         a file or block device that a process serves to programs (NBD), by its classes
 //!                 |
 //!              Journal      the previous state, written to disk before any change
 //! ```
@@ -21,7 +22,9 @@ mod background;
 pub mod class_group;
 mod containers;
 pub mod cpu;
+mod delays;
 mod device_kind;
+pub mod disk;
 mod error;
 mod foreign_programs;
 pub mod interposed;

@@ -56,8 +56,8 @@ pub use pace::LinkPace;
 pub use packet::{NO_DEADLINE, Packet};
 #[cfg(feature = "policy")]
 pub use policy::{
-    CpuPolicy, CpuShare, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network, NetworkError, Policy,
-    PolicyError, Position, Rule,
+    CpuPolicy, CpuShare, DiskClass, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network,
+    NetworkError, Policy, PolicyError, Position, Rule,
 };
 pub use processor::{Processor, Wants};
 pub use rate::{Rate, RateError};

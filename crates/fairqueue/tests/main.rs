@@ -5,4 +5,5 @@ mod change;
 mod link;
 mod order;
 mod policy;
+mod policy_disk;
 mod reference;

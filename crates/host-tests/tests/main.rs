@@ -53,6 +53,7 @@ mod queue_beside_others;
 mod queue_bpf;
 mod queue_change;
 mod queue_cpu;
+mod queue_disk;
 mod queue_forwarded;
 mod queue_in;
 mod queue_interposed;
@@ -124,6 +125,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("queue_bpf", queue_bpf::TESTS),
     ("queue_change", queue_change::TESTS),
     ("queue_cpu", queue_cpu::TESTS),
+    ("queue_disk", queue_disk::TESTS),
     ("queue_forwarded", queue_forwarded::TESTS),
     ("queue_in", queue_in::TESTS),
     ("queue_interposed", queue_interposed::TESTS),

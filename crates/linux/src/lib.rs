@@ -12,6 +12,7 @@ pub mod current_cpu;
 pub mod descriptors;
 pub mod device_traffic;
 pub mod direct;
+pub mod disk_file;
 pub mod elf;
 pub mod ethtool;
 pub mod file_system;

@@ -19,6 +19,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -36,6 +37,16 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))
+}
+
+/// Removes the socket of a server that was killed: nobody answers there. Anything else stays.
+pub fn remove_stale(path: &Path) -> io::Result<()> {
+    let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
+    let is_left = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && UnixStream::connect(path).as_ref().is_err_and(is_left) {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
 }
 
 /// Gives a socket in the file system exactly this mode, whatever the umask was when it was bound. Fails with

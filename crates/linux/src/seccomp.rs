@@ -47,6 +47,7 @@ calls! {
     FCHMODAT = SYS_fchmodat;
     EXIT_GROUP = SYS_exit_group;
     FCNTL = SYS_fcntl;
+    FDATASYNC = SYS_fdatasync;
     FLOCK = SYS_flock;
     FSTAT = SYS_fstat;
     FSYNC = SYS_fsync;

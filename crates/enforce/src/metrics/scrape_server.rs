@@ -12,7 +12,6 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,11 +48,7 @@ impl ScrapeListener {
             return Ok(Self::Tcp(listener));
         }
         let path = PathBuf::from(address);
-        let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
-        let is_left = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        if is_socket && UnixStream::connect(&path).as_ref().is_err_and(is_left) {
-            std::fs::remove_file(&path)?;
-        }
+        local_socket::remove_stale(&path)?;
         let listener = local_socket::listen(&path, OWNER)?;
         listener.set_nonblocking(true)?;
         Ok(Self::Unix(listener, path))

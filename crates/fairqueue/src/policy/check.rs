@@ -2,9 +2,9 @@
 
 use super::Position;
 use super::error::{Mistake, wrong};
-use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, is_name};
+use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
 use super::shadow::shadows_of;
-use super::{CpuPolicy, CpuShare, Flows, LeafQueue, Policy, ROOT, Rule};
+use super::{CpuPolicy, CpuShare, DiskClass, Flows, LeafQueue, Policy, ROOT, Rule};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
 use crate::rate::Rate;
 use crate::weight::Weight;
@@ -19,7 +19,7 @@ const MAX_RULES: usize = 4096;
 const CPU_WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
 pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
-    let Written { rate, default, classes, cpu } = written;
+    let Written { rate, default, classes, cpu, disk } = written;
     let names = names(text, &classes)?;
     let parents = parents(&classes, &names)?;
     let children = children_of(&classes, &parents);
@@ -83,8 +83,9 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
     }
     let rules = rules(text, &classes, id)?;
     let cpu = cpu.map(|shares| check_cpu(&shares, &hierarchy, &rules)).transpose()?;
+    let disk = disk.into_iter().map(|written| check_disk(written, &hierarchy)).collect::<Result<_, _>>()?;
     let default = hierarchy.default_class().expect("present because it was just set");
-    Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, queues, rules, cpu })
+    Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, queues, rules, cpu, disk })
 }
 
 /// The children of each class, in the order of the file. The last element has the children of the root.
@@ -340,12 +341,8 @@ fn check_cpu(
     rules: &[Rule],
 ) -> Result<CpuPolicy, Mistake> {
     let mut checked: Vec<CpuShare> = Vec::new();
-    let names: HashMap<&str, usize> =
-        hierarchy.classes().skip(1).map(|(id, class)| (class.name.as_str(), id.index())).collect();
     for (name, weight) in shares {
-        let Some(class) = hierarchy.find(&name.value).filter(|class| *class != ClassId::ROOT) else {
-            return wrong(name.at, format!("cpu: {}", no_class(&name.value, &names)));
-        };
+        let class = class_named("cpu", name, hierarchy)?;
         if !CPU_WEIGHTS.contains(&weight.to_f64()) {
             return wrong(
                 name.at,
@@ -381,4 +378,31 @@ fn check_cpu(
         }
     }
     Ok(CpuPolicy { shares: checked })
+}
+
+/// The class that a table beside the classes names.
+fn class_named(table: &str, name: &Placed<String>, hierarchy: &Hierarchy) -> Result<ClassId, Mistake> {
+    let class = hierarchy.find(&name.value).filter(|class| *class != ClassId::ROOT);
+    class.map_or_else(
+        || {
+            let names =
+                hierarchy.classes().skip(1).map(|(id, class)| (class.name.as_str(), id.index())).collect();
+            wrong(name.at, format!("{table}: {}", no_class(&name.value, &names)))
+        },
+        Ok,
+    )
+}
+
+fn check_disk(written: WrittenDisk, hierarchy: &Hierarchy) -> Result<DiskClass, Mistake> {
+    let WrittenDisk { name, purpose, deadline, users } = written;
+    let class = class_named("disk", &name, hierarchy)?;
+    if let Some(child) = hierarchy.class(class).children.first() {
+        let child = &hierarchy.class(*child).name;
+        let what = format!(
+            "disk: class `{}` has children, and requests wait at leaves; name one of them, such as `{child}`",
+            name.value
+        );
+        return wrong(name.at, what);
+    }
+    Ok(DiskClass { class, purpose, deadline, users })
 }

@@ -23,6 +23,10 @@
 //!
 //! [cpu]                       # shares of processor time of the control groups that classes match
 //! live = 3
+//!
+//! [disk.live]                 # requests to a disk: an order of the class's own, and who may send them
+//! deadline = "10ms"           # or purpose = "interactive" or "throughput"
+//! users = ["alice", 1000]
 //! ```
 //!
 //! The first match in the order of the file decides, over all classes. The parser accepts a policy only if it
@@ -43,6 +47,7 @@ pub use error::PolicyError;
 pub use matcher::{Facts, IpProtocol, Matcher, Network, NetworkError};
 pub use unisono_text::Position;
 
+use crate::cello::Purpose;
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::rate::Rate;
 use crate::weight::Weight;
@@ -100,6 +105,8 @@ pub struct Policy {
     /// The assignment of packets to classes, in the order of the file: the first matching rule decides.
     pub rules: Vec<Rule>,
     pub cpu: Option<CpuPolicy>,
+    /// The leaves that say how they use a disk; each occurs once.
+    pub disk: Vec<DiskClass>,
 }
 
 /// Assigns the packets that match to a class.
@@ -128,6 +135,19 @@ pub struct CpuShare {
     pub cgroup: String,
     /// From 0.01 to 100; the kernel's default weight is 1.
     pub weight: Weight,
+}
+
+/// How a class uses a disk, and who may send its requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DiskClass {
+    /// Always a leaf.
+    pub class: ClassId,
+    pub purpose: Purpose,
+    /// The time from the arrival of a request to its deadline; present if the purpose is real-time.
+    pub deadline: Option<Duration>,
+    /// Names or numbers. `None`: every user who can connect.
+    pub users: Option<Vec<String>>,
 }
 
 impl Policy {

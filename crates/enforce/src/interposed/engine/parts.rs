@@ -5,9 +5,8 @@
 
 use super::super::flows::{self, FlowTree};
 use super::MAX_LATENESS;
-use unisono_fairqueue::{
-    Backlog, ClassId, DelayFigures, Hierarchy, HierarchyError, LinkPace, LiveClass, Policy, Served,
-};
+use crate::delays;
+use unisono_fairqueue::{Backlog, ClassId, Hierarchy, HierarchyError, LinkPace, LiveClass, Policy, Served};
 use unisono_measure::Histogram;
 
 /// Each list is by class number of the policy.
@@ -95,20 +94,8 @@ impl EngineParts {
                 dropped: served[id.index()].dropped,
                 backlog: backlogs[id.index()],
                 queue: None,
-                delay: figures(merged[id.index()].as_ref().unwrap_or(&self.delays[id.index()])),
+                delay: delays::figures(merged[id.index()].as_ref().unwrap_or(&self.delays[id.index()])),
             })
             .collect()
     }
-}
-
-fn figures(delays: &Histogram) -> Option<DelayFigures> {
-    let distribution = delays.distribution(1.0)?;
-    let nanos = |value: f64| value.max(0.0) as u64;
-    Some(DelayFigures {
-        min_ns: nanos(distribution.min),
-        median_ns: nanos(distribution.median),
-        mean_ns: nanos(delays.mean()),
-        p99_ns: nanos(distribution.p99),
-        max_ns: nanos(distribution.max),
-    })
 }

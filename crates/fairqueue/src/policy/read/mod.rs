@@ -1,6 +1,9 @@
 //! Reads a policy's TOML into classes. Each value is checked alone; an error names its position.
 
+mod disk;
 mod matchers;
+
+pub(super) use disk::WrittenDisk;
 
 use super::Flows;
 use super::error::{Mistake, meant, wrong};
@@ -9,6 +12,7 @@ use super::units;
 use crate::hierarchy::{Limit, Order, Overflow};
 use crate::rate::Rate;
 use crate::weight::Weight;
+use disk::read_disk;
 use matchers::read_matchers;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -34,6 +38,7 @@ pub(super) struct Written {
     pub(super) default: Option<Placed<String>>,
     pub(super) classes: Vec<WrittenClass>,
     pub(super) cpu: Option<Vec<(Placed<String>, Weight)>>,
+    pub(super) disk: Vec<WrittenDisk>,
 }
 
 #[derive(Debug)]
@@ -73,7 +78,7 @@ pub(super) fn read(text: &str) -> Result<Written, Mistake> {
         };
         Mistake { at: span.start, what }
     })?;
-    let (mut rate, mut default, mut classes, mut cpu) = (None, None, Vec::new(), None);
+    let (mut rate, mut default, mut classes, mut cpu, mut disk) = (None, None, Vec::new(), None, Vec::new());
     for (key, at, value) in entries(document.get_ref()) {
         match key {
             "rate" => rate = Some(read_rate("rate", value)?.value),
@@ -84,10 +89,14 @@ pub(super) fn read(text: &str) -> Result<Written, Mistake> {
                 }
             }
             "cpu" => cpu = Some(read_cpu(value)?),
+            "disk" => disk = read_disk(value)?,
             _ => {
                 return wrong(
                     at,
-                    format!("unknown key `{key}`; {}", meant(key, &["rate", "default", "class", "cpu"])),
+                    format!(
+                        "unknown key `{key}`; {}",
+                        meant(key, &["rate", "default", "class", "cpu", "disk"])
+                    ),
                 );
             }
         }
@@ -95,7 +104,7 @@ pub(super) fn read(text: &str) -> Result<Written, Mistake> {
     let Some(rate) = rate else {
         return wrong(0, "the policy does not say what the link carries; write, say, rate = \"100mbit\"");
     };
-    Ok(Written { rate, default, classes, cpu })
+    Ok(Written { rate, default, classes, cpu, disk })
 }
 
 fn read_class(

@@ -1,0 +1,63 @@
+//! A file or a block device, served to unchanged programs and virtual machines by the classes of a policy.
+//!
+//! ```text
+//!   clients (qemu, nbd-client, libnbd) == Unix socket: NBD ==> connection: reads, checks   [window]
+//!                                                                   |
+//!                                      Cello: shares by weight, deadlines, sweeps   [pace]
+//!                                                                   |
+//!                                        depth threads: pread, pwrite, fdatasync, fallocate
+//! ```
+//! Each leaf of the policy is an export of its name, and so a client's class is the export that it chooses.
+//! The socket's mode says who may connect, and `users` of `[disk.CLASS]` who may choose a class.
+//!
+//! Reads and writes go through the page cache. A read that hits it costs no time of the disk, and is charged
+//! nevertheless; a write is acknowledged when it is in memory. Flushes and durable writes (FUA) are
+//! acknowledged when fdatasync(2) has returned, so a killed server loses nothing of them.
+//!
+//! Cost: two threads for each connection, two copies of the data, and the scheduler's lock for each 256 KiB.
+//! When not to use it: for programs that open the file themselves; this server cannot hold them back. On a
+//! disk that one program uses alone. Reference: Shenoy, Vin, "Cello" (SIGMETRICS 1998); the protocol:
+//! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
+//!
+//! Read first `server`, then `connection`, then `queue`. The parsers, `handshake` and `nbd`, touch no socket.
+
+mod backing;
+mod connection;
+pub mod handshake;
+pub mod nbd;
+mod policy;
+mod queue;
+mod server;
+
+pub use queue::DiskClassFigures;
+pub use server::{DiskFigures, DiskServer};
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a disk is not served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    #[error("cannot open {} as a disk: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error(
+        "{0} has no bytes, and its length is the length of the disk; give it one: truncate --size=10G {0}",
+        path.display()
+    )]
+    Empty { path: PathBuf },
+    #[error("another process serves or locks {}; end that one, or serve another file", path.display())]
+    InUse { path: PathBuf },
+    #[error("{what}")]
+    Policy { what: String },
+    #[error(
+        "disk: this host has no user `{name}`, whom the class {class} names; write a name of /etc/passwd, or a number"
+    )]
+    UnknownUser { class: String, name: String },
+    #[error("cannot listen at {}: {source}; choose the path of a socket that nobody serves", path.display())]
+    Listen { path: PathBuf, source: io::Error },
+    #[error("cannot sync the disk: {0}; writes since the last flush may be lost")]
+    Sync(io::Error),
+    #[error("cannot serve: {0}")]
+    Server(io::Error),
+}

@@ -1,0 +1,362 @@
+//! The requests of all connections: Cello decides which is next, and a few threads execute them.
+//!
+//! ```text
+//!   connections --submit--> Cello --> [pace] --> threads: pread, pwrite, fdatasync --> replies
+//! ```
+//! The number of threads is the number of requests at the disk at a time. A request that has further pieces
+//! is submitted again after each. The pace is the policy's rate: a disk that carries more than that is busy
+//! for the rest of the time, so that requests wait here, where their classes are known.
+//!
+//! Cost: a lock and two thread switches for each piece.
+
+use super::backing::{Backing, Step, Transfer, error_number};
+use super::nbd::NbdError;
+use crate::delays;
+use serde::Serialize;
+use std::sync::mpsc::Sender;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use unisono_fairqueue::{
+    Cello, ClassId, DelayFigures, Disk, DiskClass, DiskRequest, Hierarchy, LinkPace, NO_DEADLINE, Policy,
+    Purpose,
+};
+use unisono_linux::clock::{self, Duration, Instant};
+use unisono_measure::Histogram;
+
+/// Cello's model of the disk beside the policy's rate: the least time of a request, and how far an
+/// interactive or real-time class may be ahead of its share. Chosen for a slow SSD, not measured.
+const REQUEST_TIME: Duration = Duration::from_micros(300);
+const MAX_AHEAD: u32 = 256 << 10;
+/// A thread that wakes up later than that does not catch up. Chosen, not measured.
+const MAX_LATENESS: Duration = Duration::from_millis(5);
+
+/// Reports a failed request of a class, once for each class.
+pub(super) type FailureNote<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// A request of a client, on its way.
+pub(super) struct RequestTask {
+    pub(super) class: ClassId,
+    pub(super) cookie: u64,
+    pub(super) transfer: Transfer,
+    submitted: Instant,
+    deadline: Instant,
+    replies: Sender<DiskReply>,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(super) struct DiskReply {
+    pub(super) cookie: u64,
+    /// The bytes of a read.
+    pub(super) result: Result<Vec<u8>, NbdError>,
+    /// The bytes of the request in the window of its connection.
+    pub(super) held: u32,
+}
+
+/// The counters of a class.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct DiskClassFigures {
+    pub name: String,
+    /// The part of the disk that the class gets while all classes have requests waiting, from 0 to 1.
+    pub share: f64,
+    pub requests: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    /// Bytes of requests that were chosen while another class had requests waiting, too: the ones that the
+    /// weights divide.
+    pub contended_bytes: u64,
+    pub failed: u64,
+    /// Requests that ended after the deadline of their class.
+    pub late: u64,
+    /// From the arrival of a request to its end.
+    pub delay: Option<DelayFigures>,
+}
+
+struct DiskClassRecord {
+    waiting: u64,
+    figures: DiskClassFigures,
+    delays: Histogram,
+    deadline: Option<Duration>,
+}
+
+struct RequestQueueState {
+    cello: Cello<RequestTask>,
+    pace: LinkPace,
+    /// By class number.
+    classes: Vec<DiskClassRecord>,
+    in_service: usize,
+    ends: bool,
+}
+
+pub(super) struct RequestQueue {
+    state: Mutex<RequestQueueState>,
+    work: Condvar,
+}
+
+impl RequestQueue {
+    pub(super) fn new(policy: &Policy) -> Self {
+        let tree = &policy.hierarchy;
+        let of_class = |id: ClassId| policy.disk.iter().find(|of| of.class == id);
+        let purpose = |id| of_class(id).map_or_else(Purpose::default, |of: &DiskClass| of.purpose);
+        let bytes_per_second = policy.rate.bits_per_second() / 8;
+        let disk = Disk { request: REQUEST_TIME, bytes_per_second, ahead: MAX_AHEAD };
+        let classes = tree.classes().map(|(id, class)| DiskClassRecord {
+            waiting: 0,
+            figures: DiskClassFigures {
+                name: class.name.clone(),
+                share: tree.share(id),
+                requests: 0,
+                read_bytes: 0,
+                written_bytes: 0,
+                contended_bytes: 0,
+                failed: 0,
+                late: 0,
+                delay: None,
+            },
+            delays: Histogram::coarse(),
+            deadline: of_class(id).and_then(|of| of.deadline),
+        });
+        let state = RequestQueueState {
+            cello: Cello::new(tree.clone(), purpose, disk),
+            pace: LinkPace::new(policy.rate, MAX_LATENESS),
+            classes: classes.collect(),
+            in_service: 0,
+            ends: false,
+        };
+        Self { state: Mutex::new(state), work: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, RequestQueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a request of a leaf; its reply comes through the channel.
+    pub(super) fn submit(
+        &self,
+        class: ClassId,
+        cookie: u64,
+        transfer: Transfer,
+        replies: &Sender<DiskReply>,
+    ) {
+        let submitted = clock::now();
+        let mut state = self.state();
+        let deadline = state.classes[class.index()].deadline.map_or(NO_DEADLINE, |after| submitted + after);
+        let replies = replies.clone();
+        state.add(submitted, RequestTask { class, cookie, transfer, submitted, deadline, replies });
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Executes requests until [`end`](Self::end).
+    pub(super) fn work(&self, backing: &Backing, note: FailureNote<'_>) {
+        while let Some(mut job) = self.next() {
+            let bytes = u64::from(job.transfer.bytes());
+            let outcome = job.transfer.step(backing);
+            let now = clock::now();
+            let mut state = self.state();
+            state.in_service -= 1;
+            let class = &mut state.classes[job.class.index()];
+            let result = match outcome {
+                Ok(step) => {
+                    let figures = &mut class.figures;
+                    let counter = match job.transfer.reads() {
+                        true => &mut figures.read_bytes,
+                        false => &mut figures.written_bytes,
+                    };
+                    *counter += bytes;
+                    if step == Step::More {
+                        // before the service of this piece ends, so that the class stays backlogged
+                        state.add(now, job);
+                        state.cello.complete(now);
+                        continue;
+                    }
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            let figures = &mut class.figures;
+            figures.requests += 1;
+            figures.failed += u64::from(result.is_err());
+            figures.late += u64::from(now > job.deadline);
+            let remark = result.as_ref().err().filter(|_| figures.failed == 1).map(|error| {
+                format!(
+                    "class {}: a request at byte {} failed: {error}",
+                    figures.name,
+                    job.transfer.position()
+                )
+            });
+            class.delays.record_nanos((now - job.submitted).as_nanos());
+            state.cello.complete(now);
+            drop(state);
+            if let Some(remark) = remark {
+                note(&remark);
+            }
+            job.reply(result.map_err(|error| error_number(&error)));
+        }
+    }
+
+    /// Waits for a request, and for the pace.
+    fn next(&self) -> Option<RequestTask> {
+        let mut state = self.state();
+        loop {
+            let now = clock::now();
+            if state.cello.backlog().packets == 0 {
+                if state.ends {
+                    return None;
+                }
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let free_at = state.pace.free_at();
+            if free_at > now {
+                let waited = self.work.wait_timeout(state, (free_at - now).into());
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let backlogged = state.classes.iter().filter(|class| class.waiting > 0).count();
+            let (class, request) = state.cello.dispatch(now).expect("present because the backlog has one");
+            state.pace.carry(now, request.length);
+            state.in_service += 1;
+            let record = &mut state.classes[class.index()];
+            record.waiting -= 1;
+            if backlogged > 1 {
+                record.figures.contended_bytes += u64::from(request.item.transfer.bytes());
+            }
+            if state.cello.backlog().packets > 0 {
+                // the thread that was woken for the next request may be this one
+                self.work.notify_one();
+            }
+            return Some(request.item);
+        }
+    }
+
+    /// Whether no request waits or is executed.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.in_service == 0 && state.cello.backlog().packets == 0
+    }
+
+    /// Ends the threads after the requests that wait.
+    pub(super) fn end(&self) {
+        self.state().ends = true;
+        self.work.notify_all();
+    }
+
+    /// The counters of the leaves.
+    pub(super) fn figures(&self, tree: &Hierarchy) -> Vec<DiskClassFigures> {
+        let state = self.state();
+        let leaves = state.classes.iter().zip(tree.classes()).filter(|(_, (id, _))| tree.is_leaf(*id));
+        leaves
+            .map(|(class, _)| DiskClassFigures {
+                delay: delays::figures(&class.delays),
+                ..class.figures.clone()
+            })
+            .collect()
+    }
+}
+
+impl RequestQueueState {
+    fn add(&mut self, now: Instant, job: RequestTask) {
+        let (class, position, length, deadline) =
+            (job.class, job.transfer.position(), job.transfer.cost(), job.deadline);
+        self.classes[class.index()].waiting += 1;
+        self.cello
+            .submit(now, class, DiskRequest { position, length, deadline, item: job })
+            .expect("accepted because exports are leaves, and a piece is shorter than the longest packet");
+    }
+}
+
+impl RequestTask {
+    fn reply(self, result: Result<(), NbdError>) {
+        let held = self.transfer.held();
+        let result = result.map(|()| self.transfer.into_data());
+        // the connection may be gone
+        let _ = self.replies.send(DiskReply { cookie: self.cookie, result, held });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::nbd::{DiskCommand, WriteDurability};
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    /// A file of 4 MiB.
+    fn backing() -> Backing {
+        let file = tempfile::tempfile().expect("a scratch file");
+        file.set_len(4 << 20).expect("room");
+        Backing::new(file)
+    }
+
+    fn read(offset: u64, length: u32) -> Transfer {
+        Transfer::new(DiskCommand::Read, offset, length, Vec::new()).expect("a transfer")
+    }
+
+    #[test]
+    fn backlogged_classes_are_served_by_weight_and_the_contended_bytes_say_so() {
+        let text = "rate = \"1000gbit\"\n[class.a]\nweight = 3\n[class.b]\nweight = 1\n";
+        let policy = Policy::parse(text).expect("a sound policy");
+        let tree = &policy.hierarchy;
+        let [a, b] = ["a", "b"].map(|name| tree.find(name).expect("it is there"));
+        let (queue, backing, (replies, received)) = (RequestQueue::new(&policy), backing(), channel());
+        for request in 0..800 {
+            let class = if request % 2 == 0 { a } else { b };
+            // some of several pieces
+            queue.submit(class, request, read(0, if request % 8 < 2 { 1 << 20 } else { 65_536 }), &replies);
+        }
+        queue.end();
+        drop(replies);
+        let succeeded = thread::scope(|scope| {
+            (0..4).for_each(|_| drop(scope.spawn(|| queue.work(&backing, &|_| ()))));
+            received.iter().filter(|reply| reply.result.as_ref().is_ok_and(|data| !data.is_empty())).count()
+        });
+        assert_eq!(succeeded, 800);
+        let figures = queue.figures(tree);
+        let of = |name: &str| figures.iter().find(|class| class.name == name).expect("a leaf");
+        assert_eq!((of("a").read_bytes, of("a").requests), (of("b").read_bytes, 400));
+        let ratio = of("a").contended_bytes as f64 / of("b").contended_bytes as f64;
+        assert!((ratio / 3.0 - 1.0).abs() < 0.02, "{ratio}");
+        assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn the_rate_is_kept_and_late_requests_are_counted() {
+        let text = "rate = \"80mbit\"\n[class.a]\n[disk.a]\ndeadline = \"1us\"\n";
+        let policy = Policy::parse(text).expect("a sound policy");
+        let (queue, backing, (replies, received)) = (RequestQueue::new(&policy), backing(), channel());
+        let a = policy.hierarchy.find("a").expect("it is there");
+        let begun = clock::now();
+        queue.submit(a, 0, read(0, 1 << 20), &replies);
+        queue.end();
+        queue.work(&backing, &|_| ());
+        // the first piece leaves at once, and the last one begins when the other three have passed
+        assert!(clock::now() - begun >= Duration::from_millis(78) - MAX_LATENESS);
+        assert!(received.recv().expect("it is served").result.is_ok());
+        let figures = &queue.figures(&policy.hierarchy)[0];
+        assert_eq!((figures.late, figures.requests, figures.read_bytes), (1, 1, 1 << 20));
+    }
+
+    #[test]
+    fn a_request_that_fails_is_counted_and_noted_once() {
+        let policy = Policy::parse("rate = \"1gbit\"\n[class.a]\n").expect("a sound policy");
+        let (queue, backing, (replies, received)) = (RequestQueue::new(&policy), backing(), channel());
+        let a = policy.hierarchy.find("a").expect("it is there");
+        for cookie in 0..2 {
+            // the file is shorter than when it was opened
+            queue.submit(a, cookie, read(4 << 20, 512), &replies);
+        }
+        let write = DiskCommand::Write(WriteDurability::UntilFlush);
+        queue.submit(a, 2, Transfer::new(write, 0, 3, vec![1; 3]).expect("a transfer"), &replies);
+        queue.end();
+        let notes = Mutex::new(Vec::new());
+        queue.work(&backing, &|text| notes.lock().expect("one thread").push(text.to_owned()));
+        let results: Vec<bool> = received.try_iter().map(|reply| reply.result.is_ok()).collect();
+        assert_eq!(results.iter().filter(|succeeded| **succeeded).count(), 1);
+        let notes = notes.into_inner().expect("one thread");
+        assert!(
+            notes.len() == 1 && notes[0].contains("class a") && notes[0].contains("4194304"),
+            "{notes:?}"
+        );
+        assert_eq!(queue.figures(&policy.hierarchy)[0].failed, 2);
+    }
+}

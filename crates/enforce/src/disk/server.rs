@@ -1,0 +1,287 @@
+//! The server: its socket, its connections, and its end.
+
+use super::backing::Backing;
+use super::handshake::{Export, Exports};
+use super::nbd::ExportFacts;
+use super::queue::{DiskClassFigures, FailureNote, RequestQueue};
+use super::{DiskError, connection, policy};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::TryLockError;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use unisono_fairqueue::{ClassId, Policy};
+use unisono_linux::direct::FileAccess;
+use unisono_linux::{disk_file, local_socket, poll};
+
+/// The most clients at the same time; each has two threads and at most 32 MiB of requests.
+const MAX_CONNECTIONS: usize = 64;
+/// How often the server asks whether it shall end.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// At the end, the time in which clients read the last replies.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+const ROOT_USER: u32 = 0;
+/// The mode of a socket for its owner and root.
+const OWNER: u32 = 0o600;
+
+/// A file or a block device that is served by the classes of a policy.
+pub struct DiskServer {
+    policy: Policy,
+    facts: ExportFacts,
+    /// The users of each class, by class number. `None`: every user.
+    users: Vec<Option<Vec<u32>>>,
+    backing: Backing,
+    socket: Option<ServedSocket>,
+}
+
+/// What a server has done, by the time of its end.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct DiskFigures {
+    /// Clients that were let in.
+    pub connections: u64,
+    /// Clients that were turned away: no class for their user, no room, or bytes of another protocol.
+    pub refused: u64,
+    pub classes: Vec<DiskClassFigures>,
+}
+
+impl DiskServer {
+    /// Opens the disk. `user_id` has the numbers of users whom the policy names.
+    pub fn open(
+        path: &Path,
+        access: FileAccess,
+        policy: Policy,
+        user_id: impl Fn(&str) -> Option<u32>,
+    ) -> Result<Self, DiskError> {
+        policy::check(&policy)?;
+        let users = policy::users(&policy, user_id)?;
+        let refused = |source| DiskError::File { path: path.to_owned(), source };
+        let file = disk_file::open(path, access).map_err(refused)?;
+        let locked = match access {
+            FileAccess::Read => file.try_lock_shared(),
+            FileAccess::Write => file.try_lock(),
+        };
+        locked.map_err(|error| match error {
+            TryLockError::WouldBlock => DiskError::InUse { path: path.to_owned() },
+            TryLockError::Error(source) => refused(source),
+        })?;
+        let size = disk_file::length(&file).map_err(refused)?;
+        if size == 0 {
+            return Err(DiskError::Empty { path: path.to_owned() });
+        }
+        let facts = ExportFacts { size, access };
+        Ok(Self { policy, facts, users, backing: Backing::new(file), socket: None })
+    }
+
+    /// The length of the disk in bytes.
+    pub fn size(&self) -> u64 {
+        self.facts.size
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Listens at a socket of this mode. The socket of a server that was killed is replaced.
+    pub fn listen(&mut self, path: &Path, mode: u32) -> Result<(), DiskError> {
+        let refused = |source| DiskError::Listen { path: path.to_owned(), source };
+        local_socket::remove_stale(path).map_err(refused)?;
+        let listener = local_socket::listen(path, mode).map_err(refused)?;
+        self.socket = Some(ServedSocket { listener, path: path.to_owned() });
+        if mode != OWNER {
+            local_socket::set_mode(path, mode).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the socket to another user, which this process becomes afterwards.
+    pub fn change_owner(&self, user: u32, group: u32) -> io::Result<()> {
+        let paths = self.socket.iter().map(|socket| &socket.path);
+        paths.into_iter().try_for_each(|path| std::os::unix::fs::lchown(path, Some(user), Some(group)))
+    }
+
+    /// Serves until `is_over`, with `depth` requests at the disk at a time. Then the requests that have come
+    /// are executed, and all that was written is synced.
+    pub fn serve(
+        &self,
+        depth: usize,
+        is_over: &dyn Fn() -> bool,
+        note: FailureNote<'_>,
+    ) -> Result<DiskFigures, DiskError> {
+        let socket = self.socket.as_ref().ok_or(DiskError::Server(io::ErrorKind::NotConnected.into()))?;
+        socket.listener.set_nonblocking(true).map_err(DiskError::Server)?;
+        let queue = RequestQueue::new(&self.policy);
+        let clients = Clients::default();
+        thread::scope(|scope| {
+            let _end = EndOnDrop { clients: &clients, queue: &queue };
+            for number in 0..depth.max(1) {
+                let thread = thread::Builder::new().name(format!("disk-{number}"));
+                thread.spawn_scoped(scope, || queue.work(&self.backing, note)).map_err(DiskError::Server)?;
+            }
+            while !is_over() {
+                let ready = poll::readable([socket.listener.as_fd()], Some(POLL_INTERVAL));
+                if ready.map_err(DiskError::Server)?[0] {
+                    self.accept(&socket.listener, scope, (&clients, &queue));
+                }
+            }
+            Ok(())
+        })?;
+        self.backing.sync().map_err(DiskError::Sync)?;
+        let state = clients.state();
+        Ok(DiskFigures {
+            connections: state.accepted,
+            refused: state.refused,
+            classes: queue.figures(&self.policy.hierarchy),
+        })
+    }
+
+    fn accept<'scope, 'env>(
+        &'env self,
+        listener: &UnixListener,
+        scope: &'scope thread::Scope<'scope, 'env>,
+        (clients, queue): (&'env Clients, &'env RequestQueue),
+    ) {
+        // too many open files, or a client that has gone again: the others are served
+        let Ok((stream, _)) = listener.accept() else {
+            thread::sleep(POLL_INTERVAL);
+            return;
+        };
+        let admitted = self.exports_of(&stream).and_then(|exports| Ok((exports, clients.enter(&stream)?)));
+        let Ok((exports, number)) = admitted else {
+            clients.state().refused += 1;
+            return;
+        };
+        let client = thread::Builder::new().name("disk-client".to_owned());
+        let serving = client.spawn_scoped(scope, move || {
+            let _left = LeaveOnDrop { clients, number };
+            let served = connection::serve(&stream, &exports, queue);
+            if served.is_err_and(|error| error.kind() == io::ErrorKind::InvalidData) {
+                clients.state().refused += 1;
+            }
+            let _ = stream.shutdown(Shutdown::Both); // the client may have closed it
+        });
+        if serving.is_err() {
+            clients.leave(number);
+            clients.state().refused += 1;
+        }
+    }
+
+    /// The exports that a client sees. Fails with `PermissionDenied` if the policy has no class for its user.
+    fn exports_of(&self, stream: &UnixStream) -> io::Result<Exports> {
+        let user = local_socket::peer(stream)?.user;
+        let may_use = |class: ClassId| {
+            let users = self.users[class.index()].as_ref();
+            user == ROOT_USER || users.is_none_or(|users| users.contains(&user))
+        };
+        let tree = &self.policy.hierarchy;
+        let exports: Vec<Export> = tree
+            .classes()
+            .filter(|(id, _)| tree.is_leaf(*id))
+            .map(|(class, facts)| Export { name: facts.name.clone(), class, is_permitted: may_use(class) })
+            .collect();
+        if !exports.iter().any(|export| export.is_permitted) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(Exports { facts: self.facts, exports, default: self.policy.default })
+    }
+}
+
+/// The socket; its file goes with it.
+struct ServedSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for ServedSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path); // it may be gone
+    }
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct Clients {
+    state: Mutex<ClientsState>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct ClientsState {
+    open: BTreeMap<u64, UnixStream>,
+    accepted: u64,
+    refused: u64,
+}
+
+impl Clients {
+    fn state(&self) -> MutexGuard<'_, ClientsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, stream: &UnixStream) -> io::Result<u64> {
+        let mut state = self.state();
+        if state.open.len() >= MAX_CONNECTIONS {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let stream = stream.try_clone()?;
+        state.accepted += 1;
+        let number = state.accepted;
+        state.open.insert(number, stream);
+        Ok(number)
+    }
+
+    fn leave(&self, number: u64) {
+        self.state().open.remove(&number);
+        self.left.notify_all();
+    }
+
+    /// Reads no further requests, and waits until each connection has ended. A client that does not read its
+    /// replies is cut off.
+    fn close(&self, queue: &RequestQueue) {
+        let shut = |state: &ClientsState, how| {
+            state.open.values().for_each(|stream| drop(stream.shutdown(how)));
+        };
+        let mut state = self.state();
+        shut(&state, Shutdown::Read);
+        let mut idle_since = None;
+        while !state.open.is_empty() {
+            let waited = self.left.wait_timeout(state, POLL_INTERVAL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !queue.is_idle() {
+                idle_since = None;
+            } else if idle_since.get_or_insert_with(Instant::now).elapsed() >= CLOSE_TIMEOUT {
+                shut(&state, Shutdown::Both);
+            }
+        }
+    }
+}
+
+struct LeaveOnDrop<'a> {
+    clients: &'a Clients,
+    number: u64,
+}
+
+impl Drop for LeaveOnDrop<'_> {
+    fn drop(&mut self) {
+        self.clients.leave(self.number);
+    }
+}
+
+/// Ends the connections and the threads at the disk, also after an error: their scope would wait for them for
+/// ever.
+struct EndOnDrop<'a> {
+    clients: &'a Clients,
+    queue: &'a RequestQueue,
+}
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.clients.close(self.queue);
+        self.queue.end();
+    }
+}
