@@ -79,6 +79,9 @@ pub(crate) struct Args {
     /// Time that the other ranks get before SIGTERM, and again before SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     grace: Duration,
+    /// Also start a program that is linked to an MPI, for which each rank is alone
+    #[arg(long)]
+    singleton: bool,
     /// Print at the end a table of the operations on the windows of all ranks
     #[arg(long)]
     stats: bool,
@@ -93,14 +96,13 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Detects MPI programs, because each of their ranks would be alone here. Refuses a program that needs the
-/// preload, and otherwise only warns, because a program may use both.
-fn detect_mpi(args: &Args) -> Result<(), Failure> {
+/// Refuses MPI programs, because each of their ranks would be alone here.
+fn refuse_mpi(args: &Args) -> Result<(), Failure> {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
     let ranks = args.ranks.unwrap_or_else(|| args.hosts.iter().map(|host| host.ranks).sum());
     match &words[..] {
-        _ if ranks < 2 => {}
+        _ if ranks < 2 || args.singleton => {}
         [first, second, rest @ ..] if second == "mpi" && name(first).as_deref() == Some("unisono") => {
             return Err(Failure::Usage(format!(
                 "'unisono run' starts programs without MPI, and every rank would be alone; \
@@ -110,11 +112,13 @@ fn detect_mpi(args: &Args) -> Result<(), Failure> {
         }
         [program, ..] => {
             if let Some(mpi) = unisono_mpi_preload::linked_to(program) {
-                exit::print_error(&format!(
-                    "{program} is linked to {mpi}, for which every rank is alone, because no mpiexec starts \
-                     it; a program with MPI starts as 'mpiexec.{mpi} -n {ranks} unisono mpi -- {program}'",
-                    mpi = mpi.name(),
-                ));
+                return Err(Failure::Usage(format!(
+                    "{program} is linked to an MPI ({}), whose mpiexec starts its ranks: from 'unisono run' every \
+                     rank would be alone; write 'mpiexec -n {ranks} unisono mpi -- {}', or give --singleton if \
+                     each is to run alone",
+                    mpi.name(),
+                    words.join(" ")
+                )));
             }
         }
         [] => {}
@@ -141,7 +145,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             unisono_launch::help(exit::print_error).map_err(|error| Failure::Usage(error.to_string()))?;
         return Ok(ExitCode::from(code));
     }
-    detect_mpi(args)?;
+    refuse_mpi(args)?;
     let options = Options {
         ranks: args.ranks.unwrap_or_default(),
         command: args.command.clone(),

@@ -1,7 +1,7 @@
 //! The first commands of a newcomer: an answer that the program cannot give is not given.
 
 use serde_json::Value;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 fn unisono(arguments: &[&str]) -> Command {
@@ -111,4 +111,45 @@ fn the_page_of_one_command_is_written_alone() {
     let names: Vec<_> =
         scratch.path().read_dir().expect("a directory").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(names, ["unisono-gang.1"]);
+}
+
+/// A program that is linked to a library of an MPI's name, made here: no MPI is needed.
+#[test]
+fn run_refuses_a_program_that_is_linked_to_an_mpi_unless_its_ranks_may_be_alone() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let compile = |arguments: &[&str], source: &str| {
+        let mut cc = Command::new("cc");
+        cc.args(arguments).args(["-x", "c", "-"]).current_dir(&scratch).stdin(Stdio::piped());
+        let mut child = cc.spawn().expect("a C compiler, which the build needs, too");
+        child.stdin.take().expect("a pipe").write_all(source.as_bytes()).expect("the source");
+        assert!(child.wait().expect("it ends").success(), "{arguments:?}");
+    };
+    compile(
+        &["-shared", "-fPIC", "-Wl,-soname,libmpi.so.12", "-o", "libmpi.so.12"],
+        "int MPI_Init(void) { return 0; }",
+    );
+    let here = scratch.path().display();
+    compile(
+        &["-o", "program", "-Wl,--no-as-needed", "./libmpi.so.12", &format!("-Wl,-rpath,{here}")],
+        "int MPI_Init(void); int main(void) { return MPI_Init(); }",
+    );
+    let run = |arguments: &[&str]| {
+        let output =
+            unisono(&["run", "-n"]).args(arguments).current_dir(&scratch).output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run(&["2", "./program", "x"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("mpiexec -n 2 unisono mpi -- ./program x") && said.contains("--singleton"),
+        "{said}"
+    );
+    for alone in [&["2", "--singleton", "./program"][..], &["1", "./program"]] {
+        assert_eq!(run(alone), (Some(0), String::new()), "{alone:?}");
+    }
+    let (code, said) = run(&["2", "unisono", "mpi", "--", "./program"]);
+    assert!(
+        code == Some(2) && said.contains("write 'mpiexec -n 2 unisono mpi -- ./program'"),
+        "{said}"
+    );
 }

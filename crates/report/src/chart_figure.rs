@@ -19,8 +19,8 @@ use unisono_text::counted;
 /// From this many comparisons of one kind on, a table is easier to read than lines or paragraphs.
 pub(crate) const MIN_TABLE_ROWS: usize = 6;
 
-/// A linear chart gets an axis of its own if its neighbor is higher by more than this factor: on a common
-/// axis its values would lie in the lowest fifth.
+/// A chart gets an axis of its own if its neighbor's values exceed its own by more than this factor: on a
+/// common linear axis its values would lie in the lowest fifth, on a logarithmic one a decade would be empty.
 const MAX_COMMON_AXIS_RATIO: f64 = 5.0;
 
 #[derive(Template)]
@@ -82,7 +82,10 @@ struct ChartDrawing<'a> {
 /// A `<figure>` with one drawing for each figure (bars: one for all).
 pub(crate) fn html(study: &Study<'_>, chart: &Chart, index: usize, shown: ChartVisibility) -> String {
     let x = chart.x.as_deref().filter(|_| matches!(chart.kind, ChartKind::Line | ChartKind::Map));
-    let rows = study.rows(chart, x);
+    let mut rows = study.rows(chart, x);
+    if matches!(chart.kind, ChartKind::Strip | ChartKind::Bars) {
+        study.rank(&mut rows, chart);
+    }
     let id = format!("{}-{index}", study.head.study);
     if !chart.y.iter().any(|figure| rows.iter().any(|row| !row.values(figure).is_empty())) {
         let reasons = rows.iter().filter_map(|row| Some(format!("{}: {}", row.name, row.note()?)));
@@ -362,8 +365,9 @@ impl ChartDrawing<'_> {
     }
 
     /// Values of the study's other charts that share this chart's axis (the same kind of chart, scale and
-    /// unit), so that panels can be compared. A linear axis is shared only by panels of similar height
-    /// ([`MAX_COMMON_AXIS_RATIO`]); otherwise the lower panel would be flat.
+    /// unit), so that panels can be compared. An axis is shared only by panels of similar values
+    /// ([`MAX_COMMON_AXIS_RATIO`]); on a logarithmic axis panels of the same variants always share it,
+    /// because the distance between such panels is what they show.
     fn neighbouring_values(&self, figure: &str) -> Vec<f64> {
         let Self { study, chart, .. } = *self;
         let unit = study.unit(figure);
@@ -378,13 +382,24 @@ impl ChartDrawing<'_> {
             figures.flat_map(|figure| rows.iter().flat_map(|row| row.values(figure))).collect()
         };
         let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-        let own = most(&values(chart));
+        let least = |values: &[f64]| {
+            values.iter().copied().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min)
+        };
+        let own = values(chart);
+        let (own_least, own_most) = (least(&own), most(&own));
         let neighbours = study.head.charts.iter().filter(|other| {
             (other.kind, other.y_scale) == (chart.kind, chart.y_scale) && !std::ptr::eq(*other, chart)
         });
-        let alike =
-            |values: &Vec<f64>| chart.y_scale == Scale::Log || most(values) <= own * MAX_COMMON_AXIS_RATIO;
-        neighbours.map(values).filter(alike).flatten().collect()
+        let is_alike = |other: &Chart, values: &[f64]| match chart.y_scale {
+            Scale::Linear => most(values) <= own_most * MAX_COMMON_AXIS_RATIO,
+            Scale::Log => {
+                other.variants == chart.variants
+                    || (most(values) <= own_most * MAX_COMMON_AXIS_RATIO
+                        && least(values) * MAX_COMMON_AXIS_RATIO >= own_least)
+            }
+        };
+        let alike = neighbours.map(|other| (other, values(other))).filter(|(other, of)| is_alike(other, of));
+        alike.flat_map(|(_, values)| values).collect()
     }
 }
 
@@ -514,4 +529,43 @@ struct RatiosFigure<'a> {
     drawings: String,
     /// The note on the paper's ratios, if they are drawn.
     note: Option<&'a str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
+
+    #[test]
+    fn a_logarithmic_axis_is_shared_with_near_values_and_with_panels_of_the_same_variants() {
+        let chart = |variant: &str, members: u32| Chart {
+            kind: ChartKind::Line,
+            x: Some("members".into()),
+            y: vec!["latency_us".into()],
+            y_scale: Scale::Log,
+            variants: vec![variant.to_owned()],
+            only: [("members".to_owned(), members.into())].into(),
+            ..Chart::default()
+        };
+        let points = [("a", 2, 10.0), ("near", 2, 40.0), ("far", 2, 900.0), ("a", 64, 5_000.0)];
+        let charts = points.map(|(variant, members, _)| chart(variant, members)).to_vec();
+        let head = StudyLine { study: "s".into(), charts, ..StudyLine::default() };
+        let run = |(variant, members, value): (&str, u32, f64)| RunLine {
+            study: "s".into(),
+            variant: variant.into(),
+            parameters: [("members".to_owned(), members.into())].into(),
+            figures: vec![Figure::new("latency_us", value, "us")],
+            ..RunLine::default()
+        };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        lines.extend(points.map(|point| Line::Run(Box::new(run(point)))));
+        let studies = crate::study::studies(&lines);
+        let study = &studies[0];
+        let shared = |at: usize| {
+            let (chart, shown) = (&study.head.charts[at], ChartVisibility::Folded);
+            ChartDrawing { study, chart, rows: &[], id: "", shown }.neighbouring_values("latency_us")
+        };
+        assert_eq!(shared(0), [40.0, 5_000.0], "the values of `far` would leave a decade empty");
+        assert_eq!(shared(2), Vec::<f64>::new());
+    }
 }

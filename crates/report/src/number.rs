@@ -32,6 +32,10 @@ fn kind(unit: &str) -> UnitKind {
     }
 }
 
+pub(crate) fn is_time(unit: &str) -> bool {
+    matches!(kind(unit), UnitKind::Time(_))
+}
+
 /// A value with its unit, in the most readable magnitude.
 pub fn quantity(value: f64, unit: &str) -> String {
     if !value.is_finite() {

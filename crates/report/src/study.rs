@@ -6,9 +6,11 @@ use crate::number;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use unisono_measure::record::{Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict};
+use unisono_measure::record::{
+    Better, Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict,
+};
 use unisono_measure::verdict::{Answer, Judgement, judge};
-use unisono_measure::{Comparison, Evidence, Selector};
+use unisono_measure::{Comparison, Evidence, Selector, quantile};
 
 /// Topics whose answers come from a simulation and are about other machines.
 pub(crate) const SIMULATED: [&str; 2] = ["gang-map", "tree"];
@@ -50,7 +52,9 @@ pub fn studies(lines: &[Line]) -> Vec<Study<'_>> {
     studies.sort_by_key(|study| study.head.order);
     let mut styles = ReportStyles::default();
     for study in &mut studies {
-        study.styles = styles.assign_study(&study.head.topic, &study.variants());
+        let charts: Vec<&[String]> =
+            study.head.charts.iter().map(|chart| chart.variants.as_slice()).collect();
+        study.styles = styles.assign_study(&study.head.topic, &study.variants(), &charts);
     }
     studies
 }
@@ -141,19 +145,39 @@ impl<'a> Study<'a> {
         recorded.map_or_else(|| number::unit_in_name(figure).to_owned(), |f| f.unit.clone())
     }
 
+    /// The better side of a figure: as its verdicts say, otherwise less of a time and more of the rest.
+    pub(crate) fn better(&self, figure: &str) -> Better {
+        let judged = self.head.verdicts.iter().find(|verdict| verdict.figure == figure);
+        let of_unit = || if number::is_time(&self.unit(figure)) { Better::Lower } else { Better::Higher };
+        judged.map_or_else(of_unit, |verdict| verdict.better)
+    }
+
     pub(crate) fn parameter(&self, name: &str, value: &Value) -> String {
         match (value.as_f64(), value.as_str()) {
             (Some(0.0), _) => "0".to_owned(),
             (Some(v), _) => number::quantity(v, number::unit_in_name(name)),
-            (None, Some(text)) => text.to_owned(),
+            (None, Some(text)) => self.value_label(name, text).unwrap_or(text).to_owned(),
             (None, None) => value.to_string(),
         }
     }
 
+    /// The readable name that the study gives to a value of a parameter.
+    fn value_label(&self, name: &str, value: &str) -> Option<&str> {
+        self.head.labels.get(&format!("{name}={value}")).map(String::as_str)
+    }
+
+    /// The name of a parameter before its values; empty if the study names the value itself.
+    pub(crate) fn parameter_label(&self, name: &str, value: &Value) -> String {
+        let is_named = value.as_str().is_some_and(|text| self.value_label(name, text).is_some());
+        if is_named { String::new() } else { self.label(name) }
+    }
+
     /// For example `interval 10 us`, or `2 threads` for a count.
     pub(crate) fn parameter_in_words(&self, name: &str, value: &Value) -> String {
-        let (label, value_text) = (self.label(name), self.parameter(name, value));
-        if is_count(&label, name, value) {
+        let (label, value_text) = (self.parameter_label(name, value), self.parameter(name, value));
+        if label.is_empty() {
+            value_text
+        } else if is_count(&label, name, value) {
             format!("{value_text} {label}")
         } else {
             format!("{label} {value_text}")
@@ -161,11 +185,13 @@ impl<'a> Study<'a> {
     }
 
     /// For example ` at interval 10 us, with 2 threads`: "with" before counts and names, "at" before
-    /// quantities.
+    /// quantities, "for" before values that the study names.
     pub fn place_in_words<'v>(&self, place: impl Iterator<Item = (&'v str, &'v Value)>) -> String {
         let part = |(name, value): (&str, &Value)| {
-            let is_with = is_count(&self.label(name), name, value) || value.is_string();
-            format!(" {} {}", if is_with { "with" } else { "at" }, self.parameter_in_words(name, value))
+            let label = self.parameter_label(name, value);
+            let is_with = is_count(&label, name, value) || value.is_string();
+            let before = if label.is_empty() { "for" } else { ["at", "with"][usize::from(is_with)] };
+            format!(" {before} {}", self.parameter_in_words(name, value))
         };
         place.map(part).collect::<Vec<_>>().join(",")
     }
@@ -356,20 +382,102 @@ impl<'a> Study<'a> {
     }
 }
 
-/// Parameters with more than one value in these runs.
+impl Study<'_> {
+    /// Sorts the rows by the chart's first figure, the best first; rows without runs come last. Rows of one
+    /// variant under several parameters keep their order, because readers follow the parameter.
+    pub(crate) fn rank(&self, rows: &mut [ChartRow<'_>], chart: &Chart) {
+        let mut earlier: Vec<&str> = Vec::new();
+        let is_split = rows.iter().any(|row| {
+            earlier.contains(&row.variant) || {
+                earlier.push(row.variant);
+                false
+            }
+        });
+        let Some(figure) = chart.y.first().filter(|_| !is_split) else { return };
+        let better = self.better(figure);
+        let key = |row: &ChartRow<'_>| match (quantile::median(&row.values(figure)), better) {
+            (None, _) => f64::INFINITY,
+            (Some(median), Better::Lower) => median,
+            (Some(median), Better::Higher) => -median,
+        };
+        rows.sort_by(|a, b| key(a).total_cmp(&key(b)));
+    }
+}
+
+/// Parameters with more than one value in these runs at one value of the parameter `without`.
 fn varying<'r>(runs: &[&'r RunLine], without: Option<&str>) -> Vec<&'r str> {
-    let mut values: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    let place = |run: &'r RunLine| without.and_then(|name| run.parameters.get(name));
+    let mut first: BTreeMap<&str, Vec<(Option<&Value>, &Value)>> = BTreeMap::new();
+    let mut varying: Vec<&str> = Vec::new();
     for run in runs {
         for (name, value) in &run.parameters {
-            let seen = values.entry(name).or_default();
-            if !seen.contains(&value) {
-                seen.push(value);
+            let seen = first.entry(name).or_default();
+            match seen.iter().find(|(known, _)| *known == place(run)) {
+                Some((_, known)) if *known != value && !varying.contains(&name.as_str()) => {
+                    varying.push(name);
+                }
+                Some(_) => {}
+                None => seen.push((place(run), value)),
             }
         }
     }
-    values
-        .into_iter()
-        .filter(|(name, seen)| seen.len() > 1 && Some(*name) != without)
-        .map(|(name, _)| name)
-        .collect()
+    varying.sort_unstable();
+    varying
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_measure::record::Figure;
+
+    #[test]
+    fn rows_are_sorted_with_the_best_first_unless_a_parameter_splits_them() {
+        let run = |variant: &str, threads: u32, value: f64| {
+            Line::Run(Box::new(RunLine {
+                study: "s".into(),
+                variant: variant.into(),
+                parameters: [("threads".to_owned(), threads.into())].into(),
+                figures: vec![Figure::new("time_ns", value, "ns"), Figure::new("rate", 1.0 / value, "1/s")],
+                ..RunLine::default()
+            }))
+        };
+        let order = |lines: &[Line], figure: &str| {
+            let studies = studies(lines);
+            let chart = Chart { y: vec![figure.to_owned()], ..Chart::default() };
+            let mut rows = studies[0].rows(&chart, None);
+            studies[0].rank(&mut rows, &chart);
+            rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
+        };
+        let skipped = RunLine {
+            study: "s".into(),
+            variant: "absent".into(),
+            outcome: Outcome::Skipped,
+            ..RunLine::default()
+        };
+        let once = [Line::Run(Box::new(skipped)), run("slow", 2, 9.0), run("fast", 2, 3.0)];
+        assert_eq!(order(&once, "time_ns"), ["fast", "slow", "absent"], "less time is better");
+        assert_eq!(order(&once, "rate"), ["fast", "slow", "absent"], "a higher rate is better");
+        let split = [run("slow", 2, 9.0), run("slow", 4, 5.0), run("fast", 2, 3.0)];
+        assert_eq!(order(&split, "time_ns"), ["slow, 2 threads", "slow, 4 threads", "fast"]);
+    }
+
+    #[test]
+    fn a_parameter_that_follows_the_one_on_the_axis_splits_no_line() {
+        let run = |switches: u32, members: u32, ports: u32| RunLine {
+            study: "s".into(),
+            variant: "tree".into(),
+            parameters: [("switches", switches), ("members", members), ("ports", ports)]
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .into(),
+            ..RunLine::default()
+        };
+        let runs = [run(75, 256, 4), run(300, 1_024, 4), run(75, 256, 8), run(300, 1_024, 8)];
+        let lines: Vec<Line> = runs.into_iter().map(|run| Line::Run(Box::new(run))).collect();
+        let studies = studies(&lines);
+        let names = |x: Option<&str>| {
+            studies[0].rows(&Chart::default(), x).into_iter().map(|row| row.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Some("switches")), ["tree, 4 ports", "tree, 8 ports"]);
+        assert_eq!(names(None).len(), 4);
+    }
 }

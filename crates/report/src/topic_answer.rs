@@ -4,6 +4,7 @@
 //! other variants measured there, the best first. Bars begin at zero; values that span more than twenty times
 //! are dots on a logarithmic axis, because a short bar would vanish.
 
+use crate::draw::style;
 use crate::number;
 use crate::study::Study;
 use crate::wording;
@@ -95,23 +96,32 @@ impl AnswerPicture {
             study.runs.iter().filter(|run| run.outcome == Outcome::Measured && run.has_parameters(&place));
         let named = of.variants.iter().chain(&of.against).map(String::as_str);
         let count = of.variants.len() + usize::from(of.against.is_some());
-        let mut variants: Vec<&str> = Vec::new();
-        for variant in named.chain(here.map(|run| run.variant.as_str())) {
-            if !variants.contains(&variant) {
-                variants.push(variant);
+        let mut variants: Vec<(&str, &'static str)> = Vec::new();
+        for (at, variant) in named.chain(here.map(|run| run.variant.as_str())).enumerate() {
+            if variants.iter().all(|(known, _)| *known != variant) {
+                let used: Vec<&str> = variants.iter().map(|(_, class)| *class).collect();
+                let class = study.styles.style(variant).class;
+                // a color means one variant in a picture, which has no markers to tell two of a color apart
+                let class = match (used.contains(&class), at < count) {
+                    (false, _) => class,
+                    (true, true) => style::unused_class(&used),
+                    (true, false) => continue,
+                };
+                variants.push((variant, class));
             }
         }
         let median = |variant: &str| {
             let estimate = median_interval(&of.of_variant(variant).values(&study.runs), LEVEL, SEED)?;
             Some(estimate).filter(|estimate| estimate.value.is_finite() && estimate.value >= 0.0)
         };
-        let values = variants.into_iter().filter_map(|variant| Some((variant, median(variant)?)));
-        let mut values: Vec<(&str, Estimate)> = values.take(MAX_BARS.max(count)).collect();
-        values.sort_by(|(_, one), (_, other)| match better {
+        let values =
+            variants.into_iter().filter_map(|(variant, class)| Some((variant, class, median(variant)?)));
+        let mut values: Vec<(&str, &'static str, Estimate)> = values.take(MAX_BARS.max(count)).collect();
+        values.sort_by(|(_, _, one), (_, _, other)| match better {
             Better::Lower => one.value.total_cmp(&other.value),
             _ => other.value.total_cmp(&one.value),
         });
-        let axis = AnswerAxis::new(&values)?;
+        let axis = AnswerAxis::new(&values.iter().map(|(_, _, estimate)| *estimate).collect::<Vec<_>>())?;
         let named: Vec<&str> = of.variants.iter().chain(&of.against).map(String::as_str).collect();
         let behind = study
             .runs
@@ -120,8 +130,8 @@ impl AnswerPicture {
             .filter(|run| named.contains(&run.variant.as_str()) && run.has_parameters(&place));
         let evidence = Evidence::from_runs(&behind.collect::<Vec<_>>(), |run| of.value_of(run));
         let unit = study.unit(&of.figure);
-        let best = values[0].1.value;
-        let bar = |(variant, estimate): &(&str, Estimate)| AnswerBar {
+        let best = values[0].2.value;
+        let bar = |(variant, class, estimate): &(&str, &'static str, Estimate)| AnswerBar {
             name: study.label(variant),
             value: number::quantity(estimate.value, &unit),
             factor: factor(estimate.value, best),
@@ -129,7 +139,7 @@ impl AnswerPicture {
             length: axis.place(estimate.value).max(MIN_LENGTH),
             low: axis.place(estimate.low),
             high: axis.place(estimate.high),
-            class: study.styles.style(variant).class,
+            class,
         };
         let better = if better == Better::Lower { "less" } else { "more" };
         let figure = wording::figure_in_words(study, &Verdict::from(of));
@@ -149,15 +159,15 @@ struct AnswerAxis {
 
 impl AnswerAxis {
     /// `None` if fewer than two values were measured, or none is above zero.
-    fn new(values: &[(&str, Estimate)]) -> Option<Self> {
-        let least = values.iter().map(|(_, estimate)| estimate.low).fold(f64::INFINITY, f64::min);
-        let medians = values.iter().map(|(_, estimate)| estimate.value);
+    fn new(values: &[Estimate]) -> Option<Self> {
+        let least = values.iter().map(|estimate| estimate.low).fold(f64::INFINITY, f64::min);
+        let medians = values.iter().map(|estimate| estimate.value);
         let (low, most) =
             medians.fold((f64::INFINITY, 0.0_f64), |(low, most), value| (low.min(value), most.max(value)));
         if values.len() < 2 || most <= 0.0 {
             return None;
         }
-        let max = values.iter().map(|(_, estimate)| estimate.high).fold(most, f64::max);
+        let max = values.iter().map(|estimate| estimate.high).fold(most, f64::max);
         let is_logarithmic = least > 0.0 && most > low * MAX_LINEAR_SPAN;
         // a dot at the end of the axis would be cut
         Some(if is_logarithmic { Self { min: least / 1.5, max: max * 1.2 } } else { Self { min: 0.0, max } })
@@ -194,6 +204,7 @@ fn spread(estimate: &Estimate, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_measure::record::{Figure, Line, RunLine};
 
     fn estimate(value: f64) -> Estimate {
         Estimate { value, low: value * 0.9, high: value * 1.1, n: 3, level: LEVEL }
@@ -201,13 +212,13 @@ mod tests {
 
     #[test]
     fn values_that_span_more_than_twenty_times_have_a_logarithmic_axis() {
-        let near = AnswerAxis::new(&[("a", estimate(1.0)), ("b", estimate(19.0))]).expect("an axis");
+        let near = AnswerAxis::new(&[1.0, 19.0].map(estimate)).expect("an axis");
         assert!((near.min, near.place(0.0)) == (0.0, 0.0) && near.place(19.0) < 100.0);
-        let far = AnswerAxis::new(&[("a", estimate(1.0)), ("b", estimate(10.0)), ("c", estimate(100.0))]);
+        let far = AnswerAxis::new(&[1.0, 10.0, 100.0].map(estimate));
         let far = far.expect("an axis");
         let [a, b, c] = [1.0, 10.0, 100.0].map(|value| far.place(value));
         assert!(a > 0.0 && c < 100.0 && ((b - a) - (c - b)).abs() < 1e-9, "{a} {b} {c}");
-        assert!(AnswerAxis::new(&[("a", estimate(1.0))]).is_none());
+        assert!(AnswerAxis::new(&[estimate(1.0)]).is_none());
     }
 
     #[test]
@@ -216,5 +227,33 @@ mod tests {
         assert_eq!((plain(factor(14.0, 10.0)), factor(10.0, 10.0)), ("1.40 ×".to_owned(), String::new()));
         assert_eq!(plain(spread(&estimate(100.0), "ns")), "n = 3, 90 ns to 110 ns");
         assert_eq!(plain(spread(&Estimate { n: 1, ..estimate(100.0) }, "ns")), "n = 1");
+    }
+
+    #[test]
+    fn a_colour_means_one_variant_in_a_picture() {
+        let variants: Vec<String> = (0..12).map(|i| format!("v{i}")).collect();
+        let run = |variant: &String| RunLine {
+            study: "s".into(),
+            variant: variant.clone(),
+            figures: vec![Figure { name: "step_ns".into(), value: 5.0, ..Figure::default() }],
+            ..RunLine::default()
+        };
+        let lines: Vec<Line> = variants.iter().map(|variant| Line::Run(Box::new(run(variant)))).collect();
+        let studies = crate::study::studies(&lines);
+        let class = |variant: &str| studies[0].styles.style(variant).class;
+        assert_eq!(class("v0"), class("v8"), "eight colors for twelve variants");
+        for named in [["v0", "v8"], ["v9", "v3"]] {
+            let of = Selector {
+                variants: named.map(str::to_owned).to_vec(),
+                figure: "step_ns".into(),
+                ..Selector::default()
+            };
+            let picture = AnswerPicture::new(&studies[0], &of, Better::Lower, "").expect("twelve variants");
+            let mut classes: Vec<&str> = picture.bars.iter().map(|bar| bar.class).collect();
+            classes.sort_unstable();
+            classes.dedup();
+            assert_eq!((picture.bars.len(), classes.len()), (MAX_BARS, MAX_BARS), "{named:?}");
+            assert!(named.iter().all(|name| picture.bars.iter().any(|bar| bar.name == *name)));
+        }
     }
 }

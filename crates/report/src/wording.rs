@@ -107,7 +107,7 @@ pub(crate) fn times_as_long(ratio: f64) -> String {
     format!("{ratio} times as long")
 }
 
-/// The quantity that a verdict compares: `total iterations/s for each processor used`.
+/// The quantity that a verdict compares: `work done for each processor used`.
 pub(crate) fn figure_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
     let per = if verdict.divisor.is_some() { " for each processor used" } else { "" };
     format!("{}{per}", study.label(&verdict.figure))
@@ -359,8 +359,10 @@ impl<'j> SweepSegment<'j> {
         let name = study.label(by);
         if self.judgements.iter().any(|j| j.at.as_ref().is_some_and(|at| !at.is_number())) {
             // values that are no numbers have no order, so "up to" would make no sense
-            let kinds: Vec<String> = self.judgements.iter().map(|j| value(Some(j))).collect();
-            return format!("at {name} {}", kinds.join(", "));
+            let kinds = self.judgements.iter().map(|j| value(Some(j))).collect::<Vec<_>>().join(", ");
+            let named = self.judgements.first().and_then(|j| j.at.as_ref());
+            let is_named = named.is_some_and(|at| study.parameter_label(by, at).is_empty());
+            return if is_named { format!("for {kinds}") } else { format!("at {name} {kinds}") };
         }
         let (from, to) = (value(self.judgements.first()), value(self.judgements.last()));
         match (self.first, self.last, self.judgements.len()) {
@@ -453,7 +455,8 @@ mod tests {
             by: Some(parameter.to_owned()),
             ..Verdict::default()
         };
-        let head = StudyLine { study: "s".into(), verdicts: vec![verdict], ..StudyLine::default() };
+        let labels = BTreeMap::from([("program=stencil-c".to_owned(), "stencils in C".to_owned())]);
+        let head = StudyLine { study: "s".into(), verdicts: vec![verdict], labels, ..StudyLine::default() };
         let mut lines = vec![Line::Study(Box::new(head))];
         for (value, repetition) in values.iter().flat_map(|value| (0..3).map(move |i| (value, i))) {
             lines.extend([("gang", 2.0), ("spread", 1.0)].map(|(variant, rate)| {
@@ -484,6 +487,7 @@ mod tests {
         assert_eq!(ranges("interval_us", &[json!(10)]), ["at interval 10 us"]);
         let kinds = [json!("libgomp"), json!("stencil-rayon")];
         assert_eq!(ranges("program", &kinds), ["at program libgomp, stencil-rayon"]);
+        assert_eq!(ranges("program", &[json!("stencil-c")]), ["for stencils in C"]);
     }
 
     /// A sweep over two values with these results of the variant and 1.0 for the other side; five runs each.

@@ -1,20 +1,20 @@
 //! The cost of a barrier whose threads all run, by their number and their distance.
 //!
-//! The idea: an episode takes as long as its longest chain of cache line transfers. The chains are those of the
-//! algorithms that `unisono-barrier` recommends, on processors that no other thread wants:
+//! The idea: an episode takes as long as its longest chain of cache line transfers. The chains are those of
+//! the algorithms that `unisono-barrier` recommends, on processors that no other thread wants:
 //!
 //! | threads | algorithm | transfers one after the other |
 //! |---|---|---|
 //! | up to 16 | dissemination | ceil(log2 n) rounds |
 //! | more | MCS tree | ceil(log4 n) up, ceil(log2 n) down |
 //!
-//! Threads on one core hand nothing over between caches, so only cores count. Among cores with `cache_cores` to
-//! a cache, transfers inside a cache are *near* and the others *far*. In the tree, the first ranks are near one
-//! another. In dissemination, the steps shorter than a cache have less than its length together, so a chain of
-//! them leaves a cache at most once.
+//! Threads on one core hand nothing over between caches, so only cores count. Among cores with `cache_cores`
+//! to a cache, transfers inside a cache are *near* and the others *far*. In the tree, the first ranks are
+//! near one another. In dissemination, the steps shorter than a cache have less than its length together, so
+//! a chain of them leaves a cache at most once.
 //!
-//! Measured: a near transfer, as the barrier of two threads on the host of the example study. Not measured: more
-//! than two cores, and the factor of far transfers.
+//! Measured: a near transfer, as the barrier of two threads on the host of the example study. Not measured:
+//! more than two cores, and the factor of far transfers.
 
 use super::model::WaitCosts;
 use unisono_linux::clock::Duration;
@@ -22,9 +22,9 @@ use unisono_linux::clock::Duration;
 /// The most threads for which `unisono-barrier` recommends dissemination.
 const MAX_DISSEMINATION: usize = 16;
 
-/// A far transfer takes this many times as long as a near one: from a core of another socket instead of the same
-/// one (David, Guerraoui, Trigonakis, "Everything you always wanted to know about synchronization", SOSP 2013,
-/// table 2; Opteron and Xeon, rounded). Not measured here.
+/// A far transfer takes this many times as long as a near one: from a core of another socket instead of the
+/// same one (David, Guerraoui, Trigonakis, "Everything you always wanted to know about synchronization", SOSP
+/// 2013, table 2; Opteron and Xeon, rounded). Not measured here.
 const FAR_FACTOR: u64 = 3;
 
 /// ceil(log2 n); 0 for one.

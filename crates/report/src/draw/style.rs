@@ -3,8 +3,9 @@
 //! There are eight colors that the color-blind can tell apart (after Okabe and Ito, darkened or lightened
 //! until each has a contrast of 4.5 to 1 against the page) and eight shapes, so 64 styles; the first eight
 //! differ in both. In all studies of a topic a style means one variant. A variant that occurs under the same
-//! name in another topic keeps its style there. Within a study colors repeat only after eight variants. The
-//! colors themselves are in `style.css`, once for light and once for dark pages.
+//! name in another topic keeps its style there. Within a study colors repeat only after eight variants, and
+//! those of a chart's own variants differ as long as there are eight. The colors themselves are in
+//! `style.css`, once for light and once for dark pages.
 //!
 //! Reference: M. Okabe, K. Ito, *Color Universal Design*, 2008.
 
@@ -27,6 +28,11 @@ const STYLES: usize = COLOURS.len() * SHAPES.len();
 fn nth_style(nth: usize) -> VariantStyle {
     let (round, at) = (nth / COLOURS.len() % SHAPES.len(), nth % COLOURS.len());
     VariantStyle { class: COLOURS[at], shape: SHAPES[(at + round) % SHAPES.len()] }
+}
+
+/// A color that is not among these; the last one if all are.
+pub(crate) fn unused_class(used: &[&str]) -> &'static str {
+    COLOURS.into_iter().find(|class| !used.contains(class)).unwrap_or(COLOURS[COLOURS.len() - 1])
 }
 
 /// Looks of variants that most studies have, so that they stay the same from report to report.
@@ -77,8 +83,14 @@ pub(crate) struct ReportStyles {
 }
 
 impl ReportStyles {
-    /// `variants`: pairs of the name in the records and the name that readers see.
-    pub(crate) fn assign_study(&mut self, topic: &str, variants: &[(&str, String)]) -> VariantStyles {
+    /// `variants`: pairs of the name in the records and the name that readers see. `charts`: the variants of
+    /// each chart that has not all of them; they get different colors first.
+    pub(crate) fn assign_study(
+        &mut self,
+        topic: &str,
+        variants: &[(&str, String)],
+        charts: &[&[String]],
+    ) -> VariantStyles {
         if self.topic != topic {
             (self.topic, self.taken) = (topic.to_owned(), BTreeMap::new());
         }
@@ -95,11 +107,16 @@ impl ReportStyles {
                 self.assign(name, style);
             }
         }
-        for (variant, name) in variants {
-            if styles.by_name.contains_key(*variant) {
-                continue;
-            }
-            let style = self.free_style(&styles);
+        let charts_of = |variant: &str| -> Vec<&[String]> {
+            charts.iter().copied().filter(|chart| chart.iter().any(|name| name == variant)).collect()
+        };
+        let mut left: Vec<&(&str, String)> =
+            variants.iter().filter(|(variant, _)| !styles.by_name.contains_key(*variant)).collect();
+        // a variant of many charts has the least choice
+        left.sort_by_key(|(variant, _)| std::cmp::Reverse(charts_of(variant).len()));
+        for (variant, name) in left {
+            let beside: Vec<&str> = charts_of(variant).into_iter().flatten().map(String::as_str).collect();
+            let style = self.free_style(&styles, &beside);
             styles.by_name.insert((*variant).to_owned(), style);
             self.assign(name, style);
         }
@@ -111,15 +128,19 @@ impl ReportStyles {
         self.taken.insert(style, name.to_owned());
     }
 
-    /// A style that is free in the topic, with the color that the study uses least.
-    fn free_style(&self, styles: &VariantStyles) -> usize {
-        let assign_study = |style: usize| styles.by_name.values().any(|used| *used == style);
+    /// A style that is free in the topic, with the color that the variants beside it use least, and then the
+    /// study.
+    fn free_style(&self, styles: &VariantStyles, beside: &[&str]) -> usize {
+        let is_used = |style: usize| styles.by_name.values().any(|used| *used == style);
         let times = |style: usize| {
-            styles.by_name.values().filter(|used| *used % COLOURS.len() == style % COLOURS.len()).count()
+            let alike =
+                styles.by_name.iter().filter(|(_, used)| *used % COLOURS.len() == style % COLOURS.len());
+            let names: Vec<&str> = alike.map(|(name, _)| name.as_str()).collect();
+            (names.iter().filter(|name| beside.contains(name)).count(), names.len())
         };
-        let free = (0..STYLES).filter(|style| !self.taken.contains_key(style) && !assign_study(*style));
+        let free = (0..STYLES).filter(|style| !self.taken.contains_key(style) && !is_used(*style));
         let least = free.min_by_key(|style| times(*style));
-        let again = || (0..STYLES).filter(|style| !assign_study(*style)).min_by_key(|style| times(*style));
+        let again = || (0..STYLES).filter(|style| !is_used(*style)).min_by_key(|style| times(*style));
         least.or_else(again).unwrap_or(styles.by_name.len() % STYLES)
     }
 }
@@ -139,7 +160,7 @@ mod tests {
         let mut seen: Vec<VariantStyle> = Vec::new();
         for study in names.chunks(8) {
             let styles =
-                of_report.assign_study("topic", &named(&study.iter().map(|n| &**n).collect::<Vec<_>>()));
+                of_report.assign_study("topic", &named(&study.iter().map(|n| &**n).collect::<Vec<_>>()), &[]);
             let own: Vec<VariantStyle> = study.iter().map(|name| styles.style(name)).collect();
             for (i, style) in own.iter().enumerate() {
                 assert!(own[..i].iter().all(|other| other.class != style.class), "{style:?} {own:?}");
@@ -147,16 +168,16 @@ mod tests {
             }
             seen.extend(own);
         }
-        let more = of_report.assign_study("topic", &named(&["one", "more"]));
+        let more = of_report.assign_study("topic", &named(&["one", "more"]), &[]);
         assert_ne!(more.style("one"), more.style("more"), "looks repeat, but not within a study");
     }
 
     #[test]
     fn a_name_keeps_its_look_in_every_study_and_topic() {
         let mut of_report = ReportStyles::default();
-        let first = of_report.assign_study("gang", &named(&["other", "gang", "few-spins"]));
-        let second = of_report.assign_study("gang", &named(&["gang", "batch", "more", "few-spins"]));
-        let third = of_report.assign_study("monitor", &named(&["more", "gang", "other"]));
+        let first = of_report.assign_study("gang", &named(&["other", "gang", "few-spins"]), &[]);
+        let second = of_report.assign_study("gang", &named(&["gang", "batch", "more", "few-spins"]), &[]);
+        let third = of_report.assign_study("monitor", &named(&["more", "gang", "other"]), &[]);
         for name in ["gang", "few-spins"] {
             assert_eq!(first.style(name), second.style(name), "{name}");
         }
@@ -168,12 +189,31 @@ mod tests {
 
     #[test]
     fn what_is_no_variant_looks_like_none() {
-        let styles = ReportStyles::default().assign_study("t", &named(&["gang", "spread", "c"]));
+        let styles = ReportStyles::default().assign_study("t", &named(&["gang", "spread", "c"]), &[]);
         for index in 0..20 {
             assert!(
                 ["gang", "spread", "c"].iter().all(|name| styles.style(name) != styles.unassigned(index))
             );
         }
         assert_ne!(styles.unassigned(0), styles.unassigned(1));
+    }
+
+    #[test]
+    fn the_variants_of_a_chart_differ_in_colour_though_the_study_has_more() {
+        let names: Vec<String> = (0..24).map(|i| format!("v{i}")).collect();
+        // every third variant, and one that all charts have
+        let chart = |first: usize| -> Vec<String> {
+            names.iter().skip(first).step_by(3).take(7).chain([&names[23]]).cloned().collect()
+        };
+        let charts = [chart(0), chart(1), chart(2)];
+        let views: Vec<&[String]> = charts.iter().map(Vec::as_slice).collect();
+        let variants = named(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let styles = ReportStyles::default().assign_study("t", &variants, &views);
+        for chart in &charts {
+            let mut classes: Vec<&str> = chart.iter().map(|name| styles.style(name).class).collect();
+            classes.sort_unstable();
+            classes.dedup();
+            assert_eq!(classes.len(), chart.len(), "{chart:?}");
+        }
     }
 }

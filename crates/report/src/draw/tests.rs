@@ -61,7 +61,7 @@ fn labels(svg: &str) -> Vec<Label> {
 
 /// The style of the `index`-th variant of a study.
 fn nth(index: usize) -> VariantStyle {
-    ReportStyles::default().assign_study("", &[]).unassigned(index)
+    ReportStyles::default().assign_study("", &[], &[]).unassigned(index)
 }
 
 fn check(svg: &str, window: ViewPort) -> Result<(), TestCaseError> {

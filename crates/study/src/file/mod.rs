@@ -20,6 +20,10 @@
 //! [[sweep]]                         # parameters to vary; several sweeps: every combination
 //! parameter = "interval_us"
 //! values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
+//!
+//! [labels]                          # readable names of variants, figures, parameters, and values of parameters
+//! gang = "gangs"
+//! "program=libgomp" = "barriers of OpenMP"
 //! ```
 //! A line chart's `x` is a swept parameter, or the quantity on the x axis of a figure's curve (`elapsed_s`,
 //! if the driver has such curves).
@@ -69,7 +73,7 @@ pub struct StudyFile {
     /// The opening question of the report that the study answers, if any.
     #[serde(default)]
     pub answers: Option<Question>,
-    /// Readable names of variants, figures and parameters.
+    /// Readable names of variants, figures and parameters, and of values of a parameter (`PARAMETER=VALUE`).
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
@@ -345,10 +349,13 @@ impl StudyFile {
             };
             let at = |verdict: &Verdict, value: &Value| {
                 let mut verdict = verdict.clone();
-                let label = self.labels.get(name).unwrap_or(name);
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let words = self.labels.get(&format!("{name}={text}")).cloned().unwrap_or_else(|| {
+                    let label = self.labels.get(name).unwrap_or(name);
+                    format!("{label} = {text}")
+                });
                 let before = verdict.circumstance.map(|before| format!("{before}, ")).unwrap_or_default();
-                verdict.circumstance = Some(format!("{before}{label} = {text}"));
+                verdict.circumstance = Some(before + &words);
                 verdict.only.insert(name.clone(), value.clone());
                 verdict
             };

@@ -113,6 +113,19 @@ fn a_verdict_without_sides_is_named_by_the_labels() {
 }
 
 #[test]
+fn a_verdict_that_a_sweep_splits_says_where_in_the_words_of_the_labels() {
+    let text = GOOD.replace("@interval_us=each", "").replace(
+        "parameter = \"interval_us\"\nvalues = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }",
+        "parameter = \"program\"\nvalues = { smoke = [\"libgomp\"], quick = [\"libgomp\", \"stencil-rayon\"], paper = [\"libgomp\"] }",
+    );
+    let labels = "[labels]\n\"program=libgomp\" = \"barriers of OpenMP\"\n\n[[variant]]\nname = \"linux\"";
+    let text = text.replace("[[variant]]\nname = \"linux\"", labels);
+    let verdicts = StudyFile::parse("my.toml", &text).expect("a good file").line(Profile::Quick).verdicts;
+    let words: Vec<&str> = verdicts.iter().filter_map(|verdict| verdict.circumstance.as_deref()).collect();
+    assert_eq!(words, ["barriers of OpenMP", "program = stencil-rayon"]);
+}
+
+#[test]
 fn numbers_beyond_reason_are_refused() {
     assert!(refused(&GOOD.replace("quick = 2,", "quick = 0,")).contains("repetitions"));
     assert!(refused(&GOOD.replace("quick = 0.1", "quick = 1e9")).contains("seconds"));
