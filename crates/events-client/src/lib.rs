@@ -122,8 +122,8 @@
 mod client;
 
 pub use client::{
-    Client, ClientOptions, Error, EventDraft, PathHandle, PublishProgress, PublishReceipt, PublishedEvent,
-    ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
+    Client, ClientOptions, Error, EventDraft, EventLoan, PathHandle, PublishProgress, PublishReceipt,
+    PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
 };
 pub use unisono_events_wire::frame::MAX_KEY;
 pub use unisono_events_wire::interrupt;
