@@ -33,6 +33,7 @@ mod reconnect;
 mod requests;
 mod sorted;
 mod supply;
+mod tasks;
 mod within;
 
 pub use error::Error;
@@ -42,6 +43,7 @@ pub use loan::EventLoan;
 pub use options::ClientOptions;
 pub use paths::PathHandle;
 pub use received::{ReceivedEvent, Reception};
+pub use tasks::AsyncClient;
 pub use within::PublishProgress;
 
 use best_effort::BestEffortReading;
