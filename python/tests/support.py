@@ -10,6 +10,13 @@ from pathlib import Path
 
 import unisono
 
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+needs_numpy = unittest.skipUnless(numpy, "skipped: numpy is not installed")
+
 PROGRAM = os.environ.get("UNISONO_PROGRAM") or shutil.which("unisono")
 
 
@@ -79,3 +86,14 @@ class WithBroker(unittest.TestCase):
         reception = subscriber.receive(60)
         self.assertIsInstance(reception, unisono.Notice)
         return reception
+
+
+def memory_at(address):
+    """What the memory at an address is of: a file's name, or nothing."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            span, _mode, _offset, _device, _inode, *name = line.split(maxsplit=5)
+            start, end = (int(number, 16) for number in span.split("-"))
+            if start <= address < end:
+                return name[0] if name else ""
+    return ""

@@ -1,4 +1,3 @@
-import asyncio
 import os
 import selectors
 import signal
@@ -8,30 +7,12 @@ import time
 import unittest
 
 import unisono
-from support import WithBroker
-
-try:
-    import numpy
-except ImportError:
-    numpy = None
-
-needs_numpy = unittest.skipUnless(numpy, "skipped: numpy is not installed")
+from support import WithBroker, memory_at, needs_numpy, numpy
 
 
 def memory_of(event):
     """What the memory is of in which an event's payload lies."""
     return memory_at(event._view.payload)
-
-
-def memory_at(address):
-    """What the memory at an address is of: a file's name, or nothing."""
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            span, _mode, _offset, _device, _inode, *name = line.split(maxsplit=5)
-            start, end = (int(number, 16) for number in span.split("-"))
-            if start <= address < end:
-                return name[0] if name else ""
-    return ""
 
 
 class Events(WithBroker):
@@ -400,27 +381,6 @@ class Waiting(WithBroker):
                     self.assertTrue(selector.select(60))
                 self.assertEqual(reception.text(), str(number))
 
-    def test_asyncio_tasks_wait_side_by_side(self):
-        consumers = [self.subscriber(topic) for topic in ("one", "two")]
-        suppliers = [self.publisher(topic) for topic in ("one", "two")]
-
-        async def collect(consumer):
-            texts = []
-            async for event in consumer:
-                texts.append(event.text())
-                if len(texts) == 3:
-                    return texts
-
-        async def main():
-            tasks = [asyncio.create_task(collect(consumer)) for consumer in consumers]
-            for number in range(3):
-                await asyncio.sleep(0.01)
-                for supplier in suppliers:
-                    supplier.publish(str(number))
-            return await asyncio.wait_for(asyncio.gather(*tasks), 60)
-
-        self.assertEqual(asyncio.run(main()), [["0", "1", "2"]] * 2)
-
     def test_a_signal_ends_a_wait_without_limit(self):
         class Interrupted(Exception):
             pass
@@ -586,20 +546,6 @@ class Trouble(WithBroker):
                 asker.request(b"1 + 1", timeout=60)
             self.assertEqual([self.event(server).text(), self.notice(server).kind], ["1 + 1", "reconnected"])
             again.join()
-
-    def test_tasks_that_wait_for_a_client_go_on_when_it_has_connected_again(self):
-        with unisono.Client(self.at, reconnect=60) as client:
-            consumer = unisono.Subscriber("tick", client=client)
-
-            async def main():
-                waiting = asyncio.create_task(consumer.receive_async())
-                await asyncio.sleep(0.05)
-                self.broker.kill()
-                await asyncio.sleep(0.05)
-                self.broker.start()
-                return await asyncio.wait_for(waiting, 60)
-
-            self.assertEqual(asyncio.run(main()).kind, "reconnected")
 
     def test_who_resumes_misses_nothing_while_its_broker_is_away(self):
         with tempfile.TemporaryDirectory() as log:

@@ -68,13 +68,14 @@ class Library(unittest.TestCase):
             "unisono_field": _library.Field,
             "unisono_topic": _library.Topic,
             "unisono_draft": _library.Draft,
+            "unisono_lent": _library.Lent,
             "unisono_client_options": _library.ClientOptions,
             "unisono_published": _library.PublishedView,
             "unisono_subscription": _library.Subscription,
             "unisono_event": _library.EventView,
         }
         # c_size_t is c_ulong, and so is c_uint64: the header's names alone tell them apart
-        sizes = {"size_t": "uint64_t"}
+        sizes = {"size_t": "uint64_t", "void *": "const void *"}
         for name, structure in structures.items():
             body = re.search(rf"typedef struct {name} \{{(.*?)\n\}} {name};", header, re.S).group(1)
             lines = [line.strip() for line in body.splitlines() if line.strip() and not line.strip().startswith("//")]

@@ -12,6 +12,8 @@
     print(bytes(unisono.request("sums", b"1 + 1", timeout=1.0).payload))
     unisono.serve("sums", lambda request: str(add(request.text())))
 
+In tasks of asyncio, `async for`, `async with`, publish_async() and receive_async() do the same.
+
 Lengths of time are seconds, as everywhere in Python. Names that end in _ns are nanoseconds; points in time are of
 time.monotonic_ns().
 
@@ -23,6 +25,7 @@ from ._library import library_version
 from .client import Client
 from .errors import BadArgument, Error, Gone, Refused, TimedOut, TooLarge, Unanswered
 from .event import Event, Notice
+from .loan import Loan
 from .publisher import Publisher, Published, request
 from .subscriber import Subscriber, serve
 
@@ -34,6 +37,7 @@ __all__ = [
     "Error",
     "Event",
     "Gone",
+    "Loan",
     "Notice",
     "Published",
     "Publisher",

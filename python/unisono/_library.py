@@ -19,6 +19,11 @@ NAMES = ("libunisono.so.0", "libunisono.so")
 
 
 class Field(ctypes.Structure):
+    name: bytes
+    kind: int
+    whole: int
+    decimal: float
+    text: bytes
     _fields_ = [
         ("name", c_char_p),
         ("kind", c_int),
@@ -57,6 +62,10 @@ class Draft(ctypes.Structure):
     ]
 
 
+class Lent(ctypes.Structure):
+    _fields_ = [("memory", c_void_p), ("bytes", c_size_t), ("in_place", c_int)]
+
+
 class ClientOptions(ctypes.Structure):
     _fields_ = [
         ("address", c_char_p),
@@ -89,7 +98,18 @@ class Subscription(ctypes.Structure):
 
 
 class EventView(ctypes.Structure):
-    pass
+    kind: int
+    number: int
+    topic: bytes  # of an event
+    bytes: int
+    published_ns: int
+    deadline_ns: int
+    sequence: int
+    last: int
+    supplier: int
+    flags: int
+    criticality: int
+    repeated: int
 
 
 EventView._fields_ = [
@@ -132,6 +152,9 @@ _FUNCTIONS = {
     "unisono_advertise": (c_int, [c_void_p, POINTER(Topic), POINTER(c_uint32)]),
     "unisono_withdraw": (c_int, [c_void_p, c_uint32]),
     "unisono_publish_within": (c_int, [c_void_p, c_uint32, POINTER(Draft), c_uint64, POINTER(c_int)]),
+    "unisono_loan": (c_int, [c_void_p, c_uint32, POINTER(Draft), POINTER(POINTER(Lent))]),
+    "unisono_publish_loan_within": (c_int, [c_void_p, POINTER(Lent), c_uint64, c_uint64, POINTER(c_int)]),
+    "unisono_loan_return": (c_int, [POINTER(POINTER(Lent))]),
     "unisono_publish_later": (c_int, [c_void_p, c_uint32, POINTER(Draft)]),
     "unisono_flush_within": (c_int, [c_void_p, c_uint64]),
     "unisono_end_waits_by": (None, [ctypes.CFUNCTYPE(c_int)]),
@@ -202,7 +225,8 @@ _ctrl_c = ctypes.CFUNCTYPE(c_int)(_interrupted)
 
 def library_version() -> str:
     """The version of libunisono, which is loaded now if it was not yet."""
-    return library().unisono_version().decode()
+    version: bytes = library().unisono_version()
+    return version.decode()
 
 
 def check(status: int) -> None:

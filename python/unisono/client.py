@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import os
@@ -10,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Set, Union
+from typing import Any, Deque, Dict, Optional, Set, Tuple, Union
 
 from . import _library as c
 from .errors import OK, TIMED_OUT, BadArgument, Gone
@@ -24,6 +25,14 @@ EXACTLY = 0.005
 
 INTERRUPTIBLE = 0.1
 """Seconds that the library spins at a time: Python looks for Ctrl-C in between."""
+
+ROOM_POLL_INTERVAL = 0.002
+"""Seconds between two attempts of a task to publish to a consumer that has no room: its memory has no descriptor to
+wait for. A consumer of shared memory reports room for a quarter of its queue at once, which takes longer. Chosen, not
+measured."""
+
+TURN = 64
+"""Events that a task receives before other tasks have a turn, as many as the broker sends a client in its turn."""
 
 
 class _Own(threading.local):
@@ -83,14 +92,19 @@ class Client:
         self._sleeps, self._third = wait == "sleep", None if lease is None else lease / 3
         self._waiting: Dict[int, Deque[Reception]] = {}
         self._subscriptions: Set[int] = set()
-        self.reconnects = reconnect is not None
+        self._tasks: Set[asyncio.Future[None]] = set()
+        self._watched: Optional[Tuple[asyncio.AbstractEventLoop, int]] = None
+        self._received = 0
         self._thread = 0
         self._is_used()
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function of the library for this connection."""
-        with self._lock:
-            c.check(getattr(self._library, name)(self._open(), *arguments))
+        try:
+            with self._lock:
+                c.check(getattr(self._library, name)(self._open(), *arguments))
+        finally:
+            self._wake_tasks()
 
     def _open(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -107,17 +121,20 @@ class Client:
         Receive with a time limit of 0 until nothing is there before each wait: what has come may lie in this
         process already. With `reconnect` ask for the descriptor before each wait: it changes with the connection.
         """
-        return self._library.unisono_client_descriptor(self._open())
+        descriptor: int = self._library.unisono_client_descriptor(self._open())
+        return descriptor
 
     @property
     def largest(self) -> int:
         """Bytes of the largest payload that the broker takes."""
-        return self._library.unisono_client_largest(self._open())
+        largest: int = self._library.unisono_client_largest(self._open())
+        return largest
 
     @property
     def name(self) -> str:
         """By which the broker knows this program: in tables, metrics and errors."""
-        return self._library.unisono_client_name(self._open()).decode()
+        name: bytes = self._library.unisono_client_name(self._open())
+        return name.decode()
 
     def alive(self) -> None:
         """Says that this program lives, if it has a lease and calls nothing else in time."""
@@ -131,21 +148,38 @@ class Client:
         with self._lock:
             told = ctypes.c_char_p()
             c.check(self._library.unisono_client_statistics(self._open(), ctypes.byref(told)))
-            return json.loads(told.value or b"{}")
+            read: Dict[str, Any] = json.loads(told.value or b"{}")
+        self._wake_tasks()
+        return read
 
     def flush(self) -> None:
         """Lets all leave that was published later."""
         while self._call_within("unisono_flush_within", nanos(INTERRUPTIBLE)) == TIMED_OUT:
             self._take_own()
 
-    def publish(self, number: ctypes.c_uint32, made: c.Draft) -> None:
-        """Publishes an event, and waits until there is room for it."""
+    def publish_by(self, name: str, *arguments: Any) -> None:
+        """Publishes an event by a function with a time limit, and waits until there is room for it."""
         taken = ctypes.c_int()
-        arguments = (number, ctypes.byref(made), nanos(INTERRUPTIBLE), ctypes.byref(taken))
-        while self._call_within("unisono_publish_within", *arguments) == TIMED_OUT:
+        while self._call_within(name, *arguments, nanos(INTERRUPTIBLE), ctypes.byref(taken)) == TIMED_OUT:
             self._take_own()
             if taken:
                 return self.flush()
+
+    async def flush_async(self) -> None:
+        """As flush(); other tasks run until all has left."""
+        while self._call_within("unisono_flush_within", 0) == TIMED_OUT:
+            await self._wait_for_room()
+
+    async def publish_by_async(self, name: str, *arguments: Any) -> None:
+        """As publish_by(); other tasks run until there is room."""
+        taken = ctypes.c_int()
+        while self._call_within(name, *arguments, 0, ctypes.byref(taken)) == TIMED_OUT:
+            if taken:
+                return await self.flush_async()
+            await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        await asyncio.sleep(0.0 if self._take_own() else ROOM_POLL_INTERVAL)
 
     def _is_used(self) -> None:
         """Notes that this thread consumes by this connection."""
@@ -156,19 +190,24 @@ class Client:
 
     def _call_within(self, name: str, *arguments: Any) -> int:
         """As call, for a function with a time limit: whether that is over is for the caller."""
-        with self._lock:
-            status = getattr(self._library, name)(self._open(), *arguments)
-            if status != TIMED_OUT:
-                c.check(status)
+        try:
+            with self._lock:
+                status: int = getattr(self._library, name)(self._open(), *arguments)
+                if status != TIMED_OUT:
+                    c.check(status)
+        finally:
+            self._wake_tasks()
         return status
 
-    def _take_own(self) -> None:
-        """Keeps what has come for other connections of this thread. This thread may be waiting for its own queue to
-        have room: a subscription that blocks suppliers, in the same thread."""
+    def _take_own(self) -> bool:
+        """Keeps what has come for other connections of this thread; whether there was something. This thread may be
+        waiting for its own queue to have room: a subscription that blocks suppliers, in the same thread."""
+        took = False
         for other in list(_OWN.clients):
             if other is not self and other._thread == threading.get_ident() and not other.closed:
                 while other._take(0.0):
-                    pass
+                    took = True
+        return took
 
     def expect(self, number: int) -> None:
         """From now on what comes for this subscription or topic is kept for it."""
@@ -202,6 +241,50 @@ class Client:
                 awaited.poll(min(asleep) * 1000 if asleep else None)
         return mine.popleft()
 
+    async def receive_async(self, number: int) -> Reception:
+        """As receive() without a time limit; other tasks run until something comes, and after each TURN of events."""
+        self._is_used()
+        mine = self._waiting[number]
+        self._received += 1
+        if self._received % TURN == 0:
+            await asyncio.sleep(0)
+        while not mine:
+            if self._waiting.get(number) is not mine:
+                raise Gone("the subscription is closed")
+            if not self._take(0.0):
+                await self._wait_for_reception()
+        return mine.popleft()
+
+    async def _wait_for_reception(self) -> None:
+        """Until something may have come: at the descriptor, or into this process by a call of another task. Wakes up
+        to renew the lease, too."""
+        loop = asyncio.get_running_loop()
+        task: asyncio.Future[None] = loop.create_future()
+        if self._watched is None:
+            self._watched = (loop, self.fileno())
+            loop.add_reader(self._watched[1], self._wake_tasks)
+        self._tasks.add(task)
+        renewal = None if self._third is None else loop.call_later(self._third, self._wake_tasks)
+        try:
+            await task
+        finally:
+            if renewal is not None:
+                renewal.cancel()
+            self._tasks.discard(task)
+            if not self._tasks:
+                self._wake_tasks()
+
+    def _wake_tasks(self) -> None:
+        """Has the waiting tasks look again. They watch the descriptor anew then, which may be another one."""
+        if self._watched is not None:
+            (loop, descriptor), self._watched = self._watched, None
+            if not loop.is_closed():
+                loop.remove_reader(descriptor)
+        while self._tasks:
+            task = self._tasks.pop()
+            if not task.done():
+                task.set_result(None)
+
     def _take(self, timeout: float) -> bool:
         """Takes one event or notice to where it is waited for; whether there was one."""
         pointer = ctypes.POINTER(c.EventView)()
@@ -217,10 +300,12 @@ class Client:
         for number in numbers:
             if number in self._waiting:
                 self._waiting[number].append(reception)
+        self._wake_tasks()
         return True
 
     def close(self) -> None:
         """Ends the connection; its topics and subscriptions end. Events that have come stay valid."""
+        self._wake_tasks()
         with self._lock:
             if self._handle:
                 c.check(self._library.unisono_client_close(ctypes.byref(self._handle)))
@@ -229,6 +314,17 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.closed:
+            try:
+                await self.flush_async()
+            except ConnectionError:
+                pass  # with the broker all that waited to leave is gone
         self.close()
 
     def __del__(self) -> None:

@@ -56,6 +56,13 @@ class _Bytes:
 _BYTES = _Bytes()
 
 
+def bytes_at(address: int, length: int, holder: Any) -> memoryview:
+    """A view of memory of the library. Whoever has the view, or an array of it, keeps `holder`."""
+    memory = _BYTES.of(length).from_address(address)
+    memory.holder = holder
+    return memoryview(memory).cast("B")[:length]
+
+
 def draft(
     payload: Payload,
     key: Optional[str],
@@ -149,11 +156,7 @@ class Event:
         the supplier is not trusted, check and use a copy: bytes(event).
         """
         view = self._view
-        if not view.bytes:
-            return memoryview(b"")
-        memory = _BYTES.of(view.bytes).from_address(view.payload)
-        memory.held = self._held  # whoever has the view keeps the event
-        return memoryview(memory).toreadonly().cast("B")[: view.bytes]
+        return bytes_at(view.payload, view.bytes, self._held).toreadonly() if view.bytes else memoryview(b"")
 
     def __bytes__(self) -> bytes:
         return ctypes.string_at(self._view.payload, self._view.bytes) if self._view.bytes else b""

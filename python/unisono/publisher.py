@@ -9,7 +9,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 from . import _library as c
 from .client import Client
+from .errors import BadArgument
 from .event import Event, FieldValue, Notice, Payload, arrived, draft, nanos, text
+from .loan import Lent, Loan
 
 REFUSAL_POLL_INTERVAL = 256
 """Events published between two polls for refusals, so that they never fill the connection."""
@@ -126,11 +128,48 @@ class Publisher:
         if later:
             self._client.call("unisono_publish_later", self._number, ctypes.byref(made))
         else:
-            self._client.publish(self._number, made)
+            self._client.publish_by("unisono_publish_within", self._number, ctypes.byref(made))
+        self._count()
+
+    def _count(self) -> None:
         self._published += 1
         if self._published % REFUSAL_POLL_INTERVAL == 0:
             while self._client._take(0.0):
                 pass
+
+    async def publish_async(
+        self,
+        payload: Payload = b"",
+        *,
+        key: Optional[str] = None,
+        fields: Optional[Mapping[str, FieldValue]] = None,
+        due_in: Optional[float] = None,
+        deadline_ns: Optional[int] = None,
+        criticality: int = 0,
+    ) -> None:
+        """As publish(); other tasks run while a consumer that blocks suppliers has no room."""
+        made, _alive = draft(payload, key, fields, due_in, deadline_ns, criticality)
+        await self._client.publish_by_async("unisono_publish_within", self._number, ctypes.byref(made))
+        self._count()
+
+    def loan(
+        self,
+        size: int,
+        *,
+        key: Optional[str] = None,
+        fields: Optional[Mapping[str, FieldValue]] = None,
+        due_in: Optional[float] = None,
+        deadline_ns: Optional[int] = None,
+        criticality: int = 0,
+    ) -> Loan:
+        """Memory of `size` bytes for a payload, which consumers of this host read where it is written. The end of
+        `with` or `async with` publishes it, and the seconds of `due_in` begin then; the rest is as for publish()."""
+        if size < 1:
+            raise BadArgument(f"a loan has at least one byte, not {size}; publish() takes an event without payload")
+        made, _alive = draft(b"", key, fields, due_in, deadline_ns, criticality)
+        made.bytes, pointer = size, ctypes.POINTER(c.Lent)()
+        self._client.call("unisono_loan", self._number, ctypes.byref(made), ctypes.byref(pointer))
+        return Loan(self._client, Lent(pointer), due_in, self._count)
 
     def try_publish(
         self,
@@ -186,6 +225,10 @@ class Publisher:
         """Lets all leave that was published later."""
         self._client.flush()
 
+    async def flush_async(self) -> None:
+        """As flush(); other tasks run until all has left."""
+        await self._client.flush_async()
+
     def close(self) -> None:
         """Ends the topic: those who listen hear that this supplier left."""
         if not self._client.closed and self._number:
@@ -206,6 +249,17 @@ class Publisher:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Publisher:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self._client.closed:
+            try:
+                await self.flush_async()
+            except ConnectionError:
+                pass  # with the broker all that waited to leave is gone
         self.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import json
 import logging
@@ -13,10 +12,6 @@ from . import _library as c
 from .client import Client, Reception
 from .errors import BadArgument, Gone
 from .event import Event, Notice, Payload, nanos, text
-
-DESCRIPTOR_POLL_INTERVAL = 1.0
-"""Seconds after which an asynchronous wait looks again: another task's call may have connected again, by another
-descriptor."""
 
 _LOG = logging.getLogger("unisono")
 
@@ -165,24 +160,19 @@ class Subscriber:
 
     async def receive_async(self) -> Reception:
         """The next event or notice; other tasks run until it comes."""
-        loop = asyncio.get_running_loop()
-        while True:
-            reception = self.receive(0)
-            if reception is not None:
-                return reception
-            ready, descriptor = asyncio.Event(), self.fileno()
-            loop.add_reader(descriptor, ready.set)
-            try:
-                await asyncio.wait_for(ready.wait(), DESCRIPTOR_POLL_INTERVAL if self._client.reconnects else None)
-            except asyncio.TimeoutError:
-                pass
-            finally:
-                loop.remove_reader(descriptor)
+        if not self._number:
+            raise Gone("the subscription is closed")
+        return await self._client.receive_async(self._number.value)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """As iteration, for `async for`."""
+        """As iteration, for `async for`. It ends when another task closes the subscription."""
         while self._number:
-            reception = await self.receive_async()
+            try:
+                reception = await self.receive_async()
+            except Gone:
+                if self._number:
+                    raise
+                return
             if isinstance(reception, Notice):
                 self.on_notice(reception)
                 continue
@@ -209,6 +199,12 @@ class Subscriber:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Subscriber:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
 

@@ -111,6 +111,11 @@ const PACKAGES: &[Package] = &[
         without: "the test that an event is an array in Python",
     },
     Package {
+        name: "mypy",
+        reason: "checks the types of the Python package, and of a program that uses it",
+        without: "the test that the Python package has types",
+    },
+    Package {
         name: "libopenblas0-pthread",
         reason: "a library whose threads spin while they wait; numpy then uses it",
         without: "the tests of `unisono advise` with numpy and OpenBLAS",

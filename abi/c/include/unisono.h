@@ -368,29 +368,6 @@ typedef struct unisono_client_options {
         uint64_t reconnect_ns;
 } unisono_client_options;
 
-// A topic to publish on, and its properties. A zero or NULL field selects the default.
-typedef struct unisono_topic {
-        // Levels separated by /, such as "plant/1/heat".
-        const char *name;
-        // The name of its events' type. A subscription may ask for a type.
-        const char *event_type;
-        // The number of events that the broker keeps for late subscribers. Not together with `last_values`.
-        size_t last;
-        // The number of keys whose last event the broker keeps for late subscribers.
-        size_t last_values;
-        // The deadline of events without a deadline of their own, in nanoseconds after their publication.
-        uint64_t deadline_ns;
-        // A sum of UNISONO_TOPIC_EXCLUSIVE and UNISONO_TOPIC_RELIABLE.
-        uint32_t flags;
-        // Among the suppliers of an exclusive topic, the supplier with the greatest strength is heard.
-        uint32_t strength;
-        // Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
-        // frame (crates/events-wire/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers
-        // share the queue of a subscription. "{\"order\": \"publication\"}" lets no consumer get an event before
-        // an earlier one of this supplier.
-        const char *more;
-} unisono_topic;
-
 // A named value of an event, which filters can test.
 typedef struct unisono_field {
         // At most 255 bytes.
@@ -421,6 +398,41 @@ typedef struct unisono_draft {
         // at 1; 0: none. The broker's log accepts each number once.
         uint64_t number;
 } unisono_draft;
+
+// Memory for the payload of an event.
+typedef struct unisono_lent {
+        // The place of the payload; its content is undefined, and its address has no alignment. NULL after the
+        // publication.
+        void *memory;
+        // The size of the payload in bytes; 0 after the publication.
+        size_t bytes;
+        // 1 if consumers will read the payload from this memory; 0 if the publication copies it, because the
+        // topic's events go through the broker.
+        int in_place;
+} unisono_lent;
+
+// A topic to publish on, and its properties. A zero or NULL field selects the default.
+typedef struct unisono_topic {
+        // Levels separated by /, such as "plant/1/heat".
+        const char *name;
+        // The name of its events' type. A subscription may ask for a type.
+        const char *event_type;
+        // The number of events that the broker keeps for late subscribers. Not together with `last_values`.
+        size_t last;
+        // The number of keys whose last event the broker keeps for late subscribers.
+        size_t last_values;
+        // The deadline of events without a deadline of their own, in nanoseconds after their publication.
+        uint64_t deadline_ns;
+        // A sum of UNISONO_TOPIC_EXCLUSIVE and UNISONO_TOPIC_RELIABLE.
+        uint32_t flags;
+        // Among the suppliers of an exclusive topic, the supplier with the greatest strength is heard.
+        uint32_t strength;
+        // Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
+        // frame (crates/events-wire/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers
+        // share the queue of a subscription. "{\"order\": \"publication\"}" lets no consumer get an event before
+        // an earlier one of this supplier.
+        const char *more;
+} unisono_topic;
 
 // The outcome of an event that unisono_try_publish() published.
 typedef struct unisono_published {
@@ -599,6 +611,35 @@ int unisono_client_descriptor(const struct unisono_client *client);
 
 // The size in bytes of the largest payload that the broker accepts; 0 if `client` is NULL.
 size_t unisono_client_largest(const struct unisono_client *client);
+
+// Lends memory for the payload of an event with the key, the fields, the deadline and the criticality of
+// `draft`; `draft->bytes` is the size of the payload, and `draft->payload` is NULL. If consumers get the
+// topic's events directly, through shared memory, they read the payload from this memory, and it is never
+// copied; a topic lends up to four such places at a time. Write the payload, publish the event by
+// unisono_publish_loan(), and return the loan by unisono_loan_return() in any case.
+enum unisono_status unisono_loan(struct unisono_client *client,
+                                 uint32_t topic,
+                                 const struct unisono_draft *draft,
+                                 struct unisono_lent **lent);
+
+// Publishes the event of a loan, as unisono_publish() does. Do not write its memory afterwards: consumers
+// read it. It stays mapped until unisono_loan_return(). `deadline_ns` replaces the draft's deadline; 0: the
+// draft's.
+enum unisono_status unisono_publish_loan(struct unisono_client *client,
+                                         struct unisono_lent *lent,
+                                         uint64_t deadline_ns);
+
+// As unisono_publish_loan(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT: as
+// for unisono_publish_within().
+enum unisono_status unisono_publish_loan_within(struct unisono_client *client,
+                                                struct unisono_lent *lent,
+                                                uint64_t deadline_ns,
+                                                uint64_t timeout_ns,
+                                                int *taken);
+
+// Returns a loan and sets `*lent` to NULL; a loan that was not published is dropped without an event. The
+// call is also allowed after the connection was closed, and in another thread.
+enum unisono_status unisono_loan_return(struct unisono_lent **lent);
 
 // Announces that this program will publish on a topic, and waits until the broker agrees. `*topic` becomes
 // the topic's number for publishing.

@@ -263,6 +263,7 @@ mod tests {
     #[test]
     fn every_export_that_calls_the_engine_is_guarded() {
         let files = [
+            include_str!("events/loan.rs"),
             include_str!("events/mod.rs"),
             include_str!("events/publish.rs"),
             include_str!("events/receive.rs"),

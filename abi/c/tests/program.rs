@@ -86,18 +86,20 @@ fn with_broker<T>(test: impl FnOnce(&Path) -> T) -> T {
 }
 
 #[test]
-fn a_c_program_makes_every_call_about_events() {
+fn c_programs_make_every_call_about_events_and_loans() {
     let directory = tempfile::tempdir().expect("a directory");
-    let program = directory.path().join("events");
-    compile("cc", &["-std=c11", "-pthread", "-D_GNU_SOURCE", "tests/events.c"], &program);
-    with_broker(|socket| {
-        for address in [format!("unix:{}", socket.display()), format!("{}", socket.display())] {
-            let output = run(Command::new(&program).arg(&address));
-            assert!(output.status.success(), "{address}: {output:?}");
-            let printed = String::from_utf8_lossy(&output.stdout);
-            assert_eq!(printed, "every call about events answered as it should\n");
-        }
-    });
+    for name in ["events", "loans"] {
+        let (source, program) = (format!("tests/{name}.c"), directory.path().join(name));
+        compile("cc", &["-std=c11", "-pthread", "-D_GNU_SOURCE", &source], &program);
+        with_broker(|socket| {
+            for address in [format!("unix:{}", socket.display()), format!("{}", socket.display())] {
+                let output = run(Command::new(&program).arg(&address));
+                assert!(output.status.success(), "{address}: {output:?}");
+                let printed = String::from_utf8_lossy(&output.stdout);
+                assert_eq!(printed, format!("every call about {name} answered as it should\n"));
+            }
+        });
+    }
 }
 
 #[test]
@@ -105,7 +107,7 @@ fn every_function_of_the_header_is_called_by_the_c_programs() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(here.join(path)).expect("a file of this crate");
     let header = read("include/unisono.h");
-    let programs = read("tests/every_call.c") + &read("tests/events.c");
+    let programs = read("tests/every_call.c") + &read("tests/events.c") + &read("tests/loans.c");
     let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '*', '\t']));
     let names = declared.filter_map(|line| line.split('(').next()?.split([' ', '*']).next_back());
     let names: Vec<&str> =

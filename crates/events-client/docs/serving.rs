@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 pub struct ServedBroker {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    directory: tempfile::TempDir,
+    directory: Arc<tempfile::TempDir>,
 }
 
 #[allow(dead_code, reason = "each example uses some of it")]
@@ -23,8 +23,22 @@ impl ServedBroker {
         Self::serve(move |broker| broker.with_paths(pace))
     }
 
+    /// Ends this broker, and starts another one at its address after a pause.
+    pub fn restarted(self, pause: std::time::Duration) -> Self {
+        let directory = Arc::clone(&self.directory);
+        drop(self);
+        std::thread::sleep(pause);
+        Self::serve_in(directory, |broker| broker)
+    }
+
     fn serve(with: impl FnOnce(unisono_broker::Broker) -> unisono_broker::Broker) -> Self {
-        let directory = tempfile::tempdir().expect("a scratch directory");
+        Self::serve_in(Arc::new(tempfile::tempdir().expect("a scratch directory")), with)
+    }
+
+    fn serve_in(
+        directory: Arc<tempfile::TempDir>,
+        with: impl FnOnce(unisono_broker::Broker) -> unisono_broker::Broker,
+    ) -> Self {
         let classes = unisono_fairqueue::Hierarchy::new(unisono_fairqueue::ClassSpec::new("all"));
         let classes = classes.and_then(|all| all.with_default("rest")).expect("two names");
         let broker = with(unisono_broker::Broker::new(classes, unisono_broker::Limits::default()));

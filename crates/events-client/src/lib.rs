@@ -91,6 +91,10 @@
 //! # Ok::<(), unisono_events_client::Error>(())
 //! ```
 //!
+//! # Tasks
+//!
+//! [`AsyncClient`] lets other tasks run while it waits, on any runtime, and is a stream of receptions.
+//!
 //! # Paths
 //!
 //! A *path* sends a program's messages on to a network address, no faster than the policy of the broker says.
@@ -116,14 +120,14 @@
 //!
 //! `client/mod.rs` (one frame after another), `client/events.rs` (publishing, subscribing),
 //! `client/requests.rs`, `client/paths.rs`; then `client/direct.rs` with `supply.rs` and `reading.rs` (rings
-//! between programs) and `client/reconnect.rs`.
+//! between programs), `client/reconnect.rs` and `client/tasks.rs`.
 #![forbid(unsafe_code)]
 
 mod client;
 
 pub use client::{
-    Client, ClientOptions, Error, EventDraft, PathHandle, PublishProgress, PublishReceipt, PublishedEvent,
-    ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
+    AsyncClient, Client, ClientOptions, Error, EventDraft, EventLoan, PathHandle, PublishProgress,
+    PublishReceipt, PublishedEvent, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
 };
 pub use unisono_events_wire::frame::MAX_KEY;
 pub use unisono_events_wire::interrupt;

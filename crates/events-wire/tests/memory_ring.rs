@@ -1,7 +1,7 @@
 //! The ring in shared memory compared with a reference that keeps every event for ever, and under threads.
 
 use proptest::prelude::*;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -52,6 +52,9 @@ enum Step {
     Publish,
     LoanAndPublish,
     LoanAndForget,
+    Lend,
+    PublishLent(usize),
+    ReturnLent(usize),
     Receive(usize),
     ReceiveCopy(usize),
     LetGo(usize),
@@ -65,6 +68,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => Just(Step::Publish),
         2 => Just(Step::LoanAndPublish),
         1 => Just(Step::LoanAndForget),
+        2 => Just(Step::Lend),
+        2 => (0_usize..4).prop_map(Step::PublishLent),
+        1 => (0_usize..4).prop_map(Step::ReturnLent),
         4 => consumer.clone().prop_map(Step::Receive),
         3 => consumer.clone().prop_map(Step::ReceiveCopy),
         2 => consumer.clone().prop_map(Step::LetGo),
@@ -82,9 +88,19 @@ struct Expected {
     received: u64,
 }
 
-fn has(held: &HeldEvent, turn: u64) {
-    let bytes: Vec<u8> = held.bytes().iter().map(|byte| byte.load(Relaxed)).collect();
-    assert_eq!((held.mark().turn, held.mark().tag, bytes), (turn, turn as u32, content(turn)));
+/// The contents of events that were written into lent memory, by turn.
+#[derive(Default)]
+struct LentContents(BTreeMap<u64, Vec<u8>>);
+
+impl LentContents {
+    fn content(&self, turn: u64) -> Vec<u8> {
+        self.0.get(&turn).cloned().unwrap_or_else(|| content(turn))
+    }
+
+    fn are_in(&self, held: &HeldEvent, turn: u64) {
+        let bytes: Vec<u8> = held.bytes().iter().map(|byte| byte.load(Relaxed)).collect();
+        assert_eq!((held.mark().turn, held.mark().tag, bytes), (turn, turn as u32, self.content(turn)));
+    }
 }
 
 /// Compares a consumer's result with the reference.
@@ -110,7 +126,8 @@ fn check<E>(came: &NextEvent<E>, expected: &mut Expected, tail: u64, depth: u64)
 }
 
 fn run(depth: u32, steps: Vec<Step>) {
-    let mut supplier = supplier(depth, 3);
+    let mut supplier = supplier(depth, 4); // one place is left, for loans
+    let (mut lent, mut lent_contents) = (Vec::new(), LentContents::default());
     let depth = u64::from(supplier.geometry().depth());
     let mut expected = Vec::new();
     let mut consumers: Vec<MemoryConsumer> = Vec::new();
@@ -153,6 +170,27 @@ fn run(depth: u32, steps: Vec<Step>) {
                 assert!(blocking.map(|one| supplier.turn() - one.next).all(|unread| unread <= depth));
             }
             Step::LoanAndForget => drop(supplier.loan(3)),
+            Step::Lend => match supplier.lend(7, 20) {
+                Some(bytes) => {
+                    lent.push(bytes);
+                    assert!(lent.len() <= 4);
+                }
+                None => assert_eq!(lent.len(), 4, "a loan was refused for nothing"),
+            },
+            Step::PublishLent(at) if at < lent.len() => {
+                let turn = supplier.turn();
+                lent[at].bytes_mut().fill(turn as u8);
+                match supplier.publish_lent(b"a head ", &lent[at], turn as u32) {
+                    Ok(published) => {
+                        assert_eq!(published, Some(turn));
+                        lent.remove(at);
+                        lent_contents.0.insert(turn, [&b"a head "[..], &[turn as u8; 20]].concat());
+                    }
+                    Err(refused) => assert!(matches!(refused, PublishRefused::NoRoom(_))),
+                }
+            }
+            Step::ReturnLent(at) if at < lent.len() => drop(lent.remove(at)),
+            Step::PublishLent(_) | Step::ReturnLent(_) => {}
             Step::Receive(at) => {
                 if held[at].len() == 4 {
                     assert!(consumers[at].receive().is_err(), "more are held than may be");
@@ -162,7 +200,7 @@ fn run(depth: u32, steps: Vec<Step>) {
                 if let Some(turn) = check(&came, &mut expected[at], supplier.turn(), depth)
                     && let NextEvent::Event(event) = came
                 {
-                    has(&event, turn);
+                    lent_contents.are_in(&event, turn);
                     held[at].push((turn, event));
                 }
             }
@@ -170,7 +208,7 @@ fn run(depth: u32, steps: Vec<Step>) {
                 let mut copy = b"before".to_vec();
                 let came = consumers[at].receive_copy(&mut copy).expect("the supplier is honest");
                 match check(&came, &mut expected[at], supplier.turn(), depth) {
-                    Some(turn) => assert_eq!(copy[6..], content(turn)),
+                    Some(turn) => assert_eq!(copy[6..], lent_contents.content(turn)),
                     None => assert_eq!(copy, b"before"),
                 }
             }
@@ -185,7 +223,7 @@ fn run(depth: u32, steps: Vec<Step>) {
                 (expected[at], consumers[at]) = add(&mut supplier, blocks);
             }
         }
-        held.iter().flatten().for_each(|(turn, event)| has(event, *turn));
+        held.iter().flatten().for_each(|(turn, event)| lent_contents.are_in(event, *turn));
     }
     for (consumer, expected) in consumers.iter().zip(&expected) {
         assert_eq!(consumer.turn(), expected.next);
@@ -228,7 +266,7 @@ fn slots_of(holds: usize, stopped: Option<WhenBehind>) -> usize {
         loan.publish(turn as u32);
         let Ok(NextEvent::Event(event)) = consumer.receive() else { panic!("{turn} is not there") };
         held.push_back((turn, event));
-        held.iter().for_each(|(turn, event)| has(event, *turn));
+        held.iter().for_each(|(turn, event)| LentContents::default().are_in(event, *turn));
         held.drain(..held.len().saturating_sub(holds));
         assert!(matches!(consumer.receive(), Ok(NextEvent::Nothing)));
     }

@@ -93,6 +93,17 @@ fn the_python_package_does_what_its_tests_say() -> TestOutcome {
     Ok(())
 }
 
+fn the_python_package_has_the_types_that_mypy_finds_in_strict_mode() -> TestOutcome {
+    let missing = || Skipped::because("no python3 here has mypy; apt-get install mypy");
+    let mut python = with_package(python_with("mypy").ok_or_else(missing)?);
+    // numpy is optional
+    python.args(["-m", "mypy", "--strict", "--ignore-missing-imports", "--cache-dir=/dev/null"]);
+    python.args(["unisono", "tests/typed.py"]);
+    let output = python.current_dir(program::workspace().join("python")).output().expect("python3 starts");
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    Ok(())
+}
+
 fn an_event_is_a_numpy_array_without_a_copy() -> TestOutcome {
     let missing = || Skipped::because("no python3 here has numpy; apt-get install python3-numpy");
     let python = with_package(python_with("numpy").ok_or_else(missing)?);
@@ -266,6 +277,7 @@ host_tests![needs Nothing;
     the_programs_of_the_guide_say_what_came within 240,
     a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next within 240,
     the_python_package_does_what_its_tests_say within 300,
+    the_python_package_has_the_types_that_mypy_finds_in_strict_mode within 240,
     an_event_is_a_numpy_array_without_a_copy within 120,
     sensor_feeds_in_all_languages_lose_nothing within 300,
     video_streams_in_all_languages_are_whole_or_say_what_is_missing within 300,

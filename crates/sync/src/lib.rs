@@ -39,6 +39,8 @@ pub use initial_poll::{EpisodeBatch, InitialPoll};
 pub use last_cpu::{LastCpuQuery, LastCpus};
 pub use line::{CacheLine, Lines};
 pub use policies::{Block, Spin, SpinBlock, Yield};
+#[cfg(not(loom))]
+pub use published::LentBytes;
 pub use published::{ForeignWords, PublishedWords};
 pub use regime::{Regime, RegimeAdvice, RegimeLearner};
 pub use unisono_linux::clock::{Duration, Instant};

@@ -3,7 +3,8 @@
 //! The writer ([`PublishedWords`]) alone may store. Readers ([`ForeignWords`]) map the memory read-only, so
 //! that no reader can change the data of another. Readers copy the bytes or read them as atomics: the writer
 //! may change them at any time, and a protocol has to tell its readers when a copy is whole. Words start at
-//! zero. In a model both sides hold loom's atomics, and copies are made word by word.
+//! zero. The writer can lend bytes ([`LentBytes`]) to code that fills them while it writes elsewhere. In a
+//! model both sides hold loom's atomics, and copies are made word by word.
 
 use crate::atomics::AtomicU32;
 #[cfg(loom)]
@@ -13,7 +14,8 @@ use std::ops::Range;
 #[cfg(not(loom))]
 use {
     std::os::fd::{AsFd, BorrowedFd, OwnedFd},
-    std::sync::atomic::AtomicU8,
+    std::sync::Arc,
+    std::sync::atomic::{AtomicBool, AtomicU8, Ordering},
     unisono_intrinsics::{prefetch, prefetch_to_write},
     unisono_linux::shared_memory::{ReadOnlyMapping, SharedMemory},
 };
@@ -43,7 +45,10 @@ const LINE: usize = 64;
 #[derive(Debug)]
 pub struct PublishedWords {
     #[cfg(not(loom))]
-    region: SharedMemory,
+    region: Arc<SharedMemory>,
+    /// Bytes that may still be lent: their range, and whether they are back.
+    #[cfg(not(loom))]
+    lent: Vec<(Range<usize>, Arc<AtomicBool>)>,
     #[cfg(loom)]
     words: Arc<Box<[AtomicU32]>>,
 }
@@ -62,24 +67,52 @@ impl PublishedWords {
     /// Zeroed memory of at least `words` words.
     pub fn create(words: usize) -> io::Result<Self> {
         let bytes = words.checked_mul(WORD).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self { region: SharedMemory::create_published(bytes)? })
+        Ok(Self { region: Arc::new(SharedMemory::create_published(bytes)?), lent: Vec::new() })
     }
 
-    /// A slice of the words. Panics past the last.
+    /// A slice of the words. Panics past the last, and if some of them are lent.
     #[inline]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
+        assert!(!self.has_lent(&(range.start * WORD..range.end * WORD)), "{range:?} is lent");
         &self.region.words()[range]
     }
 
-    /// Bytes for writing in place. Readers see the changes at once. Panics past the end.
+    /// Bytes for writing in place. Readers see the changes at once. Panics past the end, and if some of them
+    /// are lent.
     #[must_use]
     pub fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.region.len(), "{range:?} is outside");
+        assert!(!self.has_lent(&range), "{range:?} is lent");
         let start = self.region.start().as_ptr().wrapping_add(range.start);
         // SAFETY: the range was checked; the region is zeroed at first and stays mapped as long as `self`.
         // No other process can write it, because its seals forbid that; no other code in this process writes
-        // it while `self` is borrowed mutably.
+        // it while `self` is borrowed mutably, because it is not lent.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
+    }
+
+    /// Lends bytes for writing in place, until the loan ends or is dropped. Panics past the end, and if some
+    /// of them are lent.
+    #[must_use]
+    pub fn lend(&mut self, range: Range<usize>) -> LentBytes {
+        assert!(range.start <= range.end && range.end <= self.region.len(), "{range:?} is outside");
+        self.lent.retain(|(_, is_back)| !comes_back(is_back));
+        assert!(!self.has_lent(&range), "{range:?} is lent");
+        let is_back = Arc::new(AtomicBool::new(false));
+        self.lent.push((range.clone(), Arc::clone(&is_back)));
+        LentBytes { region: Arc::clone(&self.region), range, is_back }
+    }
+
+    /// Whether a part of these bytes is lent.
+    #[inline]
+    pub fn has_lent(&self, range: &Range<usize>) -> bool {
+        let overlaps = |lent: &Range<usize>| lent.start < range.end && range.start < lent.end;
+        self.lent.iter().any(|(lent, is_back)| overlaps(lent) && !comes_back(is_back))
+    }
+
+    /// Whether this memory has lent these bytes.
+    #[must_use]
+    pub fn is_lender_of(&self, bytes: &LentBytes) -> bool {
+        Arc::ptr_eq(&self.region, &bytes.region)
     }
 
     /// Prefetches these bytes for writing. Panics past the end.
@@ -93,6 +126,63 @@ impl PublishedWords {
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         self.bytes_mut(at..at + bytes.len()).copy_from_slice(bytes);
+    }
+}
+
+/// Whether lent bytes are back.
+#[cfg(not(loom))]
+fn comes_back(is_back: &AtomicBool) -> bool {
+    // SYNC(lent) acquire: what the borrower wrote, before the writer uses the bytes again
+    is_back.load(Ordering::Acquire)
+}
+
+/// Bytes of a [`PublishedWords`] that are lent for writing. The memory stays mapped until they are dropped,
+/// also if its owner is gone before.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct LentBytes {
+    region: Arc<SharedMemory>,
+    range: Range<usize>,
+    is_back: Arc<AtomicBool>,
+}
+
+#[cfg(not(loom))]
+impl LentBytes {
+    /// The place of the bytes in the memory of their owner.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.region.start().as_ptr().wrapping_add(self.range.start);
+        // SAFETY: `lend` checked the range; the region is zeroed at first, and mapped as long as `self`.
+        // Until these bytes are back, `PublishedWords` refuses to access them, and other processes cannot
+        // write.
+        unsafe { std::slice::from_raw_parts(start, self.range.len()) }
+    }
+
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let start = self.region.start().as_ptr().wrapping_add(self.range.start);
+        // SAFETY: as in `bytes`; and no other code has these bytes, because `self` is borrowed mutably and
+        // `lend` lends no byte twice.
+        unsafe { std::slice::from_raw_parts_mut(start, self.range.len()) }
+    }
+
+    /// Gives the bytes back; none are left here. The memory stays mapped until this is dropped.
+    pub fn end(&mut self) {
+        self.range = 0..0;
+        // SYNC(lent) release: what the borrower wrote
+        self.is_back.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(not(loom))]
+impl Drop for LentBytes {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -224,6 +314,36 @@ mod tests {
         assert_eq!(foreign.bytes(65..66)[0].load(SeqCst), b'e');
         foreign.read(66, &mut copy[..2]);
         assert_eq!(copy, b"LLeLLo");
+    }
+
+    #[test]
+    fn lent_bytes_are_written_in_place_and_outlive_their_owner() {
+        let mut own = PublishedWords::create(64).expect("a page");
+        let foreign =
+            ForeignWords::new(own.as_fd().try_clone_to_owned().expect("a descriptor")).expect("sealed");
+        let (mut one, mut other) = (own.lend(8..13), own.lend(13..16));
+        one.bytes_mut().copy_from_slice(b"hello");
+        other.bytes_mut().copy_from_slice(b"you");
+        own.write(16, b"!");
+        let mut copy = Vec::new();
+        foreign.append_to(8..17, &mut copy);
+        assert_eq!((&copy[..], one.bytes()), (&b"helloyou!"[..], &b"hello"[..]));
+        one.end();
+        assert_eq!(one.bytes(), b"");
+        own.write(8, b"H");
+        assert!(own.is_lender_of(&other) && own.has_lent(&(0..14)) && !own.has_lent(&(0..13)));
+        drop(own);
+        other.bytes_mut().fill(b'.');
+        foreign.read(13, &mut copy[..3]);
+        assert_eq!(&copy[..3], b"...");
+    }
+
+    #[test]
+    #[should_panic(expected = "is lent")]
+    fn bytes_that_are_lent_are_not_written_by_their_owner() {
+        let mut own = PublishedWords::create(64).expect("a page");
+        let _lent = own.lend(8..13);
+        own.write(12, b"x");
     }
 
     #[test]

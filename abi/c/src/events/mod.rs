@@ -5,12 +5,14 @@
 //! |---|---|
 //! | `mod.rs` | the connection, its descriptor, the errors |
 //! | `publish.rs` | topics and drafts, publishing, requests and replies |
+//! | `loan.rs` | memory for payloads that are written in place |
 //! | `receive.rs` | subscriptions, receiving, acknowledging |
 //!
 //! Topics and subscriptions are numbers that are valid within their connection: an unknown number is an error
 //! and not a crash. All times are nanoseconds; points in time are on `CLOCK_MONOTONIC`.
 
 pub mod field;
+pub mod loan;
 pub mod publish;
 pub mod receive;
 

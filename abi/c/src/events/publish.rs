@@ -156,7 +156,7 @@ unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsE
 ///
 /// # Safety
 /// As [`numbered`].
-unsafe fn draft<'a>(draft: *const PublishDraft) -> Result<EventDraft<'a>, EventsError> {
+pub(super) unsafe fn draft<'a>(draft: *const PublishDraft) -> Result<EventDraft<'a>, EventsError> {
     // SAFETY: the caller guarantees what `numbered` requires.
     match unsafe { numbered(draft) }? {
         (draft, None) => Ok(draft),

@@ -15,12 +15,14 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant as StdInstant;
 use unisono_eventchannel::{NO_DEADLINE, PublishError};
 use unisono_events_wire::frame::{DeliverHead, DeliverTimes, Frame, PublishFlags, PublishOutcome};
 use unisono_events_wire::transport::FrameTransport;
 use unisono_events_wire::{EventOrder, SubscriptionSpec};
 use unisono_events_wire::{RingOrder, RingReport};
 use unisono_linux::clock::{self, Duration, Instant};
+use unisono_sync::LentBytes;
 
 /// Maximum events received but not yet taken by the application while this program waits for an order: beyond
 /// that it reads no more frames, and publishes through the broker.
@@ -157,6 +159,36 @@ impl Client {
         self.transport.announced_orders().wrapping_sub(self.direct.came).cast_signed() > 0
     }
 
+    /// Lends a place in the topic's ring for an event's payload of `bytes` bytes. `None`: its events have no
+    /// ring, or do not fit one.
+    pub(super) fn lend_on_ring(
+        &mut self,
+        number: u32,
+        event: &EventDraft<'_>,
+        bytes: usize,
+    ) -> Result<Option<LentBytes>, Error> {
+        let broker_only = event.criticality != 0 || event.fields.len() > MAX_FIELDS;
+        if self.direct.ready.is_none() || broker_only {
+            return Ok(None);
+        }
+        self.receive_orders()?;
+        let head = DeliverHead { key: event.key, fields: event.fields.clone(), ..DeliverHead::default() };
+        self.head.clear();
+        head.write(&mut self.head);
+        let ClientRings { supplies, room, .. } = &mut self.direct;
+        Ok(supplies.get_mut(&number).and_then(|supply| supply.lend(self.head.len(), bytes, room)))
+    }
+
+    /// Takes the frames that have come, and carries out the orders among them.
+    fn receive_orders(&mut self) -> Result<(), Error> {
+        while self.received.len() < MAX_RECEIVED && self.transport.has_come() == Some(true) {
+            if !self.take_frame()? {
+                break;
+            }
+        }
+        self.apply_orders()
+    }
+
     /// Carries out the broker's orders; called between two events.
     pub(super) fn apply_orders(&mut self) -> Result<(), Error> {
         while let Some((number, order, socket)) = self.direct.orders.pop_front() {
@@ -203,12 +235,7 @@ impl Client {
             return Ok(false);
         }
         loop {
-            while self.received.len() < MAX_RECEIVED && self.transport.has_come() == Some(true) {
-                if !self.take_frame()? {
-                    break;
-                }
-            }
-            self.apply_orders()?;
+            self.receive_orders()?;
             if !self.direct.supplies.contains_key(&number) {
                 return Ok(false);
             }
@@ -246,7 +273,7 @@ impl Client {
             };
             self.head.clear();
             head.write(&mut self.head);
-            match supply.publish((&self.head, deadline), event.payload, room) {
+            match supply.publish((&self.head, deadline), (event.payload, event.lent), room) {
                 Ok(()) => {
                     self.direct.untold = true;
                     if flags.answer {
@@ -264,7 +291,9 @@ impl Client {
                     return Ok(false);
                 }
                 Err(NotSupplied::Full(consumer)) => {
-                    supply.wait_for(consumer);
+                    let left =
+                        self.room_until.map(|until| until.saturating_duration_since(StdInstant::now()));
+                    supply.wait_for(consumer, left.map_or(Duration::MAX, Duration::from));
                     // this program waits for a consumer; it must not make that consumer wait for it
                     while self.received.len() < MAX_RECEIVED
                         && let Some(reception) = self.read_ring()
@@ -274,7 +303,7 @@ impl Client {
                     // other consumers may wait for events that this thread published elsewhere
                     self.flush_connected()?;
                     self.interrupt.poll()?;
-                    if self.room_until.is_some_and(|until| until <= std::time::Instant::now()) {
+                    if self.room_until.is_some_and(|until| until <= StdInstant::now()) {
                         return Err(Error::NoRoom);
                     }
                 }

@@ -9,11 +9,14 @@ use unisono_events_wire::frame::{Frame, PublishDeadline, PublishFlags, PublishHe
 use unisono_events_wire::transport::{PayloadRef, PayloadWriter};
 use unisono_events_wire::{Advertisement, Durability, KeptHistory, SubscriptionSpec};
 use unisono_linux::clock::{self, Duration, Instant};
+use unisono_sync::LentBytes;
 
 /// An event to publish.
 #[derive(Clone, Debug)]
 pub struct EventDraft<'a> {
     pub(super) payload: PayloadRef<'a>,
+    /// The memory of the payload, if a ring has lent it.
+    pub(super) lent: Option<&'a LentBytes>,
     pub(super) key: &'a str,
     pub(super) fields: FieldSet,
     /// On this host's monotonic clock.
@@ -44,7 +47,7 @@ impl<'a> EventDraft<'a> {
     /// An event whose payload may be in shared memory.
     #[must_use]
     pub fn carrying(payload: PayloadRef<'a>) -> Self {
-        Self { payload, key: "", fields: FieldSet::new(), deadline: NO_DEADLINE, criticality: 0 }
+        Self { payload, lent: None, key: "", fields: FieldSet::new(), deadline: NO_DEADLINE, criticality: 0 }
     }
 
     pub(super) fn fields(&self) -> &FieldSet {
@@ -282,7 +285,7 @@ impl Client {
             outlet.token = outlet.token.wrapping_add(1).max(1);
             outlet.token
         });
-        token.ok_or_else(|| Error::Rejected("the topic is closed; advertise it again".to_owned()))
+        token.ok_or_else(closed_topic)
     }
 
     /// Passes an event to the topic's ring, or as a frame to the transport; waits for room.
@@ -458,6 +461,10 @@ impl Client {
         }
         self.send_unless_away(&Frame::Acknowledge { consumer, delivery })
     }
+}
+
+pub(super) fn closed_topic() -> Error {
+    Error::Rejected("the topic is closed; advertise it again".to_owned())
 }
 
 /// Converts the broker's answer to the result of a publication.

@@ -24,6 +24,7 @@ mod direct;
 mod error;
 mod events;
 mod handles;
+mod loan;
 mod options;
 mod paths;
 mod reading;
@@ -32,14 +33,17 @@ mod reconnect;
 mod requests;
 mod sorted;
 mod supply;
+mod tasks;
 mod within;
 
 pub use error::Error;
 pub use events::{EventDraft, PublishReceipt, PublishedEvent};
 pub use handles::{SubscriptionHandle, TopicHandle};
+pub use loan::EventLoan;
 pub use options::ClientOptions;
 pub use paths::PathHandle;
 pub use received::{ReceivedEvent, Reception};
+pub use tasks::AsyncClient;
 pub use within::PublishProgress;
 
 use best_effort::BestEffortReading;

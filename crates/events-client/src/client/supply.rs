@@ -17,7 +17,7 @@ use unisono_events_wire::memory::{
 };
 use unisono_events_wire::transport::PayloadRef;
 use unisono_linux::clock::{Duration, Instant};
-use unisono_sync::{SpinBudget, Wait};
+use unisono_sync::{LentBytes, SpinBudget, Wait};
 
 /// Maximum bytes of all rings of a program: a quarter of the broker's default for all queues
 /// ([`Limits::memory`](crate::Limits)), so that rings take no more than queues would.
@@ -132,11 +132,25 @@ impl DirectSupply {
         }
     }
 
-    /// Writes an event into the ring; running consumers see it. A new ring takes its bytes from `room`.
+    /// Lends the place of a payload behind a head of `head` bytes. `None`: no consumer reads the ring, or the
+    /// ring lends no more.
+    pub(super) fn lend(&mut self, head: usize, bytes: usize, room: &mut u64) -> Option<LentBytes> {
+        let fits = |ring: &MemorySupplier| head + bytes <= ring.geometry().largest() as usize;
+        if !self.ring.as_ref().is_some_and(fits) {
+            self.make(head + bytes, room).ok()?;
+        }
+        if self.links.is_empty() {
+            return None;
+        }
+        self.ring.as_mut()?.lend(head, bytes)
+    }
+
+    /// Writes an event into the ring, or only its head if its payload is lent memory of the ring; running
+    /// consumers see it. A new ring takes its bytes from `room`.
     pub(super) fn publish(
         &mut self,
         (head, deadline): (&[u8], Instant),
-        payload: PayloadRef<'_>,
+        (payload, lent): (PayloadRef<'_>, Option<&LentBytes>),
         room: &mut u64,
     ) -> Result<(), NotSupplied> {
         let length = head.len() + payload.length();
@@ -158,15 +172,19 @@ impl DirectSupply {
         }
         self.announce_early(deadline);
         let Some(ring) = &mut self.ring else { return Err(NotSupplied::NoRing) };
-        let mut loan = match ring.loan(length) {
-            Ok(loan) => loan,
-            Err(PublishRefused::NoRoom(number)) => return Err(NotSupplied::Full(number)),
-            Err(_) => return Err(NotSupplied::NoRing),
+        let refused = |refused| match refused {
+            PublishRefused::NoRoom(number) => NotSupplied::Full(number),
+            PublishRefused::TooLarge { .. } => NotSupplied::NoRing,
         };
-        let (first, rest) = loan.bytes().split_at_mut(head.len());
-        first.copy_from_slice(head);
-        payload.put(rest);
-        loan.publish(head.len() as u32);
+        let tag = head.len() as u32;
+        let in_place = lent.map_or(Ok(None), |lent| ring.publish_lent(head, lent, tag)).map_err(refused)?;
+        if in_place.is_none() {
+            let mut loan = ring.loan(length).map_err(refused)?;
+            let (first, rest) = loan.bytes().split_at_mut(head.len());
+            first.copy_from_slice(head);
+            payload.put(rest);
+            loan.publish(tag);
+        }
         self.events += 1;
         (self.latest, self.previous) = (self.latest.max(deadline), deadline);
         Ok(())
@@ -185,7 +203,8 @@ impl DirectSupply {
         };
         if !self.ring.as_ref().is_some_and(is_enough) {
             let slot = (length + length / 4).max(MIN_SLOT).next_multiple_of(64) as u32;
-            let geometry = MemoryGeometry::new(depth, slot, MAX_LINKS).ok_or(NotSupplied::NoRing)?;
+            // the ring lends the slots that one more consumer could hold
+            let geometry = MemoryGeometry::new(depth, slot, MAX_LINKS + 1).ok_or(NotSupplied::NoRing)?;
             let free = *room + self.bytes();
             let left = free.checked_sub(geometry.bytes()).ok_or(NotSupplied::NoRing)?;
             let ring = MemorySupplier::create(geometry, (self.wait, SpinBudget::DEFAULT)).map_err(refused)?;
@@ -239,11 +258,11 @@ impl DirectSupply {
         }
     }
 
-    /// Waits until this consumer has read an event, or may be gone, or [`SLICE`] has passed.
-    pub(super) fn wait_for(&mut self, number: ConsumerNumber) {
+    /// Waits until this consumer has read an event, or may be gone, or `most` or [`SLICE`] has passed.
+    pub(super) fn wait_for(&mut self, number: ConsumerNumber, most: Duration) {
         let link = self.links.iter().find(|link| link.number == Some(number));
         if let (Some(link), Some(ring)) = (link, &mut self.ring) {
-            let until = unisono_linux::clock::now() + SLICE;
+            let until = unisono_linux::clock::now() + SLICE.min(most);
             let _ = ring.wait_for(number, &mut DoorbellWatch::new(&link.bell, Some(until)));
         }
         self.drop_departed();

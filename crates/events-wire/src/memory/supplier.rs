@@ -21,6 +21,8 @@ use super::page::ConsumerPage;
 use std::fmt;
 use std::io;
 use unisono_linux::futex::Scope;
+#[cfg(not(loom))]
+use unisono_sync::LentBytes;
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
 use unisono_sync::{
     Lines, PublishedWords, SpinBudget, Wait, WaitHints, WaitPolicy, Waiter, Wakeups, Watch, WatchVerdict,
@@ -113,6 +115,8 @@ pub struct MemorySupplier {
     retired: Vec<u32>,
     /// Number of held slots among the retired ones, as of the last examination.
     held: usize,
+    /// Slots that are lent to the program; some may have been given back.
+    lent: Vec<u32>,
     /// Scratch: whether a slot is held.
     is_held: Box<[bool]>,
     attached: Vec<RingReader>,
@@ -148,6 +152,7 @@ impl MemorySupplier {
             free: (0..slots).rev().collect(),
             retired: Vec::new(),
             held: 0,
+            lent: Vec::new(),
             is_held: vec![false; slots as usize].into(),
             attached: Vec::new(),
             most_attached,
@@ -187,7 +192,9 @@ impl MemorySupplier {
         when_behind: WhenBehind,
         ring_descriptor: Option<Box<dyn FnMut() + Send>>,
     ) -> Result<(ConsumerNumber, u64), AttachRefused> {
-        if self.attached.len() >= self.most_attached as usize {
+        // lent slots are those of one consumer less
+        let taken = self.attached.len() + usize::from(!self.lent.is_empty());
+        if taken >= self.most_attached as usize {
             return Err(AttachRefused::TooMany(self.most_attached));
         }
         let page = ConsumerPage::new(page).ok_or(AttachRefused::ShortPage)?;
@@ -213,6 +220,62 @@ impl MemorySupplier {
     pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_>, PublishRefused> {
         let slot = self.slot_for(bytes)?;
         Ok(Loan { supplier: self, slot: Some(slot), bytes })
+    }
+
+    /// Lends the place of a payload of `bytes` bytes behind a head of `head` bytes, until the event is
+    /// published by [`publish_lent`](Self::publish_lent) or the loan is dropped. Lent slots are those that
+    /// one more consumer could hold. `None`: all of them are lent or all consumers are attached, or the
+    /// event is too large. A blocking consumer without room counts only at the publication.
+    #[cfg(not(loom))]
+    pub fn lend(&mut self, head: usize, bytes: usize) -> Option<LentBytes> {
+        self.reclaim_lent();
+        let is_left = self.lent.len() < HOLDS && self.attached.len() < self.most_attached as usize;
+        if !is_left || head + bytes > self.geometry.largest() as usize {
+            return None;
+        }
+        self.reclaim();
+        let slot = self.free.pop()?;
+        self.lent.push(slot);
+        let start = self.geometry.slot(slot) + head;
+        Some(self.words.lend(start..start + bytes))
+    }
+
+    /// Publishes an event whose payload is in lent memory of this ring, with a head as long as the loan says.
+    /// The caller ends the loan. `None`: the payload is elsewhere; publish the event by a copy.
+    ///
+    /// # Errors
+    /// A blocking consumer has no room for it.
+    #[cfg(not(loom))]
+    pub fn publish_lent(
+        &mut self,
+        head: &[u8],
+        payload: &LentBytes,
+        tag: u32,
+    ) -> Result<Option<u64>, PublishRefused> {
+        let begins = |slot: &u32| self.geometry.slot(*slot) + head.len() == payload.range().start;
+        let Some(at) = self.lent.iter().position(begins).filter(|_| self.words.is_lender_of(payload)) else {
+            return Ok(None);
+        };
+        if let Some(number) = self.who_has_no_room() {
+            return Err(PublishRefused::NoRoom(number));
+        }
+        let slot = self.lent.swap_remove(at);
+        self.words.write(self.geometry.slot(slot), head);
+        Ok(Some(self.announce(slot, head.len() + payload.range().len(), tag)))
+    }
+
+    /// Frees the lent slots that were given back.
+    #[cfg(not(loom))]
+    fn reclaim_lent(&mut self) {
+        let (words, geometry, free) = (&self.words, self.geometry, &mut self.free);
+        self.lent.retain(|slot| {
+            let start = geometry.slot(*slot);
+            let is_lent = words.has_lent(&(start..start + geometry.largest() as usize));
+            if !is_lent {
+                free.push(*slot);
+            }
+            is_lent
+        });
     }
 
     /// Copies an event into the ring; returns its turn. Polling consumers see it at once, sleeping ones after
