@@ -22,7 +22,8 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// Where events are kept, and how many.
 #[derive(clap::Args)]
 pub(crate) struct LogFlags {
-    /// Keep events in this directory: suppliers may ask for durability, and consumers may resume
+    /// Keep events in this directory: suppliers may ask for durability, consumers may resume, and MQTT
+    /// sessions outlive the broker
     #[arg(long, value_name = "DIRECTORY")]
     log: Option<PathBuf>,
     /// Maximum size of the log; beyond it the oldest events are removed
@@ -41,7 +42,8 @@ pub(crate) struct LogFlags {
     /// Topics that are kept although no supplier asks; several are separated by commas
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "log")]
     log_topics: Vec<String>,
-    /// When MQTT messages of QoS 1 and 2 to these topics are confirmed: once they are written, or synced
+    /// When MQTT messages of QoS 1 and 2 are confirmed that are logged, because of their topic or because a
+    /// session waits for them: once they are written, or synced
     #[arg(long, value_name = "HOW", value_parser = one_of(&MESSAGE_DURABILITY), default_value = "written", requires = "log")]
     log_mqtt: Durability,
 }

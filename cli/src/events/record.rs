@@ -144,6 +144,7 @@ fn record(
             .map_or(unisono_events_client::Duration::MAX, |deadline| deadline - event.published),
         key: event.key.as_deref().unwrap_or_default(),
         fields: event.fields.clone(),
+        message: None,
         payload: &event.payload.bytes(),
     };
     log.append(&logged)?;

@@ -79,9 +79,9 @@ struct World {
 }
 
 fn start(directory: &Path) -> BrokerBench {
-    let mut bench = BrokerBench::open().with_log(directory, 64 << 20);
+    let mut bench = BrokerBench::open();
     bench.broker = bench.broker.with_permissions(Permissions::parse(RULES, &|_| None).expect("it is sound"));
-    bench
+    bench.with_log(directory, 64 << 20)
 }
 
 /// The owner in the key of a name: none, if rules list the name.
@@ -479,8 +479,13 @@ impl World {
         self.bench = BrokerBench::open();
         self.bench = start(self.directory.path());
         self.bench.now = now;
-        self.groups.clear();
-        self.sessions.clear();
+        // sessions that outlive their connections are there again, and members of the same groups
+        for group in self.groups.values_mut() {
+            group.members.retain(|member, _| matches!(member, Member::Session(..)));
+            group.departed.clear();
+            group.lingers = None;
+        }
+        self.groups.retain(|_, group| !group.members.is_empty());
     }
 
     /// No identity was given an event that it may not see, and none ended another one's connection.

@@ -24,6 +24,7 @@ mod memory_limits;
 mod mosquitto;
 mod mqtt;
 mod mqtt_log;
+mod mqtt_restart;
 mod names;
 mod order;
 mod path_sockets;

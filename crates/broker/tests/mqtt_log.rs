@@ -96,7 +96,8 @@ struct Packets(Broker);
 
 impl Packets {
     fn new(directory: &Path) -> Self {
-        let mut broker = broker(directory, 16 << 20).confirming_messages(Durability::Synced);
+        let broker = broker(directory, 16 << 20).confirming_messages(Durability::Synced);
+        let mut broker = broker.keeping_again(Instant::from_nanos(1)).expect("it is read");
         assert!(broker.connected_by_mqtt(Instant::from_nanos(1), CLIENT, TransportPeer::User(0)));
         let mut packets = Self(broker);
         // a session that outlives its connection by 60 s
@@ -187,4 +188,26 @@ fn a_sync_that_failed_makes_no_message_new_that_is_not_in_the_log() {
     let said = client.say(&publish("other", 2, 2));
     let no_subscribers = said[0].get(4) == Some(&0x10);
     assert!(said[0][0] == 0x50 && !no_subscribers, "it was published again: {said:?}");
+}
+
+#[test]
+fn what_a_session_is_told_is_on_the_disk_if_messages_are() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let mut client = Packets::new(directory.path());
+    let subscribe = [0x82, 7, 0, 1, 0, 0, 1, b'a', 1];
+    assert_eq!(client.say(&subscribe), Vec::<Vec<u8>>::new());
+    let job = client.0.sync().expect("SUBACK waits");
+    // comes too late for this sync
+    let unsubscribe = [0xA2, 6, 0, 2, 0, 0, 1, b'a'];
+    assert_eq!(client.say(&unsubscribe), Vec::<Vec<u8>>::new());
+    job.run().expect("the disk works");
+    client.0.synced(Instant::from_nanos(1), &job, Ok(()));
+    assert_eq!(confirmed(&client.heard()), [(0x90, 1)]);
+    assert_eq!(confirmed(&client.synced(Ok(()))), [(0xB0, 2)]);
+    assert!(client.0.sync().is_none(), "nobody waits");
+    assert_eq!(client.say(&publish("kept/b", 2, 4)), Vec::<Vec<u8>>::new());
+    assert_eq!(confirmed(&client.synced(Ok(()))), [(0x50, 4)]);
+    let release = [0x62, 2, 0, 4];
+    assert_eq!(client.say(&release), Vec::<Vec<u8>>::new());
+    assert_eq!(confirmed(&client.synced(Ok(()))), [(0x70, 4)]);
 }

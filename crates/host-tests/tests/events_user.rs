@@ -94,7 +94,7 @@ fn exchange(address: &str) {
 /// Owners of all files of a log.
 fn owners(log: &Path) -> Vec<u32> {
     let mut owners = vec![log.metadata().expect("it is there").uid()];
-    for directory in [log.to_owned(), log.join("consumers")] {
+    for directory in [log.to_owned(), log.join("consumers"), log.join("sessions")] {
         let files = std::fs::read_dir(directory).expect("it is there");
         owners.extend(files.map(|file| file.and_then(|file| file.metadata()).expect("it is there").uid()));
     }

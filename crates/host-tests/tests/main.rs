@@ -15,6 +15,7 @@ mod events_order;
 mod events_peers;
 mod events_rumqttc;
 mod events_served;
+mod events_sessions;
 mod events_soak;
 mod events_user;
 mod fit;
@@ -90,6 +91,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("events_peers", events_peers::TESTS),
     ("events_rumqttc", events_rumqttc::TESTS),
     ("events_served", events_served::TESTS),
+    ("events_sessions", events_sessions::TESTS),
     ("events_soak", events_soak::TESTS),
     ("events_user", events_user::TESTS),
     ("fit", fit::TESTS),

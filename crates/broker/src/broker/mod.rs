@@ -259,6 +259,7 @@ impl Broker {
     /// The next task for the server, in order; `None` once all are done.
     pub fn task(&mut self) -> Option<Task> {
         self.update_links();
+        self.write_sessions();
         self.tasks.pop_front()
     }
 

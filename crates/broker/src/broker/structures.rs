@@ -25,6 +25,8 @@ pub(super) const SESSION: u64 = 4096;
 pub(super) const OFFERED: u64 = 384;
 /// A topic alias, without the topic's name.
 pub(super) const ALIAS: u64 = 128;
+/// The position of a logged message that waits for a session.
+pub(super) const WAITING_POSITION: u64 = 24;
 /// Messages of QoS 2 that are charged together once a client has as many unreleased ones.
 pub(super) const UNRELEASED: usize = 256;
 /// An unreleased message of QoS 2.

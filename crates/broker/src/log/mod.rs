@@ -8,6 +8,7 @@
 //!            /consumers/NAME@DIGEST         the same, of a later owner of the name
 //!            /owners                        the owners of the names of consumers and writers
 //!            /topics                        the history that topics keep for late consumers
+//!            /sessions/DIGEST               an MQTT session that outlives its connection
 //!            /clock                         the boot that it was last written in, and its time
 //! ```
 //! Each event has a *position*: 1, 2, 3 and so on, over all topics. An event is *written* when `write(2)` has
@@ -35,6 +36,8 @@ mod owned;
 mod owner;
 mod record;
 mod segment;
+mod session_lines;
+mod sessions;
 mod topics;
 mod wall_time;
 
@@ -42,8 +45,13 @@ pub use cursor::{AcknowledgedFile, LogCursor, LogEntry};
 pub(crate) use cursor::{BEFORE_OWNER, check_consumer_name};
 pub use owned::{ChainNumber, OwnedKind};
 pub use owner::change_owner;
-pub use record::LoggedEvent;
+pub use record::{LoggedEvent, LoggedMessage};
 pub use segment::{FoundRecord, ReadAt, SegmentReader, segment_in_memory};
+pub use session_lines::{
+    SavedFlight, SavedSession, SavedSubscription, SessionHead, SessionLine, SessionPeer,
+};
+pub(crate) use sessions::session_file;
+pub use sessions::{FoundSession, SessionSync};
 pub use topics::KeptTopic;
 pub use wall_time::WallTime;
 
@@ -54,6 +62,7 @@ use record::{MAX_BODY, write_record};
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 use segment::{SEGMENT_HEAD, SegmentHead};
+use sessions::SessionFiles;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -123,6 +132,11 @@ pub enum LogError {
          another one have left the log (--log-bytes, --log-age)"
     )]
     TooManyOwners { most: u32 },
+    #[error(
+        "{}:{line}: {what}; the session has ended, and its file stays until its client begins another one",
+        path.display()
+    )]
+    Session { path: PathBuf, line: usize, what: String },
     #[error("{most} names of consumers and writers have owners, as many as may be; free one")]
     TooManyNames { most: usize },
     #[error(
@@ -153,6 +167,8 @@ pub struct SyncJob {
     files: Vec<Arc<File>>,
     /// All events before this position are synced by the job.
     pub before: u64,
+    /// The number of the job: 1, 2, 3 and so on.
+    pub(crate) number: u64,
 }
 
 impl SyncJob {
@@ -212,6 +228,10 @@ pub struct EventLog {
     owners: NameOwners,
     /// None: [`kept_topics`](Self::kept_topics) has not been called.
     topics: Option<KeptTopics>,
+    /// None: [`saved_sessions`](Self::saved_sessions) has not been called.
+    sessions: Option<SessionFiles>,
+    /// The number of syncs that have begun.
+    sync_jobs: u64,
     damage: Vec<LogDamage>,
     broken: Option<String>,
     counters: LogCounters,
@@ -225,8 +245,9 @@ impl EventLog {
     /// [`LogError`]. Damage is no error, see [`damage`](Self::damage).
     pub fn open(path: &Path, bounds: LogBounds) -> Result<Self, LogError> {
         let failed = |source| LogError::Directory { path: path.to_owned(), source };
-        let consumers = path.join(cursor::CONSUMERS);
-        DirBuilder::new().recursive(true).mode(0o700).create(&consumers).map_err(failed)?;
+        for folder in [cursor::CONSUMERS, sessions::SESSIONS] {
+            DirBuilder::new().recursive(true).mode(0o700).create(path.join(folder)).map_err(failed)?;
+        }
         let mut lock = OpenOptions::new();
         let lock = lock.write(true).create(true).truncate(false).mode(0o600).open(path.join("lock"));
         let lock = lock.map_err(failed)?;
@@ -259,6 +280,8 @@ impl EventLog {
             writers: HashMap::new(),
             owners: NameOwners::open(path)?,
             topics: None,
+            sessions: None,
+            sync_jobs: 0,
             damage: Vec::new(),
             broken: None,
             counters: LogCounters::default(),
@@ -521,7 +544,16 @@ impl EventLog {
     pub fn sync(&mut self) -> Option<SyncJob> {
         self.usable().ok()?;
         let files = std::mem::take(&mut self.unsynced);
-        (!files.is_empty()).then_some(SyncJob { files, before: self.next })
+        if files.is_empty() {
+            return None;
+        }
+        self.sync_jobs += 1;
+        Some(SyncJob { files, before: self.next, number: self.sync_jobs })
+    }
+
+    /// The number that the next sync has.
+    pub(crate) fn next_sync(&self) -> u64 {
+        self.sync_jobs + 1
     }
 
     /// Records the end of a sync.

@@ -4,7 +4,7 @@
 use super::log_time::CLOCK;
 use super::name_owners::OWNERS;
 use super::topics::TOPICS;
-use super::{EXTENSION, LogError, cursor};
+use super::{EXTENSION, LogError, cursor, sessions};
 use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid, fchown, fstat, openat};
 use rustix::io::Errno;
 use std::fs;
@@ -22,9 +22,12 @@ pub fn change_owner(path: &Path, user: u32, group: u32) -> Result<(), LogError> 
     let directory = open_directory(CWD, path).map_err(failed)?;
     let is_ours = |name: &str| ["lock", CLOCK, TOPICS, OWNERS].contains(&name) || name.ends_with(EXTENSION);
     owner.take_files(path, &directory, is_ours)?;
-    let consumers = open_directory(&directory, Path::new(cursor::CONSUMERS)).map_err(failed)?;
-    owner.take_files(&path.join(cursor::CONSUMERS), &consumers, |_| true)?;
-    owner.take(&consumers).and_then(|()| owner.take(&directory)).map_err(failed)
+    for name in [cursor::CONSUMERS, sessions::SESSIONS] {
+        let folder = open_directory(&directory, Path::new(name)).map_err(failed)?;
+        owner.take_files(&path.join(name), &folder, |_| true)?;
+        owner.take(&folder).map_err(failed)?;
+    }
+    owner.take(&directory).map_err(failed)
 }
 
 struct LogOwner(Uid, Gid);

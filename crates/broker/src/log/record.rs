@@ -3,12 +3,14 @@
 //! ```text
 //!   4 magic  4 length of the body  8 position  4 checksum of these and the salt  4 checksum of the body
 //!   body: 8 published  8 due after  8 sequence  4 supplier  1 criticality  1 flags
-//!         2 + 2 + 2 lengths of topic, type, writer, then these; key and fields as in frames; the payload
+//!         2 + 2 + 2 lengths of topic, type, writer, then these; key and fields as in frames;
+//!         of a message of MQTT 1 QoS  1 unit of its deadline  4 + 4 lengths of publisher and properties,
+//!         then these; the payload
 //! ```
 //! The flags: 1 it has a type, 2 it is a retained message of MQTT, 4 its supplier was promised that it is
-//! durable. Numbers are little-endian. Both checksums
-//! (CRC-32) begin with the segment's salt, a random number: in a damaged segment, bytes that a program put
-//! into a payload are not mistaken for a record when the reader searches for the next complete one.
+//! durable, 8 it is a message of MQTT. Numbers are little-endian. Both checksums (CRC-32) begin with the
+//! segment's salt, a random number: in a damaged segment, bytes that a program put into a payload are not
+//! mistaken for a record when the reader searches for the next complete one.
 
 use super::WallTime;
 use unisono_eventchannel::FieldSet;
@@ -43,7 +45,42 @@ pub struct LoggedEvent<'a> {
     pub due_after: Duration,
     pub key: &'a str,
     pub fields: FieldSet,
+    /// The parts of an MQTT message that an event does not have.
+    pub message: Option<LoggedMessage<'a>>,
     pub payload: &'a [u8],
+}
+
+/// The parts of an MQTT message that an event does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LoggedMessage<'a> {
+    pub qos: u8,
+    /// Whether its deadline came in whole seconds.
+    pub in_seconds: bool,
+    /// The key of the session that published it.
+    pub publisher: &'a str,
+    /// The properties that other clients get unchanged, encoded.
+    pub properties: &'a [u8],
+}
+
+impl<'a> LoggedMessage<'a> {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend([self.qos, u8::from(self.in_seconds)]);
+        for part in [self.publisher.as_bytes(), self.properties] {
+            bytes.extend(u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        bytes.extend(self.publisher.as_bytes());
+        bytes.extend(self.properties);
+    }
+
+    fn read(reader: &mut FrameReader<'a>) -> Result<Self, Bad> {
+        let [qos, unit] = reader.array()?;
+        if qos > 2 || unit > 1 {
+            return Err(reader.bad("an unknown QoS or unit of a message"));
+        }
+        let (publisher, properties) = (reader.word()? as usize, reader.word()? as usize);
+        let publisher = reader.text_of(publisher)?;
+        Ok(Self { qos, in_seconds: unit == 1, publisher, properties: reader.take(properties)? })
+    }
 }
 
 impl<'a> LoggedEvent<'a> {
@@ -56,7 +93,8 @@ impl<'a> LoggedEvent<'a> {
         bytes.extend(self.supplier.to_le_bytes());
         let flags = u8::from(self.event_type.is_some())
             | u8::from(self.retained) << 1
-            | u8::from(self.acknowledged) << 2;
+            | u8::from(self.acknowledged) << 2
+            | u8::from(self.message.is_some()) << 3;
         bytes.extend([self.criticality, flags]);
         let event_type = self.event_type.unwrap_or_default();
         for text in [self.topic, event_type, self.writer] {
@@ -66,6 +104,9 @@ impl<'a> LoggedEvent<'a> {
             bytes.extend(text.as_bytes());
         }
         fields::write(bytes, self.key, &self.fields);
+        if let Some(message) = &self.message {
+            message.write(bytes);
+        }
         bytes.extend(self.payload);
     }
 
@@ -79,7 +120,7 @@ impl<'a> LoggedEvent<'a> {
         let sequence = reader.long()?;
         let supplier = reader.word()?;
         let [criticality, flags] = reader.array()?;
-        if flags > 7 {
+        if flags > 15 {
             return Err(reader.bad("unknown flags"));
         }
         let (typed, retained, acknowledged) = (flags & 1, flags & 2 != 0, flags & 4 != 0);
@@ -90,6 +131,10 @@ impl<'a> LoggedEvent<'a> {
         let writer = reader.text_of(writer)?;
         let (key, fields) = reader.key_and_fields()?;
         let event_type = (typed == 1).then_some(event_type);
+        let message = match flags & 8 {
+            0 => None,
+            _ => Some(LoggedMessage::read(&mut reader)?),
+        };
         let payload = reader.rest();
         Ok(Self {
             topic,
@@ -104,6 +149,7 @@ impl<'a> LoggedEvent<'a> {
             due_after,
             key,
             fields,
+            message,
             payload,
         })
     }
@@ -179,6 +225,7 @@ mod tests {
             due_after: Duration::from_nanos(6),
             key: "roof",
             fields: FieldSet::new().with("celsius", 81.5),
+            message: Some(LoggedMessage { qos: 2, in_seconds: true, publisher: "p\0c", properties: b"12" }),
             payload: b"hot",
         };
         let mut bytes = Vec::new();

@@ -60,7 +60,7 @@ pub(crate) struct MessageOrigin {
     pub(crate) qos: MqttQos,
     pub(crate) retain: bool,
     pub(crate) deadline: DeadlineUnit,
-    /// The identifier of the client. None: the event came from another program, or out of the log.
+    /// The key of the client's session. None: the event came from another program.
     pub(crate) publisher: Option<Arc<str>>,
     /// The properties that other clients get unchanged, encoded. None: they are made from the fields.
     pub(crate) properties: Option<Arc<[u8]>>,

@@ -22,7 +22,7 @@ pub(crate) enum MqttQos {
 
 impl MqttQos {
     /// The QoS in the two lowest bits.
-    pub(super) fn from_bits(bits: u8) -> Result<Self, MqttFault> {
+    pub(crate) fn from_bits(bits: u8) -> Result<Self, MqttFault> {
         match bits & 3 {
             0 => Ok(Self::AtMostOnce),
             1 => Ok(Self::AtLeastOnce),

@@ -428,9 +428,13 @@ impl BrokerBench {
         *answer.last().expect("a code")
     }
 
+    /// The packets since the last call, each as its head and its payload.
+    pub(crate) fn packets(&mut self, client: BenchClient) -> Vec<(Vec<u8>, Vec<u8>)> {
+        std::mem::take(&mut self.heard(client).packets)
+    }
+
     /// The payloads of the messages since the last call.
     pub(crate) fn messages(&mut self, client: BenchClient) -> Vec<Vec<u8>> {
-        let packets = std::mem::take(&mut self.heard(client).packets);
-        packets.into_iter().filter(|(head, _)| head[0] >> 4 == 3).map(|(_, body)| body).collect()
+        self.packets(client).into_iter().filter(|(head, _)| head[0] >> 4 == 3).map(|(_, body)| body).collect()
     }
 }

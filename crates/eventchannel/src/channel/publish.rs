@@ -81,11 +81,11 @@ impl<P: EventPayload> EventChannel<P> {
         topic: TopicId,
         publication: Publication<P>,
     ) -> Result<Published, PublishError> {
-        self.try_publish_kept(now, supplier, topic, publication, |_| Ok(()))
+        self.try_publish_kept(now, supplier, topic, publication, |_, _| Ok(()))
     }
 
     /// Like [`try_publish`](Self::try_publish), for events that have to be kept elsewhere before a consumer
-    /// gets them. `keep` is called after all other checks have passed.
+    /// gets them. `keep` is called after all other checks have passed, with the subscriptions that match.
     ///
     /// # Errors
     /// As [`try_publish`](Self::try_publish), and [`PublishError::NotKept`] with the reason of `keep`.
@@ -95,7 +95,7 @@ impl<P: EventPayload> EventChannel<P> {
         supplier: SupplierId,
         topic: TopicId,
         publication: Publication<P>,
-        keep: impl FnOnce(&mut ChannelEvent<P>) -> Result<(), String>,
+        keep: impl FnOnce(&mut ChannelEvent<P>, &[SubscriptionId]) -> Result<(), String>,
     ) -> Result<Published, PublishError> {
         if !self.departures.is_empty() {
             self.report_departures_from(topic);
@@ -163,7 +163,7 @@ impl<P: EventPayload> EventChannel<P> {
             deadline,
             criticality,
         };
-        if let Err(reason) = keep(&mut event) {
+        if let Err(reason) = keep(&mut event, &found) {
             self.found = found;
             return Err(PublishError::NotKept { reason });
         }

@@ -1,8 +1,9 @@
 //! MQTT messages in the log, and their confirmations.
 //!
-//! A message to a logged topic is written before it is delivered. PUBACK (QoS 1) and PUBREC (QoS 2) say that
-//! the log has the message: written, or synced, as configured. A message that the log refuses is neither
-//! delivered nor confirmed. A message of QoS 0 has no guarantee, and is delivered even then.
+//! A message to a logged topic, or one that a session of the log waits for, is written before it is
+//! delivered. PUBACK (QoS 1) and PUBREC (QoS 2) say that the log has the message: written, or synced, as
+//! configured. A message that the log refuses is neither delivered nor confirmed. A message of QoS 0 has no
+//! guarantee, and is delivered even then.
 //!
 //! Confirmations of a client keep their order (MQTT 5.0, section 4.6). So while a confirmation waits for the
 //! disk, later ones of any topic wait, too.
@@ -11,6 +12,7 @@ use super::{DurableEvents, MAX_UNSYNCED, SyncedAnswer, UnsyncedAnswer, append};
 use crate::body::EventBody;
 use crate::broker::Broker;
 use crate::broker::mqtt::MqttSessionId;
+use crate::log::{SessionLine, SessionSync};
 use crate::mqtt::{MqttFault, MqttQos, MqttReason};
 use crate::name_owner::NameOwner;
 use crate::task::{ClientId, Task};
@@ -42,7 +44,7 @@ impl Broker {
         &mut self,
         now: Instant,
         (session, supplier, topic): (MqttSessionId, SupplierId, TopicId),
-        qos: MqttQos,
+        (qos, number): (MqttQos, Option<u16>),
         publication: Publication<EventBody>,
     ) -> Result<(Published, Option<u64>), PublishError> {
         let name =
@@ -50,13 +52,38 @@ impl Broker {
         let (Some(durable), Some((name, event_type))) = (&mut self.durable, name) else {
             return Ok((self.channel.try_publish(now, supplier, topic, publication)?, None));
         };
-        let DurableEvents { log, time_ahead, kept, followers, readable, .. } = durable;
-        if !kept.iter().any(|pattern| pattern.matches(&name)) {
+        let is_kept = durable.kept.iter().any(|pattern| pattern.matches(&name));
+        if !is_kept && (qos == MqttQos::AtMostOnce || !self.mqtt.has_waiters()) {
             return Ok((self.channel.try_publish(now, supplier, topic, publication)?, None));
         }
+        // a message of QoS 2 that a kept session publishes: its identifier is noted before the log has it
+        let mut arrival = None;
+        if qos == MqttQos::ExactlyOnce
+            && let Some(number) = number
+        {
+            self.write_session(session, SessionSync::No);
+            arrival = self.mqtt.written_file(session).map(|file| (file, number));
+        }
+        let sync = self.session_sync();
+        let Some(durable) = &mut self.durable else { return Err(PublishError::NotOffered) };
+        let DurableEvents { log, time_ahead, followers, readable, .. } = durable;
         let owner = self.mqtt.owner(session).map_or(&NameOwner::Anonymous, |(owner, _)| owner);
         let (mut position, retention) = (None, publication.retention);
-        let published = self.channel.try_publish_kept(now, supplier, topic, publication, |event| {
+        let (mut waiters, mut is_doubtful) = (Vec::new(), false);
+        let published = self.channel.try_publish_kept(now, supplier, topic, publication, |event, found| {
+            if qos > MqttQos::AtMostOnce {
+                waiters = self.mqtt.waiters_of(found);
+            }
+            if !is_kept && waiters.is_empty() {
+                return Ok(());
+            }
+            let mut before = None;
+            if let Some((file, id)) = &arrival {
+                let mut line = Vec::new();
+                SessionLine::Arrived { id: *id, position: log.next() }.write(&mut line);
+                let noted = log.append_to_session(file, &line, sync).map_err(|error| error.to_string())?;
+                before = Some((file, noted));
+            }
             let of = (&*name, event_type.as_deref(), "");
             match append(
                 (&mut *log, owner, *time_ahead, now),
@@ -65,14 +92,25 @@ impl Broker {
                 (retention, qos > MqttQos::AtMostOnce),
             ) {
                 Ok(at) => position = Some(at),
-                Err(error) if qos > MqttQos::AtMostOnce => return Err(error.to_string()),
+                Err(error) if qos > MqttQos::AtMostOnce => {
+                    // the next event of the log gets the position
+                    let taken_back = before.map(|(file, bytes)| log.shorten_session(file, bytes));
+                    is_doubtful = matches!(taken_back, Some(Err(_)));
+                    return Err(error.to_string());
+                }
                 // QoS 0 has no guarantee; the log has counted the failure
                 Err(_) => {}
             }
             Ok(())
-        })?;
+        });
+        if is_doubtful {
+            self.mqtt.doubt_file(session);
+        }
+        let published = published?;
+        let Some(position) = position else { return Ok((published, None)) };
         readable.extend(followers.keys());
-        Ok((published, position))
+        self.mqtt.note_waiting(waiters, position);
+        Ok((published, Some(position)))
     }
 
     /// Confirms a message of QoS 1 or 2: now, or when the disk has it.
@@ -94,7 +132,7 @@ impl Broker {
                 let exactly_once = exactly_once.filter(|_| position.is_some());
                 let position = position.unwrap_or(durable.log.next() - 1);
                 let what = SyncedAnswer::Message { session, exactly_once, packet };
-                durable.unsynced.push_back(UnsyncedAnswer { position, client, what });
+                durable.unsynced.push_back(UnsyncedAnswer { position, sync: 0, client, what });
             }
             _ => tasks.push_back(Task::Answer { client, head: packet, body: None }),
         }

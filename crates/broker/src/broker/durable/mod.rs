@@ -21,13 +21,15 @@ mod messages;
 mod names;
 mod owners;
 mod restore;
+mod sessions;
 
 use self::followers::LogFollower;
 use self::names::LogNames;
 use super::Broker;
 use super::mqtt::MqttSessionId;
 use crate::body::EventBody;
-use crate::log::{EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, SyncJob, WallTime};
+use crate::log::{EventLog, KeptTopic, LogDamage, LogError, LoggedEvent, LoggedMessage, SyncJob, WallTime};
+use crate::mqtt::{DeadlineUnit, MessageOrigin, MqttQos};
 use crate::name_owner::NameOwner;
 use crate::permissions::RefusalKind;
 use crate::task::{ClientId, Received};
@@ -63,6 +65,8 @@ struct KeptOffer {
 struct UnsyncedAnswer {
     /// The log position of the event.
     position: u64,
+    /// The number of the first sync that has what else the answer needs; 0: nothing else.
+    sync: u64,
     client: ClientId,
     what: SyncedAnswer,
 }
@@ -119,6 +123,7 @@ fn append(
     (retention, acknowledged): (Retention, bool),
 ) -> Result<u64, LogError> {
     let bytes = event.payload.payload.bytes();
+    let origin = &event.payload.origin;
     let logged = LoggedEvent {
         topic,
         event_type,
@@ -135,12 +140,30 @@ fn append(
         },
         key: event.key.as_deref().unwrap_or_default(),
         fields: event.fields.clone(),
+        message: origin.publisher.as_deref().map(|publisher| LoggedMessage {
+            qos: origin.qos as u8,
+            in_seconds: origin.deadline == DeadlineUnit::Seconds,
+            publisher,
+            properties: origin.properties.as_deref().unwrap_or_default(),
+        }),
         payload: &bytes,
     };
     let position = log.append_of(owner, &logged)?;
     drop(bytes);
     event.payload.position = position;
     Ok(position)
+}
+
+/// The parts of an MQTT message that the log has beside the event.
+fn origin_of(message: &LoggedMessage<'_>, retain: bool) -> MessageOrigin {
+    let properties = message.properties;
+    MessageOrigin {
+        qos: MqttQos::from_bits(message.qos).unwrap_or_default(),
+        retain,
+        deadline: if message.in_seconds { DeadlineUnit::Seconds } else { DeadlineUnit::Microseconds },
+        publisher: Some(message.publisher.into()),
+        properties: (!properties.is_empty()).then(|| properties.into()),
+    }
 }
 
 impl DurableEvents {
@@ -169,6 +192,9 @@ impl DurableEvents {
         };
         let mut payload = EventBody::new(event.payload, None);
         payload.position = position;
+        if let Some(message) = event.message {
+            payload.origin = origin_of(&message, event.retained);
+        }
         Some(ChannelEvent {
             topic: TopicId(self.names.number(event.topic, event.event_type)),
             key: (!event.key.is_empty()).then(|| event.key.into()),
@@ -350,6 +376,7 @@ impl Broker {
         let (topic, token) = (head.topic, head.token);
         let Some(durable) = &mut self.durable else { return Ok(Received::Done) };
         let DurableEvents { log, offers, time_ahead, followers, readable, unsynced, .. } = durable;
+        let mut waiters = Vec::new();
         let Some(offer) = offers.get(&supplier) else { return Ok(Received::Done) };
         if offer.durability == Durability::Synced && head.flags.answer && unsynced.len() >= MAX_UNSYNCED {
             if !head.flags.at_once {
@@ -368,7 +395,8 @@ impl Broker {
             _ => {
                 let mut position = None;
                 let published =
-                    self.channel.try_publish_kept(now, supplier, topic_id, publication, |event| {
+                    self.channel.try_publish_kept(now, supplier, topic_id, publication, |event, found| {
+                        waiters = self.mqtt.waiters_of(found);
                         let of = (&*offer.topic, offer.event_type.as_deref(), &*offer.writer);
                         match append(
                             (&mut *log, &offer.owner, *time_ahead, now),
@@ -397,6 +425,7 @@ impl Broker {
                         return Ok(Received::Done);
                     }
                     (Ok(Published::Taken { sequence, inboxes: count }), Some(position)) => {
+                        self.mqtt.note_waiting(waiters, position);
                         readable.extend(followers.keys());
                         let synced = offer.durability == Durability::Synced;
                         let outcome = if synced { PublishOutcome::Synced } else { PublishOutcome::Written };
@@ -425,7 +454,7 @@ impl Broker {
                 return Ok(Received::Done);
             }
             let what = SyncedAnswer::Published { topic, token, sequence, outcome };
-            unsynced.push_back(UnsyncedAnswer { position, client, what });
+            unsynced.push_back(UnsyncedAnswer { position, sync: 0, client, what });
         } else {
             self.answer(client, &Frame::Published { topic, token, sequence, outcome });
         }
@@ -449,12 +478,13 @@ impl Broker {
         let mut told = Vec::new();
         durable.syncing = false;
         durable.log.synced_by(job, result.clone());
-        let before = match result {
-            Ok(()) => durable.log.synced(),
-            Err(_) => u64::MAX,
+        let (before, number) = match result {
+            Ok(()) => (durable.log.synced(), job.number),
+            Err(_) => (u64::MAX, u64::MAX),
         };
         // positions ascend, except those of duplicates, which are answered with the next event
-        while durable.unsynced.front().is_some_and(|answer| answer.position < before) {
+        while durable.unsynced.front().is_some_and(|answer| answer.position < before && answer.sync <= number)
+        {
             let Some(answer) = durable.unsynced.pop_front() else { break };
             let UnsyncedAnswer { client, what, .. } = answer;
             let (topic, token, sequence, outcome) = match what {

@@ -1,4 +1,4 @@
-//! Restores the retained events and histories of topics from the log after a restart.
+//! Restores the retained events and histories of topics from the log after a restart, and then MQTT sessions.
 //!
 //! Logged topics get back their events, as far as the log still has them. Other topics start empty, as after
 //! any restart. Cost: the log is read once more when the broker starts.
@@ -11,7 +11,8 @@ use unisono_events_wire::Advertisement;
 use unisono_linux::clock::Instant;
 
 impl Broker {
-    /// Restores the kept events of the log's topics, in a broker with a log.
+    /// Restores the kept events of the log's topics and the MQTT sessions, in a broker with a log. From now
+    /// on sessions outlive the broker.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -70,6 +71,7 @@ impl Broker {
         // topics whose events the log no longer has
         self.channel.retire_unused();
         self.forget_retired();
+        self.sessions_again(now)?;
         Ok(self)
     }
 

@@ -4,6 +4,7 @@ use super::super::Broker;
 use super::MqttSessionId;
 use super::session::{InFlightStep, MqttSubscription, SentIdentifiers, SentMessage};
 use crate::body::EventBody;
+use crate::log::SessionLine;
 use crate::mqtt::{MqttQos, MqttReason, published};
 use crate::task::{ClientId, Task};
 use std::sync::Arc;
@@ -37,17 +38,22 @@ impl Broker {
                 return None;
             }
             if let Some(number) = number {
-                session.keep(number, (consumer, acknowledgement), message);
+                let acknowledgement = acknowledgement.map(|expected| (consumer, expected));
+                session.keep(number, acknowledgement, InFlightStep::Sent(message));
             }
             self.tasks.push_back(Task::Answer { client, head, body: Some(body) });
             number
         });
+        self.mqtt.note_delivery(id, (consumer, delivered.event.payload.position), sent);
+        if self.channel.waiting(consumer) == 0 {
+            self.mqtt.note_emptied(id, consumer);
+        }
         match sent {
             Some(_) if self.mqtt.sessions.get(&id).is_some_and(|session| session.is_full()) => {
                 self.mqtt_place(id);
             }
             Some(_) => {}
-            None => self.mqtt_confirm(consumer, acknowledgement),
+            None => self.mqtt_confirm(acknowledgement.map(|expected| (consumer, expected))),
         }
     }
 
@@ -99,7 +105,8 @@ impl Broker {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let was_full = session.is_full();
         let Some(flight) = session.finish(number) else { return };
-        self.mqtt_confirm(flight.consumer, flight.acknowledgement);
+        self.mqtt.note(id, &SessionLine::Done { id: number });
+        self.mqtt_confirm(flight.acknowledgement);
         self.mqtt_send_again(now, id);
         if was_full {
             self.mqtt_place(id);
@@ -126,6 +133,9 @@ impl Broker {
             None => MqttReason::UnknownId,
         };
         let terms = session.terms;
+        if reason == MqttReason::Success {
+            self.mqtt.note(id, &SessionLine::Received { id: number });
+        }
         self.mqtt_answer(client, published(terms, 6, number, (reason, None)));
     }
 
@@ -153,7 +163,8 @@ impl Broker {
                     // the client's largest packet may be smaller than on its former connection
                     if head.len() + body.as_payload().length() > session.terms.largest.min(most) {
                         if let Some(flight) = session.finish(number) {
-                            self.mqtt_confirm(flight.consumer, flight.acknowledgement);
+                            self.mqtt.note(id, &SessionLine::Done { id: number });
+                            self.mqtt_confirm(flight.acknowledgement);
                         }
                         continue;
                     }
@@ -171,8 +182,8 @@ impl Broker {
         }
     }
 
-    fn mqtt_confirm(&mut self, consumer: ConsumerId, acknowledgement: Option<u64>) {
-        if let Some(number) = acknowledgement {
+    fn mqtt_confirm(&mut self, acknowledgement: Option<(ConsumerId, u64)>) {
+        if let Some((consumer, number)) = acknowledgement {
             // a message confirmed too late belongs to another member of the group
             let _ = self.channel.acknowledge(consumer, number);
         }

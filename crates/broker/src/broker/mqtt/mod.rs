@@ -5,6 +5,7 @@
 //!   publish.rs     PUBLISH of a client -> the channel        PUBREL
 //!   subscribe.rs   SUBSCRIBE, UNSUBSCRIBE -> consumers of the channel
 //!   deliver.rs     deliveries of the channel -> PUBLISH      PUBACK, PUBREC, PUBCOMP
+//!   saved.rs       what the log keeps of a session         record.rs: the same in memory
 //! ```
 //! A client is one supplier of the channel, and one consumer for each QoS of its subscriptions. Its session
 //! outlives the connection as long as the client asked for: meanwhile its consumers are paused, and its
@@ -17,6 +18,8 @@
 
 mod deliver;
 mod publish;
+mod record;
+mod saved;
 mod session;
 mod subscribe;
 
@@ -24,6 +27,7 @@ pub(super) use session::MqttSessionId;
 
 use super::places::may_take_one_more;
 use super::{Broker, ClientProtocol, ConnectedClient, structures};
+use crate::log::SessionLine;
 use crate::mqtt::{
     AnswerTerms, ConnectRequest, Connected, LastWill, MqttFault, MqttPacket, MqttReason, MqttVersion,
     connect_refused, connected, disconnect, packet, ping_answer, version_of_connect,
@@ -34,7 +38,7 @@ use crate::task::{ClientId, Received, Task};
 use session::MqttSession;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use unisono_eventchannel::{ConsumerId, NumberMap, TenantId, TopicId};
+use unisono_eventchannel::{ConsumerId, NumberMap, SubscriptionId, TenantId, TopicId};
 use unisono_events_wire::transport::TransportPeer;
 use unisono_linux::clock::{Duration, Instant};
 
@@ -52,6 +56,10 @@ pub(super) struct MqttSessions {
     last: u32,
     /// Sessions with messages to resend.
     resending: BTreeSet<MqttSessionId>,
+    /// The subscriptions of QoS 1 and 2 of kept sessions, with the QoS.
+    waiters: NumberMap<SubscriptionId, (MqttSessionId, u8)>,
+    /// Kept sessions with lines that are not written yet.
+    unwritten: BTreeSet<MqttSessionId>,
     /// The rates of wills by tenant: a will has no connection, and a tenant may let many clients die.
     wills: NumberMap<TenantId, RateBudget>,
 }
@@ -139,8 +147,10 @@ impl MqttSessions {
 
     /// Forgets a message of QoS 2, as if it had never come.
     pub(super) fn forget_unreleased(&mut self, id: MqttSessionId, number: u16) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.unreleased.remove(&number);
+        if let Some(session) = self.sessions.get_mut(&id)
+            && session.unreleased.remove(&number)
+        {
+            self.note(id, &SessionLine::Released { id: number });
         }
     }
 
@@ -336,6 +346,7 @@ impl Broker {
         session.receive_maximum = request.receive_maximum.into();
         terms.session_present = present.is_some();
         session.begin_anew();
+        self.mqtt_keep(id);
         self.mqtt_answer(client, connected(request.terms.version, &terms));
         self.mqtt_send_again(now, id);
         self.mqtt_place(id);
@@ -473,10 +484,12 @@ impl Broker {
             self.mqtt_publish_will(now, id);
         }
         self.mqtt_withdraw(id, died);
-        match ends <= now {
-            true => self.mqtt_end(now, id),
-            false => self.mqtt_place(id),
+        if ends <= now {
+            return self.mqtt_end(now, id);
         }
+        let (_, at) = self.log_place(now);
+        self.mqtt_away(id, at);
+        self.mqtt_place(id);
     }
 
     /// Withdraws the client as a supplier; its retained messages stay.
@@ -498,6 +511,7 @@ impl Broker {
             self.mqtt_publish_will(now, id);
         }
         self.mqtt_withdraw(id, false);
+        self.mqtt_forget(id);
         let Some(session) = self.mqtt.sessions.remove(&id) else { return };
         self.mqtt.by_key.remove(&session.key);
         let consumers: Vec<_> = session.all_consumers().collect();

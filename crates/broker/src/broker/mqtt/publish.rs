@@ -4,6 +4,7 @@ use super::super::{Broker, structures};
 use super::{MAX_ALIASES, MqttSessionId};
 use crate::audit::{AuditAction, AuditOutcome};
 use crate::body::EventBody;
+use crate::log::SessionLine;
 use crate::mqtt::{
     DeadlineUnit, IncomingMessage, MessageOrigin, MqttFault, MqttQos, MqttReason, MqttVersion, check_topic,
     published,
@@ -117,12 +118,17 @@ impl Broker {
         if qos == MqttQos::ExactlyOnce
             && !reason.is_error()
             && let Some(session) = self.mqtt.sessions.get_mut(&id)
+            && session.unreleased.insert(number)
+            && position.is_none()
         {
-            session.unreleased.insert(number);
+            self.mqtt.note(id, &SessionLine::Arrived { id: number, position: 0 });
         }
         let exactly_once = (qos == MqttQos::ExactlyOnce).then_some(number);
         let packet = published(terms, kind, number, (reason, text.as_deref()));
-        self.confirm_message(client, (id, exactly_once), position, packet);
+        match (exactly_once, position) {
+            (Some(_), None) => self.confirm_change(client, id, packet),
+            _ => self.confirm_message(client, (id, exactly_once), position, packet),
+        }
         Ok(Received::Done)
     }
 
@@ -143,7 +149,7 @@ impl Broker {
 
     /// Charges the memory of a message of QoS 2 that stays recorded until it is released; many are charged
     /// together. The charge stays with the session, as the memory does.
-    fn mqtt_charge_unreleased(&mut self, id: MqttSessionId) -> Result<(), MqttFault> {
+    pub(super) fn mqtt_charge_unreleased(&mut self, id: MqttSessionId) -> Result<(), MqttFault> {
         let Some(session) = self.mqtt.sessions.get(&id) else { return Ok(()) };
         if session.unreleased.len() < session.unreleased_paid {
             return Ok(());
@@ -164,8 +170,11 @@ impl Broker {
             true => MqttReason::Success,
             false => MqttReason::UnknownId,
         };
-        let terms = session.terms;
-        self.mqtt_answer(client, published(terms, 7, number, (reason, None)));
+        let answer = published(session.terms, 7, number, (reason, None));
+        if reason == MqttReason::Success {
+            self.mqtt.note(id, &SessionLine::Released { id: number });
+        }
+        self.confirm_change(client, id, answer);
     }
 
     /// Publishes the will of a client that is gone.
@@ -254,7 +263,8 @@ impl Broker {
         if publication.retention == Retention::Retain || self.channel.keeps(topic) {
             publication.keeping = self.terms_of_session(id);
         }
-        match self.publish_message(now, (id, supplier, topic), message.origin.qos, publication) {
+        match self.publish_message(now, (id, supplier, topic), (message.origin.qos, message.id), publication)
+        {
             Ok((Published::Taken { inboxes, .. }, position)) => Ok((inboxes, position)),
             Ok((_, position)) => Ok((1, position)),
             Err(PublishError::Full { .. }) => Err(MqttRefusal::Blocked),

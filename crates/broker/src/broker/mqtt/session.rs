@@ -1,5 +1,6 @@
 //! The session of an MQTT client, connected or not.
 
+use super::record::SessionRecord;
 use crate::body::EventBody;
 use crate::mqtt::{
     AnswerTerms, FilterRequest, LastWill, MqttQos, MqttVersion, OutgoingMessage, publish_packet,
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use unisono_eventchannel::{
     ChannelEvent, ConsumerId, NO_DEADLINE, SubscriptionId, SupplierId, TopicId, TopicPattern,
 };
+use unisono_events_wire::EVENT_COST;
 use unisono_events_wire::transport::TransportPeer;
 use unisono_linux::clock::{Duration, Instant};
 
@@ -80,6 +82,8 @@ pub(super) struct MqttSession {
     pub(super) in_flight: BTreeMap<u16, InFlight>,
     /// Messages of `in_flight` not yet sent on this connection, because the client takes no more at once.
     pub(super) unsent: VecDeque<u16>,
+    /// What the log keeps of the session. None: it does not outlive the broker.
+    pub(super) record: Option<Box<SessionRecord>>,
     /// The last packet identifier that was used.
     last_id: u16,
     /// The number of messages sent with an identifier.
@@ -103,9 +107,8 @@ pub(super) struct MqttSubscription {
 pub(super) struct InFlight {
     /// The place in the order of sending.
     order: u64,
-    pub(super) consumer: ConsumerId,
-    /// The acknowledgement that the channel expects when the message has arrived.
-    pub(super) acknowledgement: Option<u64>,
+    /// The consumer, and the acknowledgement that the channel expects when the message has arrived.
+    pub(super) acknowledgement: Option<(ConsumerId, u64)>,
     pub(super) step: InFlightStep,
 }
 
@@ -183,6 +186,7 @@ impl MqttSession {
             filters: HashMap::new(),
             in_flight: BTreeMap::new(),
             unsent: VecDeque::new(),
+            record: None,
             last_id: 0,
             sent: 0,
         }
@@ -193,6 +197,11 @@ impl MqttSession {
         let own = self.consumers.iter().enumerate();
         let own = own.filter_map(|(qos, consumer)| Some(((*consumer)?, qos > 0)));
         own.chain(self.subscriptions.values().filter_map(|subscription| Some((subscription.shared?, true))))
+    }
+
+    /// Messages that each of its queues holds: as many as the memory granted for the bytes pays for.
+    pub(super) fn queue_events(&self) -> usize {
+        (self.queue / EVENT_COST as usize).max(1)
     }
 
     /// Bytes granted to all queues of the session.
@@ -216,22 +225,21 @@ impl MqttSession {
         None
     }
 
-    pub(super) fn keep(
-        &mut self,
-        id: u16,
-        (consumer, acknowledgement): (ConsumerId, Option<u64>),
-        message: SentMessage,
-    ) {
+    pub(super) fn keep(&mut self, id: u16, acknowledgement: Option<(ConsumerId, u64)>, step: InFlightStep) {
         self.sent += 1;
-        let step = InFlightStep::Sent(message);
-        self.in_flight.insert(id, InFlight { order: self.sent, consumer, acknowledgement, step });
+        self.in_flight.insert(id, InFlight { order: self.sent, acknowledgement, step });
+    }
+
+    /// All messages in flight, in the order of sending.
+    pub(super) fn in_order(&self) -> Vec<(u16, &InFlight)> {
+        let mut all: Vec<_> = self.in_flight.iter().map(|(id, flight)| (*id, flight)).collect();
+        all.sort_unstable_by_key(|(_, flight)| flight.order);
+        all
     }
 
     /// Marks all messages in flight as unsent on a new connection.
     pub(super) fn begin_anew(&mut self) {
-        let mut all: Vec<_> = self.in_flight.iter().map(|(id, flight)| (flight.order, *id)).collect();
-        all.sort_unstable();
-        self.unsent = all.into_iter().map(|(_, id)| id).collect();
+        self.unsent = self.in_order().into_iter().map(|(id, _)| id).collect();
     }
 
     /// The next unsent message, if the client takes it now.

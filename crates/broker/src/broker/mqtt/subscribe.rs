@@ -3,6 +3,7 @@
 use super::super::{Addressee, Broker, structures};
 use super::MqttSessionId;
 use super::session::{MqttSubscription, queue_grant};
+use crate::log::SessionLine;
 use crate::mqtt::{
     FilterRequest, MqttQos, MqttReason, PastPolicy, SHARE, split_share, subscribed, unsubscribed,
 };
@@ -13,7 +14,6 @@ use unisono_eventchannel::{
     ChannelError, ConsumerId, ConsumerSpec, DispatchOrder, InboxCapacity, InboxSpec, Interest, LateEvents,
     PastEvents, Redelivery, TopicPattern,
 };
-use unisono_events_wire::EVENT_COST;
 use unisono_linux::clock::{Duration, Instant};
 
 /// Messages that a member of a group gets before it has to confirm one, whatever its receive maximum. With a
@@ -50,11 +50,11 @@ impl Broker {
         }
         let Some(session) = self.mqtt.sessions.get(&id) else { return };
         let answer = subscribed(session.terms, number, &codes, first.as_deref());
-        self.mqtt_answer(client, answer);
+        self.confirm_change(client, id, answer);
         self.mqtt_place(id);
     }
 
-    fn mqtt_subscribe_one(
+    pub(super) fn mqtt_subscribe_one(
         &mut self,
         now: Instant,
         id: MqttSessionId,
@@ -143,6 +143,7 @@ impl Broker {
         }
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return Ok(()) };
         let filter = request.filter.clone();
+        let noted = filter.clone();
         session.filters.insert(subscription, filter.clone());
         let shared = group.is_some().then_some(consumer);
         let entry = MqttSubscription { request, pattern, identifier, subscription, shared };
@@ -150,8 +151,11 @@ impl Broker {
         if let Some(former) = session.subscriptions.insert(filter, entry) {
             session.identified -= usize::from(former.identifier.is_some());
             session.filters.remove(&former.subscription);
+            self.mqtt.waiters.remove(&former.subscription);
             self.channel.unsubscribe(former.subscription);
         }
+        let (from, _) = self.log_place(now);
+        self.mqtt.note_subscription(id, &noted, from);
         Ok(())
     }
 
@@ -169,7 +173,7 @@ impl Broker {
         let (name, peer, most) = (Arc::clone(&session.name), session.peer, session.grant.memory);
         let class = session.grant.class.clone();
         let acknowledges = group.is_some() || qos != MqttQos::AtMostOnce;
-        let queue = session.queue;
+        let (queue, events) = (session.queue, session.queue_events());
         let more = queue_grant(queue, acknowledges);
         let (queues, with_names) =
             (session.granted() + session.held + more, most.saturating_add(structures::NAMES));
@@ -196,18 +200,25 @@ impl Broker {
         };
         let inbox = InboxSpec {
             class,
-            // as many messages as the memory granted for the bytes pays for
-            capacity: InboxCapacity { events: (queue / EVENT_COST as usize).max(1), bytes: queue },
+            capacity: InboxCapacity { events, bytes: queue },
             late: LateEvents::Drop,
             order: DispatchOrder::Publication, // MQTT 5, section 4.6
             redelivery: acknowledges.then_some(redelivery),
             ..InboxSpec::default()
         };
-        let tenant = self.tenant_of_session(id);
         let is_alone = group.is_none();
+        let positions = match is_alone && acknowledges && self.keeps_sessions() {
+            true => structures::WAITING_POSITION * events as u64,
+            false => 0,
+        };
+        self.hold_for_session(id, positions).map_err(|refused| (MqttReason::TooMuch, refused))?;
+        let tenant = self.tenant_of_session(id);
         let spec = ConsumerSpec { group, tenant, ..ConsumerSpec::new(&name).with(inbox) };
         let made = self.channel.connect(now, spec);
-        let consumer = made.map_err(|error| (MqttReason::TooMuch, self.access.refuse(&error)))?;
+        let consumer = made.map_err(|error| {
+            self.release_for_session(id, positions);
+            (MqttReason::TooMuch, self.access.refuse(&error))
+        })?;
         self.addressees.by_consumer.insert(consumer, Addressee::Mqtt(id));
         self.ledger.book(peer, more);
         if is_alone && let Some(session) = self.mqtt.sessions.get_mut(&id) {
@@ -236,12 +247,14 @@ impl Broker {
         }
         for entry in left {
             self.release_for_session(id, structures::pattern(&entry.request.filter));
+            self.mqtt.waiters.remove(&entry.subscription);
+            self.mqtt.note(id, &SessionLine::Unsubscribed { filter: entry.request.filter });
             self.channel.unsubscribe(entry.subscription);
             if let Some(consumer) = entry.shared {
                 self.mqtt_leave_group(now, id, consumer);
             }
         }
-        self.mqtt_answer(client, unsubscribed(version, number, &codes));
+        self.confirm_change(client, id, unsubscribed(version, number, &codes));
     }
 
     fn mqtt_leave_group(&mut self, now: Instant, id: MqttSessionId, consumer: ConsumerId) {
