@@ -83,7 +83,12 @@ fn embedded(shim: &Path) -> String {
 }
 
 fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path) {
-    let mut command = cc::Build::new().cargo_warnings(false).get_compiler().to_command();
+    // the libraries are shared ones also where Rust programs are linked statically (packaging/fit)
+    #[allow(
+        deprecated,
+        reason = "otherwise cc adds -static in such a build, which no shared library can have"
+    )]
+    let mut command = cc::Build::new().cargo_warnings(false).static_flag(false).get_compiler().to_command();
     command.args(FLAGS);
     if variable("DEBUG") == "false" {
         // as cargo's profile has it; debugging information names the folder of the build

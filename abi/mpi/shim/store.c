@@ -2,12 +2,12 @@
  * The launcher's store of keys and values, in which the ranks of a job publish before MPI begins. MPI_Init
  * orders these entries before every look-up after it, because the host MPI's own entries take the same way.
  *
- *	PMIx (Open MPI): the library that the MPI itself uses. PMIx counts its beginnings and ends, so the
+ *	PMIx (Open MPI 4): the library that the MPI itself uses. PMIx counts its beginnings and ends, so the
  *		MPI's own calls find it begun.
  *	PMI-1 (the Hydra of MPICH): lines of text on the descriptor PMI_FD. A Hydra answers a second
  *		"cmd=init" like the first (tested: 4.0.2, 5.0.2).
  *
- * Under other launchers, and under a Hydra on several hosts, there is no store.
+ * Under other launchers, with Open MPI 5, and under a Hydra on several hosts, there is no store.
  */
 #include "shim.h"
 #include <dlfcn.h>
@@ -46,8 +46,9 @@ enum { PMIX_BOOL = 1, PMIX_STRING = 3, PMIX_GLOBAL = 3 };
 static struct pmix_proc pmix_self;
 static void *pmix_library;
 
-/* Whether the Open MPI in this process uses the PMIx library of the system: version 5 is linked to it, and
- * version 4 has a plugin for it. Another copy of PMIx must not connect to the launcher as well. */
+/* The PMIx library of the system, if the Open MPI in this process has a plugin for it, as version 4 may have.
+ * Another copy of PMIx must not connect to the launcher as well. Version 5 is linked to PMIx; there MPI_Init
+ * finds no local rank after an earlier PMIx_Init (5.0.11, from two ranks on), so it has no store. */
 static void *pmix_open(void)
 {
 	static const char *const plugins[] = { "openmpi/mca_pmix_ext3x.so",
@@ -56,7 +57,7 @@ static void *pmix_open(void)
 	Dl_info mpi;
 
 	if (host_if_any("PMIx_Init"))
-		return dlopen("libpmix.so.2", RTLD_LAZY | RTLD_NOLOAD);
+		return NULL;
 	if (!dladdr(host("PMPI_Init"), &mpi) || !strrchr(mpi.dli_fname, '/'))
 		return NULL;
 	for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++) {

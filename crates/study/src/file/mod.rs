@@ -21,7 +21,7 @@
 //! parameter = "interval_us"
 //! values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
 //!
-//! [labels]                          # readable names of variants, figures, parameters, and values of parameters
+//! [labels]                          # names of variants, figures, parameters, and values of parameters
 //! gang = "gangs"
 //! "program=libgomp" = "barriers of OpenMP"
 //! ```
