@@ -1,9 +1,9 @@
 //! Reads every sentence that the grammar of answers can make: records of each study are made up for every
 //! situation, and the sentences of the last screen, of the page's cards and of the verdicts are checked.
 //!
-//! A sentence has a noun for each unit and names no variable of a study; a verdict has its number of runs; and
-//! an answer without a verdict says why, or how much more time would tell. With `UNISONO_SENTENCES=FILE` the test
-//! writes all sentences to FILE, for a person to read.
+//! A sentence has a noun for each unit and names no variable of a study; a verdict has its number of runs;
+//! and an answer without a verdict says why, or how much more time would tell. With `UNISONO_SENTENCES=FILE`
+//! the test writes all sentences to FILE, for a person to read.
 
 use std::collections::BTreeSet;
 use unisono_measure::record::{FORMAT, Figure, HostFacts, Line, Outcome, RunLine};

@@ -1,8 +1,8 @@
 //! The answer on one screen of 80 columns and 24 lines: what runs, what it waits for, what to type, what that
 //! gains, who pays, and how sure it is; below, as many ways as fit, the fastest first.
 //!
-//! A command is printed whole on a line of its own, so that it can be copied. `--details` prints all ways, the
-//! simulator's expectation and the conditions for gangs instead.
+//! A command is printed whole on a line of its own, so that it can be copied. `--details` prints all ways,
+//! the simulator's expectation and the conditions for gangs instead.
 
 use super::answer::{AdviceAnswer, action, failure, interval, runtimes, who_pays};
 use crate::columns::{cut, fold};
@@ -20,8 +20,8 @@ const COLUMNS: usize = 80;
 const LINES: usize = 23;
 /// The column at which the values of the facts begin.
 const INDENT: usize = 11;
-/// Threads wait for a processor if they could run but did not for at least this share of the time. Chosen, not
-/// measured: the tick of a daemon takes less.
+/// Threads wait for a processor if they could run but did not for at least this share of the time. Chosen,
+/// not measured: the tick of a daemon takes less.
 const MIN_WAITED_SHARE: f64 = 0.1;
 
 impl AdviceAnswer<'_> {
@@ -217,7 +217,8 @@ fn first_part(evidence: &str) -> &str {
     evidence.split(';').next().unwrap_or(evidence)
 }
 
-/// A fact in lines of the screen's width. A value that begins with a line end is a command, which is not broken.
+/// A fact in lines of the screen's width. A value that begins with a line end is a command, which is not
+/// broken.
 fn fact(name: &str, value: &str) -> String {
     if let Some(command) = value.strip_prefix('\n') {
         return format!("{name}\n{command}\n");

@@ -116,8 +116,8 @@ fn recorded_studies(args: &Args, lines: &[Line]) -> anyhow::Result<(Vec<StudyFil
     Ok((files, profile))
 }
 
-/// The line that says how much longer undecided comparisons take, or figures that were seen once: `None` if all
-/// are decided.
+/// The line that says how much longer undecided comparisons take, or figures that were seen once: `None` if
+/// all are decided.
 pub(super) fn undecided_line(lines: &[Line], directory: &Path, files: &[StudyFile]) -> Option<String> {
     let (open, all) = undecided(lines);
     let Some(first) = open.iter().map(|one| one.needs).min() else {

@@ -95,8 +95,8 @@ pub(crate) struct Args {
     /// Run this study file instead of the built-in studies; may be repeated
     #[arg(long, value_name = "STUDY.toml", conflicts_with = "topics")]
     file: Vec<PathBuf>,
-    /// Add runs to the records in DIR until each comparison is decided and each figure seen three times, or the
-    /// time of --for is over; also completes a study that was stopped
+    /// Add runs to the records in DIR until each comparison is decided and each figure seen three times, or
+    /// the time of --for is over; also completes a study that was stopped
     #[arg(
         long = "continue",
         value_name = "DIR",

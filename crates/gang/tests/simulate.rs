@@ -64,8 +64,8 @@ fn blocking_threads_on_one_core_pay_for_both_computations_a_block_and_a_switch()
 
 #[test]
 fn a_thread_that_wakes_with_time_in_hand_does_not_wait_for_the_tick() {
-    // the loops are ahead of their share whenever a thread of the program wakes; at a tick of 4 ms, both threads of a
-    // core would pass two barriers
+    // the loops are ahead of their share whenever a thread of the program wakes; at a tick of 4 ms, both
+    // threads of a core would pass two barriers
     let program = SimulatedProgram { wait: SimulatedWait::Block, ..barriers(4, 100) };
     let programs = [program, SimulatedProgram::computing("loops", 2)];
     let report = run(&machine(2, KernelModel::Eevdf), &programs, Sharing::Spread, 1000);

@@ -1,4 +1,5 @@
-//! The answer of a topic without a gain: the reason why there is no verdict, and the time that would decide it.
+//! The answer of a topic without a gain: the reason why there is no verdict, and the time that would decide
+//! it.
 //!
 //! Every topic of the page and of the last screen gets a verdict, or a reason with the time of further runs
 //! (`unisono study --continue DIR`) where these would help.
@@ -24,8 +25,8 @@ pub(crate) fn more_would_tell(studies: &[Study<'_>]) -> String {
     time_of_first(studies).map_or_else(String::new, |time| format!(" {}", in_words(time)))
 }
 
-/// The least time that decides a comparison; without an open comparison, the time until every figure has enough
-/// rounds.
+/// The least time that decides a comparison; without an open comparison, the time until every figure has
+/// enough rounds.
 fn time_of_first(studies: &[Study<'_>]) -> Option<Duration> {
     judgements(studies)
         .filter_map(|judgement| judgement.time_to_decide)
@@ -38,8 +39,8 @@ fn time_of_rounds(studies: &[Study<'_>]) -> Option<Duration> {
     time_to_decide::time_to_see_again(&timed.flat_map(|study| study.runs.iter().copied()).collect::<Vec<_>>())
 }
 
-/// The words before an answer that was seen once, for example `Seen once (n = 1 round), no verdict; about 40 s
-/// more would tell: `.
+/// The words before an answer that was seen once, for example `Seen once (n = 1 round), no verdict; about 40
+/// s more would tell: `.
 pub(crate) fn seen_once(studies: &[Study<'_>], evidence: Evidence) -> String {
     let more = wording::more_would_tell(time_of_rounds(studies));
     format!("Seen once ({}), no verdict{more}: ", evidence.in_words())

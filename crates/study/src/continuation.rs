@@ -81,8 +81,8 @@ fn is_seen_once(file: &StudyFile, run: &PlannedRun, recorded: &[&RunLine]) -> bo
     rounds.len() < MIN_ROUNDS && !is_impossible
 }
 
-/// Whether the runs of a variant are recorded under this name: a run with parts is recorded under its own name
-/// and the part's.
+/// Whether the runs of a variant are recorded under this name: a run with parts is recorded under its own
+/// name and the part's.
 fn is_recorded_as(name: &str, variant: &str) -> bool {
     name.strip_prefix(variant).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
@@ -176,7 +176,8 @@ compare = "gang/linux.work@interval_us=each"
         }))
     }
 
-    /// Records in which gangs are clearly better at 0 us, and undecided at 10 us. Pinned threads have no verdict.
+    /// Records in which gangs are clearly better at 0 us, and undecided at 10 us. Pinned threads have no
+    /// verdict.
     fn records(file: &StudyFile) -> Vec<Line> {
         let runs = [0.5, 2.0, 1.1, 0.8].into_iter().enumerate().flat_map(|(repetition, at_ten)| {
             let repetition = repetition as u32;

@@ -166,8 +166,8 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
     }
 }
 
-/// The length of a trial in which the remedy with the best median is compared often enough with plain Linux. A
-/// round takes the mean time of the rounds so far.
+/// The length of a trial in which the remedy with the best median is compared often enough with plain Linux.
+/// A round takes the mean time of the rounds so far.
 fn time_to_decide(trials: &TrialRuns, cost: CostRule, choice: &ChosenRemedy) -> Option<Duration> {
     let comparison = cost.against_plain(trials, choice.remedy, LEVEL)?;
     let wanted = pairs_to_decide(&comparison, Better::Lower).unwrap_or(0.0).max(MIN_ROUNDS as f64);
@@ -275,8 +275,8 @@ fn threads_wait(trials: &TrialRuns, remedy: TriedRemedy, circumstances: &Circums
     threads > circumstances.programs.max(1) && (spun || wait_sleeps_per_s(trials) >= MIN_WAIT_SLEEPS_PER_S)
 }
 
-/// The most threads of the programs that worked at a time. Under remedies the threads of Unisono's commands count,
-/// too, so only runs without a remedy are asked.
+/// The most threads of the programs that worked at a time. Under remedies the threads of Unisono's commands
+/// count, too, so only runs without a remedy are asked.
 pub fn threads_at_a_time(trials: &TrialRuns) -> usize {
     runs_of(trials, TriedRemedy::Plain).map(|run| run.observation.threads).max().unwrap_or(0)
 }

@@ -24,8 +24,8 @@
 //! ```
 //!
 //! Read `model.rs` (the input), `state.rs` (the state), `engine.rs` (events), `queue.rs` and `place.rs` (the
-//! kernels), `barrier.rs`, `barrier_cost.rs` and `together.rs` (the programs), `turns.rs` (gangs) and `outcome.rs` (the
-//! results). `spec.rs` reads a machine and programs from JSON.
+//! kernels), `barrier.rs`, `barrier_cost.rs` and `together.rs` (the programs), `turns.rs` (gangs) and
+//! `outcome.rs` (the results). `spec.rs` reads a machine and programs from JSON.
 //!
 //! The same seed gives the same result. Cost: an event each time a thread begins to wait or to run, about 0.2
 //! us; none while all threads of a program run at the same time. When not to use: where caches, memory

@@ -2,15 +2,14 @@
 //!
 //! Classes come first: fixed priorities run before the fair class. Inside the fair class the kernel decides:
 //!
-//! | | CFS (2.6.32) | EEVDF (6.18) |
-//! |---|---|---|
-//! | next | least virtual run time | earliest virtual deadline among threads with lag >= 0 |
-//! | gives way at a tick | its part of the latency is used up | its slice is used up |
-//! | gives way at a wake-up | it is behind by the wake-up granularity | its slice is used up |
-//! | a sleeper returns | half a latency before the least | with its lag; what it ran too much wears off asleep |
+//! | | CFS (2.6.32) | EEVDF (6.18) | |---|---|---| | next | least virtual run time | earliest virtual
+//! deadline among threads with lag >= 0 | | gives way at a tick | its part of the latency is used up | its
+//! slice is used up | | gives way at a wake-up | it is behind by the wake-up granularity | its slice is used
+//! up | | a sleeper returns | half a latency before the least | with its lag; what it ran too much wears off
+//! asleep |
 //!
-//! Left out: buddies and adaptive granularity of 2.6.32, and groups (every thread competes as if autogroup were
-//! off).
+//! Left out: buddies and adaptive granularity of 2.6.32, and groups (every thread competes as if autogroup
+//! were off).
 //!
 //! References: kernel/sched_fair.c of 2.6.32, kernel/sched/fair.c of 6.18; Stoica and Abdel-Wahab, "Earliest
 //! eligible virtual deadline first", 1995.
@@ -128,9 +127,10 @@ impl CoreSimulation<'_> {
         self.cores[c].load -= self.threads[t].load();
     }
 
-    /// EEVDF: a thread that goes to sleep before its share is due stays in its queue until the others have caught
-    /// up (DELAY_DEQUEUE, since 6.12). So a negative lag wears off while the thread sleeps; without that, a
-    /// thread that blocks at each barrier would be ineligible at each wake-up, and wait for the next tick.
+    /// EEVDF: a thread that goes to sleep before its share is due stays in its queue until the others have
+    /// caught up (DELAY_DEQUEUE, since 6.12). So a negative lag wears off while the thread sleeps; without
+    /// that, a thread that blocks at each barrier would be ineligible at each wake-up, and wait for the next
+    /// tick.
     pub(super) fn wear_off_lag(&mut self, t: usize) {
         let Some(negative) = Some(self.threads[t].lag).filter(|lag| *lag < 0) else { return };
         if self.tunables.kernel != KernelModel::Eevdf {
@@ -173,8 +173,8 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// RUN_TO_PARITY: a chosen thread runs until its deadline even if other threads wake up, as long as it has
-    /// not run ahead of its share: a thread that wakes with time in hand makes it ineligible.
+    /// RUN_TO_PARITY: a chosen thread runs until its deadline even if other threads wake up, as long as it
+    /// has not run ahead of its share: a thread that wakes with time in hand makes it ineligible.
     fn is_protected(&self, t: usize) -> bool {
         let thread = &self.threads[t];
         thread.virtual_time < thread.protected_until
