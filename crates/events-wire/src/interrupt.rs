@@ -3,8 +3,8 @@
 //! Python notes a signal, and acts on it when its next instruction runs: a thread that waits in a library
 //! never gets there. So the library asks while it waits, and returns `Interrupted` if the answer is yes.
 //!
-//! Cost: nothing without a check; with one, a call of it and a wake-up of each waiting thread every
-//! [`POLL_INTERVAL`].
+//! Cost: nothing without a check; with one, a call of it and a wake-up of each waiting thread
+//! every 100 ms.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -13,8 +13,8 @@ const MAX_FOREIGN: f64 = 0.02;
 
 /// Measures until a run is right, or is wrong without a disturbance.
 ///
-/// # Panics An undisturbed run is wrong, or each of [`MAX_RUNS`] runs; the message holds the reason and the
-/// disturbance.
+/// # Panics
+/// An undisturbed run is wrong, or each of four runs; the message holds the reason and the disturbance.
 pub fn repeat_disturbed(mut measure: impl FnMut() -> Result<(), String>) {
     let mut said = Vec::new();
     for _ in 0..MAX_RUNS {

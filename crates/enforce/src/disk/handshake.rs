@@ -5,8 +5,8 @@
 //!   client: option (list, info, go, ...)        server: replies, until the client chooses an export
 //! ```
 //! Each class is an export of its own name; the empty name is the default class. The handshake works on any
-//! stream, so that its tests and its fuzz target need no socket. An option longer than [`MAX_OPTION`], more
-//! than [`MAX_OPTIONS`] of them, and bytes of another protocol end the connection.
+//! stream, so that its tests and its fuzz target need no socket. An option longer than `MAX_OPTION`, more
+//! than `MAX_OPTIONS` of them, and bytes of another protocol end the connection.
 //!
 //! Reference: <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>, "Fixed newstyle".
 

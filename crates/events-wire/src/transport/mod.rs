@@ -89,7 +89,7 @@ pub enum TransportError {
         "the other end breaks the protocol: a frame of {bytes} bytes is too large; the largest has {most}"
     )]
     Oversized { bytes: usize, most: usize },
-    /// The process's check has ended the wait ([`interrupt`](crate::interrupt)); the transport goes on.
+    /// The process's check has ended the wait ([`interrupt`]); the transport goes on.
     #[error("a signal ended the wait")]
     Interrupted,
     /// The other end speaks a protocol other than TLS; the last message to it goes out unencrypted.
