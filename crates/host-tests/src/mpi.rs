@@ -6,6 +6,7 @@ use crate::{Skipped, TestOutcome, require};
 use std::ffi::OsStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -138,7 +139,8 @@ impl TestedMpi {
                 .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
                 .env("OMPI_MCA_mpi_yield_when_idle", "1")
                 // a search for networks by libfabric makes the start slower, and no test has such a network
-                .env("OMPI_MCA_pml", "^cm");
+                .env("OMPI_MCA_pml", "^cm")
+                .env("OMPI_MCA_orte_tmpdir_base", session_directory());
         }
         command.args(["-n", &ranks.to_string()]).stdin(Stdio::null());
         command
@@ -151,6 +153,15 @@ impl TestedMpi {
         command.arg(program::unisono()).arg("mpi").args(arguments);
         command
     }
+}
+
+/// A directory of this process for the sessions of Open MPI. Jobs of one user that begin and end at the same
+/// time in one directory fail now and then: one removes the user's directory while another makes it.
+fn session_directory() -> PathBuf {
+    let directory = target().join("mpi-programs").join(format!("session-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory for sessions");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o1777)).expect("our own directory");
+    directory
 }
 
 /// The verdict on a conformance program's output: `Ok` if the program printed its `ok` line and ended with 0.

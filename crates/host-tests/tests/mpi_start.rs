@@ -465,12 +465,12 @@ fn ranks_that_no_mpi_started_are_refused_with_what_to_type() -> TestOutcome {
             assert!(words.contains(&format!("'mpiexec -n 2 unisono mpi -- {built}'")), "{words}");
             assert!(stdout.is_empty(), "the program ran: {}", text(&stdout));
         }
-        // without the preload it may mean what it does, but that is said
-        let words = text(&on_run("2", &[&built]).stderr);
-        assert!(
-            words.contains(&format!("'mpiexec.{} -n 2 unisono mpi -- {built}'", mpi.name())),
-            "{words}"
-        );
+        // so are ranks without the preload
+        let refused = on_run("2", &[&built]);
+        let words = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{}: {words}", mpi.name());
+        assert!(words.contains(&format!("linked to an MPI ({})", mpi.name())), "{words}");
+        assert!(words.contains(&format!("'mpiexec -n 2 unisono mpi -- {built}'")), "{words}");
         // one rank is alone rightly
         let alone = on_run("1", &direct);
         assert!(alone.status.success(), "{}: {}", mpi.name(), text(&alone.stderr));

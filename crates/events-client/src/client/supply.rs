@@ -203,10 +203,13 @@ impl DirectSupply {
         };
         if !self.ring.as_ref().is_some_and(is_enough) {
             let slot = (length + length / 4).max(MIN_SLOT).next_multiple_of(64) as u32;
-            // the ring lends the slots that one more consumer could hold
-            let geometry = MemoryGeometry::new(depth, slot, MAX_LINKS + 1).ok_or(NotSupplied::NoRing)?;
             let free = *room + self.bytes();
-            let left = free.checked_sub(geometry.bytes()).ok_or(NotSupplied::NoRing)?;
+            // the ring lends the slots that one more consumer could hold, where there is room for them
+            let (geometry, left) = [MAX_LINKS + 1, MAX_LINKS]
+                .into_iter()
+                .filter_map(|consumers| MemoryGeometry::new(depth, slot, consumers))
+                .find_map(|geometry| Some((geometry, free.checked_sub(geometry.bytes())?)))
+                .ok_or(NotSupplied::NoRing)?;
             let ring = MemorySupplier::create(geometry, (self.wait, SpinBudget::DEFAULT)).map_err(refused)?;
             if let Some(former) = self.ring.replace(ring).as_mut()
                 && self.order == EventOrder::Deadlines
