@@ -37,6 +37,7 @@ thread_local! {
 struct HeapBytes(Option<Arc<[u8]>>);
 
 impl HeapBytes {
+    #[inline]
     fn new(bytes: &[u8]) -> Self {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         if let Some(mut spare) = spare
@@ -49,6 +50,7 @@ impl HeapBytes {
         Self(Some(bytes.into()))
     }
 
+    #[inline]
     fn bytes(&self) -> &[u8] {
         self.0.as_deref().unwrap_or_default()
     }
@@ -72,11 +74,13 @@ impl Drop for HeapBytes {
 
 impl EventBytes {
     /// Takes the external payload if there is one, otherwise the bytes behind the head.
+    #[inline]
     pub fn new(bytes: &[u8], shared_payload: Option<SharedPayload>) -> Self {
         Self(shared_payload.map_or_else(|| PayloadPlace::Heap(HeapBytes::new(bytes)), PayloadPlace::Shared))
     }
 
     #[must_use]
+    #[inline]
     pub fn as_payload(&self) -> PayloadRef<'_> {
         match &self.0 {
             PayloadPlace::Heap(heap) => PayloadRef::Bytes(heap.bytes()),
@@ -86,6 +90,7 @@ impl EventBytes {
 
     /// The bytes; a copy if another process can change them.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> Cow<'_, [u8]> {
         match &self.0 {
             PayloadPlace::Heap(heap) => Cow::Borrowed(heap.bytes()),

@@ -100,6 +100,15 @@ pub(super) enum ReadingEnd {
     Broken,
 }
 
+/// What a program gets of an event that is next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LateVerdict {
+    Deliver,
+    /// A notice that it was late.
+    Report,
+    Drop,
+}
+
 impl DirectReading {
     pub(super) fn new(of: ReadingOf, socket: OwnedFd) -> Self {
         let sorted = SortedEvents::new(of.terms.limits);
@@ -135,16 +144,22 @@ impl DirectReading {
                 return Ok(Some(notice));
             }
             self.sort_early();
-            let next = match self.sorted.take_first().or_else(|| self.ahead.take()) {
-                Some(next) => Some(next),
-                None => self.next_in_ring()?,
+            // events are large: each detour of one is a copy
+            let next = if self.sorted.is_empty() && self.ahead.is_none() {
+                self.next_in_ring()?
+            } else {
+                self.sorted.take_first().or_else(|| self.ahead.take())
             };
-            let Some(next) = next else { return Ok(None) };
+            let Some(mut next) = next else { return Ok(None) };
             // a gap goes before the event that revealed it
             if !self.notices.is_empty() {
                 self.ahead = Some(next);
-            } else if let Some(reception) = self.hand_out(next) {
-                return Ok(Some(reception));
+                continue;
+            }
+            match self.judge_lateness(&mut next) {
+                LateVerdict::Deliver => return Ok(Some(Reception::Event(next.event))),
+                LateVerdict::Report => return Ok(Some(self.late_notice(&next))),
+                LateVerdict::Drop => {}
             }
         }
         self.skipped = true;
@@ -152,10 +167,12 @@ impl DirectReading {
     }
 
     /// Whether events are handed out in another order than that of the ring.
+    #[inline]
     pub(super) fn sorts(&self) -> bool {
         !self.sorted.is_empty() || self.has_early()
     }
 
+    #[inline]
     fn has_early(&self) -> bool {
         self.of.terms.order == EventOrder::Deadlines
             && self.ring.as_ref().is_some_and(MemoryConsumer::has_early)
@@ -163,6 +180,7 @@ impl DirectReading {
 
     /// Takes all events out of the ring if one of them may be due before an earlier one, also before one that
     /// was taken already.
+    #[inline]
     fn sort_early(&mut self) {
         if !self.sorts() {
             return;
@@ -196,14 +214,19 @@ impl DirectReading {
     /// All that was taken out of the ring and not handed out.
     pub(super) fn take_rest(&mut self) -> Vec<Reception> {
         let mut rest: Vec<_> = self.notices.drain(..).collect();
-        while let Some(next) = self.sorted.take_first().or_else(|| self.ahead.take()) {
-            rest.extend(self.hand_out(next));
+        while let Some(mut next) = self.sorted.take_first().or_else(|| self.ahead.take()) {
+            match self.judge_lateness(&mut next) {
+                LateVerdict::Deliver => rest.push(Reception::Event(next.event)),
+                LateVerdict::Report => rest.push(self.late_notice(&next)),
+                LateVerdict::Drop => {}
+            }
         }
         rest
     }
 
     /// Takes the next event out of the ring. `None`: the ring is empty, or so many losses and closed rings
     /// were skipped that the caller has to check its timeout.
+    #[inline(always)]
     fn next_in_ring(&mut self) -> Result<Option<SortedEvent>, ReadingEnd> {
         if let Some(end) = self.end {
             return Err(end);
@@ -308,6 +331,7 @@ impl DirectReading {
     }
 
     /// Converts an event, and records the gap before it. `None`: its number is impossible.
+    #[inline(always)]
     fn event(&mut self, head: DeliverHead<'_>, payload: EventBytes) -> Option<SortedEvent> {
         let ReadingOf { subscription, ref name, ref event_type, supplier, last, .. } = self.of;
         let number = head.sequence;
@@ -347,26 +371,29 @@ impl DirectReading {
         Some(SortedEvent { event, counted: false })
     }
 
-    /// Hands out an event, or the notice that it was late. `None`: it was late, and the program wants no
-    /// notice.
-    fn hand_out(&mut self, SortedEvent { mut event, counted }: SortedEvent) -> Option<Reception> {
-        if counted {
-            return Some(Reception::Event(event));
+    /// Counts an event that is next, and says what its subscription wants if it is late.
+    #[inline]
+    fn judge_lateness(&mut self, SortedEvent { event, counted }: &mut SortedEvent) -> LateVerdict {
+        if *counted {
+            return LateVerdict::Deliver;
         }
         event.late = event.deadline.is_some_and(|deadline| deadline < clock::now());
         self.counts.missed += u64::from(event.late);
-        match self.of.terms.late {
-            WhenLate::Drop | WhenLate::Report if event.late => {
-                self.counts.dropped_late += 1;
-                let number = event.sequence;
-                let reported = self.of.terms.late == WhenLate::Report;
-                reported.then(|| self.gap((number, number, 1), "late"))
-            }
-            _ => {
-                self.counts.delivered += 1;
-                Some(Reception::Event(event))
-            }
+        let verdict = match self.of.terms.late {
+            WhenLate::Drop if event.late => LateVerdict::Drop,
+            WhenLate::Report if event.late => LateVerdict::Report,
+            _ => LateVerdict::Deliver,
+        };
+        match verdict {
+            LateVerdict::Deliver => self.counts.delivered += 1,
+            LateVerdict::Report | LateVerdict::Drop => self.counts.dropped_late += 1,
         }
+        verdict
+    }
+
+    fn late_notice(&self, late: &SortedEvent) -> Reception {
+        let number = late.event.sequence;
+        self.gap((number, number, 1), "late")
     }
 
     /// Takes the next event for a comparison with other rings; returns its deadline and its time of

@@ -13,6 +13,7 @@ use super::reader::{Bad, FrameReader};
 use unisono_eventchannel::{FieldSet, FieldValue, Numeric};
 
 /// Checks that a frame has room for a key and fields; the error names the part that is too long.
+#[inline]
 pub fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
     let too_long =
         |what: &str, bytes: usize, most: usize| Err(format!("{what} of {bytes} bytes; at most {most}"));
@@ -34,6 +35,7 @@ pub fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
 
 /// Appends lengths, key and fields. A length that does not fit is truncated, and the reader refuses the
 /// frame.
+#[inline]
 pub fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
     let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();
     bytes.extend(short(key.len()));
@@ -65,6 +67,7 @@ pub fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
 
 impl<'a> FrameReader<'a> {
     /// Reads a key after its length, and fields after their count.
+    #[inline]
     pub fn key_and_fields(&mut self) -> Result<(&'a str, FieldSet), Bad> {
         let (length, count) = (usize::from(self.short()?), self.short()?);
         if length > MAX_KEY {
@@ -74,6 +77,7 @@ impl<'a> FrameReader<'a> {
     }
 }
 
+#[inline]
 fn read(reader: &mut FrameReader<'_>, count: u16) -> Result<FieldSet, Bad> {
     let mut fields = FieldSet::new();
     let mut last: Option<&str> = None;

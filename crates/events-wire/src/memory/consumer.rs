@@ -241,6 +241,7 @@ impl MemoryConsumer {
 
     /// The length of the next event, if one is there; it may be lost before it is received.
     #[must_use]
+    #[inline]
     pub fn next_length(&self) -> Option<usize> {
         let entry = self.ring.entry(self.turn);
         let ready = entry.check_turn(self.turn, self.ring.geometry.depth()) == EntryState::Ready;
@@ -248,6 +249,7 @@ impl MemoryConsumer {
     }
 
     #[cold]
+    #[inline]
     fn without_event<E>(&mut self, state: EntryState) -> NextEvent<E> {
         let (turn, depth) = (self.turn, u64::from(self.ring.geometry.depth()));
         let next = match state {
@@ -265,6 +267,7 @@ impl MemoryConsumer {
         NextEvent::Lost(lost)
     }
 
+    #[inline]
     fn nothing<E>(&mut self) -> NextEvent<E> {
         if self.published_turn != self.turn {
             // Lets the supplier reuse the slots. A wake-up is not needed: if the supplier sleeps for room,
@@ -291,6 +294,7 @@ impl MemoryConsumer {
         }
     }
 
+    #[inline]
     fn publish_position(&mut self) {
         self.published_turn = self.turn;
         let page = &self.ring.page;
@@ -307,6 +311,7 @@ impl MemoryConsumer {
 
     /// Whether [`receive`](Self::receive) would return an event, a loss or the end.
     #[must_use]
+    #[inline]
     pub fn has_something(&self) -> bool {
         self.ring.announces(self.turn) || self.ring.is_closed()
     }
@@ -314,6 +319,7 @@ impl MemoryConsumer {
     /// The number of orders that the supplier has given since the beginning, including orders whose events
     /// had no room yet.
     #[must_use]
+    #[inline]
     pub fn orders(&self) -> u32 {
         let header = self.ring.words.words(MemoryGeometry::header());
         // SYNC(orders) acquire: a consumer that learned of an act after an order sees the order, too
@@ -322,6 +328,7 @@ impl MemoryConsumer {
 
     /// Whether an event from the next one on may be due before an earlier one.
     #[must_use]
+    #[inline]
     pub fn has_early(&self) -> bool {
         let header = self.ring.words.words(MemoryGeometry::header());
         // SYNC(early) acquire: an announced event that is early is known to be early
@@ -367,12 +374,14 @@ impl MemoryConsumer {
 }
 
 impl JoinedRing {
+    #[inline]
     fn entry(&self, turn: u64) -> RingEntry<'_> {
         let first = MemoryGeometry::entry(self.geometry.index(turn));
         RingEntry::new(self.words.words(first..first + ENTRY))
     }
 
     /// The byte range of an event. `None`: outside the memory.
+    #[inline]
     fn range(&self, announced: Announced) -> Option<Range<usize>> {
         let Announced { slot, length, .. } = announced;
         let fits = slot < self.geometry.slots() && length <= self.geometry.largest();
@@ -397,6 +406,7 @@ impl JoinedRing {
     }
 
     /// Whether this turn's event is there, or lost.
+    #[inline]
     fn announces(&self, turn: u64) -> bool {
         self.entry(turn).check_turn(turn, self.geometry.depth()) != EntryState::NotYet
     }
@@ -449,12 +459,14 @@ pub struct HeldEvent {
 
 impl HeldEvent {
     #[must_use]
+    #[inline]
     pub fn mark(&self) -> EventMark {
         self.mark
     }
 
     /// The length of the event.
     #[must_use]
+    #[inline]
     pub fn length(&self) -> usize {
         self.range.len()
     }

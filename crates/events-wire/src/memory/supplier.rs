@@ -91,6 +91,7 @@ impl fmt::Debug for RingReader {
 impl RingReader {
     /// Reads the consumer's position, limited to `turn`. Needs a fence before the slots that it has passed
     /// are written again.
+    #[inline]
     fn update_position(&mut self, turn: u64) {
         let read = u64::from(self.page.position().value().wrapping_sub(low(self.position)));
         // A consumer whose page holds no turn of this ring has nothing to read: it loses its right to block.
@@ -171,6 +172,7 @@ impl MemorySupplier {
     }
 
     #[must_use]
+    #[inline]
     pub fn geometry(&self) -> MemoryGeometry {
         self.geometry
     }
@@ -217,6 +219,7 @@ impl MemorySupplier {
     /// # Errors
     /// The event is too large, or a blocking consumer has no room for it.
     #[cfg(not(loom))]
+    #[inline]
     pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_>, PublishRefused> {
         let slot = self.slot_for(bytes)?;
         Ok(Loan { supplier: self, slot: Some(slot), bytes })
@@ -246,6 +249,7 @@ impl MemorySupplier {
     /// # Errors
     /// A blocking consumer has no room for it.
     #[cfg(not(loom))]
+    #[inline]
     pub fn publish_lent(
         &mut self,
         head: &[u8],
@@ -289,6 +293,7 @@ impl MemorySupplier {
         Ok(self.announce(slot, bytes.len(), tag))
     }
 
+    #[inline]
     fn slot_for(&mut self, bytes: usize) -> Result<u32, PublishRefused> {
         let largest = self.geometry.largest();
         if bytes > largest as usize {
@@ -303,6 +308,7 @@ impl MemorySupplier {
         Ok(self.free.pop().expect("because there are more slots than in the ring, spare, lent and held"))
     }
 
+    #[inline]
     fn announce(&mut self, slot: u32, bytes: usize, tag: u32) -> u64 {
         let turn = self.turn;
         let index = self.geometry.index(turn);
@@ -320,6 +326,7 @@ impl MemorySupplier {
     }
 
     /// A blocking consumer that has not read the event about to be overwritten.
+    #[inline]
     pub(super) fn who_has_no_room(&mut self) -> Option<ConsumerNumber> {
         let (turn, depth) = (self.turn, u64::from(self.geometry.depth()));
         let full = |position: u64| turn - position >= depth;
@@ -493,6 +500,7 @@ pub struct Loan<'a> {
 impl Loan<'_> {
     /// The event's bytes; their initial content is undefined.
     #[must_use]
+    #[inline]
     pub fn bytes(&mut self) -> &mut [u8] {
         let Some(slot) = self.slot else { return &mut [] };
         let start = self.supplier.geometry.slot(slot);
