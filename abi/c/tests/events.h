@@ -2,29 +2,11 @@
 #ifndef EVENTS_H
 #define EVENTS_H
 
-#include "unisono.h"
+#include "check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define DO(call)                                                                                             \
-	do {                                                                                                 \
-		unisono_status status_ = (call);                                                             \
-		if (status_ != UNISONO_STATUS_OK) {                                                          \
-			fprintf(stderr, "line %d: %s: %s (%s)\n", __LINE__, #call, unisono_error_text(),     \
-				unisono_status_name(status_));                                               \
-			exit(1);                                                                             \
-		}                                                                                            \
-	} while (0)
-
-#define CHECK(fact)                                                                                          \
-	do {                                                                                                 \
-		if (!(fact)) {                                                                               \
-			fprintf(stderr, "line %d: not so: %s\n", __LINE__, #fact);                           \
-			exit(1);                                                                             \
-		}                                                                                            \
-	} while (0)
 
 #define REFUSED(call, why)                                                                                   \
 	do {                                                                                                 \

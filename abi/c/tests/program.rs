@@ -107,7 +107,9 @@ fn every_function_of_the_header_is_called_by_the_c_programs() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(here.join(path)).expect("a file of this crate");
     let header = read("include/unisono.h");
-    let programs = read("tests/every_call.c") + &read("tests/events.c") + &read("tests/loans.c");
+    let programs = ["check.h", "every_call.c", "events.c", "loans.c"]
+        .map(|file| read(&format!("tests/{file}")))
+        .concat();
     let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '*', '\t']));
     let names = declared.filter_map(|line| line.split('(').next()?.split([' ', '*']).next_back());
     let names: Vec<&str> =

@@ -6,12 +6,12 @@
 #include "check.h"
 #include <stdint.h>
 
-enum { ROUNDS = 120, MAX_RANKS = 16, LONGEST = 1500, ROOM = MAX_RANKS * (LONGEST + 8) };
+enum { ROUNDS = 120, MAX_RANKS = 16, MAX_LENGTH = 1500, ROOM = MAX_RANKS * (MAX_LENGTH + 8) };
 
 static uint64_t sum = 14695981039346656037u;
 static uint32_t state; /* the same at all ranks */
 static int out[ROOM], in[ROOM];
-static double wide_out[LONGEST], wide_in[LONGEST];
+static double wide_out[MAX_LENGTH], wide_in[MAX_LENGTH];
 static MPI_Datatype gapped; /* two numbers with a gap of one */
 
 static unsigned below(unsigned limit)
@@ -240,7 +240,7 @@ static void every(MPI_Comm comm, int rounds)
 	MPI_Comm_rank(comm, &own);
 	MPI_Comm_size(comm, &members);
 	for (int round = 0; round < rounds; round++) {
-		int length = (int)(below(4) ? below(40) : below(LONGEST));
+		int length = (int)(below(4) ? below(40) : below(MAX_LENGTH));
 
 		fill(own);
 		switch (below(4)) {
