@@ -52,7 +52,7 @@ and calls it the setting of least regret.
 MPI: of the ranks on a host, each gets its part of the processors, whether this command starts mpiexec or mpiexec this command.
 
 Leases: with --bind, a program with a quota below the processors that it may use is bound to as many as it has, so that \
-runtimes without a variable (oneTBB, ffmpeg, make -j$(nproc)) count right, too. Every `unisono fit --bind` of the host sees which \
+runtimes without a variable (oneTBB, ffmpeg, x264) count right, too. Every `unisono fit --bind` of the host sees which \
 processors are leased, and chooses others while there are any. A lease ends with the program. --bind is not the default: beside a program \
 that is bound to the same processor, a bound program takes up to 1.9 times as long.
 

@@ -370,10 +370,7 @@ fn a_match_that_can_never_hit_is_refused_and_those_before_it_are_named() {
     ];
     for (first, second) in shadowed {
         let said = refused(&policy(first, second));
-        assert!(
-            said.starts_with("5:10: this match can never hit, because everything it is for goes to {"),
-            "{said}"
-        );
+        assert!(said.starts_with("5:10: this match is shadowed: all its packets go to {"), "{said}");
         assert!(said.contains("of `a` at 3:10"), "{said}");
     }
     let open = [
@@ -509,7 +506,7 @@ proptest! {
         match (Policy::parse(&text), dead) {
             (Err(error), Some(dead)) => {
                 prop_assert_eq!(error.at.line, 3 + 2 * dead);
-                prop_assert!(error.what.starts_with("this match can never hit"), "{}", error);
+                prop_assert!(error.what.starts_with("this match is shadowed"), "{}", error);
             }
             (Ok(policy), None) => for facts in &world {
                 let naive = first_of(facts).map_or(policy.default, |number| {

@@ -296,7 +296,7 @@ fn what_is_wrong_leaves_the_host_unchanged() -> TestOutcome {
     let before = seen();
     for (text, expected) in [
         (THREE.replace("60", "-1"), ":4:10: the weight -1 gives no share"),
-        (THREE.replace("5002", "5001"), ":8:10: this match can never hit"),
+        (THREE.replace("5002", "5001"), ":8:10: this match is shadowed"),
         (
             THREE.replace("weight = 60", "ceiling = \"1gbit\""),
             ":4:11: the ceiling 1gbit is over the link's rate",

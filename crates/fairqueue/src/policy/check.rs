@@ -304,10 +304,7 @@ fn rules(
             };
             return wrong(
                 at,
-                format!(
-                    "this match can never hit, because everything it is for goes to {}; {advice}",
-                    places.join(" and ")
-                ),
+                format!("this match is shadowed: all its packets go to {}; {advice}", places.join(" and ")),
             );
         }
         rules.push(Rule { class: id(class), matcher: matcher.clone(), at: position.advance_to(at) });
