@@ -34,8 +34,8 @@ use unisono_linux::{interrupt, poll};
 /// same name and the same parent, the packets that wait in it are kept. With --backend kernel, packets of a
 /// class that is gone have 3 s to leave; then they are dropped.
 ///
-/// With --backend kernel the command changes only the named device and the processor weights of the control
-/// groups that [cpu] names. --direction in also adds a device. --backend interposed also adds a device, a
+/// With --backend kernel the command changes only the named device, and the weights of the control groups that
+/// [cpu] and [io] name. --direction in also adds a device. --backend interposed also adds a device, a
 /// network namespace and two processes. --cpu-shares core also starts processes that stop and resume the
 /// control groups.
 #[derive(clap::Args)]
@@ -58,6 +58,9 @@ use unisono_linux::{interrupt, poll};
   match = [{ dscp = \"ef\" }, { mark = 0x10 }, { vlan = 5 }]
 
   [cpu]                             # processor time of the matched control groups
+  video = 3
+
+  [io]                              # the same for disks that have the scheduler BFQ
   video = 3
 The first match in the file decides. Every backend knows these matches (--direction in: all but \
 cgroup, priority and mark):
@@ -166,7 +169,7 @@ impl Args {
                 )
             } else if has_shares {
                 Some(
-                    "[cpu] belongs in the policy for packets that the device sends; leave it out with --direction in",
+                    "[cpu] and [io] belong in the policy for packets that the device sends; leave them out with --direction in",
                 )
             } else {
                 None
@@ -200,7 +203,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             failure::recover_all()?;
         }
     }
-    let kind = args.backend_kind(policy.cpu.is_some())?;
+    let kind = args.backend_kind(policy.cpu.is_some() || policy.io.is_some())?;
     let is_interposed = kind.backend == BackendName::Interposed;
     if let Some(side) = &args.side() {
         let device = &side.device;

@@ -1,7 +1,7 @@
 //! `unisono queue metrics`: statistics of all classes as OpenMetrics text.
 
 use super::failure;
-use super::show::Time;
+use super::group_use::{GroupCounter, GroupReading};
 use super::side::WantedSides;
 use crate::output;
 use crate::service;
@@ -59,9 +59,13 @@ fn scrape(sides: &WantedSides) -> Result<String, Error> {
         if let Err(error) = &figures {
             failure::warn(&[error.to_string()]);
         }
-        let time = Time::read(&side).ok().flatten();
-        let processor_time = time.map(|time| time.groups).unwrap_or_default();
-        Scrape { side, figures: figures.ok(), processor_time }
+        let groups = GroupReading::read(&side).unwrap_or_default();
+        let counted = |groups: Vec<GroupCounter>| -> Vec<_> {
+            groups.into_iter().map(|group| (group.share, group.counted)).collect()
+        };
+        let processor_time = counted(groups.cpu.map(|(_, groups)| groups).unwrap_or_default());
+        let disk_bytes = counted(groups.disk.unwrap_or_default());
+        Scrape { side, figures: figures.ok(), processor_time, disk_bytes }
     };
     Ok(openmetrics(sides.in_force()?.into_iter().map(scrape).collect()))
 }

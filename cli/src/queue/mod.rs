@@ -6,6 +6,7 @@ mod clear;
 mod cpu;
 mod disk;
 mod failure;
+mod group_use;
 mod install;
 mod interpose;
 mod metrics;

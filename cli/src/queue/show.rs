@@ -1,10 +1,11 @@
 //! `unisono queue show`: watches the rate, share and backlog of each class.
 
 use super::failure;
+use super::group_use::{GroupReading, GroupUses};
 use super::side::WantedSides;
 use super::unseen::{Passage, PassageWatch};
 use super::view::{table, wait_of};
-use crate::columns::{cut, fold};
+use crate::columns::fold;
 use crate::exit::Failure;
 use crate::live_view::{LiveOutput, LiveViewFlags, LiveViewText};
 use crate::machine_output::{self, CsvFlag};
@@ -12,10 +13,10 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Instant;
+use unisono_enforce::backends;
 use unisono_enforce::interposed::Counters;
-use unisono_enforce::journal::{Journal, LinkSide};
-use unisono_enforce::{backends, cpu};
-use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy, TrafficDirection};
+use unisono_enforce::journal::LinkSide;
+use unisono_fairqueue::{Live, LiveClass, Pace};
 
 /// Watch each class: rates, shares, drops, waiting packets
 ///
@@ -24,7 +25,7 @@ use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy, TrafficDirectio
 /// too. The interposed backend, and Unisono's scheduler in the kernel, measure how long packets waited since
 /// the policy came into force: min, median, p99, max. The kernel's own classes do not measure it: for them
 /// "wait" is an estimate, the bytes that wait now divided by the rate of their class. If the policy has
-/// [cpu], the table also shows each control group's share of the processors. Before it reads, the command
+/// [cpu] or [io], tables show each control group's share of the processors and of the disks, too. Before it reads, the command
 /// cleans up after killed `unisono queue` commands. After ten seconds, and with --once,
 /// it also says when most traffic passes another device or the other direction.
 #[derive(clap::Args)]
@@ -81,14 +82,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(machine_output::csv(&rows.collect::<Vec<_>>()));
         }
         let texts = readings.iter().zip(&earlier).enumerate().map(|(at, (now, earlier))| {
-            let (paces, time) = (now.live.paces(&earlier.live), now.processor_time(earlier));
+            let (paces, uses) = (now.live.paces(&earlier.live), now.group_uses(earlier));
             if output == LiveOutput::Json {
-                let object = json(now, &paces, &time, passages.get(at));
+                let object = json(now, &paces, &uses, passages.get(at));
                 return machine_output::json("unisono-queue-show-1", &object);
             }
             let note = passages.get(at).filter(|passage| passage.unseen.is_some());
             let note = note.map_or_else(String::new, |passage| format!("\n{}", passage.in_words()));
-            Ok(table(&now.live, &paces, width) + &fold(&(others(now, &time, width) + &note), width))
+            Ok(table(&now.live, &paces, width) + &fold(&(others(now, &paces, &uses, width) + &note), width))
         });
         let text = texts.collect::<serde_json::Result<Vec<_>>>()?.join(between);
         earlier = readings;
@@ -104,43 +105,8 @@ fn lives(readings: &[Reading]) -> Vec<&Live> {
 pub(super) struct Reading {
     pub(super) live: Live,
     counters: Option<Counters>,
-    time: Option<Time>,
+    groups: GroupReading,
     at: Instant,
-}
-
-/// Processor time that the control groups of a policy have used until now.
-pub(super) struct Time {
-    by: &'static str,
-    pub(super) groups: Vec<(CpuShare, Option<u64>)>,
-}
-
-impl Time {
-    /// `None` if no backend enforces shares of processor time.
-    pub(super) fn read(side: &LinkSide) -> Result<Option<Self>, unisono_enforce::Error> {
-        if side.direction == TrafficDirection::In {
-            return Ok(None);
-        }
-        let held = Journal::for_side(side)?.read::<serde_json::Value>()?;
-        let (by, text) = match (cpu::keeper_of(&side.device)?, held) {
-            (Some(running), _) => ("core", running.policy),
-            (None, Some(held)) if held.backend == unisono_enforce::kernel::HTB_BACKEND => {
-                ("controller", held.policy)
-            }
-            _ => return Ok(None),
-        };
-        let groups = cpu::used(&Policy::parse(&text)?)?;
-        Ok(Some(Self { by, groups }).filter(|time| !time.groups.is_empty()))
-    }
-}
-
-/// A control group's use of the processors.
-struct ProcessorUse<'a> {
-    share: &'a CpuShare,
-    used_ns: Option<u64>,
-    /// Processors used; 1 means one whole processor.
-    processors: f64,
-    /// Share of all groups' use, from 0 to 1.
-    part: f64,
 }
 
 impl Reading {
@@ -149,29 +115,12 @@ impl Reading {
         let figures = backend.figures();
         failure::warn(backend.notes());
         let (live, counters) = figures.map_err(failure::from_error)?;
-        let time = Time::read(side).map_err(failure::from_error)?;
-        Ok(Self { live, counters, time, at: Instant::now() })
+        let groups = GroupReading::read(side).map_err(failure::from_error)?;
+        Ok(Self { live, counters, groups, at: Instant::now() })
     }
 
-    fn processor_time(&self, earlier: &Self) -> Vec<ProcessorUse<'_>> {
-        let seconds = self.at.duration_since(earlier.at).as_secs_f64();
-        let before = |cgroup: &str| {
-            let groups = earlier.time.iter().flat_map(|time| &time.groups);
-            groups.into_iter().find(|(share, _)| share.cgroup == cgroup).and_then(|(_, used)| *used)
-        };
-        let groups = self.time.iter().flat_map(|time| &time.groups);
-        let mut uses: Vec<ProcessorUse<'_>> = groups
-            .map(|(share, used_ns)| {
-                let since =
-                    used_ns.zip(before(&share.cgroup)).map_or(0, |(now, then)| now.saturating_sub(then));
-                ProcessorUse { share, used_ns: *used_ns, processors: since as f64 / 1e9 / seconds, part: 0.0 }
-            })
-            .collect();
-        let all: f64 = uses.iter().map(|one| one.processors).sum();
-        for one in &mut uses {
-            one.part = if all > 0.0 { one.processors / all } else { 0.0 };
-        }
-        uses
+    fn group_uses(&self, earlier: &Self) -> GroupUses {
+        self.groups.since(&earlier.groups, self.at.duration_since(earlier.at))
     }
 }
 
@@ -200,23 +149,13 @@ fn rows(reading: &Reading, paces: &[Pace]) -> Vec<Value> {
     classes.iter().zip(paces).map(class).map(row).collect()
 }
 
-fn json(reading: &Reading, paces: &[Pace], time: &[ProcessorUse<'_>], passage: Option<&Passage>) -> Value {
+fn json(reading: &Reading, paces: &[Pace], uses: &GroupUses, passage: Option<&Passage>) -> Value {
     let live = &reading.live;
     let classes: Vec<_> = live.classes.iter().zip(paces).map(class).collect();
-    let group = |uses: &ProcessorUse<'_>| {
-        json!({
-            "cgroup": uses.share.cgroup, "weight": uses.share.weight.to_f64(), "used_ns": uses.used_ns,
-            "processors": uses.processors, "share": uses.part,
-        })
-    };
-    let time = reading
-        .time
-        .as_ref()
-        .map(|who| json!({ "kept_by": who.by, "groups": time.iter().map(group).collect::<Vec<_>>() }));
     json!({
         "backend": live.backend, "device": live.device, "direction": live.direction, "at_ns": live.at_ns,
-        "rate": live.rate, "classes": classes, "counters": reading.counters, "cpu": time,
-        "passage": passage,
+        "rate": live.rate, "classes": classes, "counters": reading.counters, "cpu": uses.cpu_json(),
+        "io": uses.disk_json(), "passage": passage,
     })
 }
 
@@ -238,9 +177,7 @@ fn queues(live: &Live) -> String {
 }
 
 /// The lines below the classes.
-fn others(reading: &Reading, time: &[ProcessorUse<'_>], width: usize) -> String {
-    // the three columns of processor time take the rest
-    let name = width.saturating_sub(27).clamp(8, 36);
+fn others(reading: &Reading, paces: &[Pace], uses: &GroupUses, width: usize) -> String {
     let mut text = String::new();
     text.push_str(&queues(&reading.live));
     if let Some(Counters { received, malformed, strangers, overrun, unsent, merged, too_long, unattended }) =
@@ -258,27 +195,14 @@ fn others(reading: &Reading, time: &[ProcessorUse<'_>], width: usize) -> String 
             let _ = write!(text, "; {unattended} passed by it, unscheduled, while it had no processor");
         }
     }
-    if let Some(who) = &reading.time {
-        let by = cut(&format!("processors (by the {})", who.by), name);
-        let _ = write!(text, "\n{by:<name$} {:>7} {:>11} {:>6}", "weight", "gets", "share");
-    }
-    for uses in time {
-        let _ = write!(
-            text,
-            "\n{:<name$} {:>7} {:>11.2} {:>5.1}%",
-            cut(&uses.share.cgroup, name),
-            uses.share.weight.to_f64(),
-            uses.processors,
-            uses.part * 100.0
-        );
-    }
+    text.push_str(&uses.table(&reading.live, paces, width));
     text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_fairqueue::{Backlog, DelayFigures, Rate};
+    use unisono_fairqueue::{Backlog, DelayFigures, Rate, TrafficDirection};
 
     fn reading(at_ns: u64, delay: Option<DelayFigures>) -> Reading {
         let class = |name: &str, bytes: u64, delay| LiveClass {
@@ -312,7 +236,7 @@ mod tests {
             too_long: 0,
             unattended: 0,
         });
-        Reading { live, counters, time: None, at: Instant::now() }
+        Reading { live, counters, groups: GroupReading::default(), at: Instant::now() }
     }
 
     #[test]
@@ -320,9 +244,11 @@ mod tests {
         let delay =
             DelayFigures { min_ns: 900, median_ns: 20_000, mean_ns: 1, p99_ns: 3_000_000, max_ns: 4_000_000 };
         let (before, now) = (reading(0, Some(delay)), reading(1_000_000_000, Some(delay)));
-        let table =
-            [table(&now.live, &now.live.paces(&before.live), usize::MAX), others(&now, &[], usize::MAX)]
-                .concat();
+        let table = [
+            table(&now.live, &now.live.paces(&before.live), usize::MAX),
+            others(&now, &[], &GroupUses::default(), usize::MAX),
+        ]
+        .concat();
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].ends_with("      min   median      p99      max"), "{table}");
         assert!(
@@ -334,7 +260,7 @@ mod tests {
             "90 frames came; dropped: 1 malformed, 2 not from the device, 3 overrun; 4 not taken by the device; \
              5 handed to it as parts of larger ones"
         );
-        let json = json(&now, &now.live.paces(&before.live), &[], None).to_string();
+        let json = json(&now, &now.live.paces(&before.live), &GroupUses::default(), None).to_string();
         assert!(json.contains("\"counters\":{\"received\":90,\"malformed\":1,"), "{json}");
         assert!(json.contains("\"min_ns\":900,\"median_ns\":20000,"), "{json}");
     }
@@ -349,7 +275,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with("waiting     wait"), "{text}");
         assert!(lines[1].ends_with("58.6 KiB  20.0 ms") && lines[2].ends_with("0 B     0 ns"), "{text}");
-        assert!(json(&now, &paces, &[], None).to_string().contains("\"wait_ns\":20000000"));
+        assert!(json(&now, &paces, &GroupUses::default(), None).to_string().contains("\"wait_ns\":20000000"));
         paces[0].rate = 0.0;
         assert!(
             table(&now.live, &paces, usize::MAX)
@@ -357,8 +283,11 @@ mod tests {
                 .nth(1)
                 .is_some_and(|line| line.ends_with("58.6 KiB        -"))
         );
-        assert!(json(&now, &paces, &[], None).to_string().contains("\"wait_ns\":null"), "nothing leaves");
-        assert_eq!(others(&reading(0, None), &[], usize::MAX), "");
+        assert!(
+            json(&now, &paces, &GroupUses::default(), None).to_string().contains("\"wait_ns\":null"),
+            "nothing leaves"
+        );
+        assert_eq!(others(&reading(0, None), &[], &GroupUses::default(), usize::MAX), "");
     }
 
     #[test]
@@ -369,9 +298,11 @@ mod tests {
                 class.queue = Some(queue.to_owned());
             }
             assert!(
-                json(&reading, &reading.live.paces(&reading.live), &[], None).to_string().contains(queues[0])
+                json(&reading, &reading.live.paces(&reading.live), &GroupUses::default(), None)
+                    .to_string()
+                    .contains(queues[0])
             );
-            others(&reading, &[], usize::MAX)
+            others(&reading, &[], &GroupUses::default(), usize::MAX)
         };
         assert_eq!(line_for(["fq_codel"; 2]), "\nflows take turns inside of every class (fq_codel)");
         assert!(
@@ -379,27 +310,5 @@ mod tests {
                 .ends_with("take turns inside of video (fq_codel), and wait together in rest")
         );
         assert!(line_for(["bfifo", "pfifo"]).contains("flows wait together inside of every class"));
-    }
-
-    #[test]
-    fn processor_time_is_what_was_used_between_two_readings() {
-        let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a\" }]\n[class.b]\nmatch = [{ cgroup = \"/b\" }]\n\
-                    [cpu]\na = 3\nb = 1\n";
-        let shares = Policy::parse(text).expect("it is sound").cpu.expect("it is there").shares;
-        let at = |seconds: u64, used: [Option<u64>; 2]| Reading {
-            time: Some(Time { by: "core", groups: shares.iter().cloned().zip(used).collect() }),
-            at: Instant::now() + std::time::Duration::from_secs(seconds),
-            ..reading(0, None)
-        };
-        let (before, now) = (at(0, [Some(5), None]), at(2, [Some(1_000_000_005), Some(7)]));
-        let uses = now.processor_time(&before);
-        assert!((uses[0].processors - 0.5).abs() < 1e-3 && (uses[0].part - 1.0).abs() < 1e-9);
-        assert_eq!(uses[1].part, 0.0, "it has just come");
-        assert!(
-            others(&now, &uses, usize::MAX)
-                .contains("/a                                         3        0.50 100.0%"),
-            "{}",
-            others(&now, &uses, usize::MAX)
-        );
     }
 }

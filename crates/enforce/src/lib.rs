@@ -27,6 +27,7 @@ mod device_kind;
 pub mod disk;
 mod error;
 mod foreign_programs;
+mod group_weights;
 pub mod interposed;
 pub mod journal;
 pub mod kernel;
@@ -37,3 +38,4 @@ pub use backend::{Backend, BackendKind, BackendName, DeviceHook, InterruptCheck,
 pub use backends::{Recovered, recover_all, switch};
 pub use background::READY;
 pub use error::{Blame, Error};
+pub use group_weights::disk_bytes;

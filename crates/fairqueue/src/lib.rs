@@ -56,7 +56,7 @@ pub use pace::LinkPace;
 pub use packet::{NO_DEADLINE, Packet};
 #[cfg(feature = "policy")]
 pub use policy::{
-    CpuPolicy, CpuShare, DiskClass, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network,
+    DiskClass, Dscp, Facts, Flows, GroupShare, GroupShares, IpProtocol, LeafQueue, Matcher, Network,
     NetworkError, Policy, PolicyError, Position, Rule,
 };
 pub use processor::{Processor, Wants};

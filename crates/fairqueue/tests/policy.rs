@@ -325,6 +325,11 @@ fn everything_bad_is_refused_with_its_place_and_what_to_write_instead() {
             "[class.a]\nmatch = [{ cgroup = \"/a\" }]\n[cpu]\na = 1000",
             "5:1: cpu: the kernel knows weights from 0.01 to 100, not 1000",
         ),
+        ("[class.a]\n[io]\na = 3", "4:1: io: class `a` has no match by control group"),
+        (
+            "[class.a]\nmatch = [{ cgroup = \"/a\" }]\n[io]\na = 50",
+            "5:1: io: the kernel knows weights from 0.01 to 10, not 50",
+        ),
         ("[class.a]\nweight = ", "3:"),
     ];
     let mut wrong = String::new();

@@ -14,7 +14,7 @@ use unisono_enforce::{Backend as _, Error};
 use unisono_host_tests::hosts::Hosts;
 use unisono_host_tests::processes::words;
 use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, program};
-use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_congestion_control;
 
@@ -375,43 +375,115 @@ fn what_others_have_set_up_is_not_replaced_and_what_they_replace_stays() -> Test
     Ok(())
 }
 
-fn processor_weights_are_set_and_put_back() -> TestOutcome {
-    let _hosts = on_a_host()?;
-    let all = hierarchies().expect("mounts can be read");
-    let Some(cpu) = CgroupHierarchy::with(&all, "cpu") else {
-        return Err(Skipped::because("no control groups with the controller cpu"));
-    };
-    let Some(unified) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
-        return Err(Skipped::because("no cgroup2 is mounted"));
-    };
-    let top = groups::name("cpu");
-    let group = cpu.top().create(&top).map_err(|error| Skipped::because(error.to_string()))?;
-    let same = (unified != cpu).then(|| unified.top().create(&top).expect("root may"));
-    let file = group.path().join(if cpu.version == CgroupVersion::V1 { "cpu.shares" } else { "cpu.weight" });
-    let read = || fs::read_to_string(&file).expect("it is there").trim().to_owned();
-    let before = read();
-    let text = format!("{THREE}[class.x]\nmatch = [{{ cgroup = \"/{top}\" }}]\n[cpu]\nx = 3\n");
-    let applied = apply(&text);
-    let outcome = applied.map(|mut kernel| {
-        let three = read();
-        kernel.apply(&policy(&text.replace("x = 3", "x = 0.5"))).expect("the kernel can");
-        let half = read();
-        kernel.apply(&policy(THREE)).expect("the kernel can");
-        let none = read();
-        kernel.apply(&policy(&text)).expect("the kernel can");
-        kernel.remove().expect("it is there");
-        (three, half, none, read())
-    });
-    group.remove().expect("nobody is in it");
-    if let Some(same) = same {
-        same.remove().expect("nobody is in it");
+/// A control group of a controller, and of cgroup2, because packets carry the number of that one.
+struct Weighed {
+    name: String,
+    groups: Vec<ControlGroup>,
+    version: CgroupVersion,
+}
+
+impl Weighed {
+    fn new(controllers: [&str; 2], name: &str) -> Result<Self, Skipped> {
+        let all = hierarchies().expect("mounts can be read");
+        let found = controllers.iter().find_map(|controller| CgroupHierarchy::with(&all, controller));
+        let Some(weighing) = found else {
+            return Err(Skipped::because(format!(
+                "no control groups with the controller {}",
+                controllers[1]
+            )));
+        };
+        let Some(unified) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
+            return Err(Skipped::because("no cgroup2 is mounted"));
+        };
+        let name = groups::name(name);
+        let group = weighing.top().create(&name).map_err(|error| Skipped::because(error.to_string()))?;
+        let same = (unified != weighing).then(|| unified.top().create(&name).expect("root may"));
+        Ok(Self { name, groups: [group].into_iter().chain(same).collect(), version: weighing.version })
     }
-    let (three, half, none, after) = outcome?;
+
+    /// The weight in the first of these files that exists: the kernel's configuration decides.
+    fn weight(&self, files: &[&str]) -> Result<String, Skipped> {
+        let text = files.iter().find_map(|file| self.groups[0].read(file).ok());
+        let text = text.ok_or_else(|| Skipped::because(format!("no weights here: none of {files:?}")))?;
+        Ok(text.lines().next().unwrap_or_default().trim_start_matches("default ").trim().to_owned())
+    }
+}
+
+impl Drop for Weighed {
+    fn drop(&mut self) {
+        for group in &self.groups {
+            let _ = group.remove(); // else the harness does
+        }
+    }
+}
+
+/// Weights of a table of the policy are set, changed, and restored by a policy without the table and at the end.
+fn weights_are_set_and_restored(table: &str, controllers: [&str; 2], files: [&[&str]; 2]) -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let weighed = Weighed::new(controllers, table)?;
+    let files = files[usize::from(weighed.version == CgroupVersion::V2)];
+    let read = || weighed.weight(files);
+    let before = read()?;
+    let text =
+        format!("{THREE}[class.x]\nmatch = [{{ cgroup = \"/{}\" }}]\n[{table}]\nx = 3\n", weighed.name);
+    let mut kernel = apply(&text)?;
+    let three = read()?;
+    kernel.apply(&policy(&text.replace("x = 3", "x = 0.5"))).expect("the kernel can");
+    let half = read()?;
+    kernel.apply(&policy(THREE)).expect("the kernel can");
+    let none = read()?;
+    kernel.apply(&policy(&text)).expect("the kernel can");
+    kernel.remove().expect("it is there");
     let ratio = |one: &str, other: &str| {
         one.parse::<f64>().expect("a number") / other.parse::<f64>().expect("a number")
     };
     assert!((ratio(&three, &half) - 6.0).abs() < 1e-9, "{three} {half}");
-    assert_eq!((none, after), (before.clone(), before));
+    assert_eq!((none, read()?), (before.clone(), before));
+    Ok(())
+}
+
+fn processor_weights_are_set_and_put_back() -> TestOutcome {
+    weights_are_set_and_restored("cpu", ["cpu", "cpu"], [&["cpu.shares"], &["cpu.weight"]])
+}
+
+fn disk_weights_are_set_and_put_back() -> TestOutcome {
+    let files: [&[&str]; 2] = [&["blkio.bfq.weight", "blkio.weight"], &["io.bfq.weight", "io.weight"]];
+    weights_are_set_and_restored("io", ["blkio", "io"], files)
+}
+
+/// One `apply` gives a class its part of the link, of the processors and of the disks, and `show` tells all three.
+fn three_shares_of_one_policy_are_shown_side_by_side() -> TestOutcome {
+    let _hosts = on_a_host()?;
+    let disk = Weighed::new(["blkio", "io"], "three")?;
+    disk.weight(&["blkio.bfq.weight", "io.bfq.weight", "io.weight"])?;
+    let processors = hierarchies().expect("mounts can be read");
+    let Some(processors) = CgroupHierarchy::with(&processors, "cpu") else {
+        return Err(Skipped::because("no control groups with the controller cpu"));
+    };
+    // with version 1 each controller has a tree of its own
+    let own = !processors.top().path().join(&disk.name).exists();
+    let own = own.then(|| processors.top().create(&disk.name).expect("root may"));
+    let text = format!(
+        "{THREE}[class.x]\nmatch = [{{ cgroup = \"/{}\" }}]\n[cpu]\nx = 3\n[io]\nx = 2\n",
+        disk.name
+    );
+    let kernel = apply(&text)?;
+    let none_obeys = !fs::read_dir("/sys/block").into_iter().flatten().flatten().any(|device| {
+        let scheduler = fs::read_to_string(device.path().join("queue/scheduler"));
+        scheduler.is_ok_and(|text| text.contains("[bfq]"))
+    });
+    let noted = kernel.notes().iter().any(|note| note.contains("no disk here obeys weights"));
+    assert!(noted || !none_obeys || disk.version == CgroupVersion::V2, "{:?}", kernel.notes());
+    let shown = unisono(&["queue", "show", "--once", "--dev", DEVICE]);
+    let text = words(&shown);
+    for title in ["processors (by the controller)", "disks (by the controller)", "shares"] {
+        assert!(text.lines().any(|line| line.starts_with(title)), "{title}: {text}");
+    }
+    let shown = unisono(&["queue", "show", "--json", "--once", "--dev", DEVICE]);
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    assert_eq!(crate::schema::formats_of(&shown), ["unisono-queue-show-1"]);
+    assert!(shown.contains("\"bytes_per_s\":"), "{shown}");
+    drop(own.map(|group| group.remove()));
     Ok(())
 }
 
@@ -468,4 +540,6 @@ host_tests![needs Queues;
     what_is_wrong_leaves_the_host_unchanged,
     what_others_have_set_up_is_not_replaced_and_what_they_replace_stays,
     processor_weights_are_set_and_put_back,
+    disk_weights_are_set_and_put_back,
+    three_shares_of_one_policy_are_shown_side_by_side,
 ];

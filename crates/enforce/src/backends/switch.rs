@@ -185,7 +185,7 @@ fn recorded_backend(
     let mut policy = Policy::parse(&before.policy)?;
     // the record has the weights of control groups that it had set, if any
     if before.before["weights"].as_array().is_none_or(Vec::is_empty) {
-        policy.cpu = None;
+        (policy.cpu, policy.io) = (None, None);
     }
     let options = Interposed::options_of(before).filter(|_| before.backend == interposed::INTERPOSED_BACKEND);
     let backend: Box<dyn Backend> = match options {

@@ -4,7 +4,7 @@ use super::place_of;
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use unisono_fairqueue::{ClassId, ClassSpec, CpuShare, Hierarchy, Policy, Weight};
+use unisono_fairqueue::{ClassId, ClassSpec, GroupShare, Hierarchy, Policy, Weight};
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup, FreezeFile, Frozen, GroupMeter, hierarchies};
 use unisono_linux::schedstat;
@@ -184,7 +184,7 @@ fn find(all: &[cgroup::CgroupHierarchy], policy: &Policy, path: &str) -> Result<
 }
 
 /// The groups as classes. Directories above them without a weight of their own get 1, as in the kernel.
-fn tree(shares: &[CpuShare]) -> Hierarchy {
+fn tree(shares: &[GroupShare]) -> Hierarchy {
     #[derive(Default)]
     struct Node(Option<Weight>, BTreeMap<String, Node>);
     fn class(path: &str, node: Node) -> ClassSpec {
@@ -220,11 +220,12 @@ pub(super) fn journal_entry(found: &FoundGroup) -> (PathBuf, u8) {
 
 /// Nanoseconds of processor time that each control group of a policy has used. `None`: the group does not
 /// exist.
-pub fn used(policy: &Policy) -> Result<Vec<(CpuShare, Option<u64>)>, Error> {
+pub fn used(policy: &Policy) -> Result<Vec<(GroupShare, Option<u64>)>, Error> {
     let all = hierarchies()?;
     let shares = policy.cpu.iter().flat_map(|cpu| &cpu.shares);
-    let of =
-        |share: &CpuShare| FoundGroup::find(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok());
+    let of = |share: &GroupShare| {
+        FoundGroup::find(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok())
+    };
     Ok(shares.map(|share| (share.clone(), of(share))).collect())
 }
 

@@ -21,7 +21,6 @@
 //! groups. Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI
 //! 1996); cgroups(7), `cgroup.freeze`.
 
-pub(crate) mod controller;
 mod groups;
 mod keeper;
 mod keeper_switch;
@@ -36,7 +35,7 @@ pub use keeper_switch::{KeeperSwitch, keeper_of};
 
 use unisono_fairqueue::{Policy, Position};
 
-fn place_of(policy: &Policy, cgroup: &str) -> Position {
+pub(crate) fn place_of(policy: &Policy, cgroup: &str) -> Position {
     let named = policy.rules.iter().find(|rule| rule.matcher.cgroup.as_deref() == Some(cgroup));
     named.map(|rule| rule.at).expect("present because shares are of rules")
 }

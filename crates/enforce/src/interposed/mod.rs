@@ -212,6 +212,12 @@ impl Interposed {
                     .to_owned(),
             );
         }
+        if policy.io.is_some() {
+            self.notes.push(
+                "[io]: the weights of disks are not changed; the kernel's backend does it: --backend kernel"
+                    .to_owned(),
+            );
+        }
     }
 
     fn device_name(&self) -> String {

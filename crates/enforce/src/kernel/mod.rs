@@ -35,8 +35,8 @@ pub use fair::{BPF, FairQueue};
 
 use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName};
 use crate::containers;
-use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
+use crate::group_weights::{self, GroupWeight};
 use crate::interposed;
 use crate::journal::{Journal, LinkSide, Phase, Record, SenderNumbers};
 pub use htb_classes::Tuning;
@@ -156,7 +156,8 @@ impl Kernel {
         }
         let own_priority = (!is_incoming).then(own_priority::program).transpose()?;
         let sources = sources(policy, &self.site.senders)?;
-        let weights = controller::weights(policy)?;
+        let weights = group_weights::weights(policy)?;
+        self.site.notes.extend(group_weights::io_note(policy));
         let number = |class: ClassId| numbers[&tree.class(class).name].own;
         let program = classifier::write(policy, &sources, |class| htb_classes::class_handle(number(class)));
         let Some(program) = program else {
@@ -208,7 +209,7 @@ impl Kernel {
 
     fn restore_weights(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
         for weight in &record.before.weights {
-            if !controller::restore(weight, record.phase)? {
+            if !group_weights::restore(weight, record.phase)? {
                 let file = weight.file.display();
                 self.site.note(format!("somebody else has changed {file} since; it stays"));
             }
@@ -241,7 +242,7 @@ impl Kernel {
         let notes = std::mem::take(&mut self.site.notes);
         self.site.senders.clone_from(&held.senders);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
-            policy.cpu = None; // the record has the weights that it had set, if any
+            (policy.cpu, policy.io) = (None, None); // the record has the weights that it had set, if any
             let wanted = self.plan_policy(host, &policy, &held.before.numbers, held.before.gso_max_size)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before);
             self.execute(host, steps)

@@ -1,8 +1,8 @@
 //! The previous state of a device and of control groups, as far as it has to be restored.
 
 use super::htb_classes::{ClassNumbers, HANDLE};
-use crate::cpu::controller::GroupWeight;
 use crate::error::Error;
+use crate::group_weights::GroupWeight;
 use serde::{Deserialize, Serialize};
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 use unisono_linux::netlink::qdisc::{self, Qdisc};

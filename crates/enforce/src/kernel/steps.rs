@@ -5,8 +5,8 @@ use super::ingress_redirect::{self, OnRefusal};
 use super::saved::{BeforeKernel, GsoMaxSize};
 use super::site::HostDevice;
 use super::{Kernel, PlannedPolicy, own_priority};
-use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
+use crate::group_weights::{self, GroupWeight};
 use crate::journal::Phase;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -77,9 +77,9 @@ impl Kernel {
                 KernelStep::RestoreGsoMaxSize(gso_max_size) => {
                     host.socket.run(&[gso_max_size.restore(host.queue)])?;
                 }
-                KernelStep::SetWeight(weight) => controller::set(&weight)?,
+                KernelStep::SetWeight(weight) => group_weights::set(&weight)?,
                 KernelStep::RestoreWeight(weight) => {
-                    controller::restore(&weight, Phase::Holds)?;
+                    group_weights::restore(&weight, Phase::Holds)?;
                 }
             }
         }

@@ -23,7 +23,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
-use unisono_fairqueue::{CpuShare, Live, LiveClass};
+use unisono_fairqueue::{GroupShare, Live, LiveClass};
 
 #[derive(Clone, Debug)]
 pub struct Scrape {
@@ -31,7 +31,9 @@ pub struct Scrape {
     /// The backend's counters. `None`: it did not answer.
     pub figures: Option<(Live, Option<Counters>)>,
     /// Processor time of the control groups in `[cpu]`, in nanoseconds. `None`: the group does not exist.
-    pub processor_time: Vec<(CpuShare, Option<u64>)>,
+    pub processor_time: Vec<(GroupShare, Option<u64>)>,
+    /// Bytes that the control groups in `[io]` have read from disks and written to them, likewise.
+    pub disk_bytes: Vec<(GroupShare, Option<u64>)>,
 }
 
 pub fn openmetrics(readings: Vec<Scrape>) -> String {
@@ -60,7 +62,8 @@ impl prometheus_client::collector::Collector for Scrapes {
         self.classes(families)?;
         self.delays(families)?;
         self.frames(families)?;
-        self.processors(families)
+        self.processors(families)?;
+        self.disks(families)
     }
 }
 
@@ -153,19 +156,36 @@ impl Scrapes {
         Ok(())
     }
 
-    fn processors(&self, families: &mut Families<'_, '_>) -> fmt::Result {
-        let groups = || {
-            self.0.iter().flat_map(|reading| {
-                reading.processor_time.iter().map(|(share, used)| {
-                    (vec![("device", reading.side.device.as_str()), ("cgroup", &share.cgroup)], share, *used)
-                })
+    /// One sample for each control group of each device, with its share and its counter.
+    fn of_groups(
+        &self,
+        of: fn(&Scrape) -> &[(GroupShare, Option<u64>)],
+    ) -> impl Iterator<Item = Sample<'_, (&GroupShare, Option<u64>)>> {
+        self.0.iter().flat_map(move |reading| {
+            of(reading).iter().map(|(share, used)| {
+                let labels =
+                    vec![("device", reading.side.device.as_str()), ("cgroup", share.cgroup.as_str())];
+                (labels, (share, *used))
             })
-        };
-        let weights = groups().map(|(labels, share, _)| (labels, share.weight.to_f64()));
+        })
+    }
+
+    fn processors(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let groups = || self.of_groups(|reading| &reading.processor_time);
+        let weights = groups().map(|(labels, (share, _))| (labels, share.weight.to_f64()));
         families.gauges("cpu_weight", None, "Weight of the control group in [cpu]", weights)?;
-        let used = groups().filter_map(|(labels, _, used)| Some((labels, seconds(used?))));
+        let used = groups().filter_map(|(labels, (_, used))| Some((labels, seconds(used?))));
         let what = "Processor time that the control group has used";
         families.counters("cpu", Some(Unit::Seconds), what, used)
+    }
+
+    fn disks(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let groups = || self.of_groups(|reading| &reading.disk_bytes);
+        let weights = groups().map(|(labels, (share, _))| (labels, share.weight.to_f64()));
+        families.gauges("io_weight", None, "Weight of the control group in [io]", weights)?;
+        let bytes = groups().filter_map(|(labels, (_, bytes))| Some((labels, bytes?)));
+        let what = "Bytes that the control group has read from disks and written to them";
+        families.counters("io", Some(Unit::Bytes), what, bytes)
     }
 }
 

@@ -42,15 +42,26 @@ fn readings() -> Vec<Scrape> {
         rate: Rate::new(100_000_000).expect("above zero"),
         classes: vec![class("office", None, 12), class(NASTY, Some("office"), u64::MAX / 2000)],
     };
-    let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a \\\"b\\\"\" }]\n[cpu]\na = 2.5\n";
-    let shares = Policy::parse(text).expect("it is sound").cpu.expect("it is there").shares;
+    let text =
+        "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a \\\"b\\\"\" }]\n[cpu]\na = 2.5\n[io]\na = 2\n";
+    let Policy { cpu, io, .. } = Policy::parse(text).expect("it is sound");
+    let counted = |shares: Option<unisono_fairqueue::GroupShares>, count: u64| {
+        shares.into_iter().flat_map(|shares| shares.shares).map(|share| (share, Some(count))).collect()
+    };
     let counters = Counters { received: 90, malformed: 1, ..Counters::default() };
     let answers = Scrape {
         side: LinkSide::out("eth0"),
         figures: Some((live, Some(counters))),
-        processor_time: shares.into_iter().map(|share| (share, Some(1_500_000_000))).collect(),
+        processor_time: counted(cpu, 1_500_000_000),
+        disk_bytes: counted(io, 4096),
     };
-    vec![answers, Scrape { side: LinkSide::out("eth1"), figures: None, processor_time: Vec::new() }]
+    let silent = Scrape {
+        side: LinkSide::out("eth1"),
+        figures: None,
+        processor_time: Vec::new(),
+        disk_bytes: Vec::new(),
+    };
+    vec![answers, silent]
 }
 
 /// A class whose name has all characters that have to be escaped.
@@ -90,6 +101,8 @@ fn another_program_reads_from_the_text_what_was_measured() {
         format!("gauge|bits_per_second|unisono_queue_link_rate_bits_per_second|[{link}]|100000000.0"),
         format!("counter||unisono_queue_malformed_frames_total|[{link}]|1.0"),
         "counter|seconds|unisono_queue_cpu_seconds_total|[('cgroup', '/a \"b\"'), ('device', 'eth0')]|1.5"
+            .to_owned(),
+        "counter|bytes|unisono_queue_io_bytes_total|[('cgroup', '/a \"b\"'), ('device', 'eth0')]|4096.0"
             .to_owned(),
     ] {
         assert!(read.lines().any(|other| sample(other) == sample(&line)), "{line}\n{read}\n{text}");

@@ -4,11 +4,12 @@ use super::Position;
 use super::error::{Mistake, wrong};
 use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
 use super::shadow::shadows_of;
-use super::{CpuPolicy, CpuShare, DiskClass, Flows, LeafQueue, Policy, ROOT, Rule};
+use super::{DiskClass, Flows, GroupShare, GroupShares, LeafQueue, Policy, ROOT, Rule};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
 use crate::rate::Rate;
 use crate::weight::Weight;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use unisono_text::{misspelt, nearest};
 
 /// The name of the default class if the policy names none.
@@ -16,10 +17,12 @@ const DEFAULT: &str = "default";
 /// The most matches in a policy; each is compared with all others.
 const MAX_RULES: usize = 4096;
 /// The range of weights for processor time; control groups of both versions support it.
-const CPU_WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
+const CPU_WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
+/// The range of weights for disks: BFQ has 1 to 1000, and 100 by default.
+const IO_WEIGHTS: RangeInclusive<f64> = 0.01..=10.0;
 
 pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
-    let Written { rate, default, classes, cpu, disk } = written;
+    let Written { rate, default, classes, cpu, io, disk } = written;
     let names = names(text, &classes)?;
     let parents = parents(&classes, &names)?;
     let children = children_of(&classes, &parents);
@@ -82,10 +85,14 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
         ceilings[id(class).index()] = class.ceiling.as_ref().map(|ceiling| ceiling.value);
     }
     let rules = rules(text, &classes, id)?;
-    let cpu = cpu.map(|shares| check_cpu(&shares, &hierarchy, &rules)).transpose()?;
+    let group_shares = |table, range: &RangeInclusive<f64>, shares: Option<Vec<_>>| {
+        shares.map(|shares| check_group_shares(table, range, &shares, &hierarchy, &rules)).transpose()
+    };
+    let cpu = group_shares("cpu", &CPU_WEIGHTS, cpu)?;
+    let io = group_shares("io", &IO_WEIGHTS, io)?;
     let disk = disk.into_iter().map(|written| check_disk(written, &hierarchy)).collect::<Result<_, _>>()?;
     let default = hierarchy.default_class().expect("present because it was just set");
-    Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, queues, rules, cpu, disk })
+    Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, queues, rules, cpu, io, disk })
 }
 
 /// The children of each class, in the order of the file. The last element has the children of the root.
@@ -332,19 +339,23 @@ impl PositionCursor<'_> {
     }
 }
 
-fn check_cpu(
+fn check_group_shares(
+    table: &str,
+    range: &RangeInclusive<f64>,
     shares: &[(Placed<String>, Weight)],
     hierarchy: &Hierarchy,
     rules: &[Rule],
-) -> Result<CpuPolicy, Mistake> {
-    let mut checked: Vec<CpuShare> = Vec::new();
+) -> Result<GroupShares, Mistake> {
+    let mut checked: Vec<GroupShare> = Vec::new();
     for (name, weight) in shares {
-        let class = class_named("cpu", name, hierarchy)?;
-        if !CPU_WEIGHTS.contains(&weight.to_f64()) {
+        let class = class_named(table, name, hierarchy)?;
+        if !range.contains(&weight.to_f64()) {
             return wrong(
                 name.at,
                 format!(
-                    "cpu: the kernel knows weights from 0.01 to 100, not {weight}; only their ratios matter"
+                    "{table}: the kernel knows weights from {} to {}, not {weight}; only their ratios matter",
+                    range.start(),
+                    range.end()
                 ),
             );
         }
@@ -354,7 +365,7 @@ fn check_cpu(
             return wrong(
                 name.at,
                 format!(
-                    "cpu: class `{}` has no match by control group, and processor time is shared among those; add, say, \
+                    "{table}: class `{}` has no match by control group, and [{table}] is shared among those; add, say, \
                      {{ cgroup = \"/system.slice/{}.service\" }}",
                     name.value, name.value
                 ),
@@ -366,15 +377,15 @@ fn check_cpu(
                 let other = &hierarchy.class(other.class).name;
                 return wrong(
                     name.at,
-                    format!("cpu: {cgroup} has a share by `{other}` already; name one of them"),
+                    format!("{table}: {cgroup} has a share by `{other}` already; name one of them"),
                 );
             }
             if !checked.iter().any(|share| share.cgroup == *cgroup) {
-                checked.push(CpuShare { class, cgroup: cgroup.clone(), weight: *weight });
+                checked.push(GroupShare { class, cgroup: cgroup.clone(), weight: *weight });
             }
         }
     }
-    Ok(CpuPolicy { shares: checked })
+    Ok(GroupShares { shares: checked })
 }
 
 /// The class that a table beside the classes names.

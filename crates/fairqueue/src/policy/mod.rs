@@ -24,6 +24,9 @@
 //! [cpu]                       # shares of processor time of the control groups that classes match
 //! live = 3
 //!
+//! [io]                        # shares of the host's disks, of the same control groups
+//! live = 3
+//!
 //! [disk.live]                 # requests to a disk: an order of the class's own, and who may send them
 //! deadline = "10ms"           # or purpose = "interactive" or "throughput"
 //! users = ["alice", 1000]
@@ -104,7 +107,10 @@ pub struct Policy {
     pub queues: Vec<LeafQueue>,
     /// The assignment of packets to classes, in the order of the file: the first matching rule decides.
     pub rules: Vec<Rule>,
-    pub cpu: Option<CpuPolicy>,
+    /// Shares of processor time.
+    pub cpu: Option<GroupShares>,
+    /// Shares of the requests to disks, by the kernel's controller.
+    pub io: Option<GroupShares>,
     /// The leaves that say how they use a disk; each occurs once.
     pub disk: Vec<DiskClass>,
 }
@@ -121,19 +127,20 @@ pub struct Rule {
 
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
-pub struct CpuPolicy {
+pub struct GroupShares {
     /// The control groups with a share; each occurs once.
-    pub shares: Vec<CpuShare>,
+    pub shares: Vec<GroupShare>,
 }
 
-/// A control group's share of processor time, relative to its siblings in the host's tree of control groups.
+/// A control group's share of processor time or of requests to disks, relative to its siblings in the host's
+/// tree of control groups.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
-pub struct CpuShare {
+pub struct GroupShare {
     /// The class whose match names the control group.
     pub class: ClassId,
     pub cgroup: String,
-    /// From 0.01 to 100; the kernel's default weight is 1.
+    /// Processor time: from 0.01 to 100; disks: from 0.01 to 10. The kernel's default weight is 1.
     pub weight: Weight,
 }
 

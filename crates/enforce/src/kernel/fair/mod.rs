@@ -113,6 +113,11 @@ impl FairQueue {
                         --cpu-shares core".to_owned();
             return Err(Error::BackendUnsupported { what });
         }
+        if policy.io.is_some() {
+            let what = "[io]: weights of control groups come with --kernel-queue htb only; leave that option out, or [io]"
+                .to_owned();
+            return Err(Error::BackendUnsupported { what });
+        }
         self.site.notes.extend(super::htb_classes::ignored_notes(policy));
         for (id, class) in tree.classes() {
             if policy.ceiling(id) != policy.rate {

@@ -38,6 +38,7 @@ pub(super) struct Written {
     pub(super) default: Option<Placed<String>>,
     pub(super) classes: Vec<WrittenClass>,
     pub(super) cpu: Option<Vec<(Placed<String>, Weight)>>,
+    pub(super) io: Option<Vec<(Placed<String>, Weight)>>,
     pub(super) disk: Vec<WrittenDisk>,
 }
 
@@ -78,7 +79,8 @@ pub(super) fn read(text: &str) -> Result<Written, Mistake> {
         };
         Mistake { at: span.start, what }
     })?;
-    let (mut rate, mut default, mut classes, mut cpu, mut disk) = (None, None, Vec::new(), None, Vec::new());
+    let (mut rate, mut default, mut classes, mut disk) = (None, None, Vec::new(), Vec::new());
+    let (mut cpu, mut io) = (None, None);
     for (key, at, value) in entries(document.get_ref()) {
         match key {
             "rate" => rate = Some(read_rate("rate", value)?.value),
@@ -88,14 +90,15 @@ pub(super) fn read(text: &str) -> Result<Written, Mistake> {
                     read_class(&mut classes, name, at, value, None, 1)?;
                 }
             }
-            "cpu" => cpu = Some(read_cpu(value)?),
+            "cpu" => cpu = Some(read_group_shares("cpu", value)?),
+            "io" => io = Some(read_group_shares("io", value)?),
             "disk" => disk = read_disk(value)?,
             _ => {
                 return wrong(
                     at,
                     format!(
                         "unknown key `{key}`; {}",
-                        meant(key, &["rate", "default", "class", "cpu", "disk"])
+                        meant(key, &["rate", "default", "class", "cpu", "io", "disk"])
                     ),
                 );
             }
@@ -104,7 +107,7 @@ pub(super) fn read(text: &str) -> Result<Written, Mistake> {
     let Some(rate) = rate else {
         return wrong(0, "the policy does not say what the link carries; write, say, rate = \"100mbit\"");
     };
-    Ok(Written { rate, default, classes, cpu, disk })
+    Ok(Written { rate, default, classes, cpu, io, disk })
 }
 
 fn read_class(
@@ -342,9 +345,9 @@ fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<Duration>, Mistake
     }
 }
 
-fn read_cpu(value: &WrittenValue<'_>) -> Result<Vec<(Placed<String>, Weight)>, Mistake> {
+fn read_group_shares(name: &str, value: &WrittenValue<'_>) -> Result<Vec<(Placed<String>, Weight)>, Mistake> {
     let DeValue::Table(table) = value.get_ref() else {
-        return wrong(start(value), "`cpu` is a table of classes and weights, as in video = 3");
+        return wrong(start(value), format!("`{name}` is a table of classes and weights, as in video = 3"));
     };
     entries(table)
         .into_iter()

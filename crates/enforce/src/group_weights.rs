@@ -1,0 +1,219 @@
+//! The kernel's controllers of processor time and of disks: writes the weights of control groups and restores
+//! them.
+
+use crate::cpu::below;
+use crate::error::Error;
+use crate::journal::Phase;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use unisono_fairqueue::{GroupShare, Policy};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct GroupWeight {
+    pub(crate) file: PathBuf,
+    pub(crate) before: String,
+    /// The value that this program wrote. Any other value is from another program and stays.
+    pub(crate) ours: String,
+}
+
+/// The weights that the policy asks for, each with its present value.
+pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
+    if policy.cpu.is_none() && policy.io.is_none() {
+        return Ok(Vec::new());
+    }
+    let all = hierarchies()?;
+    let mut weights = Vec::new();
+    for (table, shares) in [(&CPU, &policy.cpu), (&IO, &policy.io)] {
+        let Some(shares) = shares else { continue };
+        let hierarchy = table.hierarchy(&all)?;
+        for share in &shares.shares {
+            weights.extend(table.weights_of(hierarchy, policy, share)?);
+        }
+    }
+    Ok(weights)
+}
+
+/// A note if no disk of this host obeys the weights in `[io]`.
+pub(crate) fn io_note(policy: &Policy) -> Option<String> {
+    let obeyed =
+        policy.io.is_none() || schedulers().any(|scheduler| scheduler.contains("[bfq]")) || has_io_cost();
+    (!obeyed).then(|| {
+        "[io]: no disk here obeys weights, because none has the scheduler BFQ; say, for vda: \
+         echo bfq > /sys/block/vda/queue/scheduler"
+            .to_owned()
+    })
+}
+
+/// The scheduler file of each block device; the chosen scheduler is in brackets.
+fn schedulers() -> impl Iterator<Item = String> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices.filter_map(|device| fs::read_to_string(device.path().join("queue/scheduler")).ok())
+}
+
+/// Whether the kernel distributes a disk's time by the weights in `io.weight` (iocost of version 2).
+fn has_io_cost() -> bool {
+    let all = hierarchies().unwrap_or_default();
+    let root = CgroupHierarchy::of_version(&all, CgroupVersion::V2).map(|tree| tree.root.join("io.cost.qos"));
+    root.and_then(|file| fs::read_to_string(file).ok()).is_some_and(|text| text.contains("enable=1"))
+}
+
+/// How the kernel keeps one table of a policy.
+struct Controller {
+    /// The resource that the table shares, for messages.
+    resource: &'static str,
+    /// The controller's name in version 1 and version 2.
+    names: [&'static str; 2],
+    /// The file for a weight of 1, its value there, and its range; for version 1 and version 2.
+    files: [&'static [(&'static str, f64, RangeInclusive<f64>)]; 2],
+    /// What to do where the host lacks the controller.
+    remedy: &'static str,
+}
+
+const CPU: Controller = Controller {
+    resource: "processor time",
+    names: ["cpu", "cpu"],
+    files: [&[("cpu.shares", 1024.0, 2.0..=262_144.0)], &[("cpu.weight", 100.0, 1.0..=10_000.0)]],
+    remedy: "have the core keep the shares (--cpu-shares core); see `unisono doctor`, cgroup-v1-cpu and cgroup-v2-cpu; \
+             or take [cpu] out",
+};
+
+const IO: Controller = Controller {
+    resource: "disks",
+    names: ["blkio", "io"],
+    files: [
+        &[("blkio.bfq.weight", 100.0, 1.0..=1000.0), ("blkio.weight", 500.0, 10.0..=1000.0)],
+        &[("io.bfq.weight", 100.0, 1.0..=1000.0), ("io.weight", 100.0, 1.0..=10_000.0)],
+    ],
+    remedy: "enable it: echo +io > /sys/fs/cgroup/cgroup.subtree_control (version 2), or mount blkio (version 1); \
+             or take [io] out",
+};
+
+impl Controller {
+    fn hierarchy<'a>(&self, all: &'a [CgroupHierarchy]) -> Result<&'a CgroupHierarchy, Error> {
+        let found = self.names.iter().find_map(|name| CgroupHierarchy::with(all, name));
+        found.ok_or_else(|| Error::Lacks {
+            what: format!(
+                "the policy shares {}, and no control groups here have the controller `{}`",
+                self.resource, self.names[1]
+            ),
+            remedy: self.remedy.to_owned(),
+        })
+    }
+
+    /// Every file that has the weight of one control group: disks have one for each scheduler.
+    fn weights_of(
+        &self,
+        hierarchy: &CgroupHierarchy,
+        policy: &Policy,
+        share: &GroupShare,
+    ) -> Result<Vec<GroupWeight>, Error> {
+        let group = below(&hierarchy.root, &share.cgroup);
+        let files = self.files[usize::from(hierarchy.version == CgroupVersion::V2)];
+        let weight = |(name, one, range): &(&str, f64, RangeInclusive<f64>)| {
+            let file = group.join(name);
+            let before = value(&fs::read_to_string(&file).ok()?).to_owned();
+            let ours = (share.weight.to_f64() * one).round().clamp(*range.start(), *range.end()).to_string();
+            Some(GroupWeight { file, before, ours })
+        };
+        let weights: Vec<_> = files.iter().filter_map(weight).collect();
+        if weights.is_empty() {
+            let (file, resource) = (group.join(files[0].0), self.resource);
+            let what = format!(
+                "{} has no weight for {resource} ({} is not there); start what runs in it first",
+                share.cgroup,
+                file.display()
+            );
+            let rule = crate::cpu::place_of(policy, &share.cgroup);
+            return Err(Error::NotHere { at: rule, what });
+        }
+        Ok(weights)
+    }
+}
+
+/// The weight in a file: its only word, or the word after `default` where devices can have weights of their own.
+fn value(text: &str) -> &str {
+    let first = text.lines().next().unwrap_or_default();
+    first.strip_prefix("default ").unwrap_or(first).trim()
+}
+
+/// Bytes that each control group in `[io]` has read from disks and written to them. `None`: the group does not
+/// exist.
+pub fn disk_bytes(policy: &Policy) -> Result<Vec<(GroupShare, Option<u64>)>, Error> {
+    let Some(io) = &policy.io else { return Ok(Vec::new()) };
+    let all = hierarchies()?;
+    let hierarchy = IO.hierarchy(&all)?;
+    let bytes = |share: &GroupShare| {
+        let group = below(&hierarchy.root, &share.cgroup);
+        let read = |file| fs::read_to_string(group.join(file)).ok();
+        match hierarchy.version {
+            // since Linux 6.10 the second file counts only while a throttle is set
+            CgroupVersion::V1 => {
+                ["blkio.bfq.io_service_bytes_recursive", "blkio.throttle.io_service_bytes_recursive"]
+                    .into_iter()
+                    .filter_map(|file| Some(total_of_blkio(&read(file)?)))
+                    .max()
+            }
+            CgroupVersion::V2 => read("io.stat").map(|text| total_of_io_stat(&text)),
+        }
+    };
+    Ok(io.shares.iter().map(|share| (share.clone(), bytes(share))).collect())
+}
+
+/// The last line of a file of version 1 has the sum over all devices.
+fn total_of_blkio(text: &str) -> u64 {
+    let total = text.lines().filter_map(|line| line.strip_prefix("Total ")).next_back();
+    total.and_then(|total| total.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Each line has a device, and fields such as `rbytes=4096`.
+fn total_of_io_stat(text: &str) -> u64 {
+    let bytes = text.split_whitespace().filter_map(|field| {
+        let (name, number) = field.split_once('=')?;
+        matches!(name, "rbytes" | "wbytes").then(|| number.parse::<u64>().ok()).flatten()
+    });
+    bytes.sum()
+}
+
+pub(crate) fn set(weight: &GroupWeight) -> Result<(), Error> {
+    write(&weight.file, &weight.ours)
+}
+
+/// Restores a weight. Returns false if another program has changed it since the policy came into force; that
+/// change stays.
+pub(crate) fn restore(weight: &GroupWeight, phase: Phase) -> Result<bool, Error> {
+    match fs::read_to_string(&weight.file) {
+        Ok(now) if value(&now) == weight.before => Ok(true),
+        Ok(now) if value(&now) == weight.ours || phase == Phase::Changing => {
+            write(&weight.file, &weight.before).map(|()| true)
+        }
+        Ok(_) => Ok(false),
+        Err(_) => Ok(true),
+    }
+}
+
+fn write(file: &Path, value: &str) -> Result<(), Error> {
+    fs::write(file, value).map_err(|source| Error::File { what: "write", path: file.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weight_of_a_group_is_read_in_every_form_that_the_kernel_writes() {
+        for (text, weight) in [("100\n", "100"), ("default 200\n8:16 50\n", "200"), ("", "")] {
+            assert_eq!(value(text), weight, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_all_devices_are_counted() {
+        let blkio = "8:0 Read 4096\n8:0 Write 8192\n8:0 Total 12288\n8:16 Total 4096\nTotal 16384\n";
+        assert_eq!((total_of_blkio(blkio), total_of_blkio("Total 0\n"), total_of_blkio("")), (16384, 0, 0));
+        let stat = "8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=7 dios=1\n8:16 rbytes=1 wbytes=0 rios=1 wios=0\n";
+        assert_eq!((total_of_io_stat(stat), total_of_io_stat("")), (12289, 0));
+    }
+}
