@@ -65,7 +65,8 @@ impl Group {
     }
 }
 
-/// The wake-ups for an algorithm and a wait policy: none, free for the signaller, or fences on both sides.
+/// Chooses how signals wake sleepers: never, without a fence instruction in the signaller, or with fences on
+/// both sides.
 fn wakeups(algorithm: Algorithm, wait: Wait, scope: Scope) -> Wakeups {
     match wait {
         // The per-core algorithm is for shared cores, where sleeping is the rule.
