@@ -51,7 +51,7 @@ pub(crate) struct ControllerStep {
     pub observe_after: u32,
 }
 
-/// A probe has at least this many episodes; the mean of fewer is not reliable.
+/// A probe has at least this many episodes, because the mean of fewer is not reliable.
 const PROBE: u32 = 16;
 /// A probe that is over in less than [`PROBE_LIMIT`] has this many episodes. Its first episodes still wake
 /// the sleepers of the old mode; with only 16 episodes those would decide.
@@ -67,7 +67,8 @@ const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(10);
 const GIVE_UP_PAUSE: u64 = 5;
 /// The longest pause after a waiter gave up: the observation may have been long for another reason.
 const MAX_GIVE_UP_PAUSE: Duration = Duration::from_millis(200);
-/// The pause after a probe that failed, in multiples of its time: a bad probe takes at most 5 %.
+/// The pause after a probe that failed, in multiples of the probe's time, so that failed probes take at most
+/// 5 % of the time.
 const BAD_PROBE_PAUSE: u64 = 20;
 /// The first pause between probes. A bad probe costs about 2 ms, so it may take 4 % once; then pauses double.
 const FIRST_PROBE_INTERVAL: Duration = Duration::from_millis(50);
@@ -149,7 +150,7 @@ impl Controller {
         let elapsed = now - self.last;
         self.last = now;
         let before = self.cost(self.mode);
-        // In the mode asleep, a sleeping group is no sign that a waiter gave up.
+        // When the mode is asleep, the group sleeps anyway, which is no sign that a waiter gave up.
         let gave_up = gave_up && self.mode == ControllerMode::Awake;
         if elapsed > Duration::ZERO {
             // The first observation only starts the clock: otherwise its episodes would look free.
@@ -178,7 +179,7 @@ impl Controller {
         }
     }
 
-    /// Ends the probe if it has enough episodes to decide by.
+    /// Ends the probe if it has enough episodes to decide by, if it took too long, or if a waiter gave up.
     fn judge(&mut self, now: Instant, probe: Cost, gave_up: bool) {
         let old = self.cost(self.mode.other()).unwrap_or(Duration::MAX);
         let too_long = probe.time > PROBE_LIMIT.max(old * u64::from(PROBE));
