@@ -77,7 +77,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// Creates the policy for flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
+    /// Creates the policy for flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not
+    /// allowed.
     pub fn new(wakeups: Wakeups) -> Self {
         Self { wakeups, blocks: 0, asleep: Duration::ZERO }
     }
@@ -130,7 +131,8 @@ pub struct SpinBlock {
 }
 
 impl SpinBlock {
-    /// Creates the policy for flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
+    /// Creates the policy for flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not
+    /// allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self { budget: Ticks::from_duration(budget.duration()), block: Block::new(wakeups) }
     }

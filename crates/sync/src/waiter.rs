@@ -64,9 +64,9 @@ impl<'a> GroupState<'a> {
 /// microseconds.
 const RECORD_INTERVAL: u32 = 64;
 
-/// A member checks whether processors are shared in the first four of every this many episodes. In episode 0
-/// the common set may lack processors of members that arrive later; afterwards members and affinity masks
-/// change rarely.
+/// A member checks whether processors are shared in the first four of every `REFRESH_INTERVAL` episodes. In
+/// episode 0 the common set may lack processors of members that arrive later; afterwards members and affinity
+/// masks change rarely.
 const REFRESH_INTERVAL: u32 = 1024;
 
 impl Waiter {
