@@ -19,9 +19,11 @@ impl Assert {
     pub const NO_STORE: Self = Self(2);
     /// Fence, post: no rank puts or accumulates into this rank's part until the next synchronization.
     pub const NO_PUT: Self = Self(4);
-    /// Fence: this rank has issued no operation since the last fence. Either all ranks make this promise or none.
+    /// Fence: this rank has issued no operation since the last fence. Either all ranks make this promise, or
+    /// none.
     pub const NO_PRECEDE: Self = Self(8);
-    /// Fence: this rank issues no operation before the next fence. Either all ranks make this promise or none.
+    /// Fence: this rank issues no operation before the next fence. Either all ranks make this promise, or
+    /// none.
     pub const NO_SUCCEED: Self = Self(16);
 
     pub(crate) const ANY_FENCE: Self = Self(2 | 4 | 8 | 16);
