@@ -74,8 +74,8 @@ impl MessageEngine {
         Ok(PacketServing::Needed)
     }
 
-    /// Returns once every member has called this for `window` (0: the job), and all earlier exclusive unlocks
-    /// are complete.
+    /// Returns once every member has called this for `window` (0 stands for the job), and all earlier
+    /// exclusive unlocks are complete.
     pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
         self.await_unlocks(None)?;
         let (tag, rank, size) = {
@@ -92,7 +92,7 @@ impl MessageEngine {
         Ok(())
     }
 
-    /// The `data` of all members, in the order of ranks.
+    /// Returns the `data` of all members, in the order of ranks.
     pub(crate) fn gather(&self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.await_unlocks(None)?;
         let (tag, rank, size) = {
