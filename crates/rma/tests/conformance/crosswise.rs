@@ -13,8 +13,8 @@ enum Holding {
     Each,
 }
 
-/// Ranks 0 and 1 hold the parts of ranks 2 and 3, one each; then ranks 2 and 3 request each other's part
-/// exclusively; then ranks 0 and 1 request the other part as well.
+/// Runs one rank. Ranks 0 and 1 each hold one of the parts of ranks 2 and 3; then ranks 2 and 3 request each
+/// other's part exclusively; then ranks 0 and 1 each request the part that the other holds.
 fn cross(mut job: Job, style: Style, holding: Holding, meet: &Barrier) -> Result<(), Error> {
     let me = job.rank().0;
     let mut window = job.allocate(16, Spec::new().unit(8).style(style))?;

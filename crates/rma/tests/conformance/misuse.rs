@@ -143,7 +143,7 @@ fn members_that_disagree_about_a_window_all_learn_it() {
 #[test]
 fn a_member_that_is_gone_is_named_to_whoever_waits_for_it() {
     watch();
-    // Both survivors stay until both have the error, so that neither is missed itself.
+    // Both survivors stay until both have the error, so that neither is reported gone itself.
     let both = std::sync::Barrier::new(2);
     thread::scope(|threads| {
         for mut job in Job::threads(3) {
