@@ -63,8 +63,8 @@ const REGIME: usize = 1;
 struct Counter(AtomicU64);
 
 impl Barrier {
-    /// A barrier that releases threads in groups of `n`; 0 counts as 1, as in the standard library. Checks
-    /// once, here, whether there are at least `n` processors.
+    /// Creates a barrier that releases threads in groups of `n`; 0 counts as 1, as in the standard library.
+    /// Only this call checks whether there are at least `n` processors.
     pub fn new(n: usize) -> Self {
         let threads = NonZeroU64::new(n as u64).unwrap_or(NonZeroU64::MIN);
         let lines = Lines::on_heap(2);
@@ -110,7 +110,7 @@ impl Barrier {
         BarrierWaitResult { leads }
     }
 
-    /// The flag with the number of complete episodes.
+    /// Returns the flag with the number of complete episodes.
     fn signal(&self) -> Flag<'_> {
         self.lines.line(SIGNAL).flag(0)
     }
@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    /// The number of leaders in `times` episodes of `threads` threads. Each thread checks that no thread
-    /// leaves an episode before all have arrived.
+    /// Returns the number of leaders in `times` episodes of `threads` threads. Each thread checks that no
+    /// thread leaves an episode before all have arrived.
     fn leaders(barrier: &dyn Meeting, threads: usize, times: usize) -> usize {
         let (come, led) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {

@@ -37,7 +37,7 @@ pub(crate) enum PlaceStanding {
     Member,
     /// A member that leaves after the episode that its line records.
     Leaving,
-    /// Taken by a joiner that is about to ask.
+    /// Taken by a joiner that is about to ask to join.
     Claimed,
     Asking,
     /// A joiner that becomes a member after the episode that its line records.
@@ -57,12 +57,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// The control lines are the first of `lines`.
+    /// Takes the first of `lines` as the control lines.
     pub(crate) fn new(lines: Lines, capacity: usize, scope: Scope) -> Self {
         Self { lines, capacity, scope, first: Self::lines(capacity) }
     }
 
-    /// The number of lines before the algorithm's.
+    /// Returns the number of lines before the algorithm's lines.
     pub(crate) const fn lines(capacity: usize) -> usize {
         FIXED_LINES + capacity + LastCpus::lines(capacity)
     }
@@ -78,7 +78,7 @@ impl Control {
         Regime::new(self.lines.line(1))
     }
 
-    /// The processors on which members last ran.
+    /// Returns the processors on which members last ran.
     #[inline]
     pub(crate) fn last_cpus(&self) -> LastCpus<'_> {
         LastCpus::new(&self.lines, FIXED_LINES + self.capacity, self.capacity)
@@ -93,7 +93,7 @@ impl Control {
         (0..self.capacity).map(|id| self.member(id))
     }
 
-    /// The flag that releases the members at a boundary.
+    /// Returns the flag that releases the members at a boundary.
     pub(crate) fn boundary(&self) -> Flag<'_> {
         self.lines.line(2).flag(0)
     }
@@ -121,8 +121,9 @@ impl Control {
         self.lines.line(line).reset(episode);
     }
 
-    /// One more than the place of the member that was first declared gone; 0 while no member is gone. Members
-    /// that got the error may end as well; because of this word, all errors name the same member.
+    /// Returns the word that holds one more than the place of the member that was first declared gone, or 0
+    /// while no member is gone. Members that got the error may end as well; because of this word, all errors
+    /// name the same member.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(2).word(8)
     }
@@ -215,8 +216,9 @@ impl MemberLine<'_> {
         }
     }
 
-    /// The episode of the last change of standing. For an admitted member: the last before its first; for a
-    /// leaver: its last; for a member that is gone: the first that cannot complete.
+    /// Returns the episode of the last change of standing. For an admitted joiner it is the episode before
+    /// its first, for a leaver its last episode, and for a member that is gone the first episode that cannot
+    /// complete.
     pub(crate) fn last_episode(self) -> u32 {
         self.line.word(1).load(Ordering::Relaxed)
     }
@@ -225,7 +227,7 @@ impl MemberLine<'_> {
         self.line.word(1).store(episode, Ordering::Relaxed);
     }
 
-    /// The flag that calls a joiner to the boundary.
+    /// Returns the flag that calls a joiner to the boundary.
     pub(crate) fn call(&self) -> Flag<'_> {
         self.line.flag(4)
     }
@@ -234,8 +236,8 @@ impl MemberLine<'_> {
         self.line.word(2).load(Ordering::Relaxed)
     }
 
-    /// The start time of the process, in the kernel's clock ticks since boot. Together with its number it
-    /// identifies the process.
+    /// Returns the start time of the process, in the kernel's clock ticks since boot. Together with its
+    /// number it identifies the process.
     pub(crate) fn process_start(self) -> u64 {
         let word = |index: usize| u64::from(self.line.word(index).load(Ordering::Relaxed));
         word(3) | word(4) << 32

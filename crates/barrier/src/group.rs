@@ -59,7 +59,7 @@ impl Group {
         self.wait
     }
 
-    /// How the group's signals find sleepers; chosen once, when the group was made.
+    /// Returns how the group's signals find sleepers. This was chosen once, when the group was made.
     pub fn wakeups(&self) -> Wakeups {
         self.wakeups
     }

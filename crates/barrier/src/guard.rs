@@ -46,7 +46,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The guard of a joiner.
+    /// Creates the guard of a joiner.
     pub(crate) fn for_any_episode(control: &'a Control) -> Self {
         Self { episode: None, ..Self::new(control, 0, None) }
     }

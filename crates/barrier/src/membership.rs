@@ -59,7 +59,8 @@ fn part(member: MemberLine<'_>, episode: u32) -> MemberPart {
     }
 }
 
-/// The boundary that member `id` has to cross at the end of `episode`; `None` if no change is due there.
+/// Computes the boundary that member `id` has to cross at the end of `episode`, or `None` if no change is due
+/// there.
 #[cold]
 pub(crate) fn boundary(control: &Control, id: usize, episode: u32) -> Option<Boundary> {
     let (mut attendance, mut members, mut rank, mut due) = (0, 0, None, false);

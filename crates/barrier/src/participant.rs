@@ -59,7 +59,7 @@ impl Episode {
         self.role == Leadership::Leader
     }
 
-    /// The episode's number: the first is 1, and it wraps after 2^32.
+    /// Returns the episode's number. The first is 1, and numbers wrap after 2^32.
     pub fn number(self) -> u32 {
         self.number
     }
@@ -221,23 +221,23 @@ impl Participant {
         self.finish(WaitLimit::Never)
     }
 
-    /// The number of members in the next episode.
+    /// Returns the number of members in the next episode.
     pub fn members(&self) -> usize {
         self.rank.members
     }
 
-    /// This member's place in the group; errors name members by it.
+    /// Returns this member's place in the group; errors name members by it.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// The number of times that this participant has slept in the kernel so far.
+    /// Returns the number of times that this participant has slept in the kernel so far.
     pub fn blocks(&self) -> u64 {
         self.boundary_blocks + self.waiter.blocks()
     }
 
-    /// The time that this participant has waited so far. Waits that ended within the initial polls are not
-    /// counted.
+    /// Returns the time that this participant has waited so far. Waits that ended within the initial polls
+    /// are not counted.
     pub fn waited(&self) -> Waited {
         let asleep = self.waiter.asleep();
         Waited { awake: self.slow_waits.to_duration() - asleep, asleep }
@@ -311,7 +311,7 @@ impl Participant {
         Ok(Episode { number: self.episode, role })
     }
 
-    /// Before an arrival, checks for members that are gone, and lets rank 0 admit joiners.
+    /// Checks for members that are gone, and lets rank 0 admit joiners. Called before an arrival.
     #[cold]
     fn attend(&mut self, attention: u32, episode: u32) -> Result<(), Error> {
         let control = &self.group.control;

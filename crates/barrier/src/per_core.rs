@@ -154,8 +154,8 @@ impl PerCore {
         self.line(words, core).expected().fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Called by the last arrival: releases its own core's members, and those on cores without a
-    /// representative.
+    /// Releases the members of the caller's core, and those on cores without a representative. Called by the
+    /// last member to arrive.
     fn release_cores(&self, words: &GroupWords<'_>, episode: u32, here: usize) {
         if !matches!(words.wakeups, Wakeups::Symmetric(_)) {
             // SYNC(behind) fence: the release is written before `behind` and `represented` are read; the
@@ -235,7 +235,7 @@ fn cores() -> usize {
     unisono_linux::current_cpu::configured()
 }
 
-/// A model has two cores, and the first two participants share one.
+/// Returns the core of a participant in a model, which has two cores; the first two participants share one.
 #[cfg(loom)]
 fn here(rank: usize) -> usize {
     rank / 2

@@ -47,7 +47,7 @@ impl GroupSpec {
         Ok(Group::in_lines(self, Lines::in_region(region)))
     }
 
-    /// The number of lines that a group of this specification takes.
+    /// Returns the number of lines that a group of this specification takes.
     pub fn lines(&self) -> usize {
         Group::lines(self)
     }
@@ -67,8 +67,8 @@ impl Group {
         group
     }
 
-    /// The path at which processes of the same user can open a group of [`GroupSpec::for_processes`], while
-    /// this process lives.
+    /// Returns the path at which processes of the same user can open a group of [`GroupSpec::for_processes`],
+    /// while this process lives.
     pub fn path(&self) -> Option<PathBuf> {
         self.control.lines.region().map(SharedMemory::path)
     }

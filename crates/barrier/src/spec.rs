@@ -70,7 +70,7 @@ impl GroupSpec {
     }
 }
 
-/// The number of CPUs that this thread may use.
+/// Returns the number of CPUs that this thread may use.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

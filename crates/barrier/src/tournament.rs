@@ -97,7 +97,7 @@ impl Tournament {
         self.rank + (1 << round) < self.members
     }
 
-    /// The flag by which the loser of a round signals this participant.
+    /// Returns the flag by which the loser of a round signals this participant.
     #[inline]
     fn loser_flag<'a>(&self, words: &GroupWords<'a>, round: usize) -> Flag<'a> {
         self.flag(words, self.rank, 1 + round)

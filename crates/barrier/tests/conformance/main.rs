@@ -56,8 +56,8 @@ impl Subject {
             .collect()
     }
 
-    /// The number of episodes to run. With more threads than cores, a thread that spins keeps its core until
-    /// the scheduler's next tick.
+    /// Returns the number of episodes to run. With more threads than cores, a thread that spins keeps its
+    /// core until the scheduler's next tick.
     pub(crate) fn episodes(self, participants: usize) -> u32 {
         match (self.wait, participants) {
             (_, 1 | 2) => 2_000,
