@@ -82,7 +82,7 @@ impl Adaptive {
         &self.block
     }
 
-    /// The number of sleeps of this waiter so far.
+    /// Returns the number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.block.blocks()
     }

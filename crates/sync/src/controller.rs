@@ -62,8 +62,9 @@ const PROBE_LIMIT: Duration = Duration::from_millis(2);
 /// The pause before the next probe after a waiter gave up: about one foreign slice. Most foreign
 /// threads run only briefly; those that stay double the pause with each probe.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(10);
-/// The pause after a waiter gave up, in multiples of the time that the foreign threads kept it: beside eight
-/// loops a slice comes round after 10 to 24 ms, and the next probe costs as much again.
+/// The pause after a waiter gave up, in multiples of the time for which foreign threads kept the processor:
+/// beside eight busy loops a waiter gets its next slice after 10 to 24 ms, and the next probe costs as much
+/// again.
 const GIVE_UP_PAUSE: u64 = 5;
 /// The longest pause after a waiter gave up: the observation may have been long for another reason.
 const MAX_GIVE_UP_PAUSE: Duration = Duration::from_millis(200);
@@ -100,7 +101,7 @@ impl Cost {
         }
     }
 
-    /// The mean cost of an episode; `None` before the first.
+    /// Returns the mean cost of an episode, or `None` before the first.
     fn mean(self) -> Option<Duration> {
         (self.episodes > 0).then(|| self.time / self.episodes)
     }
@@ -136,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// The mean cost of an episode in a mode; `None` while it is unknown.
+    /// Returns the mean cost of an episode in a mode, or `None` while it is unknown.
     pub(crate) fn cost(&self, mode: ControllerMode) -> Option<Duration> {
         match mode {
             ControllerMode::Awake => self.awake.mean(),
@@ -144,8 +145,8 @@ impl Controller {
         }
     }
 
-    /// Records that `episodes` have completed since the last observation. `gave_up`: a waiter sent all
-    /// members to sleep because a yield took too long.
+    /// Records that `episodes` have completed since the last observation. `gave_up` says whether a waiter
+    /// sent all members to sleep because a yield took too long.
     pub(crate) fn observe(&mut self, now: Instant, episodes: u32, gave_up: bool) -> ControllerStep {
         let elapsed = now - self.last;
         self.last = now;

@@ -62,8 +62,8 @@ pub enum Wakeups {
 }
 
 impl Wakeups {
-    /// The cheaper kind where sleeping is rare: asymmetric if membarrier works on this host, symmetric
-    /// otherwise. Registers this process for membarrier.
+    /// Chooses the cheaper kind where sleeping is rare: asymmetric if membarrier works on this host,
+    /// symmetric otherwise. Registers this process for membarrier.
     pub fn for_rare_sleepers(scope: Scope) -> Self {
         #[cfg(not(loom))]
         if membarrier::register(scope).is_ok() && membarrier::fence_all(scope).is_ok() {

@@ -142,7 +142,7 @@ impl EpisodeBatch {
 /// The measured costs of the two ways to poll, and the choice of the cheaper one.
 #[derive(Debug, Default)]
 struct Trials {
-    /// Smoothed cost of an episode in each way, in 1/[`FRACTION`] ticks; 0 if unknown.
+    /// The smoothed cost of an episode with each way to poll, in 1/[`FRACTION`] ticks; 0 if unknown.
     taking: u64,
     reading: u64,
     reads: bool,

@@ -23,7 +23,7 @@ use unisono_linux::shared_memory::SharedMemory;
 #[derive(Debug)]
 pub struct CacheLine {
     words: [AtomicU32; CacheLine::WORDS],
-    /// For each flag the number of sleepers and the count of wake-ups.
+    /// The number of sleepers and the count of wake-ups of each flag.
     sleepers: [Sleepers; CacheLine::FLAGS],
     #[cfg(loom)]
     kernel: crate::flag::ModelKernel,
@@ -31,8 +31,8 @@ pub struct CacheLine {
 
 impl CacheLine {
     pub const WORDS: usize = 16;
-    /// Flags per line. A flag lies in an even word; the last two words hold no flag, and the last is a
-    /// counter.
+    /// The number of flags in a line. A flag lies in an even word; the last two words hold no flag, and the
+    /// last is a counter.
     pub const FLAGS: usize = (Self::WORDS - 2) / 2;
 
     fn zeroed() -> Self {
@@ -166,7 +166,7 @@ impl Lines {
         Self { owner: Arc::clone(&self.owner), first: start, count }
     }
 
-    /// The region that holds these lines, if other processes can map it.
+    /// Returns the region that holds these lines, if other processes can map it.
     #[cfg(not(loom))]
     pub fn region(&self) -> Option<&SharedMemory> {
         match &*self.owner {

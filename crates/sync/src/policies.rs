@@ -83,12 +83,12 @@ impl Block {
         Self { wakeups, blocks: 0, asleep: Duration::ZERO }
     }
 
-    /// The number of sleeps of this waiter so far.
+    /// Returns the number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The time that this waiter has slept so far.
+    /// Returns the time that this waiter has slept so far.
     pub fn asleep(&self) -> Duration {
         self.asleep
     }

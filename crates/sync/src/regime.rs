@@ -186,7 +186,7 @@ impl RegimeLearner {
         }
     }
 
-    /// The number of waits that may pass uncounted before the next decision is due.
+    /// Returns the number of waits that may pass uncounted before the next decision is due.
     #[inline]
     pub fn uncounted_remaining(&self) -> u32 {
         self.remaining - 1
@@ -224,7 +224,7 @@ mod tests {
     use crate::strangers::SignSource;
     use unisono_linux::clock::Duration;
 
-    /// A learner on a host without foreign threads.
+    /// Creates a learner on a host without foreign threads.
     fn quiet() -> RegimeLearner {
         with_signs(|| 0)
     }

@@ -42,7 +42,7 @@ impl Waited {
         self.asleep += asleep;
     }
 
-    /// The time added since `before`.
+    /// Returns the time added since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self { awake: self.awake - before.awake, asleep: self.asleep - before.asleep }

@@ -124,8 +124,8 @@ impl Waiter {
         }
     }
 
-    /// The number of episodes that may pass on the fast path before this waiter has to renew its note or, if
-    /// it `decides` for the group, to learn.
+    /// Returns the number of episodes that may pass on the fast path before this waiter has to renew its note
+    /// or, if it `decides` for the group, to learn.
     #[inline]
     pub fn uncounted_remaining(&self, decides: bool, episode: u32) -> u32 {
         match &self.policy {
@@ -157,19 +157,19 @@ impl Waiter {
         }
     }
 
-    /// The number of sleeps of this waiter so far.
+    /// Returns the number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.policy.block().map_or(0, Block::blocks)
     }
 
-    /// The time that this waiter has slept so far.
+    /// Returns the time that this waiter has slept so far.
     pub fn asleep(&self) -> Duration {
         self.policy.block().map_or(Duration::ZERO, Block::asleep)
     }
 }
 
 impl AnyPolicy {
-    /// The part of the policy that sleeps.
+    /// Returns the part of the policy that sleeps.
     fn block(&self) -> Option<&Block> {
         match self {
             Self::Spin(_) | Self::Yield(_) => None,

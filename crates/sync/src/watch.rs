@@ -31,7 +31,8 @@ use unisono_linux::clock::{Duration, Instant};
 /// assert_eq!(policy.wait(lines.line(0).flag(0), 1, &mut Impatient), WatchVerdict::Stop);
 /// ```
 pub trait Watch {
-    /// Called now and then while waiting. Should usually cost a few nanoseconds.
+    /// Decides whether the wait goes on. A waiter calls this now and then, so it should usually cost a few
+    /// nanoseconds.
     fn check(&mut self) -> WatchVerdict;
 
     /// Returns when a sleeper has to wake by itself, to check for events for which no thread disturbs it.
