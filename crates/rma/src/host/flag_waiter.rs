@@ -53,7 +53,7 @@ impl FlagWaiter {
         reached
     }
 
-    /// The time that this waiter has slept so far.
+    /// Returns the time that this waiter has slept so far.
     pub(crate) fn asleep(&self) -> Duration {
         self.waiter.asleep()
     }

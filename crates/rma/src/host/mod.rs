@@ -223,8 +223,8 @@ impl HostMembers {
         self.wakeups
     }
 
-    /// The rank that was declared gone first, plus one. Members that got the error may end as well, and a
-    /// member that checks later must not name one of these.
+    /// Returns the word that holds the rank that was declared gone first, plus one. Members that got the
+    /// error may end as well, and a member that checks later must not name one of these.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(MEMBERS + self.size).word(8)
     }
@@ -243,7 +243,7 @@ impl HostMembers {
         self.first().into_iter().chain(all).filter(|rank| *rank != self.rank).find_map(|rank| self.gone(rank))
     }
 
-    /// The member that was declared gone first.
+    /// Returns the member that was declared gone first.
     fn first(&self) -> Option<Rank> {
         // SYNC(first-gone) acquire: the member's standing is read after its place
         let first = self.first_gone().load(Ordering::Acquire) as usize;
@@ -339,8 +339,8 @@ impl HostMembers {
 
     fn declare(&self, rank: Rank, standing: u32) {
         let word = self.member(rank).word(0);
-        // SYNC(standing) release: earlier writes before the standing; SYNC(standing) acquire: an earlier
-        // declaration
+        // SYNC(standing) release: publishes this rank's earlier writes; SYNC(standing) acquire: sees an
+        // earlier declaration
         let first = word.compare_exchange(PRESENT, standing, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
             // SYNC(first-gone) release: the member's standing is written before its place; an earlier place

@@ -143,8 +143,8 @@ impl Epochs {
         self.fence_operations = 0;
     }
 
-    /// Whether a fence with these asserts ends an epoch. It does not if it is the window's first, or if the
-    /// last fence promised that no operations follow.
+    /// Whether a fence with these asserts ends an epoch. It does not if it is the window's first fence, if
+    /// the last fence promised that no operation follows, or if this fence promises that none was issued.
     #[inline]
     pub(crate) fn fence_closes(&self, assert: Assert) -> bool {
         self.fence_began && !assert.has(Assert::NO_PRECEDE)

@@ -68,13 +68,13 @@ impl Layout {
         Self { form: LayoutForm::Contiguous(element.size() as u64), element: Some(element) }
     }
 
-    /// `bytes` contiguous bytes, for puts and gets.
+    /// Creates the layout of `bytes` contiguous bytes, for puts and gets.
     pub const fn bytes(bytes: u64) -> Self {
         Self { form: LayoutForm::Contiguous(bytes), element: Some(Element::Byte) }
     }
 
-    /// `bytes` contiguous bytes made of `element`s. `None` stands for data of several types, which only puts
-    /// and gets can move.
+    /// Creates the layout of `bytes` contiguous bytes made of `element`s. `None` stands for data of several
+    /// types, which only puts and gets can move.
     pub const fn contiguous(bytes: u64, element: Option<Element>) -> Self {
         Self { form: LayoutForm::Contiguous(bytes), element }
     }

@@ -146,16 +146,16 @@ dispatched! {
         /// Whether every operation to `target` is done.
         fn is_settled(self: &Self, target: Rank) -> bool;
 
-        /// The address of a member's part in this process, if this process maps it.
+        /// Returns the address of a member's part in this process, if this process maps it.
         fn mapped(self: &Self, rank: Rank) -> Option<*mut u8>;
 
-        /// The time that this member has waited for flags of the window.
+        /// Returns the time that this member has waited for flags of the window.
         fn waits(self: &Self) -> Waits;
 
-        /// The operations that were issued, divided by carrier.
+        /// Splits the operations that were issued by what carried them.
         fn traffic(self: &Self, issued: &Counts) -> Traffic;
 
-        /// The engine that all windows of the job share.
+        /// Returns the engine that all windows of the job share.
         fn shared(self: &Self) -> &MessageEngine;
 
         /// Changes the attached memory of a dynamic window. Returns `None` if the window is not dynamic.

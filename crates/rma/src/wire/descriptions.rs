@@ -25,7 +25,7 @@ const MAX_BYTES: u64 = 32 << 20;
 /// The layouts that an origin has described to a target.
 #[derive(Debug, Default)]
 pub(crate) struct SentDescriptions {
-    /// For each id the length of the description.
+    /// The length of each description, by the layout's id.
     known: HashMap<u64, u64>,
     bytes: u64,
 }
@@ -54,7 +54,7 @@ impl SentDescriptions {
 /// The layouts that a target knows from an origin.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedDescriptions {
-    /// For each id the layout and the length of its description.
+    /// Each layout and the length of its description, by the layout's id.
     known: HashMap<u64, (Layout, u64)>,
     bytes: u64,
     arriving: Option<PartialDescription>,

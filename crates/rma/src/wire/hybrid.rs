@@ -43,7 +43,7 @@ pub struct Hybrid {
     ring: Option<RingTransport>,
     /// The ranks of this host, in the order of the ring's own numbers.
     here: Vec<Rank>,
-    /// For each rank, its number in the ring.
+    /// The number of each rank in the ring, or `None` for a rank of another host.
     local: Vec<Option<Rank>>,
     /// Whether the last packet came through the ring, so that the connections are read next.
     ring_served: bool,
@@ -224,7 +224,7 @@ impl Relay {
         Ok(Self { state, poller, thread })
     }
 
-    /// Called when the rank has read all bytes of its connections.
+    /// Lets the relay poll again. Called when the rank has read all bytes of its connections.
     fn read(&self) {
         let mut state = lock(&self.state.0);
         if std::mem::take(&mut state.rung) {

@@ -57,7 +57,7 @@ pub trait Transport: Send + fmt::Debug {
 
     fn size(&self) -> usize;
 
-    /// The longest payload of one packet (bytes); at least 4096, at most [`MAX_PAYLOAD`].
+    /// Returns the longest payload of one packet (bytes), at least 4096 and at most [`MAX_PAYLOAD`].
     fn max_payload(&self) -> usize {
         MAX_PAYLOAD
     }

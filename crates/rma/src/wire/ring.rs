@@ -34,9 +34,10 @@ use unisono_sync::{CacheLine, Until, Wakeups};
 pub struct RingTransport {
     host: Arc<HostMembers>,
     ring_bytes: usize,
-    /// For each receiver: the packets without room, and the number of bytes sent of the first.
+    /// For each receiver, the packets for which there was no room, and the number of bytes of the first that
+    /// were sent.
     kept: Vec<(VecDeque<Vec<u8>>, usize)>,
-    /// For each sender: the part of a packet that has arrived.
+    /// For each sender, the part of a packet that has arrived.
     parts: Vec<Vec<u8>>,
     /// The sender whose ring is read first next time, so that none starves.
     next: usize,

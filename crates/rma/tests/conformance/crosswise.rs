@@ -86,8 +86,8 @@ fn who_holds_a_lock_gets_another_shared_one_before_those_who_wait_over_messages(
     crossing(|| wires::tcp(4), Style::Deferred);
 }
 
-/// Operations done at once do not count for a fence: a second lock, and an exposure inside an access epoch,
-/// may follow.
+/// Operations that are done at once in a passive or access epoch must not count as operations of a fence
+/// epoch: a second lock, and an exposure inside an access epoch, may follow them.
 #[test]
 fn after_an_operation_another_target_may_be_locked_and_the_own_part_exposed() {
     watch();

@@ -5,7 +5,7 @@ use crate::paths::{Path, everywhere};
 use std::thread;
 use unisono_rma::{Assert, Completion, Error, Job, Lock, Rank, Spec};
 
-/// Rank 0 exposes its part to the two others, and tests whether they have completed.
+/// Runs one rank. Rank 0 exposes its part to the two others, and tests whether they have completed.
 fn asks(path: &Path, mut job: Job) -> Result<(), Error> {
     let me = job.rank();
     let mut window = path.window(&mut job, 24, Spec::new().unit(8))?;
@@ -70,7 +70,7 @@ fn a_member_that_only_looks_and_synchronizes_sees_what_comes_on_every_path() {
     everywhere(2, synchronizes);
 }
 
-/// Unlock does not wait for the target; settle does.
+/// Runs one rank. Rank 0's unlock does not wait for the target; its settle does.
 fn settles(path: &Path, mut job: Job) -> Result<(), Error> {
     let me = job.rank();
     let spec = Spec::new().unit(8).completion(Completion::Local);

@@ -38,7 +38,7 @@ struct Epoch {
 }
 
 impl Epoch {
-    /// Blocks of one or two elements, with gaps, in an order other than that of memory.
+    /// Returns blocks of one or two elements, with gaps, in an order other than that of memory.
     fn blocks(&self) -> Vec<(i64, u64)> {
         let place = |block: u64| (block * 7 + self.first) % self.blocks;
         let block = |block: u64| (3 * place(block)) as i64;

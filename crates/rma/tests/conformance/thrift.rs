@@ -195,7 +195,7 @@ fn a_naive_fence_has_a_barrier_at_both_ends_and_asks_whether_all_is_complete() {
     }
 }
 
-/// Rank 0 has two targets, and accesses only one of them.
+/// Runs one rank. Rank 0 has two targets, and accesses only one of them.
 fn post_and_start(
     window: &mut Window,
     rank: Rank,

@@ -78,8 +78,8 @@ fn waits_are_counted(jobs: Vec<Job>, style: Style) {
 /// Enough elements that combining them takes many milliseconds.
 const LONG: usize = 1 << 19;
 
-/// Ranks 1 and 2 combine long rows into rank 0's part at the same time. Returns the time that each took, and
-/// the waiting time in its statistics.
+/// Runs one rank. Ranks 1 and 2 combine long rows into rank 0's part at the same time. Returns the time that
+/// each took, and the waiting time in its statistics.
 fn combine_at_once(mut job: Job, kind: Kind, meet: &Barrier) -> Result<(Duration, Stats), Error> {
     let (me, zero) = (job.rank(), Rank(0));
     let mut window = job.allocate(8 * LONG as u64, Spec::new().unit(8))?;

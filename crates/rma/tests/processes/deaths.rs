@@ -17,7 +17,7 @@ const VICTIM: Rank = Rank(2);
 struct Part {
     job: Job,
     window: Window,
-    /// The memory of a window over the program's memory.
+    /// The program's memory for a created window; it outlives the window.
     _memory: Vec<u64>,
 }
 

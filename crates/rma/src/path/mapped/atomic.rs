@@ -15,7 +15,7 @@ pub(super) fn is_possible(element: Element, address: *const u8) -> bool {
     size <= 8 && (address as usize).is_multiple_of(size)
 }
 
-/// Whether the processor's addition of words is the sum of these elements.
+/// Whether these elements are integers, whose sum is the processor's addition of words.
 const fn is_integer(element: Element) -> bool {
     matches!(
         element,

@@ -53,7 +53,7 @@ impl Episodes {
         Ok(Self::new(host, shared, participant))
     }
 
-    /// The time that this member has waited in this barrier.
+    /// Returns the time that this member has waited in this barrier.
     pub(crate) fn waited(&self) -> Waited {
         self.participant.waited()
     }

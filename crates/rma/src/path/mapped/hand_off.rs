@@ -78,7 +78,7 @@ pub(crate) struct CarriedPut {
 }
 
 impl CarriedPut {
-    /// The put's bytes: their address, and their number, at most [`CARRIED`].
+    /// Returns the address of the put's bytes, and their number, at most [`CARRIED`].
     #[inline]
     pub(crate) const fn data(&self) -> (*const u8, usize) {
         ((&raw const self.words).cast(), self.length)

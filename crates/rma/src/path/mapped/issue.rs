@@ -270,7 +270,8 @@ impl MappedPath {
         poll_briefly(POLLS, || self.is_open(EpochKind::Started, target))
     }
 
-    /// Called when the target is in its epoch: does staged operations, and lets later operations go directly.
+    /// Does the staged operations, and lets later operations be done directly. Called when the target is in
+    /// its epoch.
     pub(super) fn open(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
         self.execute_staged(reach, target)?;
         self.peers[target].staging_stamp = None;

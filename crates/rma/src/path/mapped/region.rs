@@ -64,7 +64,7 @@ impl SegmentPlan {
     }
 }
 
-/// Bytes of this module's lines; they come before the rings.
+/// Returns the number of bytes of this module's lines, which come before the rings.
 fn bytes_of_lines(size: usize, offers_puts: bool) -> usize {
     lines_of(size, offers_puts) * size_of::<CacheLine>()
 }
