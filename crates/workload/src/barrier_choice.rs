@@ -120,7 +120,7 @@ impl Drop for BarrierMember {
     }
 }
 
-/// BARRIER over [`std::sync::Barrier`]: a mutex and a condition variable, which block at once.
+/// Runs BARRIER over [`std::sync::Barrier`]: a mutex and a condition variable, which block at once.
 pub fn run_std(options: &Options) -> Result<Measurement, Error> {
     let shared = Barrier::new(options.threads.max(1));
     let measured = barrier::run(options, |_| {

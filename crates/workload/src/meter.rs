@@ -70,7 +70,8 @@ impl LeaderMeter {
         }
     }
 
-    /// Call this once before each episode's first barrier, with episodes from 1.
+    /// Records the beginning of an episode, and returns whether to stop. Call this once before each episode's
+    /// first barrier; episodes are numbered from 1.
     #[inline]
     pub(crate) fn episode(&mut self, episode: u64) -> NextStep {
         if episode < self.next { NextStep::Continue } else { self.read(episode) }
