@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench -p unisono-barrier --bench budgets -- [CASE...] [samples=8] [ms=150]
 //! ```
-//! Every case runs its variants interleaved, A B C C B A, each sample with a new group of threads. Printed
+//! Every case runs its variants interleaved, A B C C B A, each sample with a new group of threads. It prints
 //! for each variant: the number of samples, their median with the interval of the middle 90 %, the worst
 //! sample, the median episode (or batch of episodes, where an episode is shorter than reading the clock), and
 //! the worst episode of all. Variants are named `algorithm/wait`; `pthread` and `std` are the C library's and
@@ -29,7 +29,7 @@ struct Case {
     threads: usize,
     pinned: bool,
     busy: usize,
-    /// Names, separated by spaces.
+    /// The names of the variants, separated by spaces.
     variants: &'static str,
 }
 
@@ -189,7 +189,7 @@ fn at(sorted: &[f64], share: f64) -> f64 {
 
 type Wait1 = Box<dyn FnMut() + Send>;
 
-/// One wait function per thread.
+/// Returns one wait function per thread.
 fn waiters(variant: &str, threads: usize) -> Vec<Wait1> {
     match variant {
         "std" => {
@@ -222,7 +222,7 @@ fn waiters(variant: &str, threads: usize) -> Vec<Wait1> {
     }
 }
 
-/// Two words in one line.
+/// Two words in the same cache line.
 #[derive(Default)]
 #[repr(align(128))]
 struct Pair([AtomicU32; 2]);
@@ -237,7 +237,8 @@ impl Pair {
     }
 }
 
-/// The other members of a barrier between processes; they end when the first member goes away.
+/// Starts the other members of a barrier between processes, each in its own process; they end when the first
+/// member goes away.
 fn others(path: &std::path::Path, threads: usize, pinned: bool) -> Vec<Child> {
     let program = std::env::current_exe().expect("a program knows its file");
     let one = |id: usize| {
@@ -351,7 +352,8 @@ fn measure(id: usize, wait: &mut Wait1, batch: u32, length: Duration, stop_at: &
                     measured_from = Some((now(), round));
                     times.clear();
                 } else if elapsed > length + warm_up && stop_at.load(Ordering::Relaxed) == u32::MAX {
-                    // All threads read this before the round after the next.
+                    // Every thread passes one more barrier after this store, so all threads see it before
+                    // round + 2 and stop in the same round.
                     stop_at.store(round + 2, Ordering::Relaxed);
                 }
             }
@@ -376,7 +378,7 @@ fn precise(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// Prints the speed of an adaptive group while busy loops come and go.
+/// Prints the time of an episode, every 250 ms, with several variants, while busy loops come and go.
 fn regimes(threads: usize) {
     for variant in ["recommended", "competitive/yield", "competitive/block", "recommended"] {
         println!("{variant}, {threads} threads: ns/barrier by 250 ms; busy loops run from 2 s to 5 s");

@@ -33,14 +33,14 @@ named! {
 /// The contract, checked by the conformance suite: for each episode (numbers that grow by one, modulo 2^32)
 /// the participant calls `arrive` once and then `complete` until it returns an answer. No `complete` returns
 /// an answer before all participants' `arrive`; everything done before any `arrive` happens before everything
-/// after any answer; exactly one participant's answer is [`Leadership::Leader`]. A stopped `complete` resumes
-/// where it stopped. All flags only grow, so that no algorithm resets them between episodes; a change of
-/// membership sets them to the current episode.
+/// after any answer; exactly one participant's answer is [`Leadership::Leader`]. If the watch stops a
+/// `complete`, the next call resumes where that call stopped. All flags only grow, so that no algorithm
+/// resets them between episodes; a change of membership sets them to the current episode.
 pub(crate) trait Protocol {
-    /// The number of lines that the algorithm needs for `members` participants.
+    /// Returns the number of cache lines that the algorithm needs for `members` participants.
     fn lines(members: usize) -> usize;
 
-    /// The participant `rank` of `members`.
+    /// Creates the participant of rank `rank` among `members`.
     fn new(rank: usize, members: usize) -> Self;
 
     /// Announces this participant's arrival; never waits.
@@ -58,13 +58,13 @@ pub(crate) enum Leadership {
 }
 
 impl Leadership {
-    /// The role in algorithms whose leader is always the member of rank 0.
+    /// Returns the role of `rank` in an algorithm whose leader is always the member of rank 0.
     pub(crate) const fn of_first(rank: usize) -> Self {
         if rank == 0 { Self::Leader } else { Self::Follower }
     }
 }
 
-/// The algorithm's lines, and the wake-ups of its signals.
+/// The cache lines of the algorithm's shared words, and the way in which its signals wake sleepers.
 #[derive(Clone, Copy)]
 pub(crate) struct GroupWords<'a> {
     pub(crate) lines: &'a Lines,
@@ -73,27 +73,27 @@ pub(crate) struct GroupWords<'a> {
 }
 
 impl<'a> GroupWords<'a> {
-    /// A flag of the algorithm's line `line`.
+    /// Returns flag `flag` of the algorithm's line `line`.
     #[inline]
     pub(crate) fn flag(&self, line: usize, flag: usize) -> Flag<'a> {
         self.lines.line(self.first + line).flag(flag)
     }
 
-    /// The counter of the algorithm's line `line`.
+    /// Returns the counter of the algorithm's line `line`.
     #[inline]
     pub(crate) fn counter(&self, line: usize) -> &'a AtomicU32 {
         self.lines.line(self.first + line).counter()
     }
 
-    /// A word of the algorithm's line `line` for its own use, beside flag 0: `index` is 0 to 6, and 6 is the
-    /// counter. A change of membership sets these words to zero.
+    /// Returns a word of the algorithm's line `line` that the algorithm may use as it likes, beside flag 0:
+    /// `index` is 0 to 6, and 6 is the counter. A change of membership sets these words to zero.
     #[inline]
     pub(crate) fn own_word(&self, line: usize, index: usize) -> &'a AtomicU32 {
         self.lines.line(self.first + line).word(2 * index + 3)
     }
 }
 
-/// The number of members in the type of a counter.
+/// Converts a number of members to the type of a counter.
 pub(crate) fn count(members: usize) -> u32 {
     u32::try_from(members).expect("a group has at most 2^12 members because GroupSpec says so")
 }

@@ -8,12 +8,12 @@
 //! episode may be ready before this episode is signalled. It therefore waits for this signal before its own,
 //! so that signals keep their order.
 //!
-//! Threads have no places here, so the knowledge about waiting (see [`Regime`]) belongs to the barrier: the
-//! leader of an episode learns for all threads.
+//! Threads have no places here, so what was learned about waiting (see [`Regime`]) is kept in the barrier:
+//! the leader of each episode runs the learner for all threads.
 //!
 //! Cost per participant: one atomic addition to a contended line, a division, and one transfer of the
-//! signal's line; an episode of n takes O(n). When not to use: where an episode has to fail instead of hang
-//! when a thread panics or dies; between processes; or where a hundred nanoseconds matter. A
+//! signal's line; an episode of n threads takes O(n). When not to use: where an episode has to fail instead
+//! of hang when a thread panics or dies; between processes; or where a hundred nanoseconds matter. A
 //! [`Group`](crate::Group) serves all these cases.
 //!
 //! Reference: std::sync::Barrier; Hensgen, Finkel, Manber 1988 for the central counter.
@@ -48,7 +48,7 @@ pub struct Barrier {
     /// The line of the signal and the line of the regime.
     lines: Lines,
     wakeups: Wakeups,
-    /// A thread's policy before its first wait.
+    /// The initial state of the wait policy; each wait starts with a copy of it.
     policy: Adaptive,
     learner: Mutex<RegimeLearner>,
     /// The total of sleeps at this barrier; the learner's input.
@@ -63,8 +63,8 @@ const REGIME: usize = 1;
 struct Counter(AtomicU64);
 
 impl Barrier {
-    /// A barrier that releases threads in groups of `n`; 0 counts as 1, as in the standard library. Checks
-    /// once, here, whether there are at least `n` processors.
+    /// Creates a barrier that releases threads in groups of `n`; 0 counts as 1, as in the standard library.
+    /// Only this call checks whether there are at least `n` processors.
     pub fn new(n: usize) -> Self {
         let threads = NonZeroU64::new(n as u64).unwrap_or(NonZeroU64::MIN);
         let lines = Lines::on_heap(2);
@@ -110,7 +110,7 @@ impl Barrier {
         BarrierWaitResult { leads }
     }
 
-    /// The flag with the number of complete episodes.
+    /// Returns the flag with the number of complete episodes.
     fn signal(&self) -> Flag<'_> {
         self.lines.line(SIGNAL).flag(0)
     }
@@ -130,7 +130,8 @@ impl Barrier {
     }
 
     /// Counts an episode for the learner. Leaders come one after the other, unless more threads use the
-    /// barrier than make an episode. A leader that finds another leader here leaves its episode uncounted.
+    /// barrier than make an episode. A leader that finds another leader in this method does not count its own
+    /// episode.
     fn learn(&self) {
         if cfg!(loom) {
             return; // in a model there is no clock to learn from
@@ -185,8 +186,8 @@ mod tests {
         }
     }
 
-    /// The number of leaders in `times` episodes of `threads` threads. Each thread checks that no thread
-    /// leaves an episode before all have arrived.
+    /// Returns the number of leaders in `times` episodes of `threads` threads. Each thread checks that no
+    /// thread leaves an episode before all have arrived.
     fn leaders(barrier: &dyn Meeting, threads: usize, times: usize) -> usize {
         let (come, led) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {

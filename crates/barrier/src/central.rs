@@ -1,6 +1,6 @@
 //! Centralized sense-reversing barrier.
 //!
-//! The idea: all members increment one counter. The last one sets the counter back and changes one word,
+//! The idea: all members increment one counter. The last one resets the counter to zero and changes one word,
 //! which all others poll. The word holds the number of the episode; the classic sense is that number's last
 //! bit.
 //!

@@ -1,8 +1,9 @@
 //! Software combining tree.
 //!
 //! The idea: a tree of counters replaces the single counter, so that few participants meet at each counter.
-//! The last participant at a node climbs to the node's parent. The last participant at the root turns round.
-//! On the way down each participant releases the nodes that it completed on its way up, from top to bottom.
+//! The last participant at a node climbs to the node's parent. The last participant at the root starts the
+//! release. On the way down each participant releases the nodes that it completed on its way up, from top to
+//! bottom.
 //! ```text
 //!            [root]              counters of FAN_IN; the last to arrive climbs,
 //!           /      \             the release comes down the path that it climbed
@@ -19,10 +20,10 @@ use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{WaitPolicy, Watch};
 
-/// Participants or nodes under a node. All of them write one word of it, so a node costs one line transfer
-/// per child, one after the other. With 2 a group of 64 has six levels instead of three, and each level is a
-/// transfer that nothing hides; with 8 the transfers at one node take longer than two levels of 4. The
-/// literature's number for such trees; not measured here.
+/// The number of participants or nodes below a node. All of them write one word of it, so a node costs one
+/// line transfer per child, one after the other. With 2 a group of 64 has six levels instead of three, and
+/// each level costs a transfer that overlaps with no other; with 8 the transfers at one node take longer than
+/// two levels of 4. 4 is the literature's number for such trees; it was not measured here.
 #[cfg(not(loom))]
 const FAN_IN: usize = 4;
 #[cfg(loom)]
@@ -103,7 +104,7 @@ impl CombiningTree {
     }
 }
 
-/// The number of nodes of each level, from the leaves to the root.
+/// Returns the number of nodes of each level, from the leaves to the root.
 fn levels(members: usize) -> impl Iterator<Item = usize> {
     let above = |nodes: &usize| (*nodes > 1).then(|| nodes.div_ceil(FAN_IN));
     std::iter::successors(Some(members.div_ceil(FAN_IN)), above)

@@ -47,8 +47,9 @@ impl Protocol for Competitive {
         self.last = Flag::arrivals(before) + 1 == self.members;
         if self.last {
             // No participant counts again before the release below. A waiter that sets the bit for sleepers
-            // from here on reads a count that no waiting group has, and does not sleep.
-            // A swap, not a store: a late sleeper's read-modify-write comes wholly before it or wholly after.
+            // after the last arrival reads the full count, zero, or a count of the next episode; in none of
+            // these cases does it sleep. A swap, not a store: a late sleeper's read-modify-write comes wholly
+            // before it or wholly after.
             counter.swap(0, Ordering::Relaxed);
             self.release(words).signal_counted(episode, Flag::says_sleeping(before), words.wakeups);
         }

@@ -1,5 +1,5 @@
-//! The words that every group has, whatever its algorithm: the configuration, the standing of each place, and
-//! the attention bits.
+//! The words that every group has, whatever its algorithm: the configuration, the standing (the state of the
+//! membership) of each place, and the attention bits.
 //!
 //! ```text
 //!   line 0      configuration, written once by the creator
@@ -35,15 +35,15 @@ pub(crate) enum PlaceStanding {
     /// An initial place that no participant has taken yet.
     Reserved,
     Member,
-    /// A member that leaves after the episode in its word.
+    /// A member that leaves after the episode that its line records.
     Leaving,
-    /// Taken by a joiner that is about to ask.
+    /// Taken by a joiner that is about to ask to join.
     Claimed,
     Asking,
-    /// A joiner that becomes a member after the episode in its word.
+    /// A joiner that becomes a member after the episode that its line records.
     Admitted,
     Retired,
-    /// Gone without leave, from the episode in its word on.
+    /// A member that went away without leaving, from the episode that its line records on.
     Gone(Cause),
 }
 
@@ -57,12 +57,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// The control lines are the first of `lines`.
+    /// Takes the first of `lines` as the control lines.
     pub(crate) fn new(lines: Lines, capacity: usize, scope: Scope) -> Self {
         Self { lines, capacity, scope, first: Self::lines(capacity) }
     }
 
-    /// The number of lines before the algorithm's.
+    /// Returns the number of lines before the algorithm's lines.
     pub(crate) const fn lines(capacity: usize) -> usize {
         FIXED_LINES + capacity + LastCpus::lines(capacity)
     }
@@ -72,13 +72,13 @@ impl Control {
         self.lines.line(1).word(0)
     }
 
-    /// How members wait: the regime, in the other words of the attention line.
+    /// Returns the regime, which says how members wait. It lies in the other words of the attention line.
     #[inline]
     pub(crate) fn regime(&self) -> Regime<'_> {
         Regime::new(self.lines.line(1))
     }
 
-    /// The processors on which members last ran.
+    /// Returns the processors on which members last ran.
     #[inline]
     pub(crate) fn last_cpus(&self) -> LastCpus<'_> {
         LastCpus::new(&self.lines, FIXED_LINES + self.capacity, self.capacity)
@@ -93,7 +93,7 @@ impl Control {
         (0..self.capacity).map(|id| self.member(id))
     }
 
-    /// The flag that releases the members at a boundary.
+    /// Returns the flag that releases the members at a boundary.
     pub(crate) fn boundary(&self) -> Flag<'_> {
         self.lines.line(2).flag(0)
     }
@@ -106,7 +106,7 @@ impl Control {
     pub(crate) fn disband(&self) {
         // SYNC(disbanded) release: publishes the boundaries that the last members crossed
         self.lines.line(2).word(4).store(1, Ordering::Release);
-        // SYNC(attention) release, acquire: the word above before the bit
+        // SYNC(attention) release, acquire: the word above is written before the bit
         self.attention().fetch_or(ATTENTION_GONE, Ordering::AcqRel);
         self.disturb_all();
     }
@@ -121,8 +121,9 @@ impl Control {
         self.lines.line(line).reset(episode);
     }
 
-    /// One more than the place of the member that was first declared gone; 0 while no member is gone. Members
-    /// that got the error may end as well; through this word all errors name the same member.
+    /// Returns the word that holds one more than the place of the member that was first declared gone, or 0
+    /// while no member is gone. Members that got the error may end as well; because of this word, all errors
+    /// name the same member.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(2).word(8)
     }
@@ -132,17 +133,17 @@ impl Control {
         let member = self.member(id);
         member.retire(PlaceStanding::Gone(cause), episode);
         if let (PlaceStanding::Gone(_), Ok(place)) = (member.standing(), u32::try_from(id + 1)) {
-            // SYNC(first-gone) release: the member's line before its place; an earlier place stays
+            // SYNC(first-gone) release: the member's line is written before its place; an earlier place stays
             let _ = self.first_gone().compare_exchange(0, place, Ordering::Release, Ordering::Relaxed);
         }
-        // SYNC(attention) release: the member's line before the bit
+        // SYNC(attention) release: the member's line is written before the bit
         self.attention().fetch_or(ATTENTION_GONE, Ordering::AcqRel);
         self.disturb_all();
     }
 
-    /// A member that is gone and makes `episode` impossible; for `None`, any member that is gone.
+    /// Finds a member that is gone and makes `episode` impossible; for `None`, any member that is gone.
     pub(crate) fn find_gone(&self, episode: Option<u32>) -> Option<GoneMember> {
-        // SYNC(attention) acquire: the member's line after the bit
+        // SYNC(attention) acquire: the member's line is read after the bit
         if self.attention().load(Ordering::Acquire) & ATTENTION_GONE == 0 {
             return None;
         }
@@ -157,15 +158,15 @@ impl Control {
             }
             _ => None,
         };
-        // SYNC(first-gone) acquire: the member's line after its place
+        // SYNC(first-gone) acquire: the member's line is read after its place
         let first = self.first_gone().load(Ordering::Acquire) as usize;
         let first = first.checked_sub(1).filter(|place| *place < self.capacity);
         first.and_then(|place| gone(self.member(place))).or_else(|| self.members().find_map(gone))
     }
 
-    /// Wakes every sleeper of every flag, to check its watch.
+    /// Wakes every sleeper of every flag, so that it checks its watch.
     pub(crate) fn disturb_all(&self) {
-        // SYNC(sleepers) fence: attention before sleepers
+        // SYNC(sleepers) fence: the attention bit is written before the counts of sleepers are read
         unisono_sync::atomics::fence(Ordering::SeqCst);
         let presence = FIXED_LINES + self.capacity..self.first;
         for line in (2..self.lines.count()).filter(|line| !presence.contains(line)) {
@@ -186,20 +187,20 @@ pub(crate) struct MemberLine<'a> {
 
 impl MemberLine<'_> {
     pub(crate) fn standing(self) -> PlaceStanding {
-        // SYNC(standing) acquire: the line's other words after its standing
+        // SYNC(standing) acquire: the line's other words are read after its standing
         let word = self.line.word(0).load(Ordering::Acquire);
         STANDINGS.into_iter().find(|standing| code(*standing) == word).unwrap_or(PlaceStanding::Free)
     }
 
     pub(crate) fn set_standing(self, standing: PlaceStanding) {
-        // SYNC(standing) release: the line's other words before its standing
+        // SYNC(standing) release: the line's other words are written before its standing
         self.line.word(0).store(code(standing), Ordering::Release);
     }
 
-    /// Changes the standing if it is still `from`.
+    /// Changes the standing to `to` if it is still `from`; returns whether it did.
     pub(crate) fn change_standing(self, from: PlaceStanding, to: PlaceStanding) -> bool {
         let word = self.line.word(0);
-        // SYNC(standing) release, acquire: both of the above in one step
+        // SYNC(standing) release, acquire: the two orderings above, in one step
         word.compare_exchange(code(from), code(to), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -215,8 +216,9 @@ impl MemberLine<'_> {
         }
     }
 
-    /// The episode of the last change of standing. For an admitted member: the last before its first; for a
-    /// leaver: its last; for a member that is gone: the first that cannot complete.
+    /// Returns the episode of the last change of standing. For an admitted joiner it is the episode before
+    /// its first, for a leaver its last episode, and for a member that is gone the first episode that cannot
+    /// complete.
     pub(crate) fn last_episode(self) -> u32 {
         self.line.word(1).load(Ordering::Relaxed)
     }
@@ -225,7 +227,7 @@ impl MemberLine<'_> {
         self.line.word(1).store(episode, Ordering::Relaxed);
     }
 
-    /// The flag that calls a joiner to the boundary.
+    /// Returns the flag that calls a joiner to the boundary.
     pub(crate) fn call(&self) -> Flag<'_> {
         self.line.flag(4)
     }
@@ -234,8 +236,8 @@ impl MemberLine<'_> {
         self.line.word(2).load(Ordering::Relaxed)
     }
 
-    /// The start time of the process, in the kernel's clock ticks since boot. Together with its number it
-    /// identifies the process.
+    /// Returns the start time of the process, in the kernel's clock ticks since boot. Together with its
+    /// number it identifies the process.
     pub(crate) fn process_start(self) -> u64 {
         let word = |index: usize| u64::from(self.line.word(index).load(Ordering::Relaxed));
         word(3) | word(4) << 32

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A member is gone, and the episode can never complete. Final: every later wait fails with this error.
+    /// A member is gone, and the episode can never complete. The error is final: every later wait fails with
+    /// it.
     #[error("{0}: the barrier cannot complete; start the group anew without it")]
     Gone(GoneMember),
-    /// The deadline passed. The arrival stands: wait again to resume the same episode.
+    /// The deadline passed. The arrival still counts: wait again to resume the same episode.
     #[error("timed out in episode {episode} of the barrier; wait again to resume it")]
     TimedOut { episode: u32 },
     #[error("a barrier needs at least one participant")]

@@ -59,13 +59,14 @@ impl Group {
         self.wait
     }
 
-    /// How the group's signals find sleepers; chosen once, when the group was made.
+    /// Returns how the group's signals find sleepers. This was chosen once, when the group was made.
     pub fn wakeups(&self) -> Wakeups {
         self.wakeups
     }
 }
 
-/// The wake-ups for an algorithm and a wait policy: none, free for the signaller, or fences on both sides.
+/// Chooses how signals wake sleepers: never, without a fence instruction in the signaller, or with fences on
+/// both sides.
 fn wakeups(algorithm: Algorithm, wait: Wait, scope: Scope) -> Wakeups {
     match wait {
         // The per-core algorithm is for shared cores, where sleeping is the rule.

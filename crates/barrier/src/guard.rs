@@ -3,8 +3,8 @@
 //! Only the slow path calls the guard: after every few dozen polls, after every yield, and before every
 //! sleep. In the process form a sleeper wakes ten times a second to check whether a process was killed. In
 //! the thread form it sleeps undisturbed, because a killed thread takes the whole process along. Cost: each
-//! call loads one cached line; every sixteenth call reads the clock; ten times a second a call checks that
-//! the other processes are alive.
+//! call loads one cached line; every sixteenth call reads the clock, and every call does if there is a
+//! deadline; ten times a second a call checks that the other processes are alive.
 
 use crate::control::Control;
 use crate::error::GoneMember;
@@ -24,7 +24,7 @@ pub(crate) enum Stopped {
 
 pub(crate) struct Guard<'a> {
     control: &'a Control,
-    /// `None` for a joiner: it cannot join once any member is gone, from any episode on.
+    /// `None` for a joiner: it cannot join once any member is gone, from whatever episode on.
     episode: Option<u32>,
     deadline: Option<Instant>,
     /// Without a deadline, few calls read the clock: it costs 20 times as much as the cached attention line.
@@ -46,7 +46,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The guard of a joiner.
+    /// Creates the guard of a joiner.
     pub(crate) fn for_any_episode(control: &'a Control) -> Self {
         Self { episode: None, ..Self::new(control, 0, None) }
     }
@@ -56,7 +56,7 @@ impl<'a> Guard<'a> {
         WatchVerdict::Stop
     }
 
-    /// Stops if a member is gone or all members have left.
+    /// Stops the wait if a member is gone or all members have left.
     fn check_members(&mut self) -> WatchVerdict {
         if let Some(gone) = self.control.find_gone(self.episode) {
             self.stop(Stopped::Gone(gone))
@@ -67,7 +67,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Stops at the deadline; checks the other processes when the next check is due.
+    /// Stops the wait at the deadline; checks the other processes when the next check is due.
     #[cold]
     fn check_clock(&mut self) -> WatchVerdict {
         let now = now();

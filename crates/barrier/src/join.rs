@@ -60,7 +60,7 @@ impl Group {
         let id = (0..max).find(takes).ok_or(Error::TooMany { wanted, max })?;
         self.sign_in(id);
         self.control.member(id).set_standing(PlaceStanding::Asking);
-        // Once a member is gone, from any episode on, the episode after it cannot be joined.
+        // Once a member is gone, from whatever episode on, no later episode can be joined.
         let mut guard = Guard::for_any_episode(&self.control);
         let mut policy = Block::new(Wakeups::Symmetric(self.control.scope));
         let mut asked = || -> Option<Participant> {

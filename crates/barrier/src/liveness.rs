@@ -15,12 +15,12 @@ use unisono_linux::pinned::PinnedProcess;
 #[derive(Debug, Default)]
 pub(crate) struct LivenessCheck {
     held: Vec<PinnedProcess>,
-    /// For each pidfd, by position, the place of its process.
+    /// The place of each pidfd's member, at the same index as in `held`.
     places: Vec<usize>,
 }
 
 impl LivenessCheck {
-    /// Declares every member gone whose process has ended.
+    /// Declares each member gone whose process has ended.
     pub(crate) fn check(&mut self, control: &Control, episode: u32) {
         let ours = std::process::id();
         for member in control.members() {

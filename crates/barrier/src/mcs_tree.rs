@@ -20,14 +20,15 @@ use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
 /// Mellor-Crummey and Scott (1991, section 3.5) take 4 for arrivals, because a node then polls one word, and
-/// 2 for wake-ups, because a node wakes its children one after the other. Not measured here.
+/// 2 for wake-ups, because a node wakes its children one after the other. Other numbers were not measured
+/// here.
 #[cfg(not(loom))]
 const ARRIVAL_FAN_IN: usize = 4;
 #[cfg(loom)]
 const ARRIVAL_FAN_IN: usize = 2;
 const WAKE_UP_FAN_OUT: usize = 2;
 
-/// The lines of a participant: one for its children's arrivals, and one apart for its own wake-up.
+/// The lines of a participant: one for its children's arrivals, and a separate one for its own wake-up.
 const LINES_EACH: usize = 2;
 
 #[derive(Debug)]

@@ -36,7 +36,7 @@ pub(crate) struct Boundary {
     pub(crate) rank: Option<MemberRank>,
 }
 
-/// The part that a member has in the change at the end of an episode.
+/// What a member does in the change at the end of an episode.
 #[derive(PartialEq)]
 enum MemberPart {
     Stays,
@@ -59,7 +59,8 @@ fn part(member: MemberLine<'_>, episode: u32) -> MemberPart {
     }
 }
 
-/// The boundary that member `id` has to cross at the end of `episode`; `None` if no change is due there.
+/// Computes the boundary that member `id` has to cross at the end of `episode`, or `None` if no change is due
+/// there.
 #[cold]
 pub(crate) fn boundary(control: &Control, id: usize, episode: u32) -> Option<Boundary> {
     let (mut attendance, mut members, mut rank, mut due) = (0, 0, None, false);
@@ -79,7 +80,8 @@ pub(crate) fn boundary(control: &Control, id: usize, episode: u32) -> Option<Bou
     due.then_some(Boundary { episode, attendance, target, counted: false, rank })
 }
 
-/// Waits at the boundary until all have arrived; `None` if the watch stopped the wait, to be resumed.
+/// Waits at the boundary until all have arrived; `None` if the watch stopped the wait, which a later call
+/// resumes.
 #[cold]
 pub(crate) fn cross<W: Watch>(
     control: &Control,
@@ -91,7 +93,7 @@ pub(crate) fn cross<W: Watch>(
     if !boundary.counted {
         boundary.counted = true;
         let counter = control.boundary_counter();
-        // SYNC(boundary) release: this member no longer uses the episode's words;
+        // SYNC(boundary) release: this member no longer uses the algorithm's words for this episode;
         // SYNC(boundary) acquire: the last member to arrive may rewrite them
         if counter.fetch_add(1, Ordering::AcqRel) + 1 == boundary.attendance {
             counter.store(0, Ordering::Relaxed);
@@ -108,7 +110,7 @@ pub(crate) fn cross<W: Watch>(
         .then_some(())
 }
 
-/// Makes the change while all others wait at the boundary; returns the new number of members.
+/// Makes the change while all other members wait at the boundary; returns the new number of members.
 fn turn(control: &Control, episode: u32) -> usize {
     let mut remaining = 0;
     for member in control.members() {
@@ -138,8 +140,8 @@ pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
     control.attention().fetch_or(ATTENTION_CHANGE, Ordering::Relaxed);
 }
 
-/// Admits all joiners that ask, from the end of `episode` on. Only rank 0 calls this, before its arrival
-/// there.
+/// Admits all joiners that ask, from the end of `episode` on. Only rank 0 calls this, before its arrival in
+/// that episode.
 #[cold]
 pub(crate) fn admit_joiners(control: &Control, episode: u32) {
     // SYNC(asking) acquire: the joiner that set the bit has written its line
@@ -153,8 +155,8 @@ pub(crate) fn admit_joiners(control: &Control, episode: u32) {
     }
 }
 
-/// Calls the joiners admitted at the end of `episode` to the boundary. Only rank 0 calls this, before it goes
-/// there.
+/// Calls the joiners admitted at the end of `episode` to the boundary. Only rank 0 calls this, before it
+/// waits there itself.
 pub(crate) fn call_joiners(control: &Control, episode: u32) {
     for member in control.members().filter(|member| part(*member, episode) == MemberPart::Comes) {
         member.call().signal(1, Wakeups::Symmetric(control.scope));
@@ -169,7 +171,7 @@ pub(crate) fn request_join(
     guard: &mut Guard<'_>,
     policy: &mut Block,
 ) -> Option<()> {
-    // SYNC(asking) release: publishes the joiner's line before the bit
+    // SYNC(asking) release: the joiner's line is written before the bit
     control.attention().fetch_or(ATTENTION_JOIN, Ordering::AcqRel);
     (policy.wait(control.member(id).call(), 1, guard) == WatchVerdict::Continue).then_some(())
 }

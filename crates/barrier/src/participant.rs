@@ -28,11 +28,11 @@ pub struct Participant {
     /// The last episode this participant arrived in.
     episode: u32,
     pub(crate) stage: ParticipantStage,
-    /// Episodes for the fast path; only an idle participant has some.
+    /// The number of episodes that may still take the fast path; zero unless the participant is idle.
     batch: EpisodeBatch,
     /// The number of sleeps at boundaries, where members always block, with any wait policy.
     boundary_blocks: u64,
-    /// The time of this participant's waits after their initial polls.
+    /// The total time of this participant's waits, each counted from the end of its initial polls.
     slow_waits: Ticks,
 }
 
@@ -59,7 +59,7 @@ impl Episode {
         self.role == Leadership::Leader
     }
 
-    /// The episode's number: the first is 1, and it wraps after 2^32.
+    /// Returns the episode's number. The first is 1, and numbers wrap after 2^32.
     pub fn number(self) -> u32 {
         self.number
     }
@@ -111,8 +111,9 @@ impl Participant {
         self.wait_within(WaitLimit::Never)
     }
 
-    /// The fast path. It has four conditions: nothing has to be noted or learnt in this episode, nothing
-    /// needs attention, members stay awake while they wait, and the signals come within the initial polls.
+    /// Waits on the fast path if four conditions hold: nothing has to be recorded or learned in this episode,
+    /// nothing needs attention, members stay awake while they wait, and the signals come within the initial
+    /// polls. Otherwise it waits in full.
     #[inline]
     fn wait_within(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
         if !self.group.control.regime().is_awake_and_undisturbed() || !self.batch.take_episode() {
@@ -153,8 +154,8 @@ impl Participant {
         self.waiter.add_uncounted(passed);
     }
 
-    /// As [`wait`](Self::wait), for at most `timeout`. After [`Error::TimedOut`], waiting again resumes the
-    /// same episode.
+    /// Arrives and waits, as [`wait`](Self::wait) does, but for at most `timeout`. After [`Error::TimedOut`],
+    /// waiting again resumes the same episode.
     ///
     /// ```
     /// use std::time::Duration;
@@ -220,23 +221,23 @@ impl Participant {
         self.finish(WaitLimit::Never)
     }
 
-    /// The number of members in the next episode.
+    /// Returns the number of members in the next episode.
     pub fn members(&self) -> usize {
         self.rank.members
     }
 
-    /// This member's place in the group; errors name members by it.
+    /// Returns this member's place in the group; errors name members by it.
     pub fn id(&self) -> usize {
         self.id
     }
 
-    /// The number of times that this participant has slept in the kernel so far.
+    /// Returns the number of times that this participant has slept in the kernel so far.
     pub fn blocks(&self) -> u64 {
         self.boundary_blocks + self.waiter.blocks()
     }
 
-    /// The time that this participant has waited so far. Waits that ended within the initial polls are not
-    /// counted.
+    /// Returns the time that this participant has waited so far. Waits that ended within the initial polls
+    /// are not counted.
     pub fn waited(&self) -> Waited {
         let asleep = self.waiter.asleep();
         Waited { awake: self.slow_waits.to_duration() - asleep, asleep }
@@ -292,7 +293,7 @@ impl Participant {
         }
     }
 
-    /// After an episode is complete; members may change before the next.
+    /// Ends an episode that is complete: lets rank 0 learn, and changes the members if a change is announced.
     #[inline]
     fn completed(&mut self, role: Leadership, limit: WaitLimit) -> Result<Episode, Error> {
         let decides = self.rank.rank == 0;
@@ -310,7 +311,7 @@ impl Participant {
         Ok(Episode { number: self.episode, role })
     }
 
-    /// Before an arrival, checks for members that are gone, and lets rank 0 admit joiners.
+    /// Checks for members that are gone, and lets rank 0 admit joiners. Called before an arrival.
     #[cold]
     fn attend(&mut self, attention: u32, episode: u32) -> Result<(), Error> {
         let control = &self.group.control;
@@ -323,8 +324,8 @@ impl Participant {
         Ok(())
     }
 
-    /// After an episode is complete and a change is announced; the change is due now or after a later
-    /// episode.
+    /// Crosses the boundary at the end of the complete episode, if the announced change is due there; it may
+    /// be due only after a later episode.
     #[cold]
     fn reach_boundary(&mut self, role: Leadership, limit: WaitLimit) -> Result<Episode, Error> {
         let (control, number) = (&self.group.control, self.episode);
@@ -377,7 +378,8 @@ fn stopped(why: Option<Stopped>, episode: u32) -> Error {
 
 impl Drop for Participant {
     fn drop(&mut self) {
-        // A drop in the middle of an episode makes that episode impossible; a drop between two, the next.
+        // A drop in the middle of an episode makes that episode impossible; a drop between two episodes makes
+        // the next one impossible.
         let first_impossible = match self.stage {
             ParticipantStage::Left => return,
             ParticipantStage::Arrived => self.episode,
@@ -396,7 +398,8 @@ fn group_state(group: &Group, rank: MemberRank) -> GroupState<'_> {
     GroupState { regime: group.control.regime(), last_cpus: group.control.last_cpus(), members: rank.members }
 }
 
-/// The deadline of a wait. The clock is read only after the initial polls, because most waits end before.
+/// The deadline of a wait. The clock is read only after the initial polls, because most waits end before
+/// that.
 #[derive(Clone, Copy)]
 enum WaitLimit {
     Never,

@@ -35,28 +35,29 @@ const COUNTER: usize = 0;
 const RELEASE: usize = 1;
 /// The first core's line: flag 0 releases the core's participants; the algorithm's own words follow.
 const CORES: usize = 2;
-/// The number of participants that run here; each updates it when it notices a migration.
+/// The number of participants that run on this core; each participant updates it when it notices that it has
+/// migrated.
 const EXPECTED: usize = 0;
 /// The number of successive episodes in which the expected number was wrong.
 const WRONG: usize = 1;
-/// The numbers of arrivals on this core, for even and for odd episodes: the next episode starts before this
-/// one's count is read.
+/// The numbers of arrivals on this core, for even and for odd episodes: the next episode may start before
+/// this episode's count is read.
 const ARRIVED: usize = 2;
-/// The last episode with a representative here.
+/// The last episode in which this core had a representative.
 const REPRESENTED: usize = 4;
-/// The last even and the last odd episode in which a member waited behind others here. Two words, because a
-/// slow member may write its episode when others already wait in the next.
+/// The last even and the last odd episode in which a member waited behind others here. There are two words,
+/// because a slow member may write its episode when others already wait in the next.
 const BEHIND: usize = 5;
 /// Every core is signalled once in this many episodes even if no participant waits there, because a flag must
 /// not fall 2^31 episodes behind: it would then seem to be ahead. Any number far below 2^31 will do. At 2^20
-/// the extra signals, one line for each core, are less than a thousandth of a line an episode, on any number
-/// of cores.
+/// the extra signals, one line for each core, are less than a thousandth of a line an episode, on up to a
+/// thousand cores.
 const REFRESH: u32 = 1 << 20;
 
-/// A core's expected count is corrected only after it was wrong for this many episodes in a row, because a
-/// migration takes some episodes to be noticed: corrected at once, each migration would be counted twice.
-/// While a count is wrong, the core's members are released one episode's length later, so the number must not
-/// be large either. Chosen between the two, not measured.
+/// A core's expected count is corrected only after it was wrong for this many episodes in a row, because it
+/// takes some episodes until a migration is noticed: if the count were corrected at once, each migration
+/// would be counted twice. While a count is wrong, the core's members are released one episode's length
+/// later, so the number must not be large either. This number lies between the two; it was not measured.
 const MIN_WRONG_EPISODES: u32 = 8;
 
 #[derive(Debug)]
@@ -64,7 +65,7 @@ pub(crate) struct PerCore {
     rank: usize,
     members: u32,
     cores: usize,
-    /// The core of this participant at its last arrival.
+    /// The core on which this participant ran at its last arrival.
     core: Option<usize>,
     last: bool,
 }
@@ -126,7 +127,8 @@ impl Protocol for PerCore {
             core.represented().store(episode.wrapping_sub(1), Ordering::Relaxed);
         }
         core.behind(episode).store(episode, Ordering::Relaxed);
-        // SYNC(behind) fence: behind and represented before release; the other side is in `release_cores`
+        // SYNC(behind) fence: `behind` and `represented` are written before the release is read; the other
+        // side is in `release_cores`
         fence(Ordering::SeqCst);
         if release.reached(episode) {
             core.local_release.signal(episode, words.wakeups);
@@ -152,12 +154,12 @@ impl PerCore {
         self.line(words, core).expected().fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Called by the last arrival: releases its own core's members, and those on cores without a
-    /// representative.
+    /// Releases the members of the caller's core, and those on cores without a representative. Called by the
+    /// last member to arrive.
     fn release_cores(&self, words: &GroupWords<'_>, episode: u32, here: usize) {
         if !matches!(words.wakeups, Wakeups::Symmetric(_)) {
-            // SYNC(behind) fence: release before behind and represented; the other side is in `complete`.
-            // A symmetric signal contains this fence.
+            // SYNC(behind) fence: the release is written before `behind` and `represented` are read; the
+            // other side is in `complete`. A symmetric signal contains this fence.
             fence(Ordering::SeqCst);
         }
         let refresh = episode.is_multiple_of(REFRESH);
@@ -189,8 +191,8 @@ struct CoreLine<'a> {
 }
 
 impl<'a> CoreLine<'a> {
-    /// Corrects the expected count after it was wrong for several episodes in a row: a member that left did
-    /// not subtract itself.
+    /// Corrects the expected count after it was wrong for several episodes in a row, for example because a
+    /// member that left did not subtract itself.
     fn review(&self, expected: u32, came: u32) {
         let wrong = self.words.own_word(self.line, WRONG);
         let times = wrong.load(Ordering::Relaxed);
@@ -233,7 +235,7 @@ fn cores() -> usize {
     unisono_linux::current_cpu::configured()
 }
 
-/// A model has two cores, and the first two participants share one.
+/// Returns the core of a participant in a model, which has two cores; the first two participants share one.
 #[cfg(loom)]
 fn here(rank: usize) -> usize {
     rank / 2

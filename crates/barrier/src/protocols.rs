@@ -15,8 +15,8 @@ use unisono_sync::{EpisodeBatch, InitialPoll, Unwatched, WaitPolicy, Watch};
 /// Defines [`AnyProtocol`] from the names of the algorithms; each type has its algorithm's name.
 macro_rules! protocols {
     ($($algorithm:ident)*) => {
-        /// Any of the algorithms. A branch on it costs less than an indirect call, and the fast path can be
-        /// inlined.
+        /// Any of the algorithms. A branch on the variant costs less than an indirect call, and lets the
+        /// compiler inline the fast path.
         #[derive(Debug)]
         pub(crate) enum AnyProtocol {
             Exchange(PairExchange),
@@ -24,7 +24,7 @@ macro_rules! protocols {
         }
 
         impl AnyProtocol {
-            /// The number of lines that `algorithm` needs for up to `members` members.
+            /// Returns the number of lines that `algorithm` needs for up to `members` members.
             pub(crate) fn lines(algorithm: Algorithm, members: usize) -> usize {
                 match algorithm {
                     $(Algorithm::$algorithm => $algorithm::lines(members),)*
@@ -63,7 +63,7 @@ macro_rules! protocols {
 protocols! { Central Competitive CombiningTree StaticTree Dissemination Tournament McsTree PerCore }
 
 impl AnyProtocol {
-    /// A batch of the right kind for this algorithm, without episodes yet.
+    /// Returns a batch of the kind for this algorithm, without episodes yet.
     pub(crate) fn batch(&self) -> EpisodeBatch {
         if matches!(self, Self::Exchange(_)) { EpisodeBatch::for_exchange() } else { EpisodeBatch::default() }
     }
@@ -77,7 +77,7 @@ impl AnyProtocol {
         initial_poll: InitialPoll,
     ) -> Option<Leadership> {
         // An exchange takes 30 ns, so only the exchange is inlined into the caller; inlining the other
-        // algorithms would take registers from it.
+        // algorithms would leave it fewer registers.
         if let Self::Exchange(pair) = self {
             pair.arrive(words, episode);
             return pair.complete(EpisodeWait {

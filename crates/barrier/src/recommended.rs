@@ -1,8 +1,8 @@
 //! Recommends a barrier for a host, with the reason.
 //!
-//! A pure function of three inputs: the number of participants, the number of CPUs that they may use, and the
-//! load of other threads. The measurements in this crate's `benches/budgets.rs` support the rules; each
-//! answer names its rule. The wait policy is always the adaptive one.
+//! The recommendation is a pure function of three inputs: the number of participants, the number of CPUs that
+//! they may use, and the load of other threads. The measurements in this crate's `benches/budgets.rs` support
+//! the rules; each recommendation names its rule. The wait policy is always the adaptive one.
 //!
 //! Participants that share CPUs, measured by `unisono barrier --threads N --pin spread --seconds 0.12 --runs
 //! 3 --algorithm all --wait adaptive`, and `--pin none`, on two virtual CPUs (AMD EPYC, Linux 6.18),
@@ -20,10 +20,10 @@
 //!   mcs-tree         0.094   0.130    6.18     5.46    20.9    27.3     57.9    65.5
 //!   per-core         0.111   0.109    2.78     1.56*    4.78    5.86*   13.2*   12.1
 //! ```
-//! Three runs do not separate central, competitive and per-core (those of per-core, 4 threads, spread: 2.04
-//! to 3.09; it slept a part of the time, and in another run of `budgets idle4` took 1.63); every tree loses.
-//! More than two participants with a CPU each were not measured: there were two CPUs. Those rules rest on
-//! counting line transfers.
+//! Three runs are too few to rank central, competitive and per-core. (The runs of per-core with 4 threads and
+//! `--pin spread` took 2.04 to 3.09; its threads slept a part of the time, and in another run, of `budgets
+//! idle4`, it took 1.63.) Every tree is slower. More than two participants with a CPU each were not measured:
+//! there were two CPUs. The rules for that case rest on counting line transfers.
 
 use crate::algorithm::Algorithm;
 use unisono_sync::Wait;
@@ -45,7 +45,7 @@ pub enum RecommendedLoad {
     Unknown,
 }
 
-/// The barrier to use for `participants` participants on `cpus` CPUs.
+/// Returns the barrier to use for `participants` participants on `cpus` CPUs.
 ///
 /// ```
 /// use unisono_barrier::{Algorithm, RecommendedLoad, recommended};

@@ -47,7 +47,7 @@ impl GroupSpec {
         Ok(Group::in_lines(self, Lines::in_region(region)))
     }
 
-    /// The number of lines that a group of this specification takes.
+    /// Returns the number of lines that a group of this specification takes.
     pub fn lines(&self) -> usize {
         Group::lines(self)
     }
@@ -67,8 +67,8 @@ impl Group {
         group
     }
 
-    /// The path at which processes of the same user can open a group of [`GroupSpec::for_processes`], while
-    /// this process lives.
+    /// Returns the path at which processes of the same user can open a group of [`GroupSpec::for_processes`],
+    /// while this process lives.
     pub fn path(&self) -> Option<PathBuf> {
         self.control.lines.region().map(SharedMemory::path)
     }
@@ -86,7 +86,7 @@ impl Group {
     pub fn open_in(lines: Lines, path: &Path) -> Result<Self, Error> {
         let refuse = |what: &str| Error::NotABarrier { path: path.to_owned(), what: what.to_owned() };
         let word = |index: usize| lines.line(0).word(index).load(Ordering::Relaxed);
-        // SYNC(configuration) acquire: the configuration after its magic number
+        // SYNC(configuration) acquire: the configuration is read after its magic number
         if lines.line(0).word(0).load(Ordering::Acquire) != MAGIC {
             return Err(refuse("no magic number"));
         }
@@ -141,7 +141,7 @@ impl Group {
         for (index, value) in words {
             self.control.lines.line(0).word(index).store(value, Ordering::Relaxed);
         }
-        // SYNC(configuration) release: the configuration before its magic number
+        // SYNC(configuration) release: the configuration is written before its magic number
         self.control.lines.line(0).word(0).store(MAGIC, Ordering::Release);
     }
 }

@@ -20,15 +20,15 @@ impl GroupSpec {
     /// take about a megabyte of memory, and their count fits into 13 bits of a lock word of `unisono-rma`.
     pub const MAX_PARTICIPANTS: usize = 4096;
 
-    /// A barrier with the [`recommended`] algorithm for the CPUs that this thread may use. It waits
+    /// Specifies a barrier with the [`recommended`] algorithm for the CPUs that this thread may use. It waits
     /// adaptively, with a spin budget of 50 us. Fails with [`Error::NoParticipants`], [`Error::TooMany`].
     pub fn new(participants: usize) -> Result<Self, Error> {
         let algorithm = recommended(participants, cpus(), RecommendedLoad::Unknown).algorithm;
         Self::with_algorithm(participants, algorithm)
     }
 
-    /// As [`new`](Self::new), with a given algorithm; saves the files that counting the CPUs reads. Fails
-    /// with [`Error::NoParticipants`], [`Error::TooMany`].
+    /// Specifies a barrier as [`new`](Self::new) does, but with a given algorithm; it then need not read the
+    /// files from which the CPUs are counted. Fails with [`Error::NoParticipants`], [`Error::TooMany`].
     pub fn with_algorithm(participants: usize, algorithm: Algorithm) -> Result<Self, Error> {
         let max = Self::MAX_PARTICIPANTS;
         match participants {
@@ -70,7 +70,7 @@ impl GroupSpec {
     }
 }
 
-/// The number of CPUs that this thread may use.
+/// Returns the number of CPUs that this thread may use.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

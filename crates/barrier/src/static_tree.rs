@@ -13,10 +13,10 @@
 use crate::algorithm::{EpisodeWait, GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};
 
-/// Children of a node. All their words fit in its line, so that the node reads one line. The line has 16
-/// words, but the depth of the tree hardly shrinks beyond 4 (64 participants: three levels with 4, two with
-/// 8), and with more children the last child of a node signals later. Chosen as in the MCS tree, not
-/// measured.
+/// The number of children of a node. All their words fit in the node's line, so that the node reads one line.
+/// The line has 16 words, but the depth of the tree hardly shrinks beyond 4 (64 participants: three levels
+/// with 4, two with 8), and with more children the last child of a node signals later. The number is that of
+/// the MCS tree; it was not measured.
 #[cfg(not(loom))]
 const FAN_IN: usize = 4;
 #[cfg(loom)]
@@ -29,7 +29,7 @@ const RELEASE: usize = 0;
 pub(crate) struct StaticTree {
     rank: usize,
     children: usize,
-    /// Children whose arrival this participant has seen in this episode.
+    /// The number of children whose arrival this participant has seen in this episode.
     seen: usize,
     signalled: bool,
 }

@@ -9,8 +9,8 @@
 //!   round 0   0<-1   2<-3    4<-5  6<-7
 //! ```
 //! Cost per participant: one store up, and one down for each participant that it beat; no read-modify-write;
-//! 2 log2 n steps on the longest path. When not to use: with more participants than cores, for the reason of
-//! the dissemination barrier.
+//! 2 log2 n steps on the longest path. When not to use: with more participants than cores, for the same
+//! reason as the dissemination barrier.
 //!
 //! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4. Their
 //! release is one word; here it is the tree, so that no line has to reach all participants at the same time.
@@ -97,7 +97,7 @@ impl Tournament {
         self.rank + (1 << round) < self.members
     }
 
-    /// The flag by which the loser of a round signals this participant.
+    /// Returns the flag by which the loser of a round signals this participant.
     #[inline]
     fn loser_flag<'a>(&self, words: &GroupWords<'a>, round: usize) -> Flag<'a> {
         self.flag(words, self.rank, 1 + round)

@@ -4,11 +4,11 @@
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-barrier --test loom
 //! ```
 //! Two or three participants, two episodes: the second is the first in which a word of an earlier episode
-//! could be mistaken. Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS` overrides): the
-//! known bugs of barriers need no more, and the whole run takes minutes. Membarrier is modeled by a full
-//! fence on both sides; time does not exist: a lost wake-up is a deadlock, and loom reports it. Each model
-//! has failed with its rule broken on purpose (the fences of `Flag`, the check before a sleep, the order in
-//! which a member's words are read, the wake-up of a joiner).
+//! could be mistaken for a current one. Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS`
+//! overrides): the known bugs of barriers need no more, and the whole run takes minutes. Membarrier is
+//! modeled by a full fence on both sides; time does not exist: a lost wake-up is a deadlock, and loom reports
+//! it. Each model was seen to fail when the rule that it checks was broken on purpose (the fences of `Flag`,
+//! the check before a sleep, the order in which a member's words are read, the wake-up of a joiner).
 
 #![cfg(loom)]
 
@@ -37,7 +37,7 @@ fn model_within(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
     builder.check(check);
 }
 
-/// Each participant writes its own cell, waits, and reads all cells; then the same again.
+/// Each participant writes its own cell, waits, reads all cells and waits again, `count` times.
 fn episodes(mut me: Participant, plain: &Plain, count: u32) {
     for episode in 1..=count {
         // SAFETY: only this participant writes its cell, and no participant reads it before the barrier.
@@ -82,7 +82,7 @@ fn completes(algorithm: Algorithm, wait: Wait, participants: usize, count: u32) 
     });
 }
 
-/// As [`episodes`], but without the boundary of leaving.
+/// Does the same as [`episodes`] with one barrier per round, and ends without leaving, so without a boundary.
 fn rounds(mut me: Participant, plain: &Plain, count: u32) {
     for episode in 1..=count {
         if episode % 2 == 1 {
@@ -157,8 +157,9 @@ fn two_sleeping_on_one_core_pass_three_episodes_and_no_wake_up_is_lost() {
     completes(Algorithm::PerCore, Wait::Block, 2, 3);
 }
 
-/// The first member's controller sends all members to sleep while the second may be anywhere, and later lets
-/// them yield to one another; hints are no part of the protocol, so every mixture must be right.
+/// The first member, in place of the learner, makes all members sleep while the second may be anywhere in its
+/// episode, and later lets them yield to one another; hints are no part of the protocol, so it must work with
+/// every mixture of them.
 fn advised(algorithm: Algorithm) {
     model(move || {
         let (mut first, mut second) = pair(algorithm, Wait::Adaptive);
@@ -190,7 +191,8 @@ fn poisoned(algorithm: Algorithm, wait: Wait) {
     });
 }
 
-/// The second member may see the first's announcement for the next episode while it leaves this one.
+/// The second member may see the first member's announcement for the next episode while the second still
+/// completes this one.
 #[test]
 fn who_announces_its_leave_is_a_member_until_the_episode_it_named() {
     model(|| {

@@ -14,7 +14,8 @@ pub fn prefetch<T>(what: &T) {
     let _ = what;
 }
 
-/// As [`prefetch`], for a value that will be written: takes the line from the other processors' caches.
+/// Prefetches a value that will be written: like [`prefetch`], but takes the line from the other processors'
+/// caches.
 #[inline(always)]
 pub fn prefetch_to_write<T>(what: &T) {
     #[cfg(target_arch = "x86_64")]

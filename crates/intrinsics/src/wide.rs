@@ -20,25 +20,27 @@ pub fn vectorized<W: Wide>(work: W) -> W::Output {
         use std::arch::is_x86_feature_detected as has;
         let narrower = has!("avx2") && has!("bmi1") && has!("bmi2") && has!("popcnt");
         if narrower && has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
-            // SAFETY: the processor has each feature that `with_64_bytes` is compiled for, as just asked.
+            // SAFETY: the lines above have checked each feature for which `with_64_bytes` is compiled.
             return unsafe { with_64_bytes(work) };
         }
         if narrower {
-            // SAFETY: the processor has each feature that `with_32_bytes` is compiled for, as just asked.
+            // SAFETY: the lines above have checked each feature for which `with_32_bytes` is compiled.
             return unsafe { with_32_bytes(work) };
         }
     }
     work.run()
 }
 
-/// Needs AVX-512: the four parts that compilers assume together (x86-64-v4).
+/// Runs `work`, compiled for vectors of 64 bytes. Needs AVX-512: the four parts that compilers assume
+/// together (x86-64-v4).
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt")]
 fn with_64_bytes<W: Wide>(work: W) -> W::Output {
     work.run()
 }
 
-/// Needs AVX2 and the bit-manipulation instructions that came with it (part of x86-64-v3).
+/// Runs `work`, compiled for vectors of 32 bytes. Needs AVX2 and the bit-manipulation instructions that came
+/// with it (part of x86-64-v3).
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn with_32_bytes<W: Wide>(work: W) -> W::Output {

@@ -1,8 +1,8 @@
 //! Passes events from the network to the broker of this host.
 //!
-//! It never waits for a consumer: an event that would have to wait is refused, so that a slow consumer on one
-//! host does not hold up other hosts. Nor do other hosts wait for this host's broker: the queue of arrivals
-//! drops events that the broker does not take in time.
+//! This thread never waits for a consumer: an event that would have to wait is refused, so that a slow
+//! consumer on one host does not hold up other hosts. Nor do other hosts wait for this host's broker: the
+//! queue of arrivals drops events that the broker does not take in time.
 
 use crate::network::ClassNetwork;
 use crate::sight::Sight;
@@ -24,7 +24,7 @@ struct AtBroker<'a> {
     class: usize,
     network: &'a ClassNetwork,
     client: Client,
-    /// `None`: the broker refused the topic.
+    /// The topic of each stream at the broker, or `None` if the broker refused it.
     topics: HashMap<JoinStream, Option<TopicHandle>>,
     handed: Vec<PublishReceipt>,
     /// Announces this host to the other hosts, once it sends and receives.
@@ -150,7 +150,8 @@ impl AtBroker<'_> {
         }
     }
 
-    /// The supplier for a stream at this host's broker.
+    /// Returns the topic of a stream at this host's broker, and advertises it there for the first event.
+    /// Returns `None` if the broker refuses it.
     fn topic(&mut self, stream: JoinStream, of: StreamOrigin<'_>) -> Result<Option<TopicHandle>, Error> {
         if let Some(known) = self.topics.get(&stream) {
             return Ok(*known);

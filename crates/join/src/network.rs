@@ -38,18 +38,18 @@ fn priority(of: JoinPriority) -> Priority {
     }
 }
 
-/// The value of a configuration key; `None` if the key has none.
+/// Returns the value of a configuration key, or `None` if the key has none.
 fn value(config: &Config, key: &str) -> Option<serde_json::Value> {
     let text = config.get_json(key).ok()?;
     serde_json::from_str(&text).ok().filter(|value: &serde_json::Value| !value.is_null())
 }
 
-/// The endpoints at which a session of this configuration listens.
+/// Returns the endpoints at which a session of this configuration listens.
 fn listening(config: &Config) -> Vec<String> {
     let mode = value(config, "mode").and_then(|mode| mode.as_str().map(str::to_owned));
     let mode = mode.unwrap_or_else(|| "peer".to_owned());
     let endpoints = match value(config, "listen/endpoints") {
-        // for each mode its own
+        // each mode may have endpoints of its own
         Some(serde_json::Value::Object(of_modes)) => of_modes.get(&mode).cloned(),
         other => other,
     };

@@ -19,8 +19,8 @@ pub(crate) struct ClassCounters {
     pub(crate) received: ReceiverCounters,
     /// Events that the broker of this host took.
     pub(crate) published: u64,
-    /// Events that the broker refused: late, too large, not permitted, or a consumer's full queue would
-    /// block.
+    /// Events that the broker refused, because they were late, too large or not permitted, or because they
+    /// would have had to wait for a consumer's full queue.
     pub(crate) refused: u64,
     /// Events that the broker already had from another join of this host.
     pub(crate) known: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Sight {
     pub(crate) host: String,
     pub(crate) settings: JoinSettings,
     pub(crate) exposure: JoinExposure,
-    /// From the network to the receiving thread of each class.
+    /// The queues from the network to the receiving thread of each class.
     pub(crate) arrivals: Vec<Arc<ArrivalQueue>>,
     counters: Vec<Mutex<ClassCounters>>,
     /// Whether the sending thread of a class has subscribed at the broker.
@@ -74,7 +74,7 @@ impl Sight {
         Self { at, host, settings, exposure, arrivals, counters, subscribed, stops, broker }
     }
 
-    /// Records whether the sending thread of a class has subscribed, or the broker is gone again.
+    /// Records that the sending thread of a class has subscribed, or that it has lost the broker again.
     pub(crate) fn set_subscribed(&self, class: usize, is: bool) {
         self.subscribed[class].store(is, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ impl Sight {
         self.counters[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All counters, by class.
+    /// Returns all counters, by class.
     pub(crate) fn statistics(&self) -> BTreeMap<&str, ClassCounters> {
         let names = self.settings.classes.iter().map(|class| class.name.as_str());
         let of = |class: usize| {
@@ -106,13 +106,13 @@ impl Sight {
         names.enumerate().map(|(class, name)| (name, of(class))).collect()
     }
 
-    /// Prints a message about a class, in a line.
+    /// Prints a message about a class, on one line.
     pub(crate) fn report(&self, class: usize, what: &str) {
         eprintln!("unisono-join: {}: {what}", self.settings.classes[class].name);
     }
 
-    /// Connects to the broker. `None`: the broker is not there now, and this call has already waited before
-    /// the next attempt.
+    /// Connects to the broker. Returns `None` if the broker is not there now; this call has then already
+    /// waited the pause before the next attempt.
     pub(crate) fn connect(&self) -> Option<Client> {
         match Client::at(&self.at) {
             Ok(client) if client.broker_run() != 0 => {

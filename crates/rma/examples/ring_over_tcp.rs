@@ -6,7 +6,7 @@
 //! a$ UNISONO_JOB=$KEY UNISONO_SIZE=2 UNISONO_RANK=0 ring_over_tcp 10.0.0.1:7000 10.0.0.1:7000 10000
 //! b$ UNISONO_JOB=$KEY UNISONO_SIZE=2 UNISONO_RANK=1 ring_over_tcp 10.0.0.1:7000 10.0.0.2:0 10000
 //! ```
-//! The arguments: the address of rank 0, the address at which this rank listens, the number of steps.
+//! The arguments are the address of rank 0, the address at which this rank listens, and the number of steps.
 #![allow(clippy::print_stdout, reason = "an example speaks")]
 
 use std::error::Error;

@@ -40,19 +40,19 @@ pub struct Job {
     size: usize,
 }
 
-/// Bytes by which members announce a window to each other: the part's length and unit, and the arguments that
-/// have to agree.
+/// The number of bytes by which a member announces a window to the others: its part's length and unit, and
+/// the arguments that have to agree.
 const ANNOUNCEMENT: usize = 16;
 
 impl Job {
-    /// A job of threads of this process: one handle for each rank, to be sent to its thread.
+    /// Makes a job of threads of this process. Returns one handle for each rank, to be sent to its thread.
     pub fn threads(size: usize) -> Vec<Self> {
         crate::wire::loopback::Loopback::job(size).into_iter().map(Self::over).collect()
     }
 
-    /// A job of processes of this host that know the same key, however they were started. Collective: waits
-    /// until all have joined, at most for `timeout`. Fails with [`Error::TimedOut`], which names the missing
-    /// ranks, [`Error::System`], [`Error::Job`] for a rank taken twice.
+    /// Joins a job of processes of this host that know the same key, however they were started. Collective:
+    /// waits until all have joined, for at most `timeout`. Fails with [`Error::TimedOut`], which names the
+    /// missing ranks, [`Error::System`], [`Error::Job`] for a rank taken twice.
     pub fn shared(place: &JobMembership, timeout: Duration) -> Result<Self, Error> {
         let transport = crate::wire::ring::RingTransport::connect(place, timeout)?;
         let host = Some(Arc::clone(transport.host()));
@@ -61,8 +61,8 @@ impl Job {
         Ok(job)
     }
 
-    /// Joins the job of this process's launcher: `unisono run`, on one host or on several, or
-    /// Slurm's `srun`. `None`: no launcher started it. Collective: waits until all have joined, at most for
+    /// Joins the job of this process's launcher: `unisono run`, on one host or on several, or Slurm's `srun`.
+    /// Returns `None` if no launcher started it. Collective: waits until all have joined, for at most
     /// `timeout`. Fails as [`shared`](Self::shared) does, and with [`Error::Job`] for an environment with
     /// missing or invalid values.
     pub fn join(timeout: Duration) -> Result<Option<Self>, Error> {
@@ -101,14 +101,14 @@ impl Job {
         episodes.wait(serving)
     }
 
-    /// Gathers `data` of every member at every member, in the order of ranks; collective. For agreement among
-    /// the members of a launcher or a binding; not optimized for speed.
+    /// Gathers `data` of every member at every member, in the order of ranks; collective. A launcher or a
+    /// binding uses it so that its members agree; it is not optimized for speed.
     pub fn gather(&mut self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.shared.gather(data)
     }
 
-    /// A window over zeroed memory that the engine allocates: `bytes` at this member, which may be zero and
-    /// may differ between members. Fails with [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`],
+    /// Makes a window over zeroed memory that the engine allocates: `bytes` at this member, which may be zero
+    /// and may differ between members. Fails with [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`],
     /// [`Error::System`].
     pub fn allocate(&mut self, bytes: u64, spec: Spec) -> Result<Window, Error> {
         if let Some(window) = self.direct(Flavor::Allocated, std::ptr::null_mut(), bytes, spec)? {
@@ -122,7 +122,7 @@ impl Job {
         self.window(Flavor::Allocated, Memory::Fixed { base, bytes, _owner: Some(owner) }, spec)
     }
 
-    /// A window over the caller's memory. Fails as [`allocate`](Self::allocate) does.
+    /// Makes a window over the caller's memory. Fails as [`allocate`](Self::allocate) does.
     ///
     /// # Safety
     /// `bytes` bytes at `base` stay valid until the window is freed or dropped, and are accessed by this
@@ -138,7 +138,7 @@ impl Job {
         self.window(Flavor::Created, Memory::Fixed { base, bytes, _owner: None }, spec)
     }
 
-    /// A window over memory that the caller gives away for ever, so that the call is safe. Fails as
+    /// Makes a window over memory that the caller gives away for ever, so that the call is safe. Fails as
     /// [`allocate`](Self::allocate) does.
     pub fn create_static(&mut self, memory: &'static mut [u8], spec: Spec) -> Result<Window, Error> {
         let (base, bytes) = (memory.as_mut_ptr(), memory.len() as u64);
@@ -146,12 +146,13 @@ impl Job {
         unsafe { self.create(base, bytes, spec) }
     }
 
-    /// A window to which memory is attached later. Fails as [`allocate`](Self::allocate) does.
+    /// Makes a window to which memory is attached later. Fails as [`allocate`](Self::allocate) does.
     pub fn dynamic(&mut self, spec: Spec) -> Result<Window, Error> {
         self.window(Flavor::Dynamic, Memory::Attached(Vec::new()), spec)
     }
 
-    /// A window on the mapped path. `None`: not all members can reach each other's memory.
+    /// Makes a window on the mapped path. Returns `None` if not all members can reach each other's memory, or
+    /// if the window's style needs messages.
     fn direct(
         &mut self,
         flavor: Flavor,

@@ -1,7 +1,7 @@
 //! The agent: it exists only if locks are possible, and makes progress while the target's program makes no
 //! call.
 //!
-//! In a program of its own, because no other test may start threads here.
+//! This test is a program of its own, because no other test may start threads in its process.
 
 #![cfg(not(loom))]
 
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 use unisono_rma::{Assert, Error, Job, Lock, Locks, Operation, Rank, Spec, Style};
 
-/// The number of agents in this process.
+/// Returns the number of agents in this process.
 fn agents() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux lists threads").flatten();
     let name =
@@ -25,7 +25,7 @@ fn await_agents(count: usize) {
     }
 }
 
-/// One member's part; returns the final contents of its own part of the window. Rank 0 locks and combines at
+/// Runs one member; returns the final contents of its own part of the window. Rank 0 locks and combines at
 /// rank 1 while rank 1's program makes no call.
 fn member(mut job: Job, locks: Locks, meet: &Barrier) -> Result<u64, Error> {
     let spec = Spec::new().unit(8).style(Style::Deferred).locks(locks);

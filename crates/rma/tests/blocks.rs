@@ -1,7 +1,8 @@
 //! The number of times that a process gives its processor away: at most once an epoch, where two processes
 //! share one.
 //!
-//! Counted by the kernel. In a program of its own, because other tests on the same processor would add waits.
+//! The kernel counts them. This test is a program of its own, because other tests on the same processor would
+//! add waits.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
@@ -14,7 +15,7 @@ use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Rank, Spec, Wi
 
 const EPOCHS: u64 = 2000;
 
-/// The number of times that this thread has blocked so far.
+/// Returns the number of times that this thread has blocked so far.
 fn blocks() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok())
@@ -36,7 +37,7 @@ fn pscw(window: &mut Window, other: Rank) -> Result<(), Error> {
 
 type Epoch = fn(&mut Window, Rank) -> Result<(), Error>;
 
-/// The number of blocks, in [`EPOCHS`] epochs, of one member of two that share a processor.
+/// Runs one member of two that share a processor; returns how often it blocked in [`EPOCHS`] epochs.
 fn member(rank: usize, key: Key, cpu: usize, flavor: Flavor, epoch: Epoch) -> Option<u64> {
     affinity::restrict_own(&CpuSet::single(cpu)).expect("a processor of our own mask");
     let place = JobMembership { rank: Rank::at(rank), size: 2, key };

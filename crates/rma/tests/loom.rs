@@ -4,11 +4,12 @@
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-rma --test loom
 //! ```
-//! The files under test are those that the crate is built from. A futex is modeled by a lock that is held
-//! from the comparison until the sleep, membarrier by a full fence on both sides; a lost wake-up is a
-//! deadlock, and loom reports it. Each model has failed with its rule broken on purpose: the lock without its
-//! acquire, without the sleepers' bit, with a release that forgets to wake; the gate without a fence, without
-//! a check with the lock held, and turned back without a release; the fence without a check of the exposure.
+//! The files under test are the same files from which the crate is built. A futex is modeled by a lock that
+//! is held from the comparison until the sleep, membarrier by a full fence on both sides; a lost wake-up is a
+//! deadlock, and loom reports it. Each model was seen to fail when the rule that it checks was broken on
+//! purpose: the lock without its acquire, without the sleepers' bit, or with a release that does not wake
+//! sleepers; the gate without a fence, without a check with the lock held, and or turned back without a
+//! release; the fence without a check of the exposure.
 
 #![cfg(loom)]
 
@@ -51,7 +52,8 @@ impl Part {
     }
 
     fn set(&self, value: u32) {
-        // SAFETY: the caller is alone, according to the word under test; loom reports it if it is not.
+        // SAFETY: the caller is alone, according to the word under test; loom reports it if the caller is not
+        // alone.
         self.0.with_mut(|part| unsafe { *part = value });
     }
 
@@ -170,7 +172,7 @@ struct Offered {
     memory: Part,
 }
 
-/// Bytes of an entry, data included.
+/// The size of an entry (bytes), data included.
 const ENTRY: u32 = 32;
 
 impl Offered {
@@ -307,7 +309,7 @@ impl Gated {
         }
     }
 
-    /// A long accumulate as in `mapped::accumulate`.
+    /// Does a long accumulate as `mapped::accumulate` does.
     fn long(&self, rank: usize) {
         self.take(rank);
         let gate = self.gate(rank);
@@ -321,7 +323,8 @@ impl Gated {
         self.give_back(rank, AccumulateLength::Long);
     }
 
-    /// A short accumulate. Side by side it only reads here: others may be inside as well, but no long one.
+    /// Does a short accumulate. Side by side with others it only reads, because other short accumulates may
+    /// be inside as well, but no long one.
     fn short(&self, rank: usize) {
         let gate = self.gate(rank);
         loop {
@@ -340,8 +343,8 @@ impl Gated {
     }
 }
 
-/// Both kinds of fences; `first` on one thread, `second` on another. `least` is the minimal number of
-/// additions to the part, `most` the number if all short accumulates come one by one.
+/// Runs `first` on one thread and `second` on another, once with each kind of fence. `least` is the minimal
+/// number of additions to the part, `most` the number if all short accumulates come one by one.
 fn gated(first: fn(&Gated), second: fn(&Gated), (least, most): (u32, u32)) {
     for wakeups in [Wakeups::Asymmetric(Scope::Shared), Wakeups::Symmetric(Scope::Shared)] {
         model(move || {
@@ -371,7 +374,7 @@ fn two_long_accumulates_take_turns_and_nobody_sleeps_for_ever() {
 fn a_gate_that_turns_round_and_back_lets_nobody_in_too_early() {
     let both = |gated: &Gated| {
         gated.long(0);
-        // in a model one short accumulate in a row is the limit, so the first turns the gate back
+        // in a model a single short accumulate turns the gate back, so the first one does
         gated.short(0);
         gated.short(0);
     };
@@ -379,7 +382,7 @@ fn a_gate_that_turns_round_and_back_lets_nobody_in_too_early() {
     gated(both, |gated| gated.long(1), (2, 4));
 }
 
-/// Post, a store, complete, wait, twice: as `mapped::pscw` does it for a queued operation.
+/// Post, a store, complete and wait, twice, as `mapped::pscw` does them for a queued operation.
 #[test]
 fn a_put_between_post_and_complete_is_seen_after_wait_and_never_before_post() {
     let wakeups = Wakeups::Symmetric(Scope::Private);
@@ -445,7 +448,7 @@ fn a_staged_entry_is_whole_when_it_is_counted_and_its_room_is_reused_after_it_wa
     });
 }
 
-/// A barrier episode of two: each signals its arrival, and waits for the other's.
+/// Runs a barrier episode of two: each thread signals its arrival, and waits for that of the other.
 fn meet(lines: &Lines, me: usize, episode: u32, wakeups: Wakeups) {
     lines.line(me).flag(0).signal(episode, wakeups);
     let other = lines.line(1 - me).flag(0);

@@ -7,7 +7,7 @@
 //! core does not run now, and spinning would keep it from running. The policy times its own yields. A yield
 //! longer than [`LONG_YIELD`] gave a slice to a foreign thread; the policy reports it to the regime.
 //!
-//! Cost: the chosen policy's; nothing on the fast path. When not to use: where one fixed policy is
+//! Cost: that of the chosen policy; nothing on the fast path. When not to use: where one fixed policy is
 //! known to win, because it saves the probes ([`crate::Controller`] says what they cost). Reference: Karlin
 //! et al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (use of scheduling information).
 
@@ -61,7 +61,8 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
+    /// Creates the policy for flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not
+    /// allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self {
             budget: Ticks::from_duration(budget.duration()),
@@ -71,7 +72,7 @@ impl Adaptive {
         }
     }
 
-    /// This policy for one wait with these hints.
+    /// Returns this policy for one wait, with these hints.
     #[inline]
     pub fn with_hints<'a>(&'a mut self, hints: WaitHints<'a>) -> AdaptiveWait<'a> {
         AdaptiveWait { policy: self, hints }
@@ -81,7 +82,7 @@ impl Adaptive {
         &self.block
     }
 
-    /// The number of sleeps of this waiter so far.
+    /// Returns the number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.block.blocks()
     }
@@ -108,8 +109,8 @@ impl AdaptiveWait<'_> {
         self.policy.block.wait(flag, target, watch)
     }
 
-    /// Yields until the flag is reached. `behind`: the awaited member needs this core, whatever the notes
-    /// say, so do not spin.
+    /// Yields until the flag is reached. If `behind`, the awaited member needs this core, whatever the notes
+    /// say, so the waiter does not spin.
     fn yield_until_reached<W: Watch>(
         &mut self,
         flag: Flag<'_>,

@@ -1,4 +1,5 @@
-//! The atomics and clocks of the protocols: the machine's, or a model's under `--cfg loom`.
+//! The atomics and clocks of the protocols: those of the machine or, under `--cfg loom`, those of the model
+//! checker.
 //!
 //! Protocol code uses only this module, so the model checker checks the code that runs. Three things differ
 //! in a model. [`pause`] and [`yield_now`] yield to the model checker. [`light_fence`] is a full fence,
@@ -33,7 +34,8 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// The frequent side of an asymmetric handshake: stops the compiler from reordering; costs no instruction.
+/// The fence of the frequent side of an asymmetric handshake: stops the compiler from reordering; costs no
+/// instruction.
 #[inline]
 pub fn light_fence() {
     #[cfg(loom)]
@@ -42,12 +44,12 @@ pub fn light_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// Now on `CLOCK_MONOTONIC`; in a model time does not pass.
+/// Reads `CLOCK_MONOTONIC`; in a model time does not pass.
 pub fn now() -> Instant {
     if cfg!(loom) { Instant::ZERO } else { clock::now() }
 }
 
-/// Now by the cheapest clock; in a model time does not pass.
+/// Reads the cheapest clock; in a model time does not pass.
 #[inline]
 pub fn ticks() -> Ticks {
     if cfg!(loom) { Ticks(0) } else { clock::ticks() }

@@ -6,7 +6,8 @@
 //!
 //! A [`WaitPolicy`](crate::WaitPolicy) waits for a flag and sleeps on it. Some callers wait for something
 //! else: a lock word with a protocol of its own, a socket, frames of a device. They sleep by their own system
-//! call, and only ask here whether one more poll is worth it before. Three forms, by the length of a poll:
+//! call, and only ask here whether one more poll is worth it before they sleep. Three forms, by the length of
+//! a poll:
 //!
 //! | form | each poll | the clock is read |
 //! |---|---|---|
@@ -33,7 +34,8 @@ impl SpinBudget {
     /// One second. A longer spin needs no budget: the policy `spin` never sleeps.
     pub const MAX: Self = Self(Duration::SECOND);
 
-    /// A budget of at most [`SpinBudget::MAX`]; zero means to sleep at once. A longer budget is an error.
+    /// Creates a budget of at most [`SpinBudget::MAX`]; zero means to sleep at once. A longer budget is an
+    /// error.
     pub fn new(budget: Duration) -> Result<Self, BadSpinBudget> {
         if budget > Self::MAX.0 { Err(BadSpinBudget { budget }) } else { Ok(Self(budget)) }
     }
@@ -57,7 +59,7 @@ pub struct BadSpinBudget {
 }
 
 /// Calls `ready` up to `polls` times, with a pause before each call; returns whether it answered true. In a
-/// model, where each poll is a branch, one call.
+/// model, where each poll is a branch to explore, it calls `ready` once.
 #[inline]
 pub fn poll_briefly(polls: u32, mut ready: impl FnMut() -> bool) -> bool {
     let polls = if cfg!(loom) { 1 } else { polls };
@@ -67,9 +69,9 @@ pub fn poll_briefly(polls: u32, mut ready: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// Polls between two readings of the clock. Eight pauses take 50 to 400 ns, depending on the processor: the
-/// error of a budget of some microseconds. A reading takes 8 to 20 ns; a reading at each poll would take as
-/// long as the poll.
+/// The number of polls between two readings of the clock. Eight pauses take 50 to 400 ns, depending on the
+/// processor; by so much a budget of some microseconds may be exceeded. A reading takes 8 to 20 ns; a reading
+/// at each poll would take as long as the poll.
 const POLLS_PER_CLOCK: u32 = 8;
 
 /// The budget of a wait whose polls do some work, such as serving other threads.
@@ -86,8 +88,8 @@ impl BriefBudget {
         Self { start: ticks(), budget: Ticks::from_duration(budget), polls: 0 }
     }
 
-    /// Pauses before the next poll. False: the budget is spent, and a sleep is cheaper. A caller that polls
-    /// on after its sleep gets false again after every eight polls.
+    /// Pauses before the next poll, and returns whether the budget is left. Once it is spent, a sleep is
+    /// cheaper. A caller that polls on after its sleep gets false again after every eight polls.
     #[inline]
     pub fn is_left(&mut self) -> bool {
         pause();
@@ -120,7 +122,7 @@ pub enum PollBudget {
 }
 
 impl PollBudget {
-    /// A budget that is spent until some work [renews](Self::renew) it.
+    /// Creates a budget that is spent until some work [renews](Self::renew) it.
     pub const fn lasting(budget: Duration) -> Self {
         Self::Lasting { budget, until: Instant::ZERO }
     }

@@ -51,7 +51,7 @@ pub(crate) struct ControllerStep {
     pub observe_after: u32,
 }
 
-/// A probe has at least this many episodes; the mean of fewer is not reliable.
+/// A probe has at least this many episodes, because the mean of fewer is not reliable.
 const PROBE: u32 = 16;
 /// A probe that is over in less than [`PROBE_LIMIT`] has this many episodes. Its first episodes still wake
 /// the sleepers of the old mode; with only 16 episodes those would decide.
@@ -62,12 +62,14 @@ const PROBE_LIMIT: Duration = Duration::from_millis(2);
 /// The pause before the next probe after a waiter gave up: about one foreign slice. Most foreign
 /// threads run only briefly; those that stay double the pause with each probe.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(10);
-/// The pause after a waiter gave up, in multiples of the time that the foreign threads kept it: beside eight
-/// loops a slice comes round after 10 to 24 ms, and the next probe costs as much again.
+/// The pause after a waiter gave up, in multiples of the time for which foreign threads kept the processor:
+/// beside eight busy loops a waiter gets its next slice after 10 to 24 ms, and the next probe costs as much
+/// again.
 const GIVE_UP_PAUSE: u64 = 5;
 /// The longest pause after a waiter gave up: the observation may have been long for another reason.
 const MAX_GIVE_UP_PAUSE: Duration = Duration::from_millis(200);
-/// The pause after a probe that failed, in multiples of its time: a bad probe takes at most 5 %.
+/// The pause after a probe that failed, in multiples of the probe's time, so that failed probes take at most
+/// 5 % of the time.
 const BAD_PROBE_PAUSE: u64 = 20;
 /// The first pause between probes. A bad probe costs about 2 ms, so it may take 4 % once; then pauses double.
 const FIRST_PROBE_INTERVAL: Duration = Duration::from_millis(50);
@@ -99,7 +101,7 @@ impl Cost {
         }
     }
 
-    /// The mean cost of an episode; `None` before the first.
+    /// Returns the mean cost of an episode, or `None` before the first.
     fn mean(self) -> Option<Duration> {
         (self.episodes > 0).then(|| self.time / self.episodes)
     }
@@ -135,7 +137,7 @@ impl Controller {
         }
     }
 
-    /// The mean cost of an episode in a mode; `None` while it is unknown.
+    /// Returns the mean cost of an episode in a mode, or `None` while it is unknown.
     pub(crate) fn cost(&self, mode: ControllerMode) -> Option<Duration> {
         match mode {
             ControllerMode::Awake => self.awake.mean(),
@@ -143,13 +145,13 @@ impl Controller {
         }
     }
 
-    /// Records that `episodes` have completed since the last observation. `gave_up`: a waiter sent all
-    /// members to sleep because a yield took too long.
+    /// Records that `episodes` have completed since the last observation. `gave_up` says whether a waiter
+    /// sent all members to sleep because a yield took too long.
     pub(crate) fn observe(&mut self, now: Instant, episodes: u32, gave_up: bool) -> ControllerStep {
         let elapsed = now - self.last;
         self.last = now;
         let before = self.cost(self.mode);
-        // In the mode asleep, a sleeping group is no sign that a waiter gave up.
+        // When the mode is asleep, the group sleeps anyway, which is no sign that a waiter gave up.
         let gave_up = gave_up && self.mode == ControllerMode::Awake;
         if elapsed > Duration::ZERO {
             // The first observation only starts the clock: otherwise its episodes would look free.
@@ -178,7 +180,7 @@ impl Controller {
         }
     }
 
-    /// Ends the probe if it has enough episodes to decide by.
+    /// Ends the probe if it has enough episodes to decide by, if it took too long, or if a waiter gave up.
     fn judge(&mut self, now: Instant, probe: Cost, gave_up: bool) {
         let old = self.cost(self.mode.other()).unwrap_or(Duration::MAX);
         let too_long = probe.time > PROBE_LIMIT.max(old * u64::from(PROBE));
@@ -262,7 +264,8 @@ mod tests {
         yields_take_long: true,
     };
 
-    /// Lets `time` pass; returns the part of it that episodes in the dearer mode took.
+    /// Lets `time` pass; returns the episodes completed, as a fraction of those that the cheaper mode alone
+    /// would have completed.
     fn live(
         controller: &mut Controller,
         now: &mut Instant,

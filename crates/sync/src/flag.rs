@@ -62,8 +62,8 @@ pub enum Wakeups {
 }
 
 impl Wakeups {
-    /// The cheaper kind where sleeping is rare: asymmetric if membarrier works on this host, symmetric
-    /// otherwise. Registers this process for membarrier.
+    /// Chooses the cheaper kind where sleeping is rare: asymmetric if membarrier works on this host,
+    /// symmetric otherwise. Registers this process for membarrier.
     pub fn for_rare_sleepers(scope: Scope) -> Self {
         #[cfg(not(loom))]
         if membarrier::register(scope).is_ok() && membarrier::fence_all(scope).is_ok() {
@@ -78,7 +78,8 @@ impl Wakeups {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// The word had reached the target: the caller did not sleep.
+    /// The caller did not sleep: the word has reached the target or is about to, or a wake-up came before the
+    /// sleep. Check again.
     Unneeded,
     /// Slept, and was woken or disturbed; check again.
     Woken,
@@ -115,7 +116,7 @@ pub struct Flag<'a> {
 /// A bit in a counter: a member sleeps, or is about to.
 const SLEEPING: u32 = 1 << 31;
 
-/// Whether a growing word that wraps has reached `target`: it is at most 2^31 - 1 beyond it.
+/// Whether a growing word that wraps has reached `target`, which means that it is at most 2^31 - 1 beyond it.
 #[inline]
 const fn reached(word: u32, target: u32) -> bool {
     word.wrapping_sub(target).cast_signed() >= 0
@@ -128,9 +129,9 @@ impl<'a> Flag<'a> {
         reached(self.word.load(Ordering::Acquire), target)
     }
 
-    /// As [`reached`](Self::reached), but also takes the cache line for writing. For a waiter that stores
-    /// into this line next: it then need not request the line a second time. For one waiter only; several
-    /// would take the line from one another.
+    /// Returns what [`reached`](Self::reached) returns, and also takes the cache line for writing. Use it in
+    /// a waiter that stores into this line next: it then need not request the line a second time. Only one
+    /// waiter may do so; several would take the line from one another.
     #[inline]
     pub fn reached_taking(self, target: u32) -> bool {
         // The expected value is 2^31 away from the target and the word never has it, so the exchange never
@@ -142,12 +143,12 @@ impl<'a> Flag<'a> {
         reached(word, target)
     }
 
-    /// The last value signalled, for diagnosis only: a relaxed load.
+    /// Returns the last value signalled, by a relaxed load; for diagnosis only.
     pub fn value(self) -> u32 {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread sleeps here, or is about to. A hint: a relaxed load.
+    /// Whether a thread sleeps here, or is about to. The answer is a hint from a relaxed load.
     #[inline]
     pub fn has_sleepers(self) -> bool {
         self.sleepers.count.load(Ordering::Relaxed) != 0
@@ -166,15 +167,15 @@ impl<'a> Flag<'a> {
                 self.wake_if_sleeping(scope);
             }
             Wakeups::Symmetric(scope) => {
-                // SYNC(sleepers) fence: word before sleepers, see the module
+                // SYNC(sleepers) fence: the word is written before `sleepers` is read, see the module
                 fence(Ordering::SeqCst);
                 self.wake_if_sleeping(scope);
             }
         }
     }
 
-    /// This flag, signalled by the member whose arrival completes `counter`, which then holds `full`
-    /// arrivals; see [`signal_counted`](Self::signal_counted).
+    /// Returns this flag as one that is signalled by the member whose arrival completes `counter`, which then
+    /// holds `full` arrivals; see [`signal_counted`](Self::signal_counted).
     #[inline]
     pub fn counted_by<'b>(self, counter: &'b AtomicU32, full: u32) -> Flag<'b>
     where
@@ -183,8 +184,8 @@ impl<'a> Flag<'a> {
         Flag { counter: Some((counter, full)), ..self }
     }
 
-    /// The sleepers of this flag with a word elsewhere, in memory that the sleepers may only read. The
-    /// signaller stores that word and then [disturbs](Self::disturb) the sleepers.
+    /// Returns a flag with the sleepers of this flag and a word elsewhere, in memory that the sleepers may
+    /// only read. The signaller stores that word and then [disturbs](Self::disturb) the sleepers.
     #[inline]
     pub fn over<'b>(self, word: &'b AtomicU32) -> Flag<'b>
     where
@@ -204,8 +205,9 @@ impl<'a> Flag<'a> {
         counter & SLEEPING != 0
     }
 
-    /// As [`signal`](Self::signal), called by the member whose own arrival completed the counter. `sleeping`:
-    /// whether the value that it read had the bit of a sleeper. No fence is needed.
+    /// Releases every waiter as [`signal`](Self::signal) does; called by the member whose own arrival
+    /// completed the counter. `sleeping` says whether the value that this member read there had the bit of a
+    /// sleeper. No fence is needed.
     #[inline]
     pub fn signal_counted(self, value: u32, sleeping: bool, wakeups: Wakeups) {
         // SYNC(flag) release: publishes all writes of this thread before the signal
@@ -215,8 +217,8 @@ impl<'a> Flag<'a> {
         }
     }
 
-    /// Wakes every sleeper to check its condition although the word has not moved. The caller has written the
-    /// condition before, with a full fence in between.
+    /// Wakes every sleeper, so that it checks its condition although the word has not changed. The caller
+    /// must have written the condition, and then executed a full fence, before this call.
     pub fn disturb(self, scope: Scope) {
         self.wake_if_sleeping(scope);
     }
@@ -224,8 +226,8 @@ impl<'a> Flag<'a> {
     /// Sleeps once: until a signal, a disturbance, or the watch's time to wake. Does not sleep if `target` is
     /// reached or `watch` says to stop.
     ///
-    /// Signallers that use [`Wakeups::Never`] wake no sleeper: with it this only asks the watch, and the
-    /// caller polls.
+    /// Signallers that use [`Wakeups::Never`] wake no sleeper. With it, this function only asks the watch,
+    /// and the caller polls.
     #[cold]
     pub fn sleep<W: Watch>(self, target: u32, wakeups: Wakeups, watch: &mut W) -> Sleep {
         let scope = match wakeups {
@@ -251,7 +253,7 @@ impl<'a> Flag<'a> {
                     yield_now();
                     return Sleep::Unneeded;
                 }
-                // SYNC(sleepers) fence: the count of sleepers before the condition that `watch` checks
+                // SYNC(sleepers) fence: the sleeper is counted before `watch` checks its condition
                 fence(Ordering::SeqCst);
             }
         }
@@ -276,7 +278,7 @@ impl<'a> Flag<'a> {
     #[must_use]
     pub fn count_sleeper(self) -> CountedSleeper<'a> {
         self.sleepers.count.fetch_add(1, Ordering::Relaxed);
-        // SYNC(sleepers) fence: the count of sleepers before the caller's condition, as in `sleep`
+        // SYNC(sleepers) fence: the sleeper is counted before the caller checks its condition, as in `sleep`
         fence(Ordering::SeqCst);
         // SYNC(woken) acquire: sees all writes before the last wake-up
         CountedSleeper { sleepers: self.sleepers, woken: self.sleepers.woken.load(Ordering::Acquire) }
@@ -284,7 +286,7 @@ impl<'a> Flag<'a> {
 
     #[cold]
     fn wake(self, scope: Scope) {
-        // SYNC(woken) release: the word, or another condition, before the wake-up
+        // SYNC(woken) release: the word, or another condition, is written before the wake-up
         self.sleepers.woken.fetch_add(1, Ordering::Release);
         self.wake_all(scope);
     }
@@ -333,7 +335,8 @@ impl Drop for CountedSleeper<'_> {
 /// afterwards.
 ///
 /// # Errors
-/// More flags than [`futex::MAX_WORDS`], or a kernel without futex_waitv(2) (Linux before 5.16).
+/// Fails if there are more flags than [`futex::MAX_WORDS`], or on a kernel without futex_waitv(2) (Linux
+/// before 5.16).
 #[cfg(not(loom))]
 pub fn sleep_at_any(
     counted: &[CountedSleeper<'_>],
@@ -361,7 +364,7 @@ fn heavy_fence(wakeups: Wakeups) {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let _ = wakeups;
-    // SYNC(sleepers) fence: the count of sleepers before the word, see the module
+    // SYNC(sleepers) fence: the sleeper is counted before the word is read, see the module
     fence(Ordering::SeqCst);
 }
 

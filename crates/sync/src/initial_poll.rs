@@ -25,8 +25,8 @@ use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::Ticks;
 
-/// Polls in a row: several times a line transfer between far cores; one in a model, where each poll is a
-/// branch.
+/// The number of polls in a row. They last several times as long as a line transfer between distant cores. In
+/// a model, where each poll is a branch, it is one.
 const POLLS: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// How the first polls of a wait are made.
@@ -36,8 +36,9 @@ pub enum InitialPoll {
     /// store into it.
     #[default]
     Pausing,
-    /// Each poll takes the line for writing, because the participant that goes on first stores next. A poll
-    /// that only reads makes every episode move the line twice: once to be read, once to be written.
+    /// Each poll takes the line for writing, because the participant that goes on first is the next to store
+    /// into the line. A poll that only reads makes every episode move the line twice: once to be read, once
+    /// to be written.
     Taking,
     /// Each poll reads, the first one at once.
     Reading,
@@ -62,15 +63,15 @@ impl WaitPolicy for InitialPoll {
     }
 }
 
-/// Pauses; always false, for a poll that did not find its value.
+/// Pauses and returns false, as the result of a poll that did not find its value.
 #[inline]
 fn pauses() -> bool {
     pause();
     false
 }
 
-/// A number of episodes for the fast path: each starts with an initial poll, and nothing has to be noted or
-/// learnt.
+/// The episodes that may take the fast path: each starts with an initial poll, and nothing has to be recorded
+/// or learned in it.
 #[derive(Debug, Default)]
 pub struct EpisodeBatch {
     size: u32,
@@ -86,7 +87,7 @@ pub struct EpisodeBatch {
 const MIN_EPISODES: u32 = 32;
 
 impl EpisodeBatch {
-    /// For two participants that exchange signals through one line.
+    /// Creates a batch for one of two participants that exchange signals through one line.
     pub fn for_exchange() -> Self {
         Self { initial_poll: InitialPoll::Taking, exchange: Some(Trials::default()), ..Self::default() }
     }
@@ -141,7 +142,7 @@ impl EpisodeBatch {
 /// The measured costs of the two ways to poll, and the choice of the cheaper one.
 #[derive(Debug, Default)]
 struct Trials {
-    /// Smoothed cost of an episode in each way, in 1/[`FRACTION`] ticks; 0 if unknown.
+    /// The smoothed cost of an episode with each way to poll, in 1/[`FRACTION`] ticks; 0 if unknown.
     taking: u64,
     reading: u64,
     reads: bool,
@@ -151,14 +152,14 @@ struct Trials {
     batches: u32,
 }
 
-/// The dearer way is tried in two successive batches of this many: 3 % of the time. A way that costs five
+/// The dearer way is tried in two successive batches out of this many: 3 % of the time. A way that costs five
 /// times as much (the largest measured ratio: 216 against 42 ns) then adds 12 % at worst.
 const TRIAL_INTERVAL: u32 = 64;
 /// Costs are kept in fractions of a tick, so that integer rounding does not stop the smoothing.
 const FRACTION: u64 = 64;
 
 impl Trials {
-    /// The way to poll during the next batch.
+    /// Chooses the way to poll during the next batch.
     fn choose(&mut self) -> InitialPoll {
         self.batches = self.batches.wrapping_add(1);
         let other = self.batches % TRIAL_INTERVAL < 2 && self.batches >= TRIAL_INTERVAL;
@@ -188,7 +189,7 @@ impl Trials {
 mod tests {
     use super::*;
 
-    /// The way chosen in most of 1,000 batches, if the two ways have these costs.
+    /// Returns the way chosen in most of 1,000 batches, if the two ways have these costs.
     fn mostly(trials: &mut Trials, taking: u64, reading: u64) -> InitialPoll {
         let mut reads = 0;
         for _ in 0..1000 {

@@ -10,7 +10,8 @@ use crate::atomics::{AtomicU32, Ordering};
 use crate::line::{CacheLine, Lines};
 use unisono_linux::current_cpu::current_cpu;
 
-/// Low bits of a note: the processor's number plus one, 0 for no note. Above them: low bits of the episode.
+/// The number of low bits in a note that hold the processor's number plus one, or 0 for no note. The bits
+/// above them hold low bits of the episode.
 const CPU_BITS: u32 = 12;
 
 /// The largest group that reads notes. The notes of 64 members are 4 lines that others write, each a transfer
@@ -27,13 +28,13 @@ pub struct LastCpus<'a> {
 }
 
 impl<'a> LastCpus<'a> {
-    /// The notes of `places` places, in `lines` from line `first` on.
+    /// Creates a view of the notes of `places` places, which lie in `lines` from line `first` on.
     #[inline]
     pub const fn new(lines: &'a Lines, first: usize, places: usize) -> Self {
         Self { lines, first, places }
     }
 
-    /// The number of lines for the notes of `places` places.
+    /// Returns the number of lines that the notes of `places` places take.
     pub const fn lines(places: usize) -> usize {
         places.div_ceil(CacheLine::WORDS)
     }

@@ -1,13 +1,13 @@
 //! Cache lines of words, in private or in shared memory.
 //!
 //! One participant writes a [`CacheLine`] and others poll it. A line has two halves of 64 bytes, each a
-//! hardware cache line, and is aligned to 128 bytes, so that neither a neighbor nor the adjacent-line
-//! prefetcher drags foreign writes into it. The first half holds sixteen words. The second half counts the
-//! sleepers of each flag. Only sleepers and wake-ups write the second half, so the signaller usually reads it
-//! from its own cache. (A count beside the word would lie in the line that the next signal is stored into:
-//! two threads that exchanged signals through one line spent a third of each episode on reading it.)
-//! [`Lines`] is an array of cache lines on the heap or in a [`SharedMemory`] region; protocols use it without
-//! knowing which. All words start at zero. Cost: 128 bytes a line.
+//! hardware cache line, and is aligned to 128 bytes, so that neither writes to a neighboring line nor the
+//! adjacent-line prefetcher cause false sharing. The first half holds sixteen words. The second half counts
+//! the sleepers of each flag. Only sleepers and wake-ups write the second half, so the signaller usually
+//! reads it from its own cache. (If the count lay beside the word, it would lie in the hardware line into
+//! which the next signal is stored: two threads that exchanged signals through one line spent a third of each
+//! episode on reading it.) [`Lines`] is an array of cache lines on the heap or in a [`SharedMemory`] region;
+//! protocols use it without knowing which. All words start at zero. Cost: 128 bytes a line.
 
 use crate::atomics::{Arc, AtomicU32, Ordering};
 use crate::flag::{Flag, Sleepers};
@@ -23,7 +23,7 @@ use unisono_linux::shared_memory::SharedMemory;
 #[derive(Debug)]
 pub struct CacheLine {
     words: [AtomicU32; CacheLine::WORDS],
-    /// For each flag the number of sleepers and the count of wake-ups.
+    /// The number of sleepers and the count of wake-ups of each flag.
     sleepers: [Sleepers; CacheLine::FLAGS],
     #[cfg(loom)]
     kernel: crate::flag::ModelKernel,
@@ -31,7 +31,8 @@ pub struct CacheLine {
 
 impl CacheLine {
     pub const WORDS: usize = 16;
-    /// Flags per line. A flag has an even word; the last two words hold no flag, and the last is a counter.
+    /// The number of flags in a line. A flag lies in an even word; the last two words hold no flag, and the
+    /// last is a counter.
     pub const FLAGS: usize = (Self::WORDS - 2) / 2;
 
     fn zeroed() -> Self {
@@ -43,20 +44,20 @@ impl CacheLine {
         }
     }
 
-    /// One word. Panics if `index` is not below [`Self::WORDS`].
+    /// Returns one word. Panics if `index` is not below [`Self::WORDS`].
     #[inline]
     pub fn word(&self, index: usize) -> &AtomicU32 {
         &self.words[index]
     }
 
-    /// A counter in the last word; no flag uses this word.
+    /// Returns the counter in the last word; no flag uses this word.
     #[inline]
     pub fn counter(&self) -> &AtomicU32 {
         &self.words[Self::WORDS - 1]
     }
 
-    /// Sets every flag to `value` with no sleepers, and the other words to zero. Only while no thread waits
-    /// at this line or signals its flags.
+    /// Sets every flag to `value` with no sleepers, and the other words to zero. May be called only while no
+    /// thread waits at this line or signals its flags.
     pub fn reset(&self, value: u32) {
         for flag in 0..Self::FLAGS {
             self.words[2 * flag].store(value, Ordering::Relaxed);
@@ -66,7 +67,7 @@ impl CacheLine {
         self.counter().store(0, Ordering::Relaxed);
     }
 
-    /// One flag, in word `2 * index`. Panics if `index` is not below [`Self::FLAGS`].
+    /// Returns one flag, whose word is `2 * index`. Panics if `index` is not below [`Self::FLAGS`].
     #[inline]
     pub fn flag(&self, index: usize) -> Flag<'_> {
         Flag {
@@ -115,7 +116,7 @@ unsafe impl Send for Lines {}
 unsafe impl Sync for Lines {}
 
 impl Lines {
-    /// Zeroed lines for the threads of this process.
+    /// Creates zeroed lines for the threads of this process.
     pub fn on_heap(count: usize) -> Self {
         let owner = Arc::new(Owner::Heap((0..count).map(|_| CacheLine::zeroed()).collect()));
         #[cfg(not(loom))]
@@ -132,28 +133,29 @@ impl Lines {
         }
     }
 
-    /// All lines that fit into a shared region.
+    /// Takes a shared region as an array of as many lines as fit into it.
     #[cfg(not(loom))]
     pub fn in_region(region: SharedMemory) -> Self {
         let (first, count) = (region.start().cast::<CacheLine>(), region.len() / size_of::<CacheLine>());
         Self { owner: Arc::new(Owner::Shared(region)), first, count }
     }
 
-    /// All lines that fit into a mapping without a name; other processes cannot open it.
+    /// Takes an anonymous mapping, which other processes cannot open, as an array of as many lines as fit
+    /// into it.
     #[cfg(not(loom))]
     pub fn in_mapping(mapping: Mapping) -> Self {
         let (first, count) = (mapping.start().cast::<CacheLine>(), mapping.bytes() / size_of::<CacheLine>());
         Self { owner: Arc::new(Owner::Mapped(mapping)), first, count }
     }
 
-    /// The first byte of the first line. Valid while any value that shares these lines exists.
+    /// Returns the address of the first line. It is valid while any value that shares these lines exists.
     #[cfg(not(loom))]
     pub fn start(&self) -> NonNull<u8> {
         self.first.cast()
     }
 
-    /// The lines `first..first + count`, as an array that shares the memory. Panics if the range ends past
-    /// the last line.
+    /// Returns the lines `first..first + count`, as an array that shares the memory. Panics if the range ends
+    /// past the last line.
     #[cfg(not(loom))]
     #[must_use]
     pub fn part(&self, first: usize, count: usize) -> Self {
@@ -164,7 +166,7 @@ impl Lines {
         Self { owner: Arc::clone(&self.owner), first: start, count }
     }
 
-    /// The region that holds these lines, if other processes can map it.
+    /// Returns the region that holds these lines, if other processes can map it.
     #[cfg(not(loom))]
     pub fn region(&self) -> Option<&SharedMemory> {
         match &*self.owner {
@@ -177,7 +179,7 @@ impl Lines {
         self.count
     }
 
-    /// One line. Panics if `index` is not below [`Self::count()`].
+    /// Returns one line. Panics if `index` is not below [`Self::count()`].
     #[inline]
     pub fn line(&self, index: usize) -> &CacheLine {
         assert!(index < self.count, "line {index} of {}", self.count);

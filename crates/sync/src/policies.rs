@@ -21,7 +21,7 @@ use crate::wait::WaitPolicy;
 use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::{Duration, Ticks};
 
-/// Polls between two calls of the watch: one in a model, where each poll is a branch.
+/// The number of polls between two calls of the watch. In a model, where each poll is a branch, it is one.
 const POLLS_PER_CLOCK_READ: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Polls and never gives the core away.
@@ -77,17 +77,18 @@ pub struct Block {
 }
 
 impl Block {
-    /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
+    /// Creates the policy for flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not
+    /// allowed.
     pub fn new(wakeups: Wakeups) -> Self {
         Self { wakeups, blocks: 0, asleep: Duration::ZERO }
     }
 
-    /// The number of sleeps of this waiter so far.
+    /// Returns the number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The time that this waiter has slept so far.
+    /// Returns the time that this waiter has slept so far.
     pub fn asleep(&self) -> Duration {
         self.asleep
     }
@@ -104,7 +105,7 @@ impl WaitPolicy for Block {
                 Sleep::Unneeded => {}
                 Sleep::Woken | Sleep::TimedOut => {
                     self.blocks += 1;
-                    // Compared with a sleep, two readings of the clock cost nothing.
+                    // Compared with a sleep, two readings of the clock cost next to nothing.
                     self.asleep += now() - before;
                 }
                 Sleep::Stopped => return WatchVerdict::Stop,
@@ -130,7 +131,8 @@ pub struct SpinBlock {
 }
 
 impl SpinBlock {
-    /// For flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not allowed.
+    /// Creates the policy for flags that are signalled with the same `wakeups`. [`Wakeups::Never`] is not
+    /// allowed.
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
         Self { budget: Ticks::from_duration(budget.duration()), block: Block::new(wakeups) }
     }
@@ -175,8 +177,8 @@ pub(crate) fn poll(flag: Flag<'_>, target: u32) -> bool {
     false
 }
 
-/// Spins until the target is reached or the watch stops; `None` when the budget is spent. In a model time
-/// does not pass, and the budget counts as spent at once.
+/// Spins until the target is reached or the watch stops the wait; returns `None` when the budget is spent. In
+/// a model time does not pass, and the budget counts as spent at once.
 pub(crate) fn spin_for<W: Watch>(
     budget: Ticks,
     flag: Flag<'_>,

@@ -1,10 +1,10 @@
 //! Memory that one process writes and others read: words for a protocol, bytes for the data.
 //!
 //! The writer ([`PublishedWords`]) alone may store. Readers ([`ForeignWords`]) map the memory read-only, so
-//! that no reader can change the data of another. Readers copy the bytes or read them as atomics: the writer
-//! may change them at any time, and a protocol has to tell its readers when a copy is whole. Words start at
-//! zero. The writer can lend bytes ([`LentBytes`]) to code that fills them while it writes elsewhere. In a
-//! model both sides hold loom's atomics, and copies are made word by word.
+//! that no reader can change the data that another reads. Readers copy the bytes or read them as atomics: the
+//! writer may change them at any time, and a protocol has to tell its readers when a copy is whole. Words
+//! start at zero. The writer can lend bytes ([`LentBytes`]) to code that fills them while the writer itself
+//! writes to other bytes. In a model both sides hold loom's atomics, and copies are made word by word.
 
 use crate::atomics::AtomicU32;
 #[cfg(loom)]
@@ -46,7 +46,7 @@ const LINE: usize = 64;
 pub struct PublishedWords {
     #[cfg(not(loom))]
     region: Arc<SharedMemory>,
-    /// Bytes that may still be lent: their range, and whether they are back.
+    /// The bytes that may still be lent: each loan's range, and whether the borrower has given it back.
     #[cfg(not(loom))]
     lent: Vec<(Range<usize>, Arc<AtomicBool>)>,
     #[cfg(loom)]
@@ -64,21 +64,22 @@ pub struct ForeignWords {
 
 #[cfg(not(loom))]
 impl PublishedWords {
-    /// Zeroed memory of at least `words` words.
+    /// Creates zeroed memory of at least `words` words.
     pub fn create(words: usize) -> io::Result<Self> {
         let bytes = words.checked_mul(WORD).ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self { region: Arc::new(SharedMemory::create_published(bytes)?), lent: Vec::new() })
     }
 
-    /// A slice of the words. Panics past the last, and if some of them are lent.
+    /// Returns a slice of the words. Panics if `range` ends past the last word, or if some of its words are
+    /// lent.
     #[inline]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         assert!(!self.has_lent(&(range.start * WORD..range.end * WORD)), "{range:?} is lent");
         &self.region.words()[range]
     }
 
-    /// Bytes for writing in place. Readers see the changes at once. Panics past the end, and if some of them
-    /// are lent.
+    /// Returns bytes for writing in place. Readers see the changes at once. Panics if `range` ends past the
+    /// last byte, or if some of its bytes are lent.
     #[must_use]
     pub fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.region.len(), "{range:?} is outside");
@@ -90,8 +91,8 @@ impl PublishedWords {
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
-    /// Lends bytes for writing in place, until the loan ends or is dropped. Panics past the end, and if some
-    /// of them are lent.
+    /// Lends bytes for writing in place, until the loan ends or is dropped. Panics if `range` ends past the
+    /// last byte, or if some of its bytes are already lent.
     #[must_use]
     pub fn lend(&mut self, range: Range<usize>) -> LentBytes {
         assert!(range.start <= range.end && range.end <= self.region.len(), "{range:?} is outside");
@@ -115,29 +116,30 @@ impl PublishedWords {
         Arc::ptr_eq(&self.region, &bytes.region)
     }
 
-    /// Prefetches these bytes for writing. Panics past the end.
+    /// Prefetches these bytes for writing. Panics if `range` ends past the last byte.
     #[inline]
     pub fn prefetch(&self, range: Range<usize>) {
         let lines = self.region.words()[range.start / WORD..range.end.div_ceil(WORD)].chunks(LINE / WORD);
         lines.for_each(|line| prefetch_to_write(&line[0]));
     }
 
-    /// Copies `bytes` to the position `at`. Panics past the end.
+    /// Copies `bytes` to the position `at`. Panics if they do not fit there, or if some of the bytes there
+    /// are lent.
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         self.bytes_mut(at..at + bytes.len()).copy_from_slice(bytes);
     }
 }
 
-/// Whether lent bytes are back.
+/// Whether the borrower has given the lent bytes back.
 #[cfg(not(loom))]
 fn comes_back(is_back: &AtomicBool) -> bool {
-    // SYNC(lent) acquire: what the borrower wrote, before the writer uses the bytes again
+    // SYNC(lent) acquire: sees what the borrower wrote, before the writer uses the bytes again
     is_back.load(Ordering::Acquire)
 }
 
 /// Bytes of a [`PublishedWords`] that are lent for writing. The memory stays mapped until they are dropped,
-/// also if its owner is gone before.
+/// even if its owner is dropped before.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct LentBytes {
@@ -148,7 +150,7 @@ pub struct LentBytes {
 
 #[cfg(not(loom))]
 impl LentBytes {
-    /// The place of the bytes in the memory of their owner.
+    /// Returns the range of the bytes in the memory of their owner.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
@@ -171,10 +173,10 @@ impl LentBytes {
         unsafe { std::slice::from_raw_parts_mut(start, self.range.len()) }
     }
 
-    /// Gives the bytes back; none are left here. The memory stays mapped until this is dropped.
+    /// Gives the bytes back; this value then holds none. The memory stays mapped until this value is dropped.
     pub fn end(&mut self) {
         self.range = 0..0;
-        // SYNC(lent) release: what the borrower wrote
+        // SYNC(lent) release: publishes what the borrower wrote
         self.is_back.store(true, Ordering::Release);
     }
 }
@@ -204,33 +206,36 @@ impl ForeignWords {
         self.mapping.words().len()
     }
 
-    /// A slice of the words; any store to it ends the process (SIGSEGV). Panics past the last.
+    /// Returns a slice of the words; any store to it ends the process (SIGSEGV). Panics if `range` ends past
+    /// the last word.
     #[inline]
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.mapping.words()[range]
     }
 
-    /// Bytes that the writer may change at any time. Panics past the end.
+    /// Returns bytes that the writer may change at any time. Panics if `range` ends past the last byte.
     pub fn bytes(&self, range: Range<usize>) -> &[AtomicU8] {
         &self.mapping.bytes()[range]
     }
 
-    /// Prefetches these bytes for reading. Panics past the end.
+    /// Prefetches these bytes for reading. Panics if `range` ends past the last byte.
     #[inline]
     pub fn prefetch(&self, range: Range<usize>) {
         self.bytes(range).chunks(LINE).for_each(|line| prefetch(&line[0]));
     }
 
-    /// Copies the bytes from the position `at` on. The writer may change them meanwhile. Panics past the end.
+    /// Copies the bytes from the position `at` on. The writer may change them meanwhile. Panics if there are
+    /// too few bytes after `at`.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let from = self.bytes(at..at + into.len());
-        // SAFETY: both are as long as `from`, and the memory of another process does not overlap this one's.
-        // The other process may write meanwhile; the caller has to detect a torn copy.
+        // SAFETY: both areas are as long as `from`, and the memory of another process does not overlap this
+        // one's. The other process may write meanwhile; the caller has to detect a torn copy.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), from.len()) };
     }
 
-    /// Appends a copy of these bytes. The writer may change them meanwhile. Panics past the end.
+    /// Appends a copy of these bytes. The writer may change them meanwhile. Panics if `range` ends past the
+    /// last byte.
     #[inline]
     pub fn append_to(&self, range: Range<usize>, into: &mut Vec<u8>) {
         let from = self.bytes(range);
@@ -246,25 +251,25 @@ impl ForeignWords {
 
 #[cfg(loom)]
 impl PublishedWords {
-    /// Zeroed memory of `words` words.
+    /// Creates zeroed memory of `words` words.
     pub fn create(words: usize) -> io::Result<Self> {
         Ok(Self { words: Arc::new((0..words).map(|_| AtomicU32::new(0)).collect()) })
     }
 
-    /// A reader's side of this memory.
+    /// Returns a reader's side of this memory.
     pub fn reader(&self) -> ForeignWords {
         ForeignWords { words: Arc::clone(&self.words) }
     }
 
-    /// A slice of the words. Panics past the last.
+    /// Returns a slice of the words. Panics if `range` ends past the last word.
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.words[range]
     }
 
-    /// A model has no caches.
+    /// Does nothing: a model has no caches.
     pub fn prefetch(&self, _: Range<usize>) {}
 
-    /// Copies whole words to the position `at`. Panics past the end.
+    /// Copies whole words to the position `at`. Panics if they do not fit there.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         for (index, word) in bytes.chunks(WORD).enumerate() {
             let word = u32::from_ne_bytes(word.try_into().expect("models write whole words"));
@@ -279,15 +284,15 @@ impl ForeignWords {
         self.words.len()
     }
 
-    /// A slice of the words. Panics past the last.
+    /// Returns a slice of the words. Panics if `range` ends past the last word.
     pub fn words(&self, range: Range<usize>) -> &[AtomicU32] {
         &self.words[range]
     }
 
-    /// A model has no caches.
+    /// Does nothing: a model has no caches.
     pub fn prefetch(&self, _: Range<usize>) {}
 
-    /// Appends a copy of these bytes. They must be whole words. Panics past the end.
+    /// Appends a copy of these bytes. They must be whole words. Panics if `range` ends past the last byte.
     pub fn append_to(&self, range: Range<usize>, into: &mut Vec<u8>) {
         for word in &self.words[range.start / WORD..range.end / WORD] {
             into.extend(word.load(Ordering::Relaxed).to_ne_bytes());

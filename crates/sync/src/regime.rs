@@ -24,7 +24,7 @@ use unisono_linux::clock::Instant;
 /// The word of the line that holds the mode. Word 0 belongs to the owner of the line (such as a barrier), for
 /// another value that every wait reads.
 const MODE: usize = 2;
-/// The set of processors that the members may use, modulo 64, in two words of 32 bits.
+/// The first of two words that hold, as 64 bits, the set of processors (modulo 64) that the members may use.
 const PROCESSORS: usize = 4;
 /// The word with the end of the last long yield, in milliseconds modulo 2^32.
 const LAST_LONG_YIELD: usize = 6;
@@ -71,7 +71,8 @@ impl<'a> Regime<'a> {
         Self { line }
     }
 
-    /// Whether all members stay awake and word 0, the owner's, is zero. One test for an episode's fast path.
+    /// Whether all members stay awake and word 0, the owner's, is zero. An episode on the fast path makes
+    /// only this test.
     #[inline]
     pub fn is_awake_and_undisturbed(self) -> bool {
         self.line.word(0).load(Ordering::Relaxed) | (self.mode().load(Ordering::Relaxed) & Self::ASLEEP) == 0
@@ -82,7 +83,8 @@ impl<'a> Regime<'a> {
         self.mode().load(Ordering::Relaxed) == Self::ASLEEP
     }
 
-    /// How to wait now. `crowded`: the members outnumber the processors that they may use.
+    /// Returns how to wait now. `crowded` says whether the members outnumber the processors that they may
+    /// use.
     #[inline]
     pub fn advice(self, crowded: bool) -> RegimeAdvice {
         if self.is_asleep() {
@@ -96,8 +98,8 @@ impl<'a> Regime<'a> {
 
     /// Adds the processors that this thread may use to the group's common set.
     pub fn announce_processors(self) {
-        // Processors beyond the 64th share bits: a count that is too low only makes members yield too early.
-        // A model has enough processors.
+        // Processors beyond the 64th share bits; if this makes the count too low, members only yield too
+        // early. A model has enough processors.
         let allowed = if cfg!(loom) { None } else { affinity::allowed(Tid::current()).ok() };
         let bits = |set: affinity::CpuSet| set.iter().fold(0, |bits, cpu| bits | 1_u64 << (cpu % 64));
         let allowed = allowed.map_or(u64::MAX, bits);
@@ -112,7 +114,8 @@ impl<'a> Regime<'a> {
         processors > 0 && members > processors as usize
     }
 
-    /// The word that tells both members of an exchange how to poll their line; see [`crate::EpisodeBatch`].
+    /// Returns the word that tells both members of an exchange how to poll their line; see
+    /// [`crate::EpisodeBatch`].
     #[inline]
     pub fn poll_choice(self) -> &'a AtomicU32 {
         self.line.word(POLL_WORD)
@@ -147,7 +150,7 @@ impl<'a> Regime<'a> {
     }
 }
 
-/// The counts and the controller of the deciding member.
+/// The counts and the controller of the member that decides for the group.
 #[derive(Clone, Debug)]
 pub struct RegimeLearner {
     controller: Option<Controller>,
@@ -183,7 +186,7 @@ impl RegimeLearner {
         }
     }
 
-    /// The number of waits that may pass uncounted before the next decision is due.
+    /// Returns the number of waits that may pass uncounted before the next decision is due.
     #[inline]
     pub fn uncounted_remaining(&self) -> u32 {
         self.remaining - 1
@@ -221,7 +224,7 @@ mod tests {
     use crate::strangers::SignSource;
     use unisono_linux::clock::Duration;
 
-    /// A learner on a host without foreign threads.
+    /// Creates a learner on a host without foreign threads.
     fn quiet() -> RegimeLearner {
         with_signs(|| 0)
     }

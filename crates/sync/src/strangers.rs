@@ -2,8 +2,9 @@
 //!
 //! The idea: a waiter sees only that an episode was slow; the reason may be work of a member. The kernel
 //! counts how often it preempted a thread. Where each member has a processor of its own, a preemption during
-//! a slow episode means that a foreign thread runs there. And a thread that has waited for a processor longer
-//! than it ran, before its group first decides, has started in a crowd.
+//! a slow episode means that a foreign thread runs there. A second sign: a thread that, before its group's
+//! first decision, waited for a processor longer than it ran was started on a processor that other threads
+//! use.
 //!
 //! Cost: `getrusage` (0.3 us for a few threads) in a slow episode and in every 64th decision, a read of 2 us
 //! at the first decision. When not to use: members that share processors preempt one another.
@@ -17,14 +18,14 @@ use unisono_linux::{schedstat, usage};
 /// An observation that takes longer than this may hide a foreign slice, which lasts 2 to 4 ms.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// Decisions between two readings of the preemptions while nothing is slow. Preemptions by threads that run
-/// briefly, about one a second, then seldom meet a slow episode.
+/// The number of decisions between two readings of the preemption count while nothing is slow. Preemptions by
+/// threads that run briefly, about one a second, then seldom meet a slow episode.
 const READ_INTERVAL: u32 = 64;
 
 /// A thread that waited less than this before the first decision may have met a thread that ran briefly.
 const MIN_START_WAIT_NS: u64 = 1_000_000;
 
-/// The sources of the signs; a test gives others.
+/// The sources of the signs; a test replaces them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignSource {
     /// The number of preemptions of this process so far.
@@ -58,7 +59,8 @@ impl StrangerWatch {
         Self { source, ..Self::default() }
     }
 
-    /// Whether foreign threads took processors since the last decision. `shares`: members share processors.
+    /// Whether foreign threads took processors since the last decision. `shares` returns whether members
+    /// share processors.
     pub(crate) fn were_here(&mut self, moment: Instant, shares: impl FnOnce() -> bool) -> bool {
         let last = self.last.replace(moment);
         self.decisions = self.decisions.wrapping_add(1);

@@ -14,11 +14,12 @@ pub trait WaitPolicy {
     /// as `watch` says so.
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict;
 
-    /// The part of [`wait`](Self::wait) that keeps the core, if the policy has one. `None` when the policy
-    /// would now sleep or yield; the caller may then wait for something else instead.
+    /// Runs the part of [`wait`](Self::wait) that keeps the core, if the policy has such a part. Returns
+    /// `None` when the policy would now sleep or yield; the caller may then wait for something else instead.
     fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict>;
 
-    /// As [`wait`](Self::wait), for a flag whose signaller needs the core that this waiter runs on.
+    /// Waits as [`wait`](Self::wait) does, but for a flag whose signaller needs the core on which this waiter
+    /// runs.
     fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         self.wait(flag, target, watch)
     }
@@ -41,7 +42,7 @@ impl Waited {
         self.asleep += asleep;
     }
 
-    /// The time added since `before`.
+    /// Returns the time added since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self { awake: self.awake - before.awake, asleep: self.asleep - before.asleep }

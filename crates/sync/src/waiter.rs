@@ -51,7 +51,7 @@ pub struct GroupState<'a> {
 }
 
 impl<'a> GroupState<'a> {
-    /// Hints about the other members, for the member at `place` when it waits for `episode`.
+    /// Returns hints about the other members, for the member at `place` when it waits for `episode`.
     pub fn hints(self, place: usize, episode: u32) -> WaitHints<'a> {
         let Self { regime, last_cpus, members } = self;
         let last_cpus = Some(LastCpuQuery { last_cpus, place, members, episode });
@@ -59,16 +59,18 @@ impl<'a> GroupState<'a> {
     }
 }
 
-/// Episodes between two notes of a member with a processor of its own. In the others the member may take the
-/// fast path. After a migration its note is wrong for at most 63 episodes, a few microseconds.
+/// The number of episodes between two notes of a member with a processor of its own. In the episodes between,
+/// the member may take the fast path. After a migration its note is wrong for at most 63 episodes, a few
+/// microseconds.
 const RECORD_INTERVAL: u32 = 64;
 
-/// A member checks whether processors are shared in the first four of this many episodes. In episode 0 the
-/// common set may lack processors of members that arrive later; afterwards members and masks change rarely.
+/// A member checks whether processors are shared in the first four of every `REFRESH_INTERVAL` episodes. In
+/// episode 0 the common set may lack processors of members that arrive later; afterwards members and affinity
+/// masks change rarely.
 const REFRESH_INTERVAL: u32 = 1024;
 
 impl Waiter {
-    /// For flags that are signalled with the same `wakeups`.
+    /// Creates a waiter for flags that are signalled with the same `wakeups`.
     pub fn new(wait: Wait, budget: SpinBudget, wakeups: Wakeups) -> Self {
         let policy = match wait {
             Wait::Spin => AnyPolicy::Spin(Spin),
@@ -80,8 +82,8 @@ impl Waiter {
         Self { policy, learner: RegimeLearner::default(), announced: false, crowded: false, note: 0 }
     }
 
-    /// The policy of this waiter for one wait. Only the adaptive policy calls `hints`, once a wait; a fixed
-    /// policy does not need the hints and would pay some 30 instructions a wait for them.
+    /// Returns the policy of this waiter for one wait. Only the adaptive policy calls `hints`, once a wait; a
+    /// fixed policy does not need the hints and would pay some 30 instructions a wait for them.
     #[inline]
     pub fn policy<'a, C: Fn() -> WaitHints<'a>>(&'a mut self, hints: C) -> WaiterPolicy<'a, C> {
         WaiterPolicy { policy: &mut self.policy, hints }
@@ -122,8 +124,8 @@ impl Waiter {
         }
     }
 
-    /// The number of episodes that may pass on the fast path before this waiter has to renew its note or, if
-    /// it `decides` for the group, to learn.
+    /// Returns the number of episodes that may pass on the fast path before this waiter has to renew its note
+    /// or, if it `decides` for the group, to learn.
     #[inline]
     pub fn uncounted_remaining(&self, decides: bool, episode: u32) -> u32 {
         match &self.policy {
@@ -155,19 +157,19 @@ impl Waiter {
         }
     }
 
-    /// The number of sleeps of this waiter so far.
+    /// Returns the number of sleeps of this waiter so far.
     pub fn blocks(&self) -> u64 {
         self.policy.block().map_or(0, Block::blocks)
     }
 
-    /// The time that this waiter has slept so far.
+    /// Returns the time that this waiter has slept so far.
     pub fn asleep(&self) -> Duration {
         self.policy.block().map_or(Duration::ZERO, Block::asleep)
     }
 }
 
 impl AnyPolicy {
-    /// The part of the policy that sleeps.
+    /// Returns the part of the policy that sleeps.
     fn block(&self) -> Option<&Block> {
         match self {
             Self::Spin(_) | Self::Yield(_) => None,

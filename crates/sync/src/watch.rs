@@ -31,10 +31,11 @@ use unisono_linux::clock::{Duration, Instant};
 /// assert_eq!(policy.wait(lines.line(0).flag(0), 1, &mut Impatient), WatchVerdict::Stop);
 /// ```
 pub trait Watch {
-    /// Called now and then while waiting. Should usually cost a few nanoseconds.
+    /// Decides whether the wait goes on. A waiter calls this now and then, so it should usually cost a few
+    /// nanoseconds.
     fn check(&mut self) -> WatchVerdict;
 
-    /// When a sleeper has to wake by itself, to check for events that no thread disturbs it for.
+    /// Returns when a sleeper has to wake by itself, to check for events for which no thread disturbs it.
     fn sleep_until(&mut self) -> Option<Instant>;
 }
 
@@ -80,7 +81,8 @@ impl Watch for Until {
 /// arithmetic, not measured.
 pub const MAX_SLEEP: Duration = Duration::from_millis(100);
 
-/// Makes one call of a watch in `EVERY` a thorough one, and each call after a sleep. `EVERY` is a power of 2.
+/// Decides which calls of a watch are thorough: one in `EVERY`, and the first after each sleep. `EVERY` is a
+/// power of 2.
 ///
 /// A watch is called about once a microsecond while its waiter polls. Reading the clock takes 20 to 40 ns and
 /// a system call 300 ns, so most calls do neither.
@@ -95,8 +97,8 @@ impl<const EVERY: u32> SparseChecks<EVERY> {
         self.0.is_multiple_of(EVERY)
     }
 
-    /// When a sleeper has to wake: at `until`, or earlier to check the members. A sleeper calls its watch
-    /// rarely, so its next call is thorough.
+    /// Returns when a sleeper has to wake: at `until`, or earlier to check the members. A sleeper calls its
+    /// watch rarely, so its next call will be thorough.
     pub fn sleep_until(&mut self, now: Instant, until: Option<Instant>) -> Instant {
         self.0 |= EVERY - 1;
         let slice = now + MAX_SLEEP;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A number of things, with the noun in the plural where needed: `1 switch`, `2 switches`. Nouns are regular,
-/// except for `leaf`.
+/// Writes a number of things, with the noun in the plural where needed: `1 switch`, `2 switches`. Knows only
+/// regular nouns, and `leaf`.
 pub fn counted(count: impl fmt::Display, one: &str) -> String {
     let count = count.to_string();
     if count == "1" {

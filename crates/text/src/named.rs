@@ -18,7 +18,7 @@ macro_rules! named {
             /// All variants, in the order of the documentation.
             $vis const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
 
-            /// The name on command lines and in records.
+            /// Returns the name on command lines and in records.
             $vis const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*

@@ -1,21 +1,22 @@
 //! Finds the known name that an unknown name was probably meant to be, for error messages.
 
-/// The known name with the fewest edits, if that number may be a typing error: one edit, two in names of four
-/// letters or more, a third of the letters of longer names. Chosen by examples, not measured: with one edit
-/// for four letters `pear` would not find `pair`, and with two for three letters `udp` would be proposed for
-/// `tcp`.
+/// Returns the known name with the fewest edits, if so few edits may be a typing error: one edit, two in
+/// names of four letters or more, a third of the letters of longer names. Chosen by examples, not measured:
+/// with one edit for four letters `pear` would not find `pair`, and with two for three letters `udp` would be
+/// proposed for `tcp`.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     closest(word, known, |shorter| 1.max((shorter / 2).min(2)).max(shorter / 3))
 }
 
-/// Like [`nearest`], but allows only one edit in names of up to five letters. For places where a new name is
-/// as valid as a known one, so that a guess may refuse a name that was meant. `rest` may stand beside `post`;
-/// `rst` is a typing error.
+/// Returns a known name like [`nearest`], but allows only one edit in names of up to five letters. Use it
+/// where a new name is as valid as a known one, so that a wrong guess would refuse a name that was meant.
+/// `rest` may stand beside `post`; `rst` is a typing error.
 pub fn misspelt<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     closest(word, known, |shorter| 1.max(shorter / 3))
 }
 
-/// The known name with the fewest edits, if their number is at most `max_edits` of the shorter name's length.
+/// Returns the known name with the fewest edits, if their number is at most `max_edits` of the shorter name's
+/// length.
 fn closest<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -23,7 +24,7 @@ fn closest<'a>(
 ) -> Option<&'a str> {
     known
         .into_iter()
-        // a word may be as long as the file; only a candidate of similar length can be meant
+        // a word may be as long as a whole file; only a candidate of similar length can be meant
         .filter(|candidate| candidate.len().abs_diff(word.len()) <= 8)
         // two swapped letters count as one edit
         .map(|candidate| (strsim::osa_distance(word, candidate), candidate))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A position in the text .
+/// A position in a text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position {
     /// The line, from 1.
@@ -12,7 +12,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The position of the byte at offset `at` of a text; of the character that the byte belongs to.
+    /// Returns the position of the character to which the byte at offset `at` of a text belongs.
     #[must_use]
     pub fn at_offset(text: &str, at: usize) -> Self {
         let before = &text[..text.floor_char_boundary(at)];

@@ -12,7 +12,7 @@ pub struct Duration(u64);
 impl Duration {
     pub const ZERO: Self = Self(0);
     pub const SECOND: Self = Self(1_000_000_000);
-    /// The longest length; stands for no limit.
+    /// The longest length, which stands for no limit.
     pub const MAX: Self = Self(u64::MAX);
 
     #[inline]
@@ -45,14 +45,14 @@ impl Duration {
         self.0
     }
 
-    /// Whole microseconds, rounded down.
+    /// Returns the number of whole microseconds, rounded down.
     #[inline]
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / 1000
     }
 
-    /// Whole milliseconds, rounded down.
+    /// Returns the number of whole milliseconds, rounded down.
     #[inline]
     #[must_use]
     pub const fn as_millis(self) -> u64 {
@@ -71,7 +71,7 @@ impl Duration {
         self.0 == 0
     }
 
-    /// The difference of two lengths, whichever is longer.
+    /// Returns the difference of two lengths, whichever is longer.
     #[inline]
     #[must_use]
     pub const fn abs_diff(self, other: Self) -> Self {
@@ -95,7 +95,7 @@ impl AddAssign for Duration {
     }
 }
 
-/// Zero if the subtracted length is longer.
+/// The difference is zero if the subtracted length is longer.
 impl Sub for Duration {
     type Output = Self;
 
@@ -153,7 +153,7 @@ impl From<Duration> for core::time::Duration {
     }
 }
 
-/// With the largest unit that fits, as `1.5ms`.
+/// Writes the length in the largest unit that fits, as `1.5ms`.
 impl fmt::Display for Duration {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ pub struct Instant(u64);
 impl Instant {
     /// The origin of the clock.
     pub const ZERO: Self = Self(0);
-    /// Later than every moment: a deadline that does not exist.
+    /// A moment later than every other; it stands for a deadline that does not exist.
     pub const NEVER: Self = Self(u64::MAX);
 
     #[inline]
@@ -39,28 +39,28 @@ impl Instant {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// Nanoseconds since the origin of the clock.
+    /// Returns the number of nanoseconds since the origin of the clock.
     #[inline]
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole microseconds since the origin of the clock, rounded down.
+    /// Returns the number of whole microseconds since the origin of the clock, rounded down.
     #[inline]
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / 1000
     }
 
-    /// The time from `earlier` to `self`; `None` if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or `None` if `earlier` is later.
     #[inline]
     #[must_use]
     pub fn checked_since(self, earlier: Self) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 
-    /// The length between two moments, whichever is later.
+    /// Returns the length of time between two moments, whichever is later.
     #[inline]
     #[must_use]
     pub const fn abs_diff(self, other: Self) -> Duration {
@@ -85,7 +85,7 @@ impl AddAssign<Duration> for Instant {
     }
 }
 
-/// [`Instant::ZERO`] if the length reaches before the origin; [`Instant::NEVER`] stays never.
+/// The result is [`Instant::ZERO`] if the length reaches before the origin; [`Instant::NEVER`] stays never.
 impl Sub<Duration> for Instant {
     type Output = Self;
 
@@ -102,7 +102,7 @@ impl SubAssign<Duration> for Instant {
     }
 }
 
-/// Zero if the subtracted moment is later; [`Instant::checked_since`] tells the cases apart.
+/// The time is zero if the subtracted moment is later; [`Instant::checked_since`] tells the cases apart.
 impl Sub for Instant {
     type Output = Duration;
 

@@ -5,8 +5,9 @@
 //! interval is symmetric around the mean, with three standard deviations to either side. One draw in 370 is
 //! repeated, the mean stays `a/2`, and the standard deviation becomes `0.9866 a/6`.
 //!
-//! Generator: PCG XSH RR 64/32, seeded with the run's seed; the stream is the participant's number; normal by
-//! the Box-Muller method. The C header `peers/computation.h` does the same, and a test compares the draws.
+//! Generator: PCG XSH RR 64/32, seeded with the run's seed; the stream is the participant's number; the
+//! Box-Muller method makes the draws normally distributed. The C header `peers/computation.h` does the same,
+//! and a test compares the draws.
 //!
 //! Cost: each participant's 1,024 draws are made before the run and then reused cyclically, so an episode
 //! costs one load (8 KiB in the cache; none without variance).
@@ -16,13 +17,13 @@ use super::spin::SpinRate;
 use rand::RngCore;
 use rand_pcg::Pcg32;
 
-/// Draws for each participant, a power of two.
+/// The number of draws for each participant, a power of two.
 pub(crate) const DRAWS: usize = 1024;
 
-/// Standard deviation of `[0, 1]` before the tails are cut.
+/// The standard deviation of the distribution in `[0, 1]` before its tails are cut.
 pub(crate) const SIGMA: f64 = 1.0 / 6.0;
 
-/// One draw in `[0, a]`.
+/// Draws a number in `[0, a]`.
 pub fn truncated_normal(generator: &mut Pcg32, a: f64) -> f64 {
     loop {
         let u = (f64::from(generator.next_u32()) + 1.0) / 4_294_967_296.0;
@@ -52,7 +53,7 @@ impl Computation {
         Self { mask: count as u64 - 1, rounds }
     }
 
-    /// Rounds before the barrier of this episode.
+    /// Returns the number of rounds before the barrier of this episode.
     #[inline]
     pub(crate) fn rounds(&self, episode: u64) -> u64 {
         self.rounds[(episode & self.mask) as usize]

@@ -7,13 +7,13 @@
 //!                                 barrier     barrier
 //! ```
 //! Participants count iterations in cache lines of their own. Participant 0 also keeps the time (see
-//! `meter`) and decides when to stop: before it arrives at the last episode it writes that
-//! episode's number. Every participant that leaves an episode compares its number. No participant can have
+//! `meter`) and decides when to stop: before it arrives at the last episode it writes that episode's number.
+//! Every participant that leaves an episode compares the episode's number with it. No participant can have
 //! passed that episode when its number is written, and the barrier itself publishes it, so all stop after the
 //! same iteration.
 //!
-//! Cost of the loop in addition to the barrier: a load of the computation, a count in an own cache line and a
-//! load of a line that is not written meanwhile - about a nanosecond.
+//! Cost of the loop in addition to the barrier: a load of the computation, a count in a cache line of its own
+//! and a load of a line that is not written meanwhile - about a nanosecond.
 //!
 //! Reference: Peter, Baumann, Anderson, Roscoe: Gang scheduling isn't worth it... yet, ETH TR 745, Figure 1.
 
@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// Runs BARRIER over any barrier. `seat(i)` is called on participant `i`'s thread and returns its way to
-/// wait.
+/// Runs BARRIER over any barrier. `seat(i)` is called on participant `i`'s thread and returns the function by
+/// which the participant waits.
 pub fn run<S, W>(options: &Options, seat: S) -> Result<Measurement, Error>
 where
     S: Fn(usize) -> W + Sync,
@@ -186,7 +186,7 @@ impl ReadyGate {
         }
     }
 
-    /// Participant 0 waits until all others have arrived, and lets them begin if all are ready.
+    /// Waits until all others have arrived, and lets them begin if all are ready. Called by participant 0.
     fn open(&self, others: usize) -> GateDecision {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.arrived < others {
@@ -198,7 +198,7 @@ impl ReadyGate {
         decision
     }
 
-    /// Participant 0 makes all others give up.
+    /// Makes all others give up. Called by participant 0.
     fn close(&self) -> GateDecision {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).decision = Some(GateDecision::GiveUp);
         self.changed.notify_all();

@@ -12,27 +12,27 @@ use unisono_barrier::{
 pub struct BarrierChoice {
     pub algorithm: Option<Algorithm>,
     pub wait: Option<Wait>,
-    /// The spin budget. `None`: 50 us.
+    /// The spin budget; `None` stands for 50 us.
     pub spin_budget: Option<SpinBudget>,
 }
 
 impl BarrierChoice {
-    /// The algorithm's name as in `--algorithm`.
+    /// Returns the algorithm's name as in `--algorithm`.
     pub fn algorithm_name(&self) -> &'static str {
         self.algorithm.map_or("recommended", Algorithm::name)
     }
 
-    /// The wait policy's name as in `--wait`.
+    /// Returns the wait policy's name as in `--wait`.
     pub fn wait_name(&self) -> &'static str {
         self.wait.map_or("recommended", Wait::name)
     }
 
-    /// Both names, for progress and errors.
+    /// Returns both names, for progress and errors.
     pub fn name(&self) -> String {
         format!("{} {}", self.algorithm_name(), self.wait_name())
     }
 
-    /// The barrier itself, and the reason for the choice.
+    /// Creates the barrier. Also returns the reason for the choice, if there was one.
     pub fn group(&self, options: &Options) -> Result<(Group, Option<String>), Error> {
         let refused = |error: unisono_barrier::Error| Error::Options(error.to_string());
         let mut cpus = options.pin.placement()?;
@@ -83,8 +83,8 @@ pub fn run(choice: &BarrierChoice, options: &Options) -> Result<Measurement, Err
 }
 
 /// A participant, or the reason why there is none. A participant that has waited leaves its group properly
-/// when dropped, together with all others. Otherwise a participant still leaving the last episode would take
-/// it for lost.
+/// when dropped, together with all others. Otherwise a participant that is still leaving the last episode
+/// would report it gone.
 pub struct BarrierMember {
     participant: Result<Option<Participant>, String>,
     has_waited: bool,
@@ -120,7 +120,7 @@ impl Drop for BarrierMember {
     }
 }
 
-/// BARRIER over [`std::sync::Barrier`]: a mutex and a condition variable, blocks at once.
+/// Runs BARRIER over [`std::sync::Barrier`]: a mutex and a condition variable, which block at once.
 pub fn run_std(options: &Options) -> Result<Measurement, Error> {
     let shared = Barrier::new(options.threads.max(1));
     let measured = barrier::run(options, |_| {

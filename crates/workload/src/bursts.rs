@@ -29,7 +29,7 @@ use std::time::Duration;
 use unisono_linux::clock::{self, Instant};
 use unisono_measure::quantile;
 
-/// Points of a request's batch by default.
+/// The number of points of a request's batch by default.
 pub(crate) const DEFAULT_SIZE: usize = 4000;
 
 /// The requests of all streams, and this stream's number among them.
@@ -39,7 +39,7 @@ pub struct BurstLoad {
     pub streams: u32,
     /// Requests per second of all streams together.
     pub rate: f64,
-    /// Requests that arrive together.
+    /// The number of requests that arrive together.
     pub burst: u32,
     /// Rounds of a request, two barriers each.
     pub rounds: u32,
@@ -66,7 +66,7 @@ impl BurstLoad {
         Ok(())
     }
 
-    /// The arrival times of this stream's requests within `seconds`.
+    /// Returns the arrival times of this stream's requests within `seconds`.
     pub fn arrivals(&self, seconds: f64, seed: u64) -> Vec<Duration> {
         // a generator stream that no participant's arrival times use
         let mut generator = Pcg32::new(seed, 1 << 20);
@@ -183,7 +183,8 @@ mod tests {
         for burst in [1, 4, 16] {
             let count =
                 BurstLoad { burst, rate: 1000.0, ..BurstLoad::default() }.arrivals(100.0, 9).len() as f64;
-            // bursts are Poisson: the deviation of the count is the root of their number, times their size
+            // the number of bursts has a Poisson distribution: the deviation of the count is the root of the
+            // number of bursts, times their size
             let deviation = (100_000.0 / f64::from(burst)).sqrt() * f64::from(burst);
             assert!((count - 100_000.0).abs() < 5.0 * deviation, "{count} requests in bursts of {burst}");
         }

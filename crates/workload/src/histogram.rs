@@ -35,7 +35,7 @@ impl BatchHistogram {
         self.total
     }
 
-    /// The length that a share `q` of the events do not exceed; 0 without events.
+    /// Returns the length that a share `q` of the events do not exceed; 0 without events.
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         let rank = ((q * self.total as f64).ceil() as u64).max(1);
         let mut seen = 0;

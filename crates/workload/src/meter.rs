@@ -70,7 +70,8 @@ impl LeaderMeter {
         }
     }
 
-    /// Call this once before each episode's first barrier, with episodes from 1.
+    /// Records the beginning of an episode, and returns whether to stop. Call this once before each episode's
+    /// first barrier; episodes are numbered from 1.
     #[inline]
     pub(crate) fn episode(&mut self, episode: u64) -> NextStep {
         if episode < self.next { NextStep::Continue } else { self.read(episode) }
@@ -125,7 +126,8 @@ impl LeaderMeter {
         }
     }
 
-    /// The measurement: `iterations` of each participant, `barriers` in each iteration.
+    /// Computes the measurement from the `iterations` of each participant and the number of `barriers` in
+    /// each iteration.
     pub(crate) fn measurement(&self, options: &Options, iterations: Vec<u64>, barriers: u32) -> Measurement {
         let (episodes, start, end, used) = match self.phase {
             MeterPhase::Over { episodes, start, end, used } => (episodes, start, end, used),
@@ -236,16 +238,16 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The measurement with another measured time, from `start` to `end`. Use it for work that is counted
-    /// from its first arrival to its last end: the meter's own time ends when the last iteration begins, so
-    /// with a single iteration it is zero.
+    /// Returns the measurement with another measured time, from `start` to `end`. Use it for work that is
+    /// counted from its first arrival to its last end: the meter's own time ends when the last iteration
+    /// begins, so with a single iteration it is zero.
     #[must_use]
     pub fn with_interval(self, start: Instant, end: Instant) -> Self {
         let elapsed_s = (end - start).as_nanos() as f64 / 1e9;
         Self { start_ns: start.as_nanos(), end_ns: end.as_nanos(), elapsed_s, ..self }
     }
 
-    /// Mean number of processors used in the measured time.
+    /// Returns the mean number of processors used in the measured time.
     pub fn cpu_share(&self) -> f64 {
         if self.elapsed_s > 0.0 { self.cpu_s / self.elapsed_s } else { 0.0 }
     }

@@ -30,9 +30,9 @@ pub struct Options {
     pub start_at: Option<u64>,
     /// Number of iterations after which to stop, instead of by time (kernels, tests).
     pub iterations: Option<u64>,
-    /// Problem size of a kernel. `None`: its default.
+    /// Problem size of a kernel; `None` stands for its default.
     pub size: Option<usize>,
-    /// The result file. `None`: standard output.
+    /// The result file; `None` stands for standard output.
     pub result: Option<PathBuf>,
     /// Whether the kernel kills the program when the thread that started it ends.
     pub die_with_parent: bool,
@@ -58,7 +58,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The options as flags. Defaults of options that only some programs know are left out.
+    /// Returns the options as flags. Defaults of options that only some programs know are left out.
     pub fn to_arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         if self.die_with_parent {
@@ -110,7 +110,7 @@ impl Options {
     }
 }
 
-/// A duration that every peer parses exactly.
+/// Writes a duration in a form that every peer parses exactly.
 fn nanoseconds(duration: Duration) -> String {
     format!("{}ns", duration.as_nanos())
 }
@@ -127,8 +127,8 @@ pub enum Pin {
 }
 
 impl Pin {
-    /// The processors in order; empty if participants are not pinned. Fails for a processor that this process
-    /// may not use.
+    /// Returns the processors in order, or none if participants are not pinned. Fails for a processor that
+    /// this process may not use.
     pub(crate) fn placement(&self) -> Result<Vec<usize>, Error> {
         if *self == Pin::None {
             return Ok(Vec::new());

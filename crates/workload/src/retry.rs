@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Time between attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Retries until success or until the time has passed; then returns the last error.
+/// Calls `attempt` until it succeeds or until the time has passed; then returns the last error.
 pub fn retry<T, E>(time: Duration, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let start = Instant::now();
     loop {

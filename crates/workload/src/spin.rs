@@ -32,7 +32,7 @@ pub struct SpinRate {
 }
 
 impl SpinRate {
-    /// The best of many short trials, so that preemptions in some trials do not count.
+    /// Measures the speed as the best of many short trials, so that preemptions in some trials do not count.
     pub(crate) fn measure() -> Self {
         const ROUNDS: u64 = 20_000;
         let mut state = FIRST_STATE;
@@ -45,7 +45,7 @@ impl SpinRate {
         Self { rounds_per_ns: ROUNDS as f64 / best as f64 }
     }
 
-    /// The number of rounds that take `ns`.
+    /// Returns the number of rounds that take `ns`.
     pub(crate) fn rounds(self, ns: f64) -> u64 {
         (ns * self.rounds_per_ns).round() as u64
     }

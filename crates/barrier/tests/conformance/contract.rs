@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 use unisono_barrier::{Cause, Error, Participant};
 
-/// Group sizes: one member, a pair, odd, a power of two, more than two levels of every tree.
+/// Group sizes: one member, a pair, an odd number, a power of two, and one for which every tree has at least
+/// two levels.
 const SIZES: [usize; 5] = [1, 2, 3, 4, 7];
 
 pub(crate) fn nobody_goes_on_before_everybody_has_come_and_one_leads(subject: Subject) {
@@ -35,7 +36,8 @@ pub(crate) fn nobody_goes_on_before_everybody_has_come_and_one_leads(subject: Su
 }
 
 pub(crate) fn writes_before_the_barrier_are_seen_after_it(subject: Subject) {
-    // A sum over all members' plain values, doubled each episode: any stale read shows in all later sums.
+    // Each member adds up the values of all members, and all values are multiplied by five in each episode:
+    // any stale read makes the sum wrong.
     let (size, episodes) = (3, subject.episodes(3).min(60));
     let values: Vec<AtomicU32> = (0..size).map(|_| AtomicU32::new(1)).collect();
     run(subject.participants(size), |mut me| {
@@ -60,8 +62,8 @@ pub(crate) fn work_between_arriving_and_waiting_holds_nobody_up(subject: Subject
             arrival.wait().expect("nobody goes away");
         }
         if me.id() == 0 {
-            // The other's episode completes as soon as this member has arrived, in every algorithm whose
-            // arrival needs no answer; a root must check its children once more.
+            // In most algorithms the other member's episode completes as soon as this member has arrived; the
+            // root of a tree must check its children once more.
             let arrival = me.arrive().expect("nobody goes away");
             drop(arrival);
             let _ = me.wait().expect("an abandoned arrival is completed by the next wait");
@@ -146,7 +148,7 @@ pub(crate) fn members_leave_between_episodes(subject: Subject) {
                 me.wait().expect("everybody leaves properly");
                 assert_eq!(me.members(), size - round);
             }
-            // From the middle, then the first, then any order.
+            // A member in the middle leaves first, then the first member, then the others.
             if me.id() == [2, 0, 3, 1][round] {
                 me.leave().expect("everybody leaves properly");
                 return;
@@ -216,8 +218,8 @@ pub(crate) fn members_come_and_go_at_once(subject: Subject) {
             let gone = &gone;
             threads.spawn(move || {
                 loop {
-                    // All must agree when to stop: they use the value that the leader read before the
-                    // barrier.
+                    // Member 0 leaves once all guests have left, and member 1 once it is alone. So each
+                    // decides by itself when to stop.
                     let done = gone.load(Ordering::SeqCst) == guests;
                     if done && me.id() == 0 {
                         me.leave().expect("everybody leaves properly");

@@ -1,7 +1,7 @@
 //! The contract of a barrier, run with every algorithm and every wait policy, in both forms.
 //!
-//! The process form runs here in two ways: `shared` takes its participants through separate mappings of
-//! one region in one process, so that the whole contract is checked over shared words and shared futexes;
+//! The process form runs here in two ways: `shared` opens its participants through separate mappings of one
+//! region in one process, so that the whole contract is checked over shared words and shared futexes;
 //! `killed` and `processes` use real processes.
 
 #![cfg(not(loom))]
@@ -41,7 +41,7 @@ impl Subject {
         .expect("this host maps memory")
     }
 
-    /// The same group opened again: in the shared form through a mapping of its own.
+    /// Returns the same group, opened again; in the shared form, through a mapping of its own.
     pub(crate) fn reopened(self, group: &Group) -> Group {
         match group.path() {
             None => group.clone(),
@@ -56,8 +56,8 @@ impl Subject {
             .collect()
     }
 
-    /// The number of episodes to run. With more threads than cores, spinning takes a scheduler's tick for
-    /// each turn.
+    /// Returns the number of episodes to run. With more threads than cores, a thread that spins keeps its
+    /// core until the scheduler's next tick.
     pub(crate) fn episodes(self, participants: usize) -> u32 {
         match (self.wait, participants) {
             (_, 1 | 2) => 2_000,

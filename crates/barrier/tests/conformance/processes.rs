@@ -11,7 +11,8 @@ use unisono_barrier::{Cause, Error, Group};
 const PATH: &str = "UNISONO_TEST_BARRIER";
 const PLACE: &str = "UNISONO_TEST_PLACE";
 
-/// The promised time until a killed process is named, on a machine that runs its threads.
+/// The promised time until a killed process is named, on a machine that runs threads as soon as they are
+/// runnable.
 const PROMISE: Duration = Duration::from_secs(1);
 /// A machine that wakes a sleeping thread this much too late cannot be held to the promise.
 const STALLED: Duration = Duration::from_millis(200);
@@ -62,7 +63,7 @@ fn notice(subject: Subject) -> Duration {
     noticed
 }
 
-/// Runs `what`; returns also the worst delay with which a thread that only sleeps was woken meanwhile.
+/// Runs `what`; also returns the longest delay with which a thread that only sleeps was woken meanwhile.
 fn stalls_during<T: Send>(what: impl FnOnce() -> T + Send) -> (T, Duration) {
     let done = AtomicBool::new(false);
     thread::scope(|threads| {
@@ -92,7 +93,7 @@ fn child(group: &Group, place: usize) -> Child {
         .expect("this test can be started again")
 }
 
-/// The child's side: takes part until a member is gone, and exits with 30 plus that member's place.
+/// Takes part as the child until a member is gone, and exits with 30 plus that member's place.
 fn take_part(path: &Path) -> ! {
     let place = std::env::var(PLACE).expect("the parent names the place").parse().expect("a number");
     let mut me = Group::open(path).expect("the parent lives").participant(place).expect("it is free");

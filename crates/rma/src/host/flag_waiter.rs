@@ -22,20 +22,21 @@ pub(crate) struct FlagWaiter {
 }
 
 impl Default for FlagWaiter {
-    /// For bells, because any member may ring them.
+    /// Creates a waiter for bells ([`HostMembers::bell`]). Their wake-ups are symmetric, because any member
+    /// may ring a bell.
     fn default() -> Self {
         Self::new(Wakeups::Symmetric(Scope::Shared))
     }
 }
 
 impl FlagWaiter {
-    /// For flags that are signalled with the same `wakeups`.
+    /// Creates a waiter for flags that are signalled with the same `wakeups`.
     pub(crate) fn new(wakeups: Wakeups) -> Self {
         let waiter = Waiter::new(Wait::Adaptive, SpinBudget::DEFAULT, wakeups);
         Self { waiter, lines: Lines::on_heap(1) }
     }
 
-    /// Polls for the first moment of a wait. True: `flag` has reached `target`.
+    /// Polls for the first moment of a wait; returns whether `flag` has reached `target`.
     #[inline]
     pub(crate) fn wait_briefly(&mut self, host: &HostMembers, flag: Flag<'_>, target: u32) -> bool {
         if flag.reached(target) {
@@ -52,7 +53,7 @@ impl FlagWaiter {
         reached
     }
 
-    /// The time that this waiter has slept so far.
+    /// Returns the time that this waiter has slept so far.
     pub(crate) fn asleep(&self) -> Duration {
         self.waiter.asleep()
     }
@@ -81,7 +82,8 @@ impl FlagWaiter {
 struct FlagWatch<'a> {
     host: &'a HostMembers,
     until: Option<Instant>,
-    /// The check for gone members reads a line of each member, so 16: about one check in 16 us of polling.
+    /// The check for gone members reads a line of each member. One call in 16 makes it: about one check in 16
+    /// us of polling.
     checks: SparseChecks<16>,
 }
 

@@ -8,7 +8,8 @@
 //! | `flag_waiter.rs` | adaptive waiting for a flag of another member |
 //!
 //! The segment is a memfd, which disappears with the last process that maps it; nothing is left after kill
-//! -9. Each member has a line that identifies it:
+//! -9. Each member has a line with its identity and its *standing*, the state of its membership (absent,
+//! coming, present, left, panicked or died):
 //!
 //! ```text
 //!   word 0 standing   1 process   2,3 start time   4 processors it may use (count)   flag 4 its bell
@@ -44,8 +45,8 @@ const LEFT: u32 = 3;
 const PANICKED: u32 = 4;
 const DIED: u32 = 5;
 
-/// Time between two checks that the other processes live. Each check is a system call for each member, so a
-/// waiter does not check at every poll. A person who waits 0.1 s longer for the report of a dead rank does
+/// The time between two checks that the other processes live. Each check is a system call for each member, so
+/// a waiter does not check at every poll. A person who waits 0.1 s longer for the report of a dead rank does
 /// not notice. Chosen by this argument, not measured.
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -59,7 +60,7 @@ pub(crate) struct HostMembers {
     pub(crate) crowded: bool,
     /// The number of processors that the members may use together.
     pub(crate) processors: usize,
-    /// The fences of this job's flags. All members use the same.
+    /// The fences with which this job's flags are signalled. All members use the same.
     wakeups: Wakeups,
     /// The barrier of this job's fences, once a window or the job has needed it.
     pub(crate) barrier: OnceLock<unisono_barrier::GroupSpec>,
@@ -76,7 +77,7 @@ const MAX_HELD: usize = 64;
 const MEMBERS: usize = 1;
 
 impl HostMembers {
-    /// The number of lines of a segment that this module uses.
+    /// Returns the number of lines of a segment that this module uses.
     pub(crate) const fn lines(size: usize) -> usize {
         MEMBERS + 2 * size
     }
@@ -112,7 +113,7 @@ impl HostMembers {
         let fences =
             membarrier::register(Scope::Shared).is_ok() && membarrier::fence_all(Scope::Shared).is_ok();
         processors.word(2).store(u32::from(fences), Ordering::Relaxed);
-        // SYNC(standing) release: the process and its processors before the standing
+        // SYNC(standing) release: the process and its processors are written before the standing
         line.word(0).store(PRESENT, Ordering::Release);
         let mut host = Self {
             lines,
@@ -158,7 +159,8 @@ impl HostMembers {
             }
             // A member that has left has given up waiting for the others.
             if gone.is_some() || now() >= limit {
-                // Rank 0 has made the segment and comes last: it waits for the others.
+                // Rank 0 made the segment and takes its own line last, after all others have come. So it is
+                // named only if it alone is missing.
                 let others = absent.iter().filter(|rank| **rank != Rank(0) || absent.len() == 1);
                 let list: Vec<String> = others.map(Rank::to_string).collect();
                 let word = if list.len() == 1 { "rank" } else { "ranks" };
@@ -174,7 +176,7 @@ impl HostMembers {
     }
 
     fn standing(&self, rank: Rank) -> u32 {
-        // SYNC(standing) acquire: the process and its processors after the standing
+        // SYNC(standing) acquire: the process and its processors are read after the standing
         self.member(rank).word(0).load(Ordering::Acquire)
     }
 
@@ -191,13 +193,13 @@ impl HostMembers {
         }
     }
 
-    /// A member's memory, if it is open.
+    /// Returns a member's memory, if it is open.
     #[inline]
     pub(crate) fn memory(&self, rank: Rank) -> Option<&process_vm::HeldMemory> {
         self.processes[rank.index()].get()?.memory()
     }
 
-    /// The flag for the sleep of a member's transport.
+    /// Returns a member's bell: the flag at which the member's transport sleeps.
     pub(crate) fn bell(&self, rank: Rank) -> Flag<'_> {
         self.lines.line(MEMBERS + rank.index()).flag(4)
     }
@@ -207,9 +209,9 @@ impl HostMembers {
     #[inline]
     pub(crate) fn ring(&self, rank: Rank) {
         let events = self.lines.line(MEMBERS + rank.index()).word(8);
-        // SYNC(flag) release: the packets sent before the count of events
+        // SYNC(flag) release: packets are written before their event is counted
         events.fetch_add(1, Ordering::Release);
-        // SYNC(sleepers) fence: events before sleepers, as in `Flag::signal`
+        // SYNC(sleepers) fence: the event is counted before the sleepers are read, as in `Flag::signal`
         unisono_sync::atomics::fence(Ordering::SeqCst);
         let bell = self.bell(rank);
         if bell.has_sleepers() {
@@ -221,14 +223,14 @@ impl HostMembers {
         self.wakeups
     }
 
-    /// The rank that was declared gone first, plus one. Members that got the error may end as well, and a
-    /// member that checks later must not name one of these.
+    /// Returns the word that holds the rank that was declared gone first, plus one. Members that got the
+    /// error may end as well, and a member that checks later must not name one of these.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(MEMBERS + self.size).word(8)
     }
 
-    /// A member that is gone, if any; of several the first that was declared gone. Reads every member's line,
-    /// and ten times a second checks every process.
+    /// Finds a member that is gone, if there is one; of several, the first that was declared gone. Reads
+    /// every member's line, and ten times a second checks every process.
     pub(crate) fn gone_member(&self) -> Option<Gone> {
         let moment = now();
         let next = self.next_liveness_check.load(std::sync::atomic::Ordering::Relaxed);
@@ -241,9 +243,9 @@ impl HostMembers {
         self.first().into_iter().chain(all).filter(|rank| *rank != self.rank).find_map(|rank| self.gone(rank))
     }
 
-    /// The member that was declared gone first.
+    /// Returns the member that was declared gone first.
     fn first(&self) -> Option<Rank> {
-        // SYNC(first-gone) acquire: the member's standing after its place
+        // SYNC(first-gone) acquire: the member's standing is read after its place
         let first = self.first_gone().load(Ordering::Acquire) as usize;
         first.checked_sub(1).filter(|rank| *rank < self.size).map(Rank::at)
     }
@@ -253,7 +255,8 @@ impl HostMembers {
         self.declare(rank, DIED);
     }
 
-    /// As [`gone_member`](Self::gone_member), without the members that left by themselves.
+    /// Finds a member as [`gone_member`](Self::gone_member) does, but ignores members that left by
+    /// themselves.
     pub(crate) fn dead_member(&self) -> Option<Gone> {
         self.gone_member()?;
         let all = (0..self.size).map(Rank::at);
@@ -261,7 +264,7 @@ impl HostMembers {
         others.find(|rank| matches!(self.standing(*rank), PANICKED | DIED)).and_then(|rank| self.gone(rank))
     }
 
-    /// The reason why a member is gone; `None` if it is not gone.
+    /// Returns the reason why a member is gone, or `None` if it is not gone.
     pub(crate) fn gone(&self, rank: Rank) -> Option<Gone> {
         let process = self.process(rank);
         let why = match self.standing(rank) {
@@ -286,8 +289,8 @@ impl HostMembers {
         }
     }
 
-    /// Opens a member's process. `None`: it is this process; it has ended, and is then declared gone; or the
-    /// kernel or the limit of descriptors refuses.
+    /// Opens a member's process. Returns `None` if it is this process, if it has ended (it is then declared
+    /// gone), or if the kernel or the limit of descriptors refuses.
     fn open_process(&self, rank: Rank) -> Option<&PeerProcess> {
         let known = &self.processes[rank.index()];
         if known.get().is_none() {
@@ -309,11 +312,11 @@ impl HostMembers {
         word(2) | word(3) << 32
     }
 
-    /// A member's process, for a system call that copies its memory and checks that the process lives. Fails
-    /// with [`Error::Gone`] for a process that has ended.
+    /// Returns a member's process, for a system call that copies its memory and checks that the process
+    /// lives. Fails with [`Error::Gone`] for a process that has ended.
     pub(crate) fn memory_of(&self, rank: Rank) -> Result<MemoryOf<'_>, Error> {
         let held = self.open_process(rank);
-        // A process that lives but has executed another program has no longer the member's memory.
+        // A process that lives but has executed another program no longer has the member's memory.
         if self.standing(rank) == DIED {
             return Err(self.lost(rank));
         }
@@ -325,7 +328,8 @@ impl HostMembers {
         })
     }
 
-    /// The error for a member whose process has ended, or has given up the memory that it announced.
+    /// Declares a member gone whose process has ended or has given up the memory that it announced; returns
+    /// the error.
     #[cold]
     pub(crate) fn lost(&self, rank: Rank) -> Error {
         self.declare(rank, DIED);
@@ -335,10 +339,12 @@ impl HostMembers {
 
     fn declare(&self, rank: Rank, standing: u32) {
         let word = self.member(rank).word(0);
-        // SYNC(standing) release: its work before; SYNC(standing) acquire: unless it was declared before
+        // SYNC(standing) release: publishes this rank's earlier writes; SYNC(standing) acquire: sees an
+        // earlier declaration
         let first = word.compare_exchange(PRESENT, standing, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
-            // SYNC(first-gone) release: the member's standing before its place; an earlier place stays
+            // SYNC(first-gone) release: the member's standing is written before its place; an earlier place
+            // stays
             let _ = self.first_gone().compare_exchange(0, rank.0 + 1, Ordering::Release, Ordering::Relaxed);
             (0..self.size).map(Rank::at).for_each(|other| self.ring(other));
         }

@@ -9,7 +9,7 @@ use crate::model::Key;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The name at which rank 0 listens.
+/// Returns the name at which rank 0 listens.
 pub(crate) fn socket_name(key: &Key) -> String {
     let mut code = Hmac::<Sha256>::new_from_slice(key.bytes())
         .expect("a code can be made because HMAC takes keys of any length");

@@ -59,7 +59,7 @@ impl PeerProcess {
         });
     }
 
-    /// The process's memory, if it is open.
+    /// Returns the process's memory, if it is open.
     #[inline]
     pub(crate) fn memory(&self) -> Option<&process_vm::HeldMemory> {
         self.memory.get()?.as_ref()

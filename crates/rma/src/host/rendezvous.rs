@@ -105,10 +105,11 @@ pub(crate) fn join(place: &JobMembership, bytes: usize, timeout: Duration) -> Re
     HostMembers::join(region, place.rank, place.size, if missing.is_some() { start } else { limit })
 }
 
-/// The time is over. The segment's lines show which ranks are missing.
+/// The time limit has passed; the segment's lines show which ranks are missing.
 struct RanksMissing;
 
-/// Rank 0 sends the segment to every process with the key, until all have asked or the time is over.
+/// Sends the segment, as rank 0, to every process with the key, until all ranks have asked or the time limit
+/// has passed.
 fn serve_segment(
     place: &JobMembership,
     address: &SocketAddr,
@@ -183,7 +184,7 @@ fn answer_hello(
     Ok(Some(Rank(hello.rank)))
 }
 
-/// Every other rank asks rank 0 for the segment, as soon as rank 0 listens.
+/// Fetches the segment, as any other rank, from rank 0, as soon as rank 0 listens.
 fn fetch_segment(place: &JobMembership, address: &SocketAddr, limit: Instant) -> Result<SharedMemory, Error> {
     let failed = || Error::system("cannot reach rank 0");
     let timed_out =
@@ -198,7 +199,7 @@ fn fetch_segment(place: &JobMembership, address: &SocketAddr, limit: Instant) ->
                     return Err(Error::Job(problem));
                 }
                 match request_segment(&stream, place, limit) {
-                    // The other process has stopped listening meanwhile; rank 0 may still come.
+                    // The process that listened has ended meanwhile; rank 0 may still come.
                     Err(Error::System { source, .. }) if is_transient(source.kind()) => {}
                     answer => return answer,
                 }
@@ -213,7 +214,7 @@ fn fetch_segment(place: &JobMembership, address: &SocketAddr, limit: Instant) ->
     }
 }
 
-/// Whether trying again may help.
+/// Whether another attempt may succeed.
 fn is_transient(kind: ErrorKind) -> bool {
     use ErrorKind as K;
     matches!(

@@ -1,10 +1,9 @@
 //! Combining data element by element: the arithmetic of accumulates, not atomic by itself.
 //!
 //! The idea: one loop for each operation and type, over unaligned addresses; the compiler vectorizes it.
-//! Integers wrap. The minimum and the maximum of floats take the other operand if one operand is not a
-//! number. The caller makes sure that no other thread combines into the same memory meanwhile (by a lock, one
-//! thread, or the gate of the mapped path). Cost: memory speed for long data. Reference: MPI-4.0 section
-//! 6.9.2.
+//! Integers wrap. If one operand of a minimum or maximum of floats is NaN, the result is the other operand.
+//! The caller makes sure that no other thread combines into the same memory meanwhile (by a lock, one thread,
+//! or the gate of the mapped path). Cost: memory speed for long data. Reference: MPI-4.0 section 6.9.2.
 
 use crate::memory::long_double;
 use crate::model::{Element, Operation};
@@ -27,7 +26,7 @@ pub(crate) unsafe fn combine(
         // SAFETY: the caller promises that `bytes` are readable and writable.
         Operation::Replace => unsafe { std::ptr::copy(source, target, bytes) },
         #[cfg(target_arch = "x86_64")]
-        // Below four vectors the check for the feature costs more than wider vectors gain.
+        // Below four vectors of 64 bytes, the check for the features costs more than wider vectors gain.
         _ if bytes >= 256 && has_widest() => {
             // SAFETY: the line above has checked the features that the function is compiled for.
             unsafe { dispatch_widest(element, operation, target, source, count) };
@@ -41,7 +40,8 @@ pub(crate) unsafe fn combine(
     }
 }
 
-/// [`dispatch`], compiled for vectors of 32 bytes. Results are the same to the bit: no operation is fused.
+/// Does the same as [`dispatch`], compiled for vectors of 32 bytes. The results are the same to the bit,
+/// because no operations are fused.
 ///
 /// # Safety
 /// The processor has AVX2.
@@ -58,7 +58,7 @@ fn has_widest() -> bool {
     has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl")
 }
 
-/// [`dispatch`], compiled for vectors of 64 bytes; otherwise as [`dispatch_wide`].
+/// Does the same as [`dispatch`], compiled for vectors of 64 bytes, with the same results to the bit.
 ///
 /// # Safety
 /// The processor has the features that [`has_widest`] checks.

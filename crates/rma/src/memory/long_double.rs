@@ -7,7 +7,7 @@
 
 use crate::model::Operation;
 
-/// Bytes from one element to the next.
+/// The number of bytes from one element to the next.
 pub(crate) const SIZE: usize = 16;
 
 /// Combines the element at `source` into the element at `target`.
@@ -56,7 +56,7 @@ pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *con
     }
 }
 
-/// The order of the elements at `a` and `b`; `None`: at least one is not a number.
+/// Compares the elements at `a` and `b`. Returns `None` if at least one is not a number.
 ///
 /// # Safety
 /// [`SIZE`] bytes are readable at both.
@@ -87,7 +87,7 @@ unsafe fn compare(a: *const u8, b: *const u8) -> Option<std::cmp::Ordering> {
     (unordered == 0).then(|| above.cmp(&below))
 }
 
-/// As [`combine`], for complex numbers of two elements each, the real part first.
+/// Combines, as [`combine`] does, complex numbers of two elements each, the real part first.
 ///
 /// # Safety
 /// As for [`combine`], with twice [`SIZE`] bytes.
@@ -128,8 +128,8 @@ fn combined(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE
     a
 }
 
-/// The pair (value, then index as an int) with the smaller or greater value; of equal values the pair with
-/// the smaller index.
+/// Leaves at `target` the pair (value, then index as an int) with the smaller or greater value; of equal
+/// values, the pair with the smaller index.
 ///
 /// # Safety
 /// As for [`combine`], with twice [`SIZE`] bytes.
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A double as a long double: the same value with more bits.
+    /// Converts a double to a long double: the same value with more bits.
     fn long(value: f64) -> [u8; SIZE] {
         let mut long = [0xee; SIZE];
         // SAFETY: eight bytes are read and ten written.

@@ -26,7 +26,7 @@ impl Data {
         Self::Borrowed { address: source.address, count: source.count, layout: source.layout.clone() }
     }
 
-    /// A copy of at most 32 bytes.
+    /// Copies at most 32 bytes.
     pub(crate) fn small(parts: &[&[u8]]) -> Self {
         let (mut bytes, mut length) = ([0; 32], 0);
         for part in parts {
@@ -36,7 +36,7 @@ impl Data {
         Self::Small { bytes, length }
     }
 
-    /// The data, if it is contiguous.
+    /// Returns the data, if it is contiguous.
     pub(crate) fn slice(&self, total: u64) -> Option<&[u8]> {
         match self {
             Self::Nothing => Some(&[]),
@@ -51,7 +51,7 @@ impl Data {
         }
     }
 
-    /// Copies the data from byte `skip` on.
+    /// Copies the data from byte `skip` on to `into`.
     pub(crate) fn copy(&self, skip: u64, into: &mut [u8]) {
         match self {
             Self::Nothing => {}
@@ -84,7 +84,7 @@ impl Back {
         Self { address: sink.address, count: sink.count, layout: sink.layout.clone() }
     }
 
-    /// Writes `bytes` from byte `skip` of the data on. False: they do not fit.
+    /// Writes `bytes` to byte `skip` of the data and the bytes after it. Returns false if they do not fit.
     pub(crate) fn write(&self, skip: u64, bytes: &[u8]) -> bool {
         let total = self.layout.total(self.count).unwrap_or(0);
         if skip.checked_add(bytes.len() as u64).is_none_or(|end| end > total) {
@@ -124,7 +124,8 @@ impl Op {
         self.back.is_some()
     }
 
-    /// Whether the operation may be moved behind all others: a plain get has no order with them.
+    /// Whether the operation may be moved behind all others, as a plain get may, because it has no order with
+    /// them.
     pub(crate) fn is_get(&self) -> bool {
         self.verb == Verb::Get
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::BitOr;
 
 /// A set of promises. A broken promise makes the result undefined, as the standard says; where a check is
-/// cheap, it is an error.
+/// cheap, a broken promise is an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assert(u8);
 
@@ -19,9 +19,11 @@ impl Assert {
     pub const NO_STORE: Self = Self(2);
     /// Fence, post: no rank puts or accumulates into this rank's part until the next synchronization.
     pub const NO_PUT: Self = Self(4);
-    /// Fence: this rank has issued no operation since the last fence. Either all ranks give it or no rank.
+    /// Fence: this rank has issued no operation since the last fence. Either all ranks make this promise, or
+    /// none.
     pub const NO_PRECEDE: Self = Self(8);
-    /// Fence: this rank issues no operation before the next fence. Either all ranks give it or no rank.
+    /// Fence: this rank issues no operation before the next fence. Either all ranks make this promise, or
+    /// none.
     pub const NO_SUCCEED: Self = Self(16);
 
     pub(crate) const ANY_FENCE: Self = Self(2 | 4 | 8 | 16);
@@ -32,7 +34,7 @@ impl Assert {
         self.0 & other.0 == other.0
     }
 
-    /// The promises of `self` that are not among `allowed`.
+    /// Returns the promises of `self` that are not among `allowed`.
     #[inline]
     #[must_use]
     pub const fn beyond(self, allowed: Self) -> Self {

@@ -1,7 +1,7 @@
 //! Enumerations whose variants have codes in messages, and names in errors and reports.
 
-/// Defines such an enumeration with `name`, `from_code`, and `ALL`: the variants in the order of their codes,
-/// which begin at 1.
+/// Defines an enumeration with codes and names, and gives it `name`, `from_code`, and `ALL`: the variants in
+/// the order of their codes, which begin at 1.
 macro_rules! coded {
     ($(#[$about:meta])* pub enum $type:ident {
         $($(#[$doc:meta])* $variant:ident = $code:literal $name:literal,)*

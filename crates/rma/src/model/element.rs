@@ -55,7 +55,7 @@ impl Element {
     /// The size of the largest element (bytes).
     pub(crate) const MAX_BYTES: usize = 32;
 
-    /// Bytes from one element to the next, padding included.
+    /// Returns the number of bytes from one element to the next, padding included.
     #[inline]
     pub const fn size(self) -> usize {
         match self {

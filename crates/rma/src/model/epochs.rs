@@ -34,13 +34,13 @@ pub(crate) struct Epochs {
     freed: bool,
     /// The last fence allows operations.
     fence: bool,
-    /// The number of operations since the last fence. Operations of another kind of epoch that are done at
-    /// once count here as well until that epoch ends.
+    /// The number of operations since the last fence. An operation that is done at once is counted here in
+    /// any kind of epoch; the end of an epoch of another kind resets the number.
     pub(crate) fence_operations: u64,
     /// The last fence may have begun an epoch. All members have the same value, because all give the same
     /// asserts.
     fence_began: bool,
-    // The groups of start and post. Their memory stays between epochs, so that no epoch allocates.
+    // The groups of start and post. Their memory is kept between epochs, so that no epoch allocates.
     started: Option<Assert>,
     targets: Vec<Rank>,
     posted: bool,
@@ -86,7 +86,7 @@ impl Epochs {
         Error::Rank { rank, wanted: format!("below {}, the size of the job", self.locks.len()) }
     }
 
-    /// The kind of epoch in which `target` may be accessed now.
+    /// Returns the kind of epoch in which `target` may be accessed now.
     #[inline]
     pub(crate) fn access(&self, call: &'static str, target: Rank) -> Result<EpochKind, Error> {
         self.usable(call)?;
@@ -135,7 +135,7 @@ impl Epochs {
         Ok(())
     }
 
-    /// Records a complete fence. `succeed`: operations may follow.
+    /// Records a complete fence. `succeed` says whether operations may follow.
     #[inline]
     pub(crate) fn fenced(&mut self, succeed: bool) {
         self.fence = succeed;
@@ -143,13 +143,15 @@ impl Epochs {
         self.fence_operations = 0;
     }
 
-    /// Whether a fence with these asserts ends an epoch. The first of two fences does not.
+    /// Whether a fence with these asserts ends an epoch. It does not if it is the window's first fence, if
+    /// the last fence promised that no operation follows, or if this fence promises that none was issued.
     #[inline]
     pub(crate) fn fence_closes(&self, assert: Assert) -> bool {
         self.fence_began && !assert.has(Assert::NO_PRECEDE)
     }
 
-    /// A fence without operations after it is no epoch: another kind may begin.
+    /// Checks that the last fence has not begun an epoch with operations. A fence without operations after it
+    /// is no epoch, and an epoch of another kind may begin.
     fn end_fence(&mut self, call: &'static str) -> Result<(), Error> {
         self.usable(call)?;
         if self.fence && self.fence_operations > 0 {

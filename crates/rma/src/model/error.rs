@@ -159,7 +159,7 @@ pub enum ErrorClass {
 }
 
 impl Error {
-    /// The error's class in the MPI standard.
+    /// Returns the error's class in the MPI standard.
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Sync { .. } | Self::NoLocks { .. } => ErrorClass::RmaSync,
@@ -184,8 +184,8 @@ impl Error {
         }
     }
 
-    /// Whether this is a target's refusal of an operation. The other operations of the epoch are done, and
-    /// the epoch ends all the same.
+    /// Whether this is a target's refusal of an operation. Then the other operations of the epoch are done,
+    /// and the epoch ends all the same.
     pub(crate) const fn ends_epoch(&self) -> bool {
         matches!(self, Self::Unattached { .. })
     }

@@ -13,8 +13,8 @@ use super::membership::{Bootstrap, JobMembership, environment, incomplete};
 /// Ports outside Linux's default range of ephemeral ports: `ip_local_port_range` begins at 32768.
 const PORTS: std::ops::Range<u64> = 20_000..32_000;
 
-/// The membership from the launcher, `unisono run` or Slurm's `srun`. `variable` reads an environment
-/// variable. `None`: no launcher started this process.
+/// Reads the membership that the launcher, `unisono run` or Slurm's `srun`, has set. `variable` reads an
+/// environment variable. Returns `None` if no launcher started this process.
 pub(crate) fn from_launcher(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(JobMembership, Option<Bootstrap>)>, Error> {
@@ -32,7 +32,8 @@ pub(crate) fn from_launcher(
     Ok(Some((place, bootstrap)))
 }
 
-/// The membership from Slurm. `None`: this process is no task of a step with several tasks.
+/// Reads the membership that Slurm has set. Returns `None` if this process is no task of a step with several
+/// tasks.
 fn slurm(
     variable: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(JobMembership, Option<Bootstrap>)>, Error> {
@@ -80,7 +81,8 @@ fn slurm(
     Ok(Some((place.clone(), Some(Bootstrap::parse(root, &here, &place)?))))
 }
 
-/// The first name of a list of nodes in Slurm's notation: `a,b`, `node[01-04,7],login`, `r[1-2]n[3-4]`.
+/// Returns the first name of a list of nodes in Slurm's notation: `a,b`, `node[01-04,7],login`,
+/// `r[1-2]n[3-4]`.
 fn first_node(nodes: &str) -> String {
     let mut name = String::new();
     let mut rest = nodes;

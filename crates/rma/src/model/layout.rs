@@ -68,19 +68,21 @@ impl Layout {
         Self { form: LayoutForm::Contiguous(element.size() as u64), element: Some(element) }
     }
 
-    /// `bytes` contiguous bytes, for puts and gets.
+    /// Creates the layout of `bytes` contiguous bytes, for puts and gets.
     pub const fn bytes(bytes: u64) -> Self {
         Self { form: LayoutForm::Contiguous(bytes), element: Some(Element::Byte) }
     }
 
-    /// `bytes` contiguous bytes made of `element`s. `None`: several types, for puts and gets only.
+    /// Creates the layout of `bytes` contiguous bytes made of `element`s. `None` stands for data of several
+    /// types, which only puts and gets can move.
     pub const fn contiguous(bytes: u64, element: Option<Element>) -> Self {
         Self { form: LayoutForm::Contiguous(bytes), element }
     }
 
-    /// A flattened type: runs in the order in which data travels, and the distance from one element to the
-    /// next. `element` is the predefined type of all data; accumulates need it. Fails with [`Error::Type`]
-    /// for runs with offsets beyond 2^63, for blocks that split an element, for too many runs.
+    /// Creates a flattened type from its runs, in the order in which data travels, and the distance from one
+    /// element to the next. `element` is the predefined type of all data; accumulates need it. Fails with
+    /// [`Error::Type`] for runs with offsets beyond 2^63, for blocks that split an element, and for too many
+    /// runs.
     pub fn from_runs(runs: Vec<Run>, extent: i64, element: Option<Element>) -> Result<Self, Error> {
         let refuse = |what: &str| Err(Error::Type(format!("not a layout: {what}")));
         if runs.len() > MAX_RUNS {
@@ -114,8 +116,8 @@ impl Layout {
         Ok(Self { form: LayoutForm::Flattened(Arc::new(flattened)), element })
     }
 
-    /// `count` blocks of `length` elements each. `stride` elements lie between the starts of two blocks.
-    /// Fails with [`Error::Type`] when an offset overflows.
+    /// Creates the layout of `count` blocks of `length` elements each. `stride` elements lie between the
+    /// starts of two blocks. Fails with [`Error::Type`] when an offset overflows.
     ///
     /// ```
     /// use unisono_rma::{Element, Layout};
@@ -135,8 +137,8 @@ impl Layout {
         Self::from_runs(vec![run], high.saturating_sub(low), Some(element))
     }
 
-    /// Blocks, each given as its offset and its length in elements, in this order. Fails with [`Error::Type`]
-    /// when an offset overflows.
+    /// Creates the layout of a list of blocks. Each is given as its offset and its length, both in elements.
+    /// Fails with [`Error::Type`] when an offset overflows.
     pub fn indexed(element: Element, blocks: &[(i64, u64)]) -> Result<Self, Error> {
         let size = element.size() as u64;
         let overflow = || Error::Type("not a layout: an offset beyond 2^63".to_owned());
@@ -151,8 +153,8 @@ impl Layout {
         Self::from_runs(runs, ends.saturating_sub(starts), Some(element))
     }
 
-    /// The number of a flattened layout within this process. `None`: the layout is contiguous and needs no
-    /// description.
+    /// Returns the number of a flattened layout within this process, or `None` if the layout is contiguous
+    /// and needs no description.
     pub fn id(&self) -> Option<u64> {
         match &self.form {
             LayoutForm::Contiguous(_) => None,
@@ -160,13 +162,13 @@ impl Layout {
         }
     }
 
-    /// The predefined type of all data, if it is a single type.
+    /// Returns the predefined type of all data, if it is a single type.
     #[inline]
     pub const fn element(&self) -> Option<Element> {
         self.element
     }
 
-    /// Bytes of data in one element of this layout.
+    /// Returns the number of bytes of data in one element of this layout.
     #[inline]
     pub fn size(&self) -> u64 {
         match &self.form {
@@ -175,7 +177,7 @@ impl Layout {
         }
     }
 
-    /// The distance from one element of a count to the next (bytes).
+    /// Returns the distance from one element to the next, when several are counted (bytes).
     #[inline]
     pub fn extent(&self) -> i64 {
         match &self.form {
@@ -190,7 +192,7 @@ impl Layout {
         matches!(self.form, LayoutForm::Contiguous(_))
     }
 
-    /// The runs of a flattened layout; empty for a contiguous layout.
+    /// Returns the runs of a flattened layout; none for a contiguous layout.
     pub fn runs(&self) -> &[Run] {
         match &self.form {
             LayoutForm::Contiguous(_) => &[],
@@ -198,7 +200,8 @@ impl Layout {
         }
     }
 
-    /// Bytes of data in `count` elements. Fails with [`Error::Count`] when the product overflows.
+    /// Returns the number of bytes of data in `count` elements. Fails with [`Error::Count`] when the product
+    /// overflows.
     #[inline]
     pub fn total(&self, count: u64) -> Result<u64, Error> {
         let bytes = self.size();
@@ -208,8 +211,8 @@ impl Layout {
             .ok_or(Error::Count { count, bytes })
     }
 
-    /// The first byte that `count` elements touch and the byte after the last, relative to the first
-    /// element's address. (0, 0): they touch no byte.
+    /// Returns the first byte that `count` elements touch and the byte after the last, relative to the first
+    /// element's address, or (0, 0) if they touch no byte.
     #[inline]
     pub fn bounds(&self, count: u64) -> (i128, i128) {
         if count == 0 {
@@ -225,8 +228,8 @@ impl Layout {
         }
     }
 
-    /// Every block of `count` elements in the order of travel: its offset from the first element's address,
-    /// and its length.
+    /// Returns every block of `count` elements in the order of travel: its offset from the first element's
+    /// address, and its length.
     pub fn blocks(&self, count: u64) -> impl Iterator<Item = (i64, u64)> + '_ {
         let (elements, whole) = match &self.form {
             LayoutForm::Contiguous(bytes) => (0, bytes.saturating_mul(count)),
@@ -245,8 +248,8 @@ impl Layout {
         (whole > 0).then_some((0, whole)).into_iter().chain(strided)
     }
 
-    /// The block that holds byte `skip` of the data. `None`: there is no data, or all of it is contiguous.
-    /// Cost: two divisions and a binary search of the runs, wherever the byte is.
+    /// Finds the block that holds byte `skip` of the data. Returns `None` if there is no data, or if all of
+    /// it is contiguous. Cost: two divisions and a binary search of the runs, wherever the byte is.
     pub(crate) fn find(&self, skip: u64) -> Option<LayoutBlock> {
         let LayoutForm::Flattened(flattened) = &self.form else { return None };
         let element = skip.checked_div(flattened.size)?;
@@ -258,7 +261,8 @@ impl Layout {
         Some(LayoutBlock { element, run, block, at: skip - (inside - before) % bytes })
     }
 
-    /// The description for messages; it may be longer than one message. Empty: the layout is contiguous.
+    /// Encodes the layout for messages; the result may be longer than one message. It is empty if the layout
+    /// is contiguous.
     pub fn encode(&self) -> Vec<u8> {
         let LayoutForm::Flattened(flattened) = &self.form else { return Vec::new() };
         let mut bytes = Vec::with_capacity(16 + 32 * flattened.runs.len());
@@ -273,7 +277,7 @@ impl Layout {
         bytes
     }
 
-    /// Decodes and checks the bytes that [`encode`](Self::encode) wrote. Any bytes are safe.
+    /// Decodes and checks the bytes that [`encode`](Self::encode) wrote. Any input is safe.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let refuse = |what: &str| Error::Type(format!("not a layout: {what}"));
         let (words, rest) = bytes.as_chunks::<8>();
@@ -311,7 +315,8 @@ pub(crate) struct LayoutBlock {
     pub(crate) at: u64,
 }
 
-/// Bytes of a run's data, its first byte and the byte after its last. `None`: a number overflows.
+/// Returns the number of bytes of a run's data, the run's first byte and the byte after its last, or `None`
+/// if a number overflows.
 fn span(run: Run) -> Option<(u64, i64, i64)> {
     let total = run.bytes.checked_mul(run.count)?;
     let blocks = i64::try_from(run.count.checked_sub(1)?).ok()?;

@@ -9,8 +9,8 @@ use std::str::FromStr;
 pub struct Key([u8; 16]);
 
 impl Key {
-    /// A new key from the kernel's random bytes. Fails with [`Error::System`] when `/dev/urandom` cannot be
-    /// read.
+    /// Makes a new key from the kernel's random bytes. Fails with [`Error::System`] when `/dev/urandom`
+    /// cannot be read.
     pub fn random() -> Result<Self, Error> {
         let mut bytes = [0; 16];
         let read = |mut file: std::fs::File| std::io::Read::read_exact(&mut file, &mut bytes);
@@ -24,14 +24,15 @@ impl Key {
         &self.0
     }
 
-    /// The key of the ranks of one host in a job on several hosts. `first` is the lowest of these ranks.
+    /// Derives the key of the ranks of one host in a job on several hosts. `first` is the lowest of these
+    /// ranks.
     pub(crate) fn of_group(mut self, first: Rank) -> Self {
         let low = self.0.iter_mut().zip((first.0 + 1).to_le_bytes());
         low.for_each(|(byte, other)| *byte ^= other);
         self
     }
 
-    /// The key with these bytes, such as those received from another rank.
+    /// Makes the key with these bytes, such as those received from another rank.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -134,8 +135,8 @@ pub(super) fn incomplete() -> Error {
 }
 
 impl JobMembership {
-    /// The membership in the environment. `None`: no launcher started this process. Fails with [`Error::Job`]
-    /// for missing or invalid values.
+    /// Reads the membership from the environment. Returns `None` if no launcher started this process. Fails
+    /// with [`Error::Job`] for missing or invalid values.
     pub fn from_environment() -> Result<Option<Self>, Error> {
         let variable = |name: &str| std::env::var(name).ok();
         match (variable(environment::RANK), variable(environment::SIZE), variable(environment::KEY)) {

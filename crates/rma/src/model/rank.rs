@@ -12,8 +12,8 @@ impl Rank {
         self.0 as usize
     }
 
-    /// The rank with this index. A job has at most [`MAX_RANKS`](super::MAX_RANKS) members, so every index
-    /// fits.
+    /// Returns the rank with this index. A job has at most [`MAX_RANKS`](super::MAX_RANKS) members, so every
+    /// index fits.
     pub const fn at(index: usize) -> Self {
         Self(index as u32)
     }

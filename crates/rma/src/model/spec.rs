@@ -28,7 +28,7 @@ pub enum Locks {
     Never,
 }
 
-/// The guarantee of the end of a passive epoch.
+/// What the end of a passive epoch guarantees for its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
     /// Complete at origin and target, as the standard says.
@@ -40,7 +40,7 @@ pub enum Completion {
     Local,
 }
 
-/// The position of the parts of an allocated window in memory.
+/// Where the parts of an allocated window lie in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// Each at the start of a page.
@@ -67,7 +67,8 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// Displacements in bytes, locks possible, remote completion, the direct style.
+    /// Creates a specification with displacements in bytes, locks possible, remote completion, and the direct
+    /// style.
     pub const fn new() -> Self {
         Self {
             unit: 1,
@@ -78,7 +79,7 @@ impl Spec {
         }
     }
 
-    /// Displacements into this rank's part count units of `bytes` bytes.
+    /// Sets the displacement unit of this rank's part to `bytes` bytes.
     #[must_use]
     pub const fn unit(self, bytes: u32) -> Self {
         Self { unit: bytes, ..self }

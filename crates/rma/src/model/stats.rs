@@ -25,7 +25,7 @@ named! {
 }
 
 named! {
-    /// The carrier of an operation's data.
+    /// What carried an operation's data.
     pub enum Medium {
         /// Loads, stores and atomic instructions on memory that both sides map, or on this rank's own part.
         Stores = "by stores",
@@ -62,7 +62,7 @@ impl Traffic {
         self.0[verb as usize][medium as usize] += amount;
     }
 
-    /// Divides `total`: the operations in `apart` went by `medium`, the rest by `other`.
+    /// Splits `total` by medium: the operations in `apart` went by `medium`, the rest by `other`.
     pub(crate) fn divided(total: &Counts, apart: &Counts, medium: Medium, other: Medium) -> Self {
         let mut traffic = Self::default();
         for verb in Verb::ALL {
@@ -88,7 +88,7 @@ impl AddAssign for Traffic {
     }
 }
 
-/// Amounts by verb, in cells, because calls with `&self` count, too.
+/// Amounts by verb. They lie in cells, because calls with `&self` count operations, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     operations: [Cell<u64>; Verb::ALL.len()],
@@ -124,7 +124,8 @@ impl Counts {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Access epochs that have ended, and for post-start-complete-wait exposure epochs as well.
+    /// The number of access epochs that have ended; for post-start-complete-wait, exposure epochs are counted
+    /// as well.
     pub epochs: u64,
     pub operations: u64,
     /// Bytes that the operations moved.
@@ -203,7 +204,7 @@ impl WaitCell {
         self.asleep.fetch_add(asleep.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The time noted since the last call.
+    /// Returns the time added since the last call of this method, and starts again at zero.
     #[inline]
     pub(crate) fn take(&mut self) -> Waited {
         let take = |nanos: &mut AtomicU64| Duration::from_nanos(std::mem::take(nanos.get_mut()));
@@ -216,14 +217,14 @@ thread_local! {
     static FOR_MESSAGES: Cell<Waited> = const { Cell::new(Waited { awake: Duration::ZERO, asleep: Duration::ZERO }) };
 }
 
-/// Notes that this thread has waited for messages.
+/// Records that this thread has waited for messages.
 pub(crate) fn record_message_wait(total: Duration, asleep: Duration) {
     let mut waited = FOR_MESSAGES.get();
     waited.add(total, asleep);
     FOR_MESSAGES.set(waited);
 }
 
-/// Makes a call that may wait for messages, and adds the waited time to `stats`.
+/// Calls `call`, which may wait for messages, and adds the time of these waits to `stats`.
 pub(crate) fn counted<T>(stats: &mut Stats, call: impl FnOnce() -> T) -> T {
     let before = FOR_MESSAGES.get();
     let answer = call();

@@ -54,8 +54,8 @@ impl StatsTable {
         self.rows.is_empty()
     }
 
-    /// For each name: the number of windows with that name (a window counts once for each of its ranks), and
-    /// their statistics.
+    /// Returns for each name the number of windows with that name (a window counts once for each of its
+    /// ranks), and their statistics.
     pub fn rows(&self) -> impl Iterator<Item = (&str, u64, &WindowStats)> {
         self.rows.iter().map(|(name, row)| (name.as_str(), row.windows, &row.stats))
     }
@@ -87,7 +87,7 @@ impl StatsTable {
         row.stats += entered.stats;
     }
 
-    /// All windows in one row.
+    /// Returns a table with all windows in one row.
     pub(crate) fn in_one_row(&self) -> Self {
         let mut in_one_row = Self { rows: BTreeMap::new(), ranks: self.ranks };
         self.rows.values().for_each(|entered| in_one_row.add(OTHERS, *entered));
@@ -104,7 +104,7 @@ impl StatsTable {
         bytes
     }
 
-    /// Decodes the bytes that [`encode`](Self::encode) wrote. `None`: any other bytes.
+    /// Decodes the bytes that [`encode`](Self::encode) wrote. Returns `None` for any other bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (ranks, mut rest) = bytes.split_first_chunk::<8>()?;
         let mut stats_table = Self { rows: BTreeMap::new(), ranks: u64::from_le_bytes(*ranks) };
@@ -121,7 +121,8 @@ impl StatsTable {
     }
 }
 
-/// A row's numbers: windows, then the counts of each synchronization and of each verb by each medium.
+/// Returns a row's numbers: the number of windows, then the counts of each synchronization and of each verb
+/// by each medium.
 fn numbers(row: &StatsRow) -> Vec<u64> {
     let mut all = vec![row.windows];
     for Stats { epochs, operations, bytes, spun, blocked } in

@@ -30,7 +30,7 @@ pub struct Target<'a> {
     pub layout: &'a Layout,
 }
 
-/// A member's part, as the member announced it.
+/// The size and unit of a member's part, as the member announced them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowPart {
     pub(crate) bytes: u64,
@@ -39,7 +39,8 @@ pub(crate) struct WindowPart {
 }
 
 impl WindowPart {
-    /// The part's byte at `displacement`, if the `bytes` bytes from there on lie inside the part.
+    /// Returns the position of `displacement` in the part (bytes), if the `bytes` bytes from there on lie
+    /// inside the part.
     #[inline]
     pub(crate) fn inside(self, bytes: usize, displacement: i64) -> Option<u64> {
         let start = u64::try_from(displacement).ok()?.checked_mul(u64::from(self.unit))?;

@@ -1,4 +1,5 @@
-//! The hook that a waiting member calls, and its pace: a binding's host may have to make progress meanwhile.
+//! The hook that a waiting member calls, and its pace. A binding's host, such as the MPI library in which the
+//! binding runs, may have to make progress meanwhile.
 //!
 //! The idea: if a sleeper's deadline is nearer than the kernel's next tick, the kernel sets the processor's
 //! timer and resets it, which takes 10 us for each sleep on a virtual machine. (A futex round trip between
@@ -21,9 +22,9 @@ use unisono_linux::clock::Duration;
 /// The time until the first call of a wait where members share processors: beyond the next tick. For a
 /// deadline before the tick the kernel sets and resets the processor's timer, which takes 10 us in a virtual
 /// machine: a round trip between two sleepers on one processor took 16.6 us with a deadline of 500 us, and
-/// 6.2 with 5 ms or none. A fence among 4 ranks on 2 processors went from 3.2 to 27.7 us down to 3.1 to 4.8
-/// (medians of 6 runs, AMD EPYC, Linux 6.18). Half of it could end before the next tick of a kernel with 250
-/// ticks a second.
+/// 6.2 with 5 ms or none. A fence among 4 ranks on 2 processors took 3.2 to 27.7 us without this delay and
+/// 3.1 to 4.8 us with it (medians of 6 runs, AMD EPYC, Linux 6.18). A delay of half this length could end
+/// before the next tick of a kernel with 250 ticks a second.
 const FIRST_CALL_DELAY: Duration = Duration::from_millis(5);
 /// The number of waits whose first call comes after the period, once a wait has lasted until its late call:
 /// the host has a message in flight then, and moving it takes some hundred calls. Each of these waits may pay
@@ -31,10 +32,10 @@ const FIRST_CALL_DELAY: Duration = Duration::from_millis(5);
 /// by this sum, not measured.
 const PROMPT_WAITS: u32 = 512;
 
-/// The time from a call that found work to the next: a piece of a long message takes a few microseconds to
-/// copy, and the next piece is there then. 16 MB to a rank that waits in a fence took 16 to 25 ms when each
-/// call came 500 us after the last, and 1.3 to 1.6 ms with this time (Open MPI without single copy, 2 ranks,
-/// three interleaved runs of 15). With half of this time, half of the calls would find no work.
+/// The time from a call that found work to the next call: a piece of a long message takes a few microseconds
+/// to copy, and the next piece is there then. 16 MB to a rank that waits in a fence took 16 to 25 ms when
+/// each call came 500 us after the last, and 1.3 to 1.6 ms with this time (Open MPI without single copy, 2
+/// ranks, three interleaved runs of 15). With half of this time, half of the calls would find no work.
 const REPEAT_AFTER_WORK: Duration = Duration::from_micros(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ type HookCall = Box<dyn FnMut() -> HookOutcome + Send>;
 #[derive(Default)]
 pub(crate) struct Hook {
     call: Mutex<Option<HookCall>>,
-    /// The period in nanoseconds; zero: there is no hook.
+    /// The period in nanoseconds, or zero if there is no hook.
     period: AtomicU64,
     /// Nanoseconds from the last call to the next: the period, or less while a message is in flight.
     pace: AtomicU64,
@@ -77,7 +78,7 @@ impl Hook {
         Duration::from_nanos(self.pace.load(Ordering::Relaxed))
     }
 
-    /// The time from the beginning of a wait until the hook is called.
+    /// Returns the time from the beginning of a wait until the hook is called.
     #[inline]
     pub(crate) fn first_delay(&self) -> Option<Duration> {
         let period = self.period()?;

@@ -33,7 +33,7 @@ pub(crate) enum AnyPath {
 }
 
 impl AnyPath {
-    /// The mapped path, if the window is on it.
+    /// Returns the mapped path, if the window is on it.
     #[inline]
     pub(crate) fn mapped_mut(&mut self) -> Option<&mut MappedPath> {
         match self {
@@ -116,7 +116,7 @@ dispatched! {
         /// target's refusal of an operation.
         fn unlock_all(self: &mut Self, stats: &mut Stats) -> Result<Result<(), Error>, Error>;
 
-        /// Waits until the operations of returned unlocks are done at their targets.
+        /// Waits until the operations of unlocks that have returned are done at their targets.
         fn settle(self: &mut Self, stats: &mut Stats) -> Result<(), Error>;
 
         fn flush(self: &mut Self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
@@ -130,14 +130,14 @@ dispatched! {
 
         fn progress(self: &mut Self) -> Result<(), Error>;
 
-        /// Does an operation, or queues it. [`Error::NotYet`]: nothing was done, and the caller repeats the
+        /// Does an operation, or queues it. On [`Error::NotYet`] nothing was done, and the caller repeats the
         /// call.
         fn issue(self: &mut Self, reach: EpochKind, target: Rank, op: Op) -> Result<(), Error>;
 
         /// Frees the window, collectively.
         fn free(self: &mut Self) -> Result<(), Error>;
 
-        /// Drops this member's window without the others. Its memory is out of reach from now on.
+        /// Drops this member's window without the other members. They can no longer reach its memory.
         fn abandon(self: &mut Self);
 
         /// Takes the time that this member has waited for gates of accumulates since the last call.
@@ -146,19 +146,19 @@ dispatched! {
         /// Whether every operation to `target` is done.
         fn is_settled(self: &Self, target: Rank) -> bool;
 
-        /// The address of a member's part in this process, if this process maps it.
+        /// Returns the address of a member's part in this process, if this process maps it.
         fn mapped(self: &Self, rank: Rank) -> Option<*mut u8>;
 
-        /// The time that this member has waited for flags of the window.
+        /// Returns the time that this member has waited for flags of the window.
         fn waits(self: &Self) -> Waits;
 
-        /// The operations that were issued, divided by carrier.
+        /// Splits the operations that were issued by what carried them.
         fn traffic(self: &Self, issued: &Counts) -> Traffic;
 
-        /// The engine that all windows of the job share.
+        /// Returns the engine that all windows of the job share.
         fn shared(self: &Self) -> &MessageEngine;
 
-        /// Changes the attached memory of a dynamic window. `None`: the window is not dynamic.
+        /// Changes the attached memory of a dynamic window. Returns `None` if the window is not dynamic.
         fn change_attached(self: &Self, change: AttachmentChange<'_>) -> Option<Result<(), Error>>;
     }
 }

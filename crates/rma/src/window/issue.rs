@@ -1,4 +1,4 @@
-//! From a call to an operation: all checks, then the path.
+//! The way from a call to an operation: all checks, then the path.
 
 use super::{Flavor, Window};
 use crate::memory::op::{Back, Data, Op};
@@ -6,7 +6,7 @@ use crate::model::{Amount, Element, EpochKind, Error, Layout, Operation, Rank, S
 use crate::path::mapped::MappedPath;
 
 impl Window {
-    /// The offset of the access in the target's part, if the access stays inside the part.
+    /// Returns the offset of the access in the target's part, if the access stays inside the part.
     pub(crate) fn locate(&self, target: &Target<'_>) -> Result<i64, Error> {
         if self.flavor == Flavor::Dynamic {
             return Ok(target.displacement);
@@ -22,7 +22,8 @@ impl Window {
             let (bytes, unit) = (part.bytes, part.unit);
             return Err(Error::Range { target: target.rank, start, end, bytes, unit });
         }
-        // An offset inside a part fits. An offset that does not fit belongs to an access of no bytes.
+        // An offset inside a part fits into 63 bits. An offset that does not fit belongs to an access of no
+        // bytes.
         Ok(i64::try_from(offset).unwrap_or(0))
     }
 
@@ -69,8 +70,8 @@ impl Window {
         issued
     }
 
-    /// The mapped path, the target's index and the offset in its part, if the window is on that path and
-    /// `bytes` bytes from there on lie inside the part.
+    /// Returns the mapped path, the target's index and the offset in its part, if the window is on that path
+    /// and `bytes` bytes from that offset on lie inside the part.
     #[inline]
     fn mapped_bytes(
         &mut self,
@@ -91,7 +92,7 @@ impl Window {
     }
 
     /// Writes contiguous bytes at once. This is the common case: the target is mapped and known to be in its
-    /// epoch, or the last put to it was staged in the same epoch. False: nothing was done.
+    /// epoch, or the last put to it was staged in the same epoch. Returns false if nothing was done.
     #[inline]
     pub(crate) fn try_put_direct(
         &mut self,
@@ -109,7 +110,8 @@ impl Window {
         done
     }
 
-    /// Reads contiguous bytes at once; otherwise as [`try_put_direct`](Self::try_put_direct).
+    /// Reads contiguous bytes at once, in the same cases as [`try_put_direct`](Self::try_put_direct). Returns
+    /// false if nothing was done.
     #[inline]
     pub(crate) fn try_get_direct(
         &mut self,
@@ -160,8 +162,8 @@ impl Window {
         Ok(done)
     }
 
-    /// A put that cannot be done directly: it is staged if its data is contiguous (then `contiguous` has the
-    /// bytes) and short, and issued otherwise, with the operation's `data`.
+    /// Does a put that cannot be done directly. The put is staged if its data is contiguous (then
+    /// `contiguous` has the bytes) and short; otherwise it is issued as an operation with `data`.
     #[inline(never)] // so that a put that is done directly is inlined into its caller
     pub(super) fn put_slow(
         &mut self,
@@ -175,7 +177,7 @@ impl Window {
         self.issue("put", Verb::Put, None, target, data(), None)
     }
 
-    /// Stages a short contiguous put without building an [`Op`]. False: it was not staged.
+    /// Stages a short contiguous put without building an [`Op`]. Returns false if it was not staged.
     #[inline]
     fn try_stage(&mut self, data: &[u8], target: &Target<'_>) -> Result<bool, Error> {
         if !self.path.is_mapped() || data.is_empty() {
@@ -192,7 +194,7 @@ impl Window {
         Ok(staged)
     }
 
-    /// Counts an operation that is not done at once: its kind of synchronization is known now.
+    /// Counts an operation that is not done at once. The kind of its epoch is known already.
     fn count(&mut self, reach: EpochKind, verb: Verb, bytes: u64) {
         self.issued.count(verb, bytes);
         let amount = Amount { operations: 1, bytes };
@@ -221,7 +223,7 @@ impl Window {
     }
 }
 
-/// Origin and target must agree on the amount of data.
+/// Checks that origin and target agree on the amount of data.
 fn agree(data: &Data, back: Option<&Back>, total: u64, verb: Verb) -> Result<(), Error> {
     let amount = |what: &str, bytes: u64| {
         if bytes == total {

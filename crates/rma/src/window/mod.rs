@@ -21,7 +21,7 @@ use crate::model::{Amount, Counts, Epochs, Error, Rank, Spec, WindowPart, Window
 use crate::path::AnyPath;
 use std::collections::HashMap;
 
-/// The origin of a window's memory.
+/// Where a window's memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavor {
     /// Memory of the engine, mapped by every process of the host ([`Job::allocate`](crate::Job::allocate)).
@@ -69,7 +69,7 @@ pub struct Request {
 /// - The origin checks ranges against the size and unit that the target announced. In a dynamic window the
 ///   target checks, and the call that ends the epoch returns the error.
 /// - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other, and
-///   an origin's own happen in the order issued. Puts and gets have no order, as in the standard.
+///   those of one origin happen in the order issued. Puts and gets have no order, as in the standard.
 /// - A member that is gone makes every call that needs it fail within a second; the error names the member
 ///   ([`Error::Gone`]).
 ///
@@ -86,8 +86,8 @@ pub struct Window {
     pub(crate) epochs: Epochs,
     pub(crate) path: AnyPath,
     pub(crate) issued: Counts,
-    /// Operations that the counts of a synchronization contain. Operations done at once are added when their
-    /// epoch ends.
+    /// The operations that are already counted for a kind of synchronization. Operations done at once are
+    /// added when their epoch ends.
     pub(crate) counted: Amount,
     name: Option<String>,
     /// Results of the safe layer that the program has not taken, with their targets, by the number of
@@ -164,7 +164,7 @@ impl Window {
         self.name = Some(name.into());
     }
 
-    /// The name set by [`set_name`](Self::set_name), or by default the window's flavor.
+    /// Returns the name set by [`set_name`](Self::set_name), or by default the window's flavor.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(match self.flavor {
             Flavor::Allocated => "allocated",
@@ -180,9 +180,9 @@ impl Window {
         }
     }
 
-    /// A member's part in this process's address space. `None`: this process does not map the part. A process
-    /// always maps its own part, except in a dynamic window. Loads and stores there race with the operations
-    /// of other members unless epochs order them.
+    /// Returns a member's part in this process's address space, or `None` if this process does not map the
+    /// part. A process always maps its own part, except in a dynamic window. Loads and stores there race with
+    /// the operations of other members unless epochs order them.
     pub fn mapped(&self, rank: Rank) -> Option<Mapped> {
         let part = self.parts.get(rank.index())?;
         let base = match rank == self.rank {
@@ -199,9 +199,9 @@ impl Window {
         self.epochs.free("free")
     }
 
-    /// Frees the window; collective, and waits for all members. Every later call is [`Error::Freed`]. A
-    /// window that is dropped and not freed frees this rank's part only. Fails with [`Error::Freed`],
-    /// [`Error::Sync`] inside an epoch or while a lock is held.
+    /// Frees the window; collective, and waits for all members. Every later call fails with [`Error::Freed`].
+    /// If a window is dropped without being freed, only this rank's part is freed. Fails with
+    /// [`Error::Freed`], [`Error::Sync`] inside an epoch or while a lock is held.
     pub fn free(&mut self) -> Result<(), Error> {
         self.epochs.free("free")?;
         self.path.free()?;
@@ -228,7 +228,7 @@ impl Window {
         })
     }
 
-    /// Detaches memory, by its address when it was attached. Fails with [`Error::Flavor`],
+    /// Detaches memory, which is named by the address at which it was attached. Fails with [`Error::Flavor`],
     /// [`Error::Attach`] when no attached memory begins there.
     pub fn detach(&mut self, address: *mut u8) -> Result<(), Error> {
         self.attached("detach", |pieces| {

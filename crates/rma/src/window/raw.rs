@@ -84,8 +84,9 @@ impl Window {
         self.issue("accumulate", Verb::Accumulate, how, target, Data::borrowed(source), None)
     }
 
-    /// As [`raw_accumulate`](Self::raw_accumulate), and stores the target's old values in `result`. With
-    /// [`Operation::NoOp`] the source is ignored. Fails as [`raw_accumulate`](Self::raw_accumulate) does.
+    /// Combines as [`raw_accumulate`](Self::raw_accumulate) does, and stores the target's old values in
+    /// `result`. With [`Operation::NoOp`] the source is ignored. Fails as
+    /// [`raw_accumulate`](Self::raw_accumulate) does.
     ///
     /// # Safety
     /// As [`raw_put`](Self::raw_put) for the source and [`raw_get`](Self::raw_get) for the result.
@@ -125,7 +126,7 @@ impl Window {
         self.issue("get_accumulate", Verb::GetAccumulate, how, target, data, Some(Back::new(result)))
     }
 
-    /// [`raw_get_accumulate`](Self::raw_get_accumulate) of one element. Fails as
+    /// Does a [`raw_get_accumulate`](Self::raw_get_accumulate) of one element. Fails as
     /// [`raw_get_accumulate`](Self::raw_get_accumulate) does.
     ///
     /// # Safety
@@ -203,7 +204,7 @@ impl Window {
     }
 }
 
-/// The number of bytes, if both sides are contiguous and have the same number of bytes.
+/// Returns the number of bytes, if both sides are contiguous and have the same number of bytes.
 #[inline]
 fn contiguous(target: &Target<'_>, layout: &Layout, count: u64) -> Option<usize> {
     if !target.layout.is_contiguous() || !layout.is_contiguous() {
@@ -218,7 +219,7 @@ fn moves_nothing(target: &Target<'_>) -> bool {
     target.count == 0 || target.layout.size() == 0
 }
 
-/// The predefined type of both layouts.
+/// Returns the predefined type that both layouts have.
 fn element_of(target: &Layout, source: &Layout) -> Result<Element, Error> {
     match (target.element(), source.element()) {
         (Some(target), Some(source)) if target == source => Ok(target),

@@ -19,7 +19,7 @@ fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// The bytes of plain values, for writing.
+/// Returns the bytes of plain values, for writing.
 fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
     // SAFETY: plain values have no padding, and every bit pattern is a value.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
@@ -43,8 +43,8 @@ impl Window {
         self.put_slow(bytes, to, || Data::Owned(bytes.into()))
     }
 
-    /// As [`put`](Self::put), for data that lives for ever and is therefore not copied. Fails as
-    /// [`raw_put`](Self::raw_put) does.
+    /// Writes `data` as [`put`](Self::put) does. The data lives for ever and is therefore not copied. Fails
+    /// as [`raw_put`](Self::raw_put) does.
     pub fn put_static<T: Plain>(
         &mut self,
         data: &'static [T],
@@ -75,8 +75,8 @@ impl Window {
         Ok(self.store_answer(target, kept))
     }
 
-    /// Keeps the memory for an answer. The bytes do not move until the program takes them or the window is
-    /// dropped.
+    /// Stores the memory for an answer in the window. The bytes do not move until the program takes them or
+    /// the window is dropped.
     fn store_answer<T: Plain>(&mut self, target: Rank, kept: Vec<u8>) -> Pending<T> {
         self.next_kept += 1;
         self.kept.insert(self.next_kept, (target, kept));
@@ -115,8 +115,9 @@ impl Window {
         Ok(())
     }
 
-    /// Reads `into.len()` values and waits for them; in a passive epoch. Fails as [`raw_get`](Self::raw_get)
-    /// does, and with [`Error::Sync`] in an active epoch, where data arrives at its end.
+    /// Reads `into.len()` values and waits for them. Needs a passive epoch. Fails as
+    /// [`raw_get`](Self::raw_get) does, and with [`Error::Sync`] in an active epoch, where data arrives at
+    /// the epoch's end.
     pub fn get_now<T: Plain>(
         &mut self,
         into: &mut [T],
@@ -167,8 +168,8 @@ impl Window {
         self.issue("accumulate", Verb::Accumulate, how, to, Data::Owned(bytes_of(data).into()), None)
     }
 
-    /// As [`accumulate`](Self::accumulate), for data that lives for ever and is therefore not copied. Fails
-    /// as [`raw_accumulate`](Self::raw_accumulate) does.
+    /// Combines `data` as [`accumulate`](Self::accumulate) does. The data lives for ever and is therefore not
+    /// copied. Fails as [`raw_accumulate`](Self::raw_accumulate) does.
     pub fn accumulate_static<T: Plain>(
         &mut self,
         data: &'static [T],
@@ -183,8 +184,8 @@ impl Window {
         unsafe { self.raw_accumulate(source, to, operation) }
     }
 
-    /// As [`accumulate`](Self::accumulate), and requests the target's old values. Fails as
-    /// [`accumulate`](Self::accumulate) does.
+    /// Combines `data` as [`accumulate`](Self::accumulate) does, and requests the target's old values. Fails
+    /// as [`accumulate`](Self::accumulate) does.
     pub fn get_accumulate<T: Plain>(
         &mut self,
         data: &[T],
@@ -219,7 +220,7 @@ impl Window {
         Ok(self.store_answer(target, kept))
     }
 
-    /// Combines one value into the target and returns the target's old value. Waits for it; in a passive
+    /// Combines one value into the target, waits for the target's old value and returns it. Needs a passive
     /// epoch. Fails as [`get_now`](Self::get_now) does, and with [`Error::Operation`].
     pub fn fetch_and_op<T: Plain>(
         &mut self,
@@ -244,8 +245,8 @@ impl Window {
         Ok(result[0])
     }
 
-    /// Writes `new` if the target holds `old`, and returns the target's old value. Waits for it; in a passive
-    /// epoch. Fails as [`get_now`](Self::get_now) does, and with [`Error::Operation`].
+    /// Writes `new` if the target holds `old`, waits for the target's old value and returns it. Needs a
+    /// passive epoch. Fails as [`get_now`](Self::get_now) does, and with [`Error::Operation`].
     pub fn compare_and_swap<T: Plain>(
         &mut self,
         old: T,

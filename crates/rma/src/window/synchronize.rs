@@ -10,8 +10,8 @@ fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(),
     if beyond.is_none() { Ok(()) } else { Err(Error::Assert { call, assert: beyond.to_string() }) }
 }
 
-/// An epoch ends although a target refused an operation in it; the call then returns the refusal. The
-/// outer error: the epoch does not end. The inner error: the refusal.
+/// Separates two kinds of errors at the end of an epoch. If a target refused an operation, the epoch ends all
+/// the same, and the refusal is the inner error. With any other error, the outer one, the epoch does not end.
 fn ended(result: Result<(), Error>) -> Result<Result<(), Error>, Error> {
     match result {
         Err(refused) if refused.ends_epoch() => Ok(Err(refused)),
@@ -207,7 +207,7 @@ impl Window {
         self.path.flush(target, lock, &mut self.stats.passive)
     }
 
-    /// [`flush`](Self::flush) for every target.
+    /// Calls [`flush`](Self::flush) for every target of a passive epoch.
     pub fn flush_all(&mut self) -> Result<(), Error> {
         self.epochs.passive("flush_all", None)?;
         for target in (0..self.size()).map(Rank::at) {
@@ -226,7 +226,7 @@ impl Window {
         self.path.flush_local(target, lock, &mut self.stats.passive)
     }
 
-    /// [`flush_local`](Self::flush_local) for every target.
+    /// Calls [`flush_local`](Self::flush_local) for every target of a passive epoch.
     pub fn flush_local_all(&mut self) -> Result<(), Error> {
         self.epochs.passive("flush_local_all", None)?;
         for target in (0..self.size()).map(Rank::at) {
@@ -241,15 +241,15 @@ impl Window {
     /// [`Error::Sync`] outside a passive epoch.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.epochs.passive("sync", None)?;
-        // SYNC(window) fence: this rank's loads and stores before it and after it; other ranks order theirs
-        // by their own synchronization calls
+        // SYNC(window) fence: orders this rank's loads and stores before the fence and after it; other ranks
+        // order theirs by their own synchronization calls
         unisono_sync::atomics::fence(unisono_sync::atomics::Ordering::SeqCst);
         self.path.sync()
     }
 
-    /// A request for all operations that this rank issues to `target` in its passive epoch, before this call
-    /// and after it. It is complete when all of them are complete at the origin. Fails with
-    /// [`Error::Sync`] outside a passive epoch to `target`.
+    /// Returns a request for all operations that this rank issues to `target` in its passive epoch, before
+    /// this call and after it. The request is complete when all of them are complete at the origin. Fails
+    /// with [`Error::Sync`] outside a passive epoch to `target`.
     #[inline]
     pub fn request(&self, target: Rank) -> Result<Request, Error> {
         self.epochs.passive("a request", Some(target))?;
@@ -265,7 +265,7 @@ impl Window {
         }
     }
 
-    /// Whether a request is complete, after making progress once. A complete request may be dropped.
+    /// Makes progress once, and returns whether a request is complete. A complete request may be dropped.
     pub fn test_request(&mut self, request: &Request) -> Result<bool, Error> {
         let lock = match self.epochs.passive("test", Some(request.target)) {
             Err(Error::Sync { .. }) => return Ok(true),
@@ -281,8 +281,8 @@ impl Window {
         self.path.progress()
     }
 
-    /// Lets calls of all windows of this job give up with [`Error::NotYet`] after about `timeout`; `None`,
-    /// the default: they wait as long as it takes.
+    /// Lets calls of all windows of this job give up with [`Error::NotYet`] after about `timeout`; with
+    /// `None`, the default, they wait as long as it takes.
     ///
     /// This is for a binding whose threads take turns at a window. `wait`, `complete`, `lock`, `lock_all`,
     /// `unlock`, the flushes and the first operation at a target within `lock_all` wait for a later call of

@@ -1,8 +1,8 @@
 //! Descriptions of layouts between two members: sent once and in pieces, kept within bounds on both sides.
 //!
 //! The idea: an origin describes a layout to a target once, and sends its id from then on. A description
-//! longer than a message travels in pieces, one after the other. Each piece has the length of the whole and
-//! its own position, so there is only one way to put them together; the target refuses anything else.
+//! longer than a message travels in pieces, one after the other. Each piece carries the length of the whole
+//! and its own position, so there is only one way to put them together; the target refuses anything else.
 //! Before the target would have to keep more than [`MAX_DESCRIPTIONS`] layouts or [`MAX_BYTES`], the origin
 //! tells it to forget them all. A single longer description is kept alone.
 //!
@@ -18,13 +18,14 @@ use std::collections::HashMap;
 
 /// The largest number of layouts that a target keeps for one origin.
 const MAX_DESCRIPTIONS: usize = 1024;
-/// The most bytes of descriptions that a target keeps for one origin. A single description may have more.
+/// The largest number of bytes of descriptions that a target keeps for one origin. A single description may
+/// have more.
 const MAX_BYTES: u64 = 32 << 20;
 
 /// The layouts that an origin has described to a target.
 #[derive(Debug, Default)]
 pub(crate) struct SentDescriptions {
-    /// For each id the length of the description.
+    /// The length of each description, by the layout's id.
     known: HashMap<u64, u64>,
     bytes: u64,
 }
@@ -53,7 +54,7 @@ impl SentDescriptions {
 /// The layouts that a target knows from an origin.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedDescriptions {
-    /// For each id the layout and the length of its description.
+    /// Each layout and the length of its description, by the layout's id.
     known: HashMap<u64, (Layout, u64)>,
     bytes: u64,
     arriving: Option<PartialDescription>,

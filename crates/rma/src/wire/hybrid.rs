@@ -43,17 +43,18 @@ pub struct Hybrid {
     ring: Option<RingTransport>,
     /// The ranks of this host, in the order of the ring's own numbers.
     here: Vec<Rank>,
-    /// For each rank, its number in the ring.
+    /// The number of each rank in the ring, or `None` for a rank of another host.
     local: Vec<Option<Rank>>,
-    /// The last packet came through the ring: the connections are next.
+    /// Whether the last packet came through the ring, so that the connections are read next.
     ring_served: bool,
     gone: Vec<Gone>,
 }
 
 impl Hybrid {
-    /// Meets all others: through rank 0 over TCP, then the ranks of this host in shared memory. Collective:
-    /// waits until all have joined, at most for `timeout`. Fails with [`Error::Job`] for a bootstrap that
-    /// cannot be; otherwise as [`JobListener::connect_through`] and [`RingTransport::connect`].
+    /// Meets all others: first through rank 0 over TCP, then the ranks of this host in shared memory.
+    /// Collective: waits until all have joined, for at most `timeout`. Fails with [`Error::Job`] for an
+    /// impossible bootstrap; otherwise fails as [`JobListener::connect_through`] and
+    /// [`RingTransport::connect`].
     pub fn connect(place: &JobMembership, bootstrap: &Bootstrap, timeout: Duration) -> Result<Self, Error> {
         let limit = now() + timeout.into();
         let root = address_of(&bootstrap.root)?;
@@ -100,8 +101,8 @@ impl Hybrid {
     }
 }
 
-/// The address at which rank 0 listens. A name may have several addresses, and the first may be unreachable
-/// from other hosts: Debian gives a host's own name the address 127.0.1.1.
+/// Resolves the address at which rank 0 listens. A name may have several addresses, and the first may be
+/// unreachable from other hosts: Debian gives a host's own name the address 127.0.1.1.
 fn address_of(root: &str) -> Result<SocketAddr, Error> {
     let resolved = root.to_socket_addrs();
     let addresses: Vec<SocketAddr> =
@@ -132,8 +133,8 @@ impl Transport for Hybrid {
         {
             return Ok(Some(from));
         }
-        // The ring before the connections: it notes the bell's count, so later rings of the relay are not
-        // lost.
+        // The ring is read before the connections, because it notes the bell's count. So a later ring of the
+        // bell by the relay is not lost.
         if let Some(ring) = &mut self.ring
             && let Some(from) = ring.receive(packet)?
         {
@@ -191,7 +192,7 @@ struct Relay {
 
 #[derive(Debug, Default)]
 struct RelayState {
-    /// The bell was rung, and the rank has not read its connections since.
+    /// Whether the bell was rung and the rank has not read its connections since.
     rung: bool,
     ended: bool,
 }
@@ -223,7 +224,7 @@ impl Relay {
         Ok(Self { state, poller, thread })
     }
 
-    /// Called when the rank has read all bytes of its connections.
+    /// Lets the relay poll again. Called when the rank has read all bytes of its connections.
     fn read(&self) {
         let mut state = lock(&self.state.0);
         if std::mem::take(&mut state.rung) {
@@ -250,7 +251,7 @@ mod tests {
     use crate::model::Key;
     use crate::wire::tests::conformance;
 
-    /// The transports of a job of threads; each two neighbors share a host.
+    /// Creates the transports of a job of threads; each two neighbors share a host.
     fn ends(size: usize) -> conformance::Transports {
         let key = Key::random().expect("the kernel has random bytes");
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());

@@ -35,7 +35,7 @@ impl Mailbox {
     }
 
     fn announce(&self) {
-        // SYNC(mailbox) release: the packet before the count of events
+        // SYNC(mailbox) release: the packet is queued before its event is counted
         self.events.fetch_add(1, Ordering::Release);
         futex::wake(&self.events, WakeCount::All, Scope::Private);
     }
@@ -72,7 +72,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// The transports of a job of `size` ranks, in the order of ranks.
+    /// Creates the transports of a job of `size` ranks, in the order of ranks.
     pub fn job(size: usize) -> Vec<Self> {
         let mailboxes: Arc<[Arc<Mailbox>]> = (0..size).map(|_| Arc::new(Mailbox::default())).collect();
         (0..size)
@@ -182,7 +182,7 @@ impl Transport for Loopback {
 impl Drop for Loopback {
     fn drop(&mut self) {
         let how = if std::thread::panicking() { PANICKED } else { LEFT };
-        // SYNC(closed) release: this rank's packets before its end
+        // SYNC(closed) release: this rank's packets are queued before its end is announced
         self.own().closed.store(how, Ordering::Release);
         for mailbox in &*self.mailboxes {
             mailbox.announce();

@@ -57,7 +57,7 @@ pub trait Transport: Send + fmt::Debug {
 
     fn size(&self) -> usize;
 
-    /// The longest payload of one packet (bytes); at least 4096, at most [`MAX_PAYLOAD`].
+    /// Returns the longest payload of one packet (bytes), at least 4096 and at most [`MAX_PAYLOAD`].
     fn max_payload(&self) -> usize {
         MAX_PAYLOAD
     }
@@ -66,31 +66,34 @@ pub trait Transport: Send + fmt::Debug {
     /// itself cannot communicate any more ([`Error::System`]), not at the death of a peer.
     fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error>;
 
-    /// The next packet that has arrived, without waiting: its bytes (header and payload) replace the contents
-    /// of `packet`, whose memory may be swapped for another. `None`: no packet has arrived.
+    /// Takes the next packet that has arrived, without waiting. Its bytes (header and payload) replace the
+    /// contents of `packet`, whose memory may be swapped for another. Returns `None` if no packet has
+    /// arrived.
     fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error>;
 
-    /// Waits until [`receive`](Self::receive) is worth another call, at most until the moment `until`
-    /// (of [`unisono_linux::clock::now`]). May return early.
+    /// Waits until another call of [`receive`](Self::receive) may succeed, but no longer than until the
+    /// moment `until` (of [`unisono_linux::clock::now`]). May return early.
     fn wait(&mut self, until: Option<Instant>) -> Result<(), Error>;
 
-    /// Sends kept packets. Returns whether none is left. (Only the peer knows whether they have arrived.)
+    /// Sends kept packets. Returns whether none is left. (Only the peer knows whether the packets have
+    /// arrived.)
     fn flush(&mut self) -> Result<bool, Error>;
 
-    /// The peers that are gone, in the order of their detection.
+    /// Returns the peers that are gone, in the order of their detection.
     fn gone(&self) -> &[Gone];
 
     /// Cuts off a peer that broke the protocol; it is then reported gone with this reason.
     fn refuse(&mut self, peer: Rank, why: &str);
 
-    /// Makes [`wait`](Self::wait) return from another thread, and lets another thread wait for packets
-    /// without holding the transport. `None`: the transport has no bell, and other threads poll it by time.
+    /// Returns the transport's bell. Another thread makes [`wait`](Self::wait) return by it, or waits at it
+    /// for packets without holding the transport. Returns `None` if the transport has no bell; other threads
+    /// then poll it by time.
     fn bell(&self) -> Option<Arc<dyn Bell>> {
         None
     }
 }
 
-/// A transport's doorbell: see [`Transport::bell`].
+/// A transport's bell: see [`Transport::bell`].
 pub trait Bell: Send + Sync + fmt::Debug {
     /// Makes the transport's `wait`, and [`listen`](Self::listen), return.
     fn ring(&self);

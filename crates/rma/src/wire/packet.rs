@@ -35,7 +35,7 @@ coded! {
         Get = 2 "get",
         /// Combine the payload with the data at `offset`; otherwise like [`PacketKind::Put`].
         Accumulate = 3 "accumulate",
-        /// As [`PacketKind::Accumulate`], and send back the old data.
+        /// Do the same as [`PacketKind::Accumulate`], and send back the old data.
         GetAccumulate = 4 "get accumulate",
         /// Compare with the first half of the payload; if equal, write the second half; send back the old
         /// data.
@@ -53,7 +53,7 @@ coded! {
         FenceCount = 9 "fence count",
         /// The sender has exposed its window to the receiver (post), epoch `tag`.
         Post = 10 "post",
-        /// The sender has no operation in the epoch `tag`: replaces the last operation's mark.
+        /// The sender has no operation in the epoch `tag`. This packet replaces the mark of a last operation.
         Done = 11 "done",
         /// Asks for the lock of the receiver's window; `extra` is 1 for shared, 2 for exclusive.
         LockRequest = 12 "lock request",
@@ -99,11 +99,12 @@ impl PacketFlags {
     pub const UNLOCK: Self = Self(2);
     /// The origin waits, or will wait, for [`PacketKind::Complete`].
     pub const ACKNOWLEDGE: Self = Self(4);
-    /// Carries its own lock request: shared.
+    /// The operation carries a request for a shared lock.
     pub const LOCK_SHARED: Self = Self(8);
-    /// Carries its own lock request: exclusive.
+    /// The operation carries a request for an exclusive lock.
     pub const LOCK_EXCLUSIVE: Self = Self(16);
-    /// Belongs to an access epoch of fence. Without this flag and without a lock: to one of start.
+    /// The operation belongs to an access epoch of fence. Without this flag and without a lock, it belongs to
+    /// one of start.
     pub const FENCE: Self = Self(32);
 
     /// The lock request, a shared one, comes from a holder of another lock: it goes before waiting requests.
@@ -136,13 +137,13 @@ pub struct Header {
     pub offset: i64,
     /// The receiver's or sender's layout; 0 is contiguous bytes.
     pub layout: u64,
-    /// Elements of the layout; bytes of a contiguous one.
+    /// The number of elements of the layout, or of bytes of contiguous data.
     pub count: u64,
     pub extra: u64,
 }
 
 impl Header {
-    /// A header of this kind for this window with everything else zero.
+    /// Creates a header of this kind for this window with everything else zero.
     pub const fn new(kind: PacketKind, window: u32) -> Self {
         Self {
             kind,
@@ -158,7 +159,7 @@ impl Header {
         }
     }
 
-    /// The bytes of this header; a payload of `payload` bytes (at most [`MAX_PAYLOAD`]) follows it.
+    /// Encodes this header; a payload of `payload` bytes (at most [`MAX_PAYLOAD`]) follows it.
     pub fn encode(&self, payload: usize) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0] = self.kind as u8;
@@ -198,7 +199,7 @@ pub enum BadPacket {
     TooLong(usize),
 }
 
-/// The payload's length in a header, checked; for a transport that reads a stream.
+/// Returns the payload's length from a header, after a check; for a transport that reads a stream.
 pub fn announced(header: &[u8; HEADER]) -> Result<usize, BadPacket> {
     let payload = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
     if payload > MAX_PAYLOAD { Err(BadPacket::TooLong(payload)) } else { Ok(payload) }
@@ -217,7 +218,7 @@ impl<'a> WirePacket<'a> {
         Ok(Self { header: header(head)?, payload })
     }
 
-    /// The packets in the payload of a [`PacketKind::Batch`]. A batch inside a batch is an error.
+    /// Returns the packets in the payload of a [`PacketKind::Batch`]. A batch inside a batch is an error.
     pub fn members(self) -> impl Iterator<Item = Result<WirePacket<'a>, BadPacket>> {
         let mut rest = self.payload;
         std::iter::from_fn(move || {

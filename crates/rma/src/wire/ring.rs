@@ -34,9 +34,10 @@ use unisono_sync::{CacheLine, Until, Wakeups};
 pub struct RingTransport {
     host: Arc<HostMembers>,
     ring_bytes: usize,
-    /// For each receiver: the packets without room, and the number of bytes sent of the first.
+    /// For each receiver, the packets for which there was no room, and the number of bytes of the first that
+    /// were sent.
     kept: Vec<(VecDeque<Vec<u8>>, usize)>,
-    /// For each sender: the part of a packet that has arrived.
+    /// For each sender, the part of a packet that has arrived.
     parts: Vec<Vec<u8>>,
     /// The sender whose ring is read first next time, so that none starves.
     next: usize,
@@ -46,7 +47,7 @@ pub struct RingTransport {
     refused: Vec<bool>,
 }
 
-/// Bytes of each ring in a job of `size` ranks.
+/// Returns the number of bytes of each ring in a job of `size` ranks.
 const fn ring_bytes(size: usize) -> usize {
     match size {
         0..=8 => 64 << 10,
@@ -55,19 +56,19 @@ const fn ring_bytes(size: usize) -> usize {
     }
 }
 
-/// The first line of a pair's ring.
+/// Returns the index of the first line of a pair's ring.
 const fn pair(size: usize, from: usize, to: usize) -> usize {
     HostMembers::lines(size) + 2 * (from * size + to)
 }
 
-/// The number of lines before the rings' bytes.
+/// Returns the number of lines before the rings' bytes.
 const fn lines(size: usize) -> usize {
     pair(size, size, 0)
 }
 
 impl RingTransport {
-    /// Meets the other processes of a job on this host, however they were started; waits for all of them, at
-    /// most for `timeout`. Fails as [`crate::Job::shared`] does.
+    /// Meets the other processes of a job on this host, however they were started; waits for all of them, for
+    /// at most `timeout`. Fails as [`crate::Job::shared`] does.
     pub fn connect(place: &JobMembership, timeout: StdDuration) -> Result<Self, Error> {
         let size = place.size;
         let bytes = lines(size) * size_of::<CacheLine>() + size * size * ring_bytes(size);
@@ -103,7 +104,7 @@ impl RingTransport {
         }
     }
 
-    /// Sends kept packets for `to`, as far as there is room. True: none is left.
+    /// Sends kept packets for `to`, as far as there is room. Returns whether none is left.
     fn flush_to(&mut self, to: usize) -> bool {
         let me = self.host.rank.index();
         let (mut queue, mut sent) = std::mem::take(&mut self.kept[to]);
@@ -133,7 +134,7 @@ impl RingTransport {
         empty
     }
 
-    /// Reads bytes that have arrived from `from`. True: a packet is whole now.
+    /// Reads bytes that have arrived from `from`. Returns whether a packet is complete now.
     fn receive_from(&mut self, from: usize) -> Result<bool, String> {
         let mut part = std::mem::take(&mut self.parts[from]);
         let ring = self.ring(from, self.host.rank.index());
@@ -209,18 +210,21 @@ struct Ring<'a> {
 }
 
 impl Ring<'_> {
-    /// Called by the writer of a full ring. True: there is room after all. False: the reader will report.
+    /// Requests a report about room; called by the writer of a full ring. Returns true if there is room after
+    /// all; otherwise the reader will report.
     fn request_room(&self) -> bool {
         self.room_wanted.store(1, Ordering::Relaxed);
-        // SYNC(ring-room) fence: the request before the head; the other side is in `must_report_room`
+        // SYNC(ring-room) fence: the request is written before the head is read; the other side is in
+        // `must_report_room`
         unisono_sync::atomics::fence(Ordering::SeqCst);
         // SYNC(ring-head) acquire: the reader has copied the bytes whose room it gave back
         self.head.load(Ordering::Acquire) != self.tail.load(Ordering::Relaxed).wrapping_sub(self.size as u32)
     }
 
-    /// Called by the reader after it gave room back. True: the reader has to report to the writer.
+    /// Whether the reader has to report to the writer; called by the reader after it gave room back.
     fn must_report_room(&self) -> bool {
-        // SYNC(ring-room) fence: the head before the request; the other side is in `request_room`
+        // SYNC(ring-room) fence: the head is written before the request is read; the other side is in
+        // `request_room`
         unisono_sync::atomics::fence(Ordering::SeqCst);
         let used = self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Relaxed));
         self.room_wanted.load(Ordering::Relaxed) != 0 && used as usize <= self.size / 2
@@ -240,7 +244,7 @@ impl Ring<'_> {
         let rest = bytes[first..length].as_ptr();
         // SAFETY: the rest is shorter than the ring, and goes to the ring's start in the mapped segment.
         unsafe { std::ptr::copy_nonoverlapping(rest, self.bytes, length - first) };
-        // SYNC(ring-tail) release: the bytes before their count
+        // SYNC(ring-tail) release: the bytes are written before their count
         self.tail.store(tail.wrapping_add(length as u32), Ordering::Release);
         length
     }
@@ -248,7 +252,7 @@ impl Ring<'_> {
     /// Appends to `part` until it has `wanted` bytes or the ring is empty. Returns the number of bytes read.
     fn read(&self, part: &mut Vec<u8>, wanted: usize) -> Result<usize, String> {
         let head = self.head.load(Ordering::Relaxed);
-        // SYNC(ring-tail) acquire: the bytes after their count
+        // SYNC(ring-tail) acquire: the bytes are read after their count
         let tail = self.tail.load(Ordering::Acquire);
         let there = tail.wrapping_sub(head) as usize;
         if there > self.size {
@@ -265,7 +269,7 @@ impl Ring<'_> {
             // SAFETY: the line above has written these bytes behind the vector's end.
             unsafe { part.set_len(part.len() + bytes) };
         }
-        // SYNC(ring-head) release: the copy before the room is given back
+        // SYNC(ring-head) release: the copy is made before the room is given back
         self.head.store(head.wrapping_add(length as u32), Ordering::Release);
         Ok(length)
     }
@@ -404,7 +408,7 @@ mod tests {
     use crate::wire::tests::conformance;
     use std::thread;
 
-    /// The transports of a job of threads of this process, each with mappings of its own.
+    /// Creates the transports of a job of threads of this process, each with mappings of its own.
     fn ends(size: usize) -> conformance::Transports {
         let key = Key::random().expect("the kernel has random bytes");
         let joining: Vec<_> = (0..size)

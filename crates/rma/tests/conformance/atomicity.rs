@@ -8,7 +8,7 @@ use unisono_rma::{Assert, Error, Job, Lock, Operation, Rank, Spec};
 const ELEMENTS: usize = 64;
 const ROUNDS: u64 = 3000;
 
-/// The additions of a rank; returns its sum for each element. Stretches of single elements and long
+/// Makes the additions of a rank; returns its sum for each element. Stretches of single elements and long
 /// accumulates alternate, with another rhythm at each rank.
 fn add(mut job: Job, created: bool) -> Result<Vec<u64>, Error> {
     let (me, size) = (u64::from(job.rank().0), job.size() as u64);

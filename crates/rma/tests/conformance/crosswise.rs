@@ -13,8 +13,8 @@ enum Holding {
     Each,
 }
 
-/// Ranks 0 and 1 hold the parts of ranks 2 and 3, one each; then ranks 2 and 3 request each other's part
-/// exclusively; then ranks 0 and 1 request the other part as well.
+/// Runs one rank. Ranks 0 and 1 each hold one of the parts of ranks 2 and 3; then ranks 2 and 3 request each
+/// other's part exclusively; then ranks 0 and 1 each request the part that the other holds.
 fn cross(mut job: Job, style: Style, holding: Holding, meet: &Barrier) -> Result<(), Error> {
     let me = job.rank().0;
     let mut window = job.allocate(16, Spec::new().unit(8).style(style))?;
@@ -86,8 +86,8 @@ fn who_holds_a_lock_gets_another_shared_one_before_those_who_wait_over_messages(
     crossing(|| wires::tcp(4), Style::Deferred);
 }
 
-/// Operations done at once do not count for a fence: a second lock, and an exposure inside an access epoch,
-/// may follow.
+/// Operations that are done at once in a passive or access epoch must not count as operations of a fence
+/// epoch: a second lock, and an exposure inside an access epoch, may follow them.
 #[test]
 fn after_an_operation_another_target_may_be_locked_and_the_own_part_exposed() {
     watch();

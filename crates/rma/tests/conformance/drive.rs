@@ -4,7 +4,7 @@ use crate::model::{self, Program, Step, Synchronization, What, common, own, slot
 use std::thread;
 use unisono_rma::{Assert, Error, Flavor, Job, Lock, Pending, Rank, Spec, Style, Window};
 
-/// A member's results: its window's slots, and the values that each of its gets read.
+/// The results of a member: the slots of its window, and the values that each of its gets read.
 type Found = (Vec<u64>, Vec<Vec<u64>>);
 
 pub(crate) fn run(
@@ -135,7 +135,7 @@ impl Places {
     }
 }
 
-/// The epoch of the operations to issue.
+/// The epoch whose operations are to be issued.
 struct Context<'a> {
     program: &'a Program,
     number: usize,
@@ -185,7 +185,7 @@ fn take(
     Ok(())
 }
 
-/// Brings a member's gets into the order in which they are issued: lock epochs go target by target.
+/// Brings each member's gets into the order in which they are issued: in lock epochs, target by target.
 pub(crate) fn reorder(program: &Program, read: Vec<Vec<Vec<u64>>>) -> Vec<Vec<Vec<u64>>> {
     let mut read: Vec<_> = read.into_iter().map(Vec::into_iter).collect();
     let mut ordered = vec![Vec::new(); program.size];

@@ -1,11 +1,11 @@
-//! Epochs that end without a wait for it: test instead of wait, sync instead of a call that ends an epoch,
-//! and completion at the origin only; on every path.
+//! Epochs whose end is not waited for: test instead of wait, sync instead of a call that ends an epoch, and
+//! completion at the origin only; on every path.
 
 use crate::paths::{Path, everywhere};
 use std::thread;
 use unisono_rma::{Assert, Completion, Error, Job, Lock, Rank, Spec};
 
-/// Rank 0 exposes its part to the two others, and tests whether they have completed.
+/// Runs one rank. Rank 0 exposes its part to the two others, and tests whether they have completed.
 fn asks(path: &Path, mut job: Job) -> Result<(), Error> {
     let me = job.rank();
     let mut window = path.window(&mut job, 24, Spec::new().unit(8))?;
@@ -38,7 +38,8 @@ fn test_says_when_all_origins_have_completed_on_every_path() {
     everywhere(3, asks);
 }
 
-/// Each rank reads its own part, with nothing but `sync` between two reads, until the other's word is there.
+/// Runs one rank, which reads its own part, with nothing but `sync` between two reads, until the word of the
+/// other rank has arrived.
 fn synchronizes(path: &Path, mut job: Job) -> Result<(), Error> {
     let (me, other) = (job.rank(), Rank(1 - job.rank().0));
     let mut window = path.window(&mut job, 16, Spec::new().unit(8))?;
@@ -69,7 +70,7 @@ fn a_member_that_only_looks_and_synchronizes_sees_what_comes_on_every_path() {
     everywhere(2, synchronizes);
 }
 
-/// Unlock does not wait for the target; settle does.
+/// Runs one rank. Rank 0's unlock does not wait for the target; its settle does.
 fn settles(path: &Path, mut job: Job) -> Result<(), Error> {
     let me = job.rank();
     let spec = Spec::new().unit(8).completion(Completion::Local);

@@ -1,5 +1,5 @@
-//! Passive puts on a user's memory are done when the call that completes them returns, with either copier: a
-//! target that is in the library, or else the kernel.
+//! Passive puts on a user's memory are done when the call that completes them returns, whoever copies the
+//! data: a target that is in the library, or else the kernel.
 
 use crate::{shared, watch};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec};
 
 const ROUNDS: u64 = 3000;
-/// Numbers of values in a put: few enough for the line of an offer, the most that it has room for, one more,
-/// a few lines, more than a short entry holds, more than the kernel copies page-wise, a few rings' turns
-/// full, and one of which a part is handed off and a part left to the kernel.
+/// Numbers of values in a put: few enough for the line of an offer, the most for which the line has room, one
+/// more, a few lines, more than a short entry holds, more than the kernel copies page-wise, a few rings'
+/// turns full, and one of which a part is handed off and a part left to the kernel.
 const LENGTHS: [usize; 8] = [1, 5, 6, 24, 300, 1500, 40_000, 140_000];
-/// Up to this number all values are one put. Longer data is two puts.
+/// Up to this number all values travel in one put. More values travel in two puts.
 const ONE_PUT: usize = 6;
 const SLOTS: usize = 140_001;
 
-/// A named generator (xorshift64*), so that a failing run can be repeated by its seed.
+/// A generator of pseudo-random numbers (xorshift64*), so that a failing run can be repeated by its seed.
 struct Dice(u64);
 
 impl Dice {
@@ -43,7 +43,7 @@ fn member(
     // SAFETY: the vector outlives the window, and is read only after the other has reported that it is done.
     let mut window = unsafe { job.create(base.cast(), 8 * SLOTS as u64, Spec::new().unit(8)) }?;
     for round in 1..=ROUNDS {
-        // The long ones are rare.
+        // Long puts are rare.
         let sides = if dice.roll(16) == 0 { LENGTHS.len() as u64 } else { 6 };
         let length = LENGTHS[dice.roll(sides) as usize];
         let data: Vec<u64> = (0..length as u64).map(|at| round << 16 | at).collect();
@@ -94,7 +94,8 @@ fn member(
         let (its_round, its_length) = told.recv().expect("the other says so");
         assert_eq!(its_round, round);
         for at in 0..its_length {
-            // SAFETY: inside the vector; the other has put this, and waits for a report before it puts again.
+            // SAFETY: inside the vector; the other member has put this, and waits for a report before it puts
+            // again.
             let found = unsafe { base.wrapping_add(at).read_volatile() };
             assert_eq!(found, round << 16 | at as u64, "seed {seed}, round {round}, slot {at}");
         }

@@ -10,7 +10,7 @@ use unisono_rma::{
     Assert, Element, Error, Job, Layout, Lock, Operation, Rank, Sink, Source, Spec, Style, Target,
 };
 
-/// Elements of a window: room for the longest layout.
+/// The number of elements of a window: room for the longest layout.
 const SLOTS: u64 = 300_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ enum How {
     Lock(Lock),
 }
 
-/// An epoch: the operation goes through `blocks` blocks, and the block number `first` travels first.
+/// An epoch: its operation accesses `blocks` blocks, and block number `first` travels first.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     how: How,
@@ -38,7 +38,7 @@ struct Epoch {
 }
 
 impl Epoch {
-    /// Blocks of one or two elements, with gaps, in an order other than that of memory.
+    /// Returns blocks of one or two elements, with gaps, in an order other than that of memory.
     fn blocks(&self) -> Vec<(i64, u64)> {
         let place = |block: u64| (block * 7 + self.first) % self.blocks;
         let block = |block: u64| (3 * place(block)) as i64;
@@ -56,7 +56,8 @@ fn epochs() -> impl Strategy<Value = Vec<Epoch>> {
         How::Lock(Lock::Exclusive),
     ]);
     let what = prop::sample::select(vec![What::Put, What::Get, What::Sum]);
-    // One that fits a message of any transport, one that fits none, and one near the limit of the longest.
+    // One description fits into a message of any transport, one into no message, and one is near the limit of
+    // the longest message.
     let blocks = prop::sample::select(vec![100_u64, 100_000, 32_768]);
     let epoch = (how, what, blocks, 0_u64..100, any::<bool>());
     let epoch = epoch.prop_map(|(how, what, blocks, first, short_before)| Epoch {
@@ -69,7 +70,7 @@ fn epochs() -> impl Strategy<Value = Vec<Epoch>> {
     prop::collection::vec(epoch, 1..5)
 }
 
-/// Goes through the epochs with the other member; both do the same, so that one model holds for both.
+/// Runs the epochs with the other member. Both do the same, so that one model holds for both.
 fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
     let other = Rank(1 - job.rank().0);
     let mut memory: Vec<u32> = (0..SLOTS as u32).collect();
@@ -182,7 +183,7 @@ proptest! {
     }
 }
 
-/// One epoch with more layouts than a target remembers, of short operations that share messages.
+/// Runs one epoch with more layouts than a target remembers, and with short operations that share messages.
 fn many_layouts(mut job: Job) -> Result<(), Error> {
     const LAYOUTS: i64 = 2500;
     let other = Rank(1 - job.rank().0);

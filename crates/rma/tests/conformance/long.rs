@@ -18,7 +18,7 @@ enum How {
     Lock,
 }
 
-/// For each epoch its kind, its length at each place, and whether it accumulates.
+/// Generates for each epoch its kind, its length at each place, and whether it accumulates.
 fn epochs() -> impl Strategy<Value = Vec<(How, [usize; PLACES], bool)>> {
     let how = prop::sample::select(vec![How::Fence, How::Fence, How::Pscw, How::Lock]);
     let length = prop::sample::select(LENGTHS.to_vec());

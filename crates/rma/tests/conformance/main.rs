@@ -1,4 +1,5 @@
-//! One contract for every transport, style and flavor: against the sequential model, and for misuse.
+//! One contract for every transport, style and flavor: results as in the sequential model, and an error for
+//! each misuse.
 
 #![cfg(not(loom))]
 
@@ -38,7 +39,8 @@ fn watch() {
     });
 }
 
-/// A job over shared memory, of threads of this process: each maps the segment for itself, as a process does.
+/// Makes a job over shared memory, of threads of this process. Each maps the segment for itself, as a process
+/// does.
 fn shared(size: usize) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
     let join = move |rank| {

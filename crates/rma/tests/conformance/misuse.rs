@@ -143,7 +143,7 @@ fn members_that_disagree_about_a_window_all_learn_it() {
 #[test]
 fn a_member_that_is_gone_is_named_to_whoever_waits_for_it() {
     watch();
-    // Both survivors stay until both have the error, so that neither is missed itself.
+    // Both survivors stay until both have the error, so that neither is reported gone itself.
     let both = std::sync::Barrier::new(2);
     thread::scope(|threads| {
         for mut job in Job::threads(3) {
@@ -163,8 +163,8 @@ fn a_member_that_is_gone_is_named_to_whoever_waits_for_it() {
     });
 }
 
-/// The target detects the error, after the operation was sent: the epoch ends all the same, and the lock is
-/// free again.
+/// The target detects the error only after the operation was sent. So the epoch must end all the same, and
+/// leave the lock free.
 #[test]
 fn an_operation_on_memory_that_is_not_attached_is_an_error_and_its_epoch_ends() {
     watch();

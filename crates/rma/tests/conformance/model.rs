@@ -8,21 +8,21 @@
 use proptest::prelude::*;
 use unisono_rma::Operation;
 
-/// Slots of eight bytes in every member's window: two halves of puts, and a common part.
+/// Slots of eight bytes in every member's window: two halves for puts, and a common part.
 pub(crate) const PUTS: usize = 4;
 pub(crate) const COMMON: usize = 4;
 
-/// Slots of a window in a job of `size`.
+/// Returns the number of slots of a window in a job of `size`.
 pub(crate) const fn slots(size: usize) -> usize {
     2 * size * PUTS + COMMON
 }
 
-/// The first slot of `origin`'s puts in epoch `number`.
+/// Returns the first slot of `origin`'s puts in epoch `number`.
 pub(crate) const fn own(size: usize, origin: usize, number: usize) -> usize {
     (number % 2) * size * PUTS + origin * PUTS
 }
 
-/// The first slot of all members' accumulates.
+/// Returns the first slot of all members' accumulates.
 pub(crate) const fn common(size: usize) -> usize {
     2 * size * PUTS
 }
@@ -35,7 +35,7 @@ pub(crate) enum What {
     Get { origin: usize, slot: usize, values: usize },
     /// Combine into the common place.
     Accumulate { slot: usize, values: usize },
-    /// Combine a zero-like value and fetch; the result is not compared, its presence is.
+    /// Combine a neutral value and fetch; the test checks that a result comes, but not its value.
     Fetch { slot: usize },
 }
 
@@ -60,7 +60,7 @@ impl Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Synchronization {
     Fence,
-    /// One fence with all promises before and after.
+    /// Fences that promise all that is true, before and after the operations.
     FenceAsserted,
     Pscw,
     LockShared,
@@ -81,8 +81,8 @@ pub(crate) struct Program {
     pub(crate) epochs: Vec<Epoch>,
 }
 
-/// The contents of every member's window after the program, and the values of each get, in the order of
-/// steps.
+/// Runs the program. Returns the final contents of every member's window, and the values of each get, in the
+/// order of steps.
 pub(crate) fn run(program: &Program) -> (Vec<Vec<u64>>, Vec<Vec<Vec<u64>>>) {
     let size = program.size;
     let mut memory = vec![vec![0_u64; slots(size)]; size];
@@ -162,7 +162,8 @@ fn epoch(size: usize) -> impl Strategy<Value = Epoch> {
     )
 }
 
-/// Two puts of one origin to one slot in one epoch have no order: keep the first.
+/// Keeps only the first of several puts of one origin to one slot in one epoch, because such puts have no
+/// order.
 fn once(steps: Vec<Step>) -> Vec<Step> {
     let mut written = std::collections::HashSet::new();
     let fresh = |step: &Step| match step.what {

@@ -4,7 +4,7 @@
 use crate::paths::{Path, everywhere};
 use unisono_rma::{Assert, Element, Error, Job, Lock, Operation, Rank, Sink, Source, Spec, Target, Window};
 
-/// One element as a number, wide enough for exact results here.
+/// The value of one element, in a type that is wide enough for the exact results of these tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     Integer(i128),
@@ -15,7 +15,8 @@ enum Value {
 
 use Value::{Complex, Integer, Located, Real};
 
-/// Values that make a difference to some operation: signs, zeros, extremes, equal values with other indices.
+/// Returns values that make a difference to some operation: signs, zeros, extremes, equal values with
+/// different indices.
 fn value(element: Element, seed: usize) -> Value {
     let small = [3.0, -2.0, 0.0, 1.0, -7.0, 12.0, 5.0, 3.0][seed % 8];
     let wide = [5, 0, 1, 0x7f, 0x80, 0xff, 0x1234_5678, i128::from(i64::MAX), i128::from(i64::MIN), -1];
@@ -37,7 +38,7 @@ fn value(element: Element, seed: usize) -> Value {
     }
 }
 
-/// An integer, cut to the size of an element.
+/// Cuts an integer to the size of an element.
 fn wrapped(element: Element, value: i128) -> i128 {
     let bits = 8 * element.size() as u32;
     let Some(above) = 1_i128.checked_shl(bits) else { return value };
@@ -46,7 +47,7 @@ fn wrapped(element: Element, value: i128) -> i128 {
     if signed && low >> (bits - 1) == 1 { low - (1 << bits) } else { low }
 }
 
-/// An x87 extended double, in the first ten of its sixteen bytes.
+/// Encodes an x87 extended double, in the first ten of its sixteen bytes.
 fn extended(value: f64) -> [u8; 10] {
     let (bits, mut bytes) = (value.to_bits(), [0; 10]);
     if value != 0.0 {
@@ -58,7 +59,7 @@ fn extended(value: f64) -> [u8; 10] {
     bytes
 }
 
-/// The offset of the index in a located element, after its value.
+/// Returns the offset of the index in a located element, after its value.
 fn place_of(element: Element) -> usize {
     match element {
         Element::F64Int | Element::LongInt | Element::F64F64 => 8,
@@ -107,7 +108,7 @@ fn encode(element: Element, value: Value) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a located element's value and index. The other bytes may have any contents.
+/// Returns the bytes of a located element's value and index. The other bytes may have any contents.
 fn without_padding(element: Element, bytes: &[u8]) -> Vec<u8> {
     let used = match element {
         Element::LongDouble => [0..10, 0..0],
@@ -121,7 +122,7 @@ fn without_padding(element: Element, bytes: &[u8]) -> Vec<u8> {
     parts.flatten().copied().collect()
 }
 
-/// The standard's tables, one value at a time.
+/// Combines two values by the standard's tables.
 fn combined(element: Element, operation: Operation, there: Value, brought: Value) -> Value {
     use Operation as O;
     let truth = |value: bool| Integer(i128::from(value));
@@ -169,7 +170,7 @@ fn combined(element: Element, operation: Operation, there: Value, brought: Value
 const LENGTHS: [usize; 4] = [1, 5, 67, 301];
 const ROOM: usize = 32 * 301 + 16;
 
-/// One operation in one row at rank 1: its part is written, combined into twice and read.
+/// One operation on one row at rank 1: the row is written, combined into twice and read.
 struct Row {
     element: Element,
     operation: Operation,
@@ -229,7 +230,8 @@ impl Row {
     }
 }
 
-/// Every defined row, and the refusal of all others; `complete` as above. Returns the number of rows.
+/// Checks every defined row, and the refusal of all others; `complete` ends each step of the epoch. Returns
+/// the number of rows.
 fn all_rows(
     window: &mut Window,
     mut complete: impl FnMut(&mut Window) -> Result<(), Error>,

@@ -27,7 +27,7 @@ pub(crate) const ALL: [Path; 7] = [
 ];
 
 impl Path {
-    /// A window of `bytes` a member on this path; a user's memory is never freed.
+    /// Makes a window of `bytes` a member on this path; a user's memory is never freed.
     pub(crate) fn window(&self, job: &mut Job, bytes: usize, spec: Spec) -> Result<Window, Error> {
         let spec = spec.style(self.style);
         match self.flavor {
@@ -42,7 +42,7 @@ impl Path {
     }
 }
 
-/// Runs a member's part on every path, `size` members each.
+/// Runs `member` in each of `size` members, on every path.
 pub(crate) fn everywhere(size: usize, member: impl Fn(&Path, Job) -> Result<(), Error> + Sync) {
     watch();
     for path in &ALL {

@@ -7,7 +7,8 @@ use unisono_rma::{
     Window,
 };
 
-/// Elements of rank 1's part; rank 0's is twice as long, so that the origin's own length does not count.
+/// Elements of rank 1's part; rank 0's part is twice as long, so that a check against the origin's own length
+/// would not pass this test.
 const SLOTS: i64 = 8;
 
 /// A displacement, a stride in elements, and the class of the error; three elements each.

@@ -19,7 +19,7 @@ fn end(window: &mut Window, request: Request, tests: bool) -> Result<(), Error> 
     window.wait_request(request)
 }
 
-/// Each form once, in an epoch that goes on; buffers are used again as soon as their request is complete.
+/// Uses each form once, in an epoch that goes on, and each buffer again as soon as its request is complete.
 fn each_form(window: &mut Window, target: Rank, tests: bool) -> Result<(), Error> {
     let (one, strided) = (Element::U32.layout(), Layout::strided(Element::U32, COUNT as u64, 1, 2)?);
     let mut data: Vec<u32> = (0..COUNT as u32).collect();

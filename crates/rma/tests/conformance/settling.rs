@@ -1,7 +1,7 @@
 //! Operations that a fence left staged are applied before a later lock lets any rank store.
 //!
-//! A fence returns at the origin before the target has applied the staged operations. Rank 0 stages many
-//! puts onto one place; after the fence it puts there once more under a lock: the last value has to stay.
+//! A fence returns at the origin before the target has applied the staged operations. Rank 0 stages many puts
+//! to one place. After the fence it puts there once more, under a lock. This last value has to stay.
 
 use crate::{shared, watch};
 use std::thread;
@@ -10,7 +10,7 @@ use unisono_rma::{Assert, Element, Error, Job, Lock, Rank, Source, Spec, Target}
 const STAGED: u64 = 500;
 const ROUNDS: u64 = 100;
 
-/// Rank 1 has the place, and reads it between barriers.
+/// Runs one member. Rank 1 has the place, and reads it between barriers.
 fn member(mut job: Job, after: Assert, lock: Assert) -> Result<(), Error> {
     let mut place = 0_u64;
     let base = (&raw mut place).cast::<u8>();

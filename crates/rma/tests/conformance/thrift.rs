@@ -88,8 +88,8 @@ impl Transport for Counting {
     }
 }
 
-/// The packets that `size` members send in `member`, by sender and in order, between a barrier before and one
-/// after; without those of these barriers and of making and freeing the window.
+/// Runs `member` in `size` members, and returns the packets that they send in it, by sender and in order. The
+/// packets of the barriers before and after it, and those of making and freeing the window, are left out.
 fn sent(
     (size, spec): (usize, Spec),
     member: impl Fn(&mut Window, Rank) -> Result<(), Error> + Sync,
@@ -113,7 +113,7 @@ fn sent(
         }
         meet.wait();
         member(&mut window, rank)?;
-        // Acknowledgements without a waiting call arrive here.
+        // Acknowledgements for which no call has waited arrive here.
         window.settle()?;
         meet.wait();
         if rank == Rank(0) {
@@ -138,7 +138,7 @@ fn kinds(sent: &[Sent]) -> Vec<PacketKind> {
     sent.iter().map(|sent| sent.kind).collect()
 }
 
-/// The number of packets of a kind.
+/// Returns the number of packets of a kind.
 fn count(sent: &[Sent], kind: PacketKind) -> usize {
     sent.iter().filter(|sent| sent.kind == kind).count()
 }
@@ -195,7 +195,7 @@ fn a_naive_fence_has_a_barrier_at_both_ends_and_asks_whether_all_is_complete() {
     }
 }
 
-/// Rank 0 has two targets, and accesses only one of them.
+/// Runs one rank. Rank 0 has two targets, and accesses only one of them.
 fn post_and_start(
     window: &mut Window,
     rank: Rank,
@@ -236,7 +236,7 @@ fn no_check_removes_the_posts_message() {
     assert_eq!((sent[1].len(), sent[2].len()), (0, 0));
 }
 
-/// The packets of rank 0 and rank 1 while rank 0 is in a passive epoch to rank 1.
+/// Returns the packets of rank 0 and rank 1 while rank 0 is in a passive epoch to rank 1.
 fn passive(spec: Spec, lock: Lock, work: impl Fn(&mut Window) -> Result<(), Error> + Sync) -> [Vec<Sent>; 2] {
     let sent = sent((2, spec), |window, rank| {
         if rank == Rank(0) {
@@ -297,7 +297,7 @@ fn several_operations_without_a_get_are_acknowledged_once_and_not_at_all_if_that
         assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch]);
         assert!(zero[1].members[1].1.has(PacketFlags::UNLOCK.with(PacketFlags::ACKNOWLEDGE)), "{zero:?}");
         assert_eq!(kinds(&one), [PacketKind::LockGranted, PacketKind::Complete]);
-        // `settle` of such a window requests it after all, once: not the epoch.
+        // With local completion the epoch requests no acknowledgement; `settle` does, once.
         let [zero, one] = passive(deferred().completion(Completion::Local), lock, puts);
         assert_eq!(kinds(&zero), [PacketKind::LockRequest, PacketKind::Batch, PacketKind::Flush]);
         assert_eq!(zero[1].members[1].1, PacketFlags::LAST.with(PacketFlags::UNLOCK));

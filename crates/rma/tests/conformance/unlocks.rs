@@ -2,8 +2,8 @@
 //! that.
 //!
 //! Rank 0 locks rank 1 exclusively, puts twice (a single put is acknowledged in any case) and unlocks. Rank 2
-//! learns of it by rank 0's next call, and puts onto the same places without a lock. Rank 2's values have to
-//! stay.
+//! learns of the unlock by rank 0's next call, and puts to the same places without a lock. Rank 2's values
+//! have to stay.
 
 use crate::{watch, wires};
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use unisono_linux::clock::Duration;
 use unisono_rma::wire::tests::fault::FaultPlan;
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec, Style, Window};
 
-/// Puts a pair onto rank 1's first places.
+/// Puts a value to each of rank 1's first two places.
 fn put(window: &mut Window, value: u64) -> Result<(), Error> {
     window.put(&[value], Rank(1), 0)?;
     window.put(&[value], Rank(1), 1)
@@ -32,7 +32,7 @@ enum Word {
     Channel,
 }
 
-/// One member of three; returns rank 1's final values.
+/// Runs one member of three; returns rank 1's final values.
 fn member(
     word: Word,
     mut job: Job,

@@ -9,7 +9,7 @@ use unisono_rma::{Assert, Error, Job, Lock, Operation, Rank, Spec, Stats, Style,
 /// The delay of rank 1 each time.
 const LATE: Duration = Duration::from_millis(40);
 
-/// Rank 1 is late in each synchronization; returns the final statistics of rank 0's window.
+/// Runs one rank; rank 1 is late in each synchronization. Returns the rank's final statistics of its window.
 fn wait_for_the_other(mut job: Job, style: Style, held: Held) -> Result<WindowStats, Error> {
     let other = Rank(1 - job.rank().0);
     let late = other == Rank(0);
@@ -67,7 +67,7 @@ fn waits_are_counted(jobs: Vec<Job>, style: Style) {
     for (kind, Stats { spun, blocked, .. }) in
         [("fence", stats[0].fence), ("pscw", stats[0].pscw), ("passive", stats[0].passive)]
     {
-        // The other may have begun to be late before this rank began to wait.
+        // The other rank may have begun its delay before this rank began to wait.
         let waited = spun + blocked;
         assert!(waited > LATE / 4, "{kind}: {waited:?} of {stats:?}");
         // A waiter must not stay awake this long.
@@ -78,8 +78,8 @@ fn waits_are_counted(jobs: Vec<Job>, style: Style) {
 /// Enough elements that combining them takes many milliseconds.
 const LONG: usize = 1 << 19;
 
-/// Ranks 1 and 2 combine long rows into rank 0's part at the same time. Returns the time that each took, and
-/// the waiting time in its statistics.
+/// Runs one rank. Ranks 1 and 2 combine long rows into rank 0's part at the same time. Returns the time that
+/// each took, and the waiting time in its statistics.
 fn combine_at_once(mut job: Job, kind: Kind, meet: &Barrier) -> Result<(Duration, Stats), Error> {
     let (me, zero) = (job.rank(), Rank(0));
     let mut window = job.allocate(8 * LONG as u64, Spec::new().unit(8))?;
@@ -129,7 +129,7 @@ enum Kind {
     Passive,
 }
 
-/// The gate lets one long row through at a time: of the time that two of them took, each waited about half.
+/// The gate lets one long row through at a time: of the time that the two ranks took, each waited about half.
 #[test]
 fn waits_for_others_that_combine_are_counted_in_every_synchronization() {
     watch();
@@ -142,7 +142,7 @@ fn waits_for_others_that_combine_are_counted_in_every_synchronization() {
             ended.collect::<Result<_, _>>().expect("nobody is gone")
         });
         let waited: Duration = ended[1..].iter().map(|(_, stats)| stats.spun + stats.blocked).sum();
-        // Either of them waits whenever the other works, while both are at it.
+        // As long as both work, one of them waits whenever the other works.
         let both = ended[1].0.min(ended[2].0);
         assert!(waited > both / 4, "{kind:?}: {ended:?}");
     }

@@ -13,7 +13,7 @@ use unisono_rma::{Assert, Error, Flavor, Job, JobMembership, Key, Lock, Rank, Sp
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Connected transports between loopback addresses, in the order of ranks.
+/// Makes connected transports between loopback addresses, in the order of ranks.
 fn ends(size: usize) -> Vec<Tcp> {
     let key = Key::random().expect("the kernel has random bytes");
     let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -41,7 +41,7 @@ pub(crate) fn faulty_loopback(size: usize, plan: FaultPlan) -> Vec<Job> {
     Loopback::job(size).into_iter().map(|end| Job::over(Faulty::new(end, plan))).collect()
 }
 
-/// Over shared memory, of threads that each map the segment, as processes do.
+/// Makes a job over shared memory, of threads that each map the segment, as processes do.
 fn faulty_shared(size: usize, plan: FaultPlan) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
     let meet = |rank| RingTransport::connect(&JobMembership { rank: Rank::at(rank), size, key }, TIMEOUT);
@@ -133,7 +133,7 @@ fn work(mut job: Job) -> Result<(), Error> {
     }
 }
 
-/// Rank 1 of three dies before its packet `packet`; the others must get the error, in whatever call they
+/// Lets rank 1 of three die before its packet `packet`; the others must get the error, in whatever call they
 /// wait.
 fn dies(packet: u64, make: impl Fn(usize, FaultPlan) -> Vec<Job>) {
     let plan = delays(packet).death(Rank(1), packet);

@@ -12,12 +12,12 @@ pub(crate) const WELL: i32 = 17;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A place in a job.
+/// Returns a place in a job.
 pub(crate) fn place(rank: u32, size: usize, key: Key) -> JobMembership {
     JobMembership { rank: Rank(rank), size, key }
 }
 
-/// A process that plays a part at a place.
+/// Returns the command for a process that plays a part at a place.
 pub(crate) fn command(part: &str, place: &JobMembership) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test knows its file"));
     command
@@ -31,12 +31,12 @@ pub(crate) fn command(part: &str, place: &JobMembership) -> Command {
     command
 }
 
-/// Starts such a process.
+/// Starts a process that plays a part at a place.
 pub(crate) fn start(part: &str, place: &JobMembership) -> Child {
     command(part, place).spawn().expect("this test can be started again")
 }
 
-/// Starts such a process with more environment variables.
+/// Starts a process that plays a part at a place, with more environment variables.
 pub(crate) fn start_with(part: &str, place: &JobMembership, more: &[(&str, &str)]) -> Child {
     command(part, place).envs(more.iter().copied()).spawn().expect("this test can be started again")
 }
@@ -47,7 +47,7 @@ pub(crate) fn went_well(mut child: Child) {
     assert_eq!(code, Some(WELL), "the child's part");
 }
 
-/// No test by itself: the other side of the tests, which start it.
+/// Plays the part of a child. It is no test by itself: the tests start it in other processes.
 #[test]
 #[ignore = "started by the tests that need more processes"]
 fn plays_a_part() {
@@ -56,7 +56,7 @@ fn plays_a_part() {
         JobMembership::from_environment().expect("values that make sense").expect("the parent set them");
     match part.as_str() {
         "orphan" => {
-            // A process in between: its child is an orphan once it has ended.
+            // This process only starts a child, which is an orphan once this process has ended.
             let orphan = command("joins", &place).stdin(Stdio::null()).spawn().expect("can be started");
             drop(orphan);
         }

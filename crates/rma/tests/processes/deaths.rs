@@ -17,7 +17,7 @@ const VICTIM: Rank = Rank(2);
 struct Part {
     job: Job,
     window: Window,
-    /// The memory of a window over the program's memory.
+    /// The program's memory for a created window; it outlives the window.
     _memory: Vec<u64>,
 }
 
@@ -25,7 +25,7 @@ impl Part {
     fn new(place: &JobMembership, how: &str) -> Self {
         let mut job = Job::shared(place, TIMEOUT).expect("all come");
         if how.contains("hooked") {
-            // The waits of a binding: each lasts half a millisecond, and then begins anew.
+            // Waits as in a binding: the wait is interrupted every half a millisecond, and begins again.
             job.while_waiting(Duration::from_micros(500), Box::new(|| unisono_rma::HookOutcome::Nothing));
         }
         let style = if how.contains("deferred") { Style::Deferred } else { Style::Direct };
@@ -40,7 +40,7 @@ impl Part {
         Self { job, window: window.expect("a small window"), _memory: memory }
     }
 
-    /// A survivor's loop until it gets the error.
+    /// Runs a survivor's loop until it gets the error.
     fn survive(&mut self, how: &str) -> Error {
         let rank = self.job.rank();
         loop {
@@ -72,7 +72,8 @@ impl Part {
 
     fn complete_at_the_victim(&mut self) -> Result<(), Error> {
         self.window.start(&[VICTIM], Assert::NONE)?;
-        // More than is staged anywhere: it has to wait for the victim to expose its part.
+        // On the mapped path such puts are staged while the pair's ring has room. Once it is full, a put is
+        // queued, and complete waits until the victim exposes its part.
         self.window.put(&[1_u64; 64], VICTIM, 0)?;
         self.window.complete()?;
         // The transport may have passed some bytes on, but the victim has not taken them.
@@ -85,7 +86,7 @@ impl Part {
         self.window.unlock(Rank(0))
     }
 
-    /// The victim's calls until it is killed.
+    /// Makes the victim's calls until it is killed.
     fn be_killed(&mut self, how: &str) {
         match how.split('-').next() {
             Some("fence") => {
@@ -105,7 +106,7 @@ impl Part {
     }
 }
 
-/// A child's part.
+/// Plays a child's part.
 pub(crate) fn child(place: &JobMembership) {
     let how = std::env::var(HOW).expect("the parent says how");
     let mut part = Part::new(place, &how);
@@ -114,7 +115,7 @@ pub(crate) fn child(place: &JobMembership) {
         return;
     }
     prelude(&mut part, &how);
-    // Rank 0 may kill the victim while this rank still leaves the barrier.
+    // Rank 0 may kill the victim while this rank is still in the barrier.
     match part.job.barrier().err().unwrap_or_else(|| part.survive(&how)) {
         Error::Gone { rank, .. } => {
             // This exit is one more death that rank 0 could name, but rank 0 checks only afterwards.
@@ -142,7 +143,8 @@ fn a_killed_rank_is_named(how: &str) {
         part.job.barrier().expect("all live still");
         victim.kill().expect("our child can be killed");
         victim.wait().expect("our child can be collected");
-        // A lower rank is gone as well by the time that this rank checks: the first death counts.
+        // By the time that this rank checks, a lower rank is gone as well. The error must name the first
+        // death.
         let told = survivor.wait().expect("our child can be collected").code();
         let error = part.survive(how);
         let Error::Gone { rank, why } = &error else { panic!("rank 2 was killed, yet {error}") };

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::process::Command;
 use unisono_rma::{Assert, Error, ErrorClass, Job, JobMembership, Key, Rank, Spec, Window};
 
-/// Windows alive at a time.
+/// The number of windows that exist at the same time.
 const WINDOWS: usize = 10_000;
 /// Open files that each process may have: far fewer than windows, and the default of a shell.
 const FILES: usize = 1024;
@@ -26,7 +26,7 @@ fn passes_on(window: &mut Window, word: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has many windows at a time, of both kinds of memory, and uses and frees them.
+/// Makes many windows that exist at the same time, with both kinds of memory; uses and frees them.
 pub(crate) fn has_many_windows(place: &JobMembership) {
     let mut job = Job::shared(place, TIMEOUT).expect("all come");
     let make = |job: &mut Job, number: usize| {
@@ -36,7 +36,8 @@ pub(crate) fn has_many_windows(place: &JobMembership) {
             job.allocate(8, Spec::new())
         }
     };
-    // The descriptors of a job, independent of its windows: other processes, and the job's barrier.
+    // A job opens some descriptors whatever the number of its windows: those of other processes, and of the
+    // job's barrier.
     let mut windows = vec![make(&mut job, 0).expect("a small window")];
     job.barrier().expect("all live");
     let before = descriptors();
@@ -52,7 +53,7 @@ pub(crate) fn has_many_windows(place: &JobMembership) {
     job.finalize().expect("all end");
 }
 
-/// Rank 1 has no descriptor left when it makes a window.
+/// Makes windows while first rank 1 and then rank 0 has no descriptor left.
 pub(crate) fn runs_out(place: &JobMembership) {
     let mut job = Job::shared(place, TIMEOUT).expect("all come");
     job.allocate(8, Spec::new()).and_then(|mut window| window.free()).expect("a small window");

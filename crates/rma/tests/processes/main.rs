@@ -1,7 +1,7 @@
 //! Jobs of real processes: this test binary starts itself again as the other ranks.
 //!
-//! No `fork`: a child is the same program; the environment says which part it plays. Everything that can
-//! hang runs under [`watchdog`].
+//! The tests do not call `fork`. A child is the same program, and the environment says which part it plays.
+//! Everything that can hang runs under [`watchdog`].
 
 #![cfg(not(loom))]
 

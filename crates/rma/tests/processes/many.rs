@@ -7,8 +7,8 @@ use unisono_rma::{Assert, Job, JobMembership, Key, Rank, STATS, Spec};
 
 const RANKS: usize = 64;
 
-/// Every rank puts its number to the next, and checks the number of the one before. Returns the shared memory
-/// that this process has touched, in kilobytes.
+/// Runs one rank, which puts its number to the next rank, and checks the number of the rank before. Returns
+/// the shared memory that this process has touched, in kilobytes.
 pub(crate) fn passes_its_number_on(place: &JobMembership) -> Option<u64> {
     let (rank, size) = (place.rank.index(), place.size);
     let mut job = Job::shared(place, TIMEOUT).expect("all come");
@@ -29,7 +29,7 @@ pub(crate) fn passes_its_number_on(place: &JobMembership) -> Option<u64> {
     touched
 }
 
-/// Shared memory that this process has touched, in kilobytes.
+/// Returns the shared memory that this process has touched, in kilobytes.
 fn resident_shared() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("RssShmem:")?.trim().strip_suffix(" kB")?.parse().ok())

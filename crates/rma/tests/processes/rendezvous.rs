@@ -1,4 +1,5 @@
-//! Meeting: without a common parent, not twice, not for ever, and without leaving files.
+//! How ranks meet: without a common parent, each rank only once, within a time limit, and without leaving
+//! files.
 
 use crate::children::{TIMEOUT, place, start, went_well};
 use crate::watchdog::watched;
@@ -60,7 +61,7 @@ fn a_rank_taken_twice_is_an_error_of_the_second_alone() {
         let key = key();
         let leader = std::thread::spawn(move || Job::shared(&place(0, 3, key), TIMEOUT));
         let first = start("joins", &place(1, 3, key));
-        // The second of the two is refused; so wait until the first is in the table.
+        // The second process with rank 1 is refused, so wait until the first is in the table.
         std::thread::sleep(Duration::from_millis(300));
         let second = Job::shared(&place(1, 3, key), TIMEOUT).expect_err("rank 1 is taken");
         assert!(matches!(second, Error::Job(_)) && second.to_string().contains("taken"), "{second}");
@@ -74,7 +75,7 @@ fn a_rank_taken_twice_is_an_error_of_the_second_alone() {
     });
 }
 
-/// Files that could be left behind.
+/// Returns the files that could have been left behind.
 fn leftovers() -> Vec<String> {
     let files = ["/dev/shm", "/tmp"].into_iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
     let paths = files.flatten().map(|file| file.path().display().to_string());

@@ -13,7 +13,7 @@ use unisono_rma::{Assert, Error, Job, JobMembership, Key, Lock, Rank, Spec, Wind
 const BYTES: usize = 64 << 10;
 const VICTIM: Rank = Rank(1);
 
-/// At the same address in every process of this program, unless the kernel randomizes addresses.
+/// Memory at the same address in every process of this program, unless the kernel randomizes addresses.
 static mut EXPOSED: [u8; BYTES] = [0; BYTES];
 
 fn exposed() -> &'static mut [u8] {
@@ -38,7 +38,8 @@ pub(crate) fn exposes(place: &JobMembership) {
     }
 }
 
-/// A stranger: it reports once that it is running, and at its end whether any process wrote to its memory.
+/// Plays a stranger, which reports once that it is running, and fails at its end if any process wrote to its
+/// memory.
 pub(crate) fn is_a_stranger() {
     eprintln!("here");
     let _ = std::io::stdin().read(&mut [0; 1]);
@@ -69,7 +70,8 @@ impl Drop for Ends {
     }
 }
 
-/// The result of each way to the victim's memory: of the operation or of the call that completes it.
+/// Accesses the victim's memory by `operation`; returns the result of the operation or of the call that
+/// completes it.
 fn answers(window: &mut Window, operation: &str) -> Result<(), Error> {
     window.lock(VICTIM, Lock::Shared, Assert::NONE)?;
     match operation {
@@ -96,8 +98,8 @@ fn names_the_victim(window: &mut Window, operation: &str, process: u32) {
     }
 }
 
-/// Does every operation against a victim of its own, after `end` has made its process something other than
-/// the rank.
+/// Does every operation against a victim of its own, after `end` has ended the victim's process or made it
+/// another program.
 fn each_against(name: &str, mut end: impl FnMut(&mut Child)) {
     for operation in OPERATIONS {
         watched(&format!("{name}: {operation}"), || {
@@ -140,7 +142,8 @@ fn whoever_accesses_the_memory_of_a_rank_that_became_another_program_is_told_who
     });
 }
 
-/// A stranger with the number of a process that has ended. `None`: this host does not allow to choose it.
+/// Starts a stranger with the number of a process that has ended. Returns `None` if this host does not allow
+/// a process to choose the number.
 fn stranger(number: u32, place: &JobMembership) -> Option<Child> {
     for _ in 0..100 {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).ok()?;
@@ -156,7 +159,8 @@ fn stranger(number: u32, place: &JobMembership) -> Option<Child> {
     None
 }
 
-/// A part of this program without address randomization: setarch(8) executes it in the same process.
+/// Returns the command for a part of this program without address randomization: setarch(8) executes it in
+/// the same process.
 fn unmoved(part: &str, place: &JobMembership) -> Command {
     let told = command(part, place);
     let mut command = Command::new("setarch");

@@ -63,7 +63,7 @@ pub trait Conversation: Send {
     fn send(&mut self, message: &[u8]) -> io::Result<()>;
 
     /// Sends a message that is due when the monotonic clock shows `deadline`. A carrier without deadlines
-    /// ignores it.
+    /// ignores the deadline.
     ///
     /// # Errors
     /// The communication is broken.
@@ -101,14 +101,14 @@ pub enum ConversationCarrier {
 }
 
 impl ConversationCarrier {
-    /// Whether it needs a broker.
+    /// Whether the carrier needs a broker.
     #[must_use]
     pub fn is_channel(self) -> bool {
         !matches!(self, Self::Tcp | Self::Udp)
     }
 }
 
-/// How the server serves them.
+/// How the server serves its conversations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Serving {
@@ -143,17 +143,18 @@ pub struct ConversationScene {
     pub broker: Option<BrokerAddresses>,
     /// The port of TCP connections; over UDP, conversation `n` uses port `port + n`.
     pub port: u16,
-    /// The congestion control of TCP connections. `None`: the host's default.
+    /// The congestion control of TCP connections; `None` stands for the host's default.
     pub congestion: Option<String>,
-    /// Start of measuring on the monotonic clock; with a rendezvous, relative to its moment.
+    /// Start of measuring on the monotonic clock; with a rendezvous, relative to the moment that the
+    /// rendezvous announces.
     pub from: Instant,
     /// End of measuring, in the same way.
     pub until: Instant,
-    /// The ends' agreement on the start. `None`: `from` is the start, even if an end is late.
+    /// The ends' agreement on the start. With `None`, `from` is the start, even if an end is late.
     pub rendezvous: Option<StartRendezvous>,
     /// The other end must appear, and must answer the opening of a conversation, within this time.
     pub timeout: Duration,
-    /// Conversations of the client.
+    /// The number of conversations of the client.
     pub conversations: u16,
     /// Bytes of the longest message.
     pub message_bytes: usize,
@@ -211,7 +212,7 @@ impl ConversationScene {
         }
     }
 
-    /// The scene with absolute times. With a rendezvous, waits until both ends have opened their
+    /// Returns the scene with absolute times. With a rendezvous, waits until both ends have opened their
     /// conversations.
     ///
     /// # Errors
@@ -229,7 +230,7 @@ impl ConversationScene {
         })
     }
 
-    /// The length of the measured time.
+    /// Returns the length of the measured time.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         (self.until - self.from).as_secs_f64()

@@ -8,7 +8,7 @@ use std::io;
 use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 
-/// Does one process's part.
+/// Runs one process's part.
 ///
 /// # Errors
 /// The other end does not appear within the scene's timeout, or the communication breaks.

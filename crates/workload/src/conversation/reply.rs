@@ -1,7 +1,7 @@
 //! Conversations by the channel's request and reply: one server answers all clients on one topic.
 //!
-//! A client's message is only sent when it waits for the answer, because a request is one operation with its
-//! answer.
+//! A client's message is sent only when the client waits for the answer, because a request is one operation
+//! with its answer.
 
 use super::{Conversation, ConversationEnd, ConversationScene, NextMessage, ReplySender, Serving};
 use crate::Error;

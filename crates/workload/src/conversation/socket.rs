@@ -17,7 +17,7 @@ pub(super) fn address(scene: &ConversationScene, number: u16) -> SocketAddr {
     SocketAddr::new(scene.server, scene.port + number)
 }
 
-/// The wildcard address of this host, of the family of `of`.
+/// Returns the wildcard address of this host, of the family of `of`.
 pub(super) fn any(of: IpAddr, port: u16) -> SocketAddr {
     let any: IpAddr = if of.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     SocketAddr::new(any, port)
@@ -27,7 +27,7 @@ pub(super) fn failed(address: SocketAddr, error: &io::Error) -> Error {
     Error::Exchange(format!("{address}: {error}"))
 }
 
-/// The meaning of a failed read: no data yet, the other end has gone, or an error.
+/// Interprets a failed read: no data yet, the other end has gone, or an error.
 pub(super) fn outcome(error: io::Error) -> io::Result<NextMessage> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(NextMessage::Nothing),
@@ -38,8 +38,9 @@ pub(super) fn outcome(error: io::Error) -> io::Result<NextMessage> {
     }
 }
 
-/// Connects with this congestion control from the start. A connection's first congestion control may leave
-/// state behind, such as the timers of bbr, by which the kernel then paces every later one.
+/// Connects with this congestion control from the start, because the first congestion control of a connection
+/// may leave state behind, such as the timers of bbr: the kernel then paces the connection by it under any
+/// later one.
 pub fn connect(to: SocketAddr, congestion: Option<&str>) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

@@ -24,7 +24,8 @@ pub(super) fn scene(carrier: ConversationCarrier, port: u16) -> ConversationScen
     }
 }
 
-/// Consecutive ports that are free now; tests run in parallel.
+/// Returns the first of four consecutive ports for one test. Tests run in parallel, so the number depends on
+/// the process and on a count of calls; whether the ports are free is not checked.
 fn ports() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -67,7 +67,7 @@ const WEIGHTS: [u32; 4] = [1, 2, 3, 6];
 const LINK_BYTES_PER_S: u64 = 100_000_000;
 const QUANTUM: u32 = 1500;
 
-/// Packets between two readings of the clock.
+/// The number of packets between two readings of the clock.
 const BATCH: u32 = 4096;
 
 /// The same packets for every decider, from a linear congruential generator, so that drawing costs next to
@@ -153,8 +153,8 @@ fn build_queue(decider: Decider, classes: u32) -> Box<dyn DecisionQueue> {
     }
 }
 
-/// Measures every decider with this many classes, each for the time `each`. The order of the first packets,
-/// of the same number for all, is recorded.
+/// Measures every decider with this many classes, each for the time `each`. Records the order in which the
+/// first packets depart, the same number of packets for each decider.
 pub fn measure(classes: u32, pattern: Pattern, each: StdDuration, seed: u64) -> Vec<DeciderResult> {
     let mut results: Vec<DeciderResult> = Vec::new();
     let source = PacketSource(seed);

@@ -39,12 +39,12 @@ pub struct Exchange {
     pub repetitions: usize,
     /// Bytes to each neighbor.
     pub sizes: Vec<usize>,
-    /// The methods to measure. Empty: all.
+    /// The methods to measure; an empty list stands for all.
     pub only: Vec<String>,
     pub windows: Vec<String>,
     pub style: Style,
     pub pin: Pin,
-    /// The result file. `None`: standard output.
+    /// The result file; `None` stands for standard output.
     pub result: Option<PathBuf>,
 }
 

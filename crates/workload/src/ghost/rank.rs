@@ -9,7 +9,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Job, JobMembership, Lock, Operation, Rank, Spec, Window};
 
-/// Time for which ranks wait for each other at the start.
+/// The longest time for which ranks wait for each other at the start.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The least size of a window: the longest single operation.
@@ -80,12 +80,12 @@ pub fn run(place: &JobMembership, exchange: &Exchange) -> Result<(), Error> {
     member.job.finalize().map_err(exchange_error)
 }
 
-/// The byte that `rank` sends to `side`.
+/// Returns the byte that `rank` sends to `side`.
 fn pattern(rank: usize, side: usize) -> u8 {
     (16 * rank + side) as u8
 }
 
-/// Puts to all neighbors, each into its area of the opposite side.
+/// Puts data to all neighbors, each time into the neighbor's ghost area on the opposite side.
 #[inline]
 fn put_all(
     window: &mut Window,
@@ -200,7 +200,8 @@ impl GhostSide<'_> {
         self.measure(method, memory, bytes, Some(window), step)
     }
 
-    /// The slowest rank's time for this many steps, in seconds; every rank gets the same value.
+    /// Makes this many steps. Returns the slowest rank's time for them in seconds; every rank gets the same
+    /// value.
     fn batch(
         &mut self,
         steps: u64,

@@ -41,7 +41,8 @@ impl Batch {
         Self { points }
     }
 
-    /// The candidate of a round: a multiplicative hash, so that rounds need no shared generator.
+    /// Returns the candidate of a round, chosen by a multiplicative hash, so that rounds need no shared
+    /// generator.
     fn candidate(&self, round: u64) -> &[i32; DIMENSIONS] {
         let hash = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         &self.points[(hash % self.points.len() as u64) as usize]
@@ -69,7 +70,7 @@ impl<'a> BatchPart<'a> {
         self.total = MAX_DISTANCE * self.cost.len() as i64;
     }
 
-    /// The saving of the round's candidate for these points.
+    /// Returns the saving of the round's candidate for these points.
     pub(crate) fn saving(&self, round: u64) -> i64 {
         let candidate = self.batch.candidate(round);
         let points = &self.batch.points[self.range.clone()];
@@ -87,7 +88,7 @@ impl<'a> BatchPart<'a> {
         }
     }
 
-    /// The current cost of all these points.
+    /// Returns the current cost of all these points.
     pub(crate) fn total(&self) -> i64 {
         self.total
     }

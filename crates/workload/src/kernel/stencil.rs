@@ -53,13 +53,13 @@ impl<T> Plate<T> {
     }
 }
 
-/// For the cells of one color in a row: the index of the first cell, and of its left neighbor.
+/// Returns, for the cells of one color in a row, the index of the first cell and that of its left neighbor.
 fn first_places(row: usize, colour: usize) -> (usize, usize) {
     let column = 1 + (row + 1 + colour) % 2;
     (column / 2, (column - 1) / 2)
 }
 
-/// The number of cells of one color in an inner row.
+/// Returns the number of cells of one color in an inner row.
 fn cells(size: usize, row: usize, colour: usize) -> usize {
     let column = 1 + (row + 1 + colour) % 2;
     (size + 2 - column) / 2
@@ -230,7 +230,7 @@ pub fn run_unisono(choice: &BarrierChoice, options: &Options) -> Result<Measurem
 mod tests {
     use super::*;
 
-    /// The textbook loop on one grid, sequentially.
+    /// Runs the textbook loop on one grid, sequentially.
     fn reference(size: usize, iterations: u64) -> f64 {
         let mut grid = vec![vec![0.5; size + 2]; size + 2];
         for row in &mut grid {

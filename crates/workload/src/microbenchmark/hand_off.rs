@@ -8,7 +8,7 @@
 //! on two, alone and beside busy loops. This gives the paper's cost of blocking against spinning on this
 //! machine.
 //!
-//! Cost of the loop in addition to the hand-off: as `meter`.
+//! Cost of the loop in addition to the hand-off: that of `meter`.
 
 use crate::meter::{LeaderMeter, NextStep};
 use crate::{Error, Measurement, Options, Pin, options};
@@ -53,7 +53,7 @@ pub fn run(options: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurem
     Ok(Measurement { implementation: "hand-off".into(), wait: wait.to_string(), ..measured })
 }
 
-/// Number of processors that the threads may use.
+/// Returns the number of processors that the threads may use.
 fn processors(options: &Options) -> Result<usize, Error> {
     let mut cpus = options.pin.placement()?;
     if cpus.is_empty() {
@@ -64,7 +64,7 @@ fn processors(options: &Options) -> Result<usize, Error> {
     Ok(cpus.len())
 }
 
-/// A policy that learns nothing from one wait to the next.
+/// Returns a wait function over a policy that gets no hints from other waits.
 fn fixed(mut policy: impl WaitPolicy) -> impl FnMut(Flag<'_>, u32) {
     move |flag, target| {
         policy.wait(flag, target, &mut Unwatched);

@@ -18,9 +18,9 @@ use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{MAX_SLEEP, poll_briefly};
 
 /// The number of elements up to which atomic instructions are faster than the gate's lock. 128 elements took
-/// 980 ns by atomic instructions, 8 ns each, and 39 ns behind the lock; a single element takes 30 ns past the
-/// gate (unisono study one-sided, quick, n = 3, medians, AMD EPYC). So the two are equal at four or five
-/// elements; that point itself was not measured.
+/// 980 ns by atomic instructions, 8 ns each, and 39 ns by vector instructions with the lock; a single element
+/// takes 30 ns through the gate without the lock (unisono study one-sided, quick, n = 3, medians, AMD EPYC).
+/// So the two are equal at four or five elements; that point itself was not measured.
 const MAX_ATOMIC_ELEMENTS: usize = 4;
 
 impl TargetPart<'_> {
@@ -138,7 +138,8 @@ impl TargetPart<'_> {
         }
     }
 
-    /// As the gate says, does `beside` side by side with other ranks, or `work` while no other accumulates.
+    /// Does `beside` side by side with other ranks, or `work` while no other rank accumulates, as the gate's
+    /// state requires.
     #[inline]
     fn through_gate(
         &self,
@@ -261,16 +262,16 @@ impl TargetPart<'_> {
     }
 }
 
-/// Polls before a waiter sleeps until ranks have left the gate: a rank inside executes a few instructions, so
-/// it has left after one transfer of the line, or it has lost its core. As many polls as a
-/// [`InitialPoll`](unisono_sync::InitialPoll) makes, for the same reason.
+/// The number of polls before a waiter sleeps until ranks have left the gate: a rank inside executes a few
+/// instructions, so it has left after one transfer of the line, or it has lost its core. It is as many polls
+/// as an [`InitialPoll`](unisono_sync::InitialPoll) makes, for the same reason.
 const GATE_POLLS: u32 = 64;
 /// The longest sleep until a rank has left the gate: leaving wakes no waiter, so the sleep ends by itself. A
 /// rank that has lost its core gets it back after a slice of 2 to 4 ms. A longer sleep delays the waiter by
 /// as much; a shorter one wakes it in vain.
 const MAX_GATE_SLEEP: Duration = Duration::from_millis(1);
 
-/// Sleeps while `word` stays as it is, at most for [`MAX_GATE_SLEEP`]. Returns the time that it slept.
+/// Sleeps while `word` stays as it is, for at most [`MAX_GATE_SLEEP`]. Returns the time that it slept.
 fn sleep_at(word: &AtomicU32) -> Duration {
     let seen = word.load(Ordering::Relaxed);
     if poll_briefly(GATE_POLLS, || word.load(Ordering::Relaxed) != seen) {

@@ -1,8 +1,8 @@
 //! Combining element by element with the processor's atomic instructions.
 //!
-//! For elements of 1, 2, 4 or 8 bytes at aligned addresses. Operations with an instruction of their own
-//! (sums, bitwise, replace) use it, the others a compare-and-swap loop around [`combine`]. Cost: one locked
-//! instruction for each element, about 5 ns if the cache line is near.
+//! This works for elements of 1, 2, 4 or 8 bytes at aligned addresses. Operations with an instruction of
+//! their own (sums, bitwise, replace) use it, the others a compare-and-swap loop around [`combine`]. Cost:
+//! one locked instruction for each element, about 5 ns if the cache line is near.
 
 use crate::memory::combine::combine;
 use crate::model::{Element, Operation};
@@ -15,7 +15,7 @@ pub(super) fn is_possible(element: Element, address: *const u8) -> bool {
     size <= 8 && (address as usize).is_multiple_of(size)
 }
 
-/// Whether a sum of these elements is the processor's addition of words.
+/// Whether these elements are integers, whose sum is the processor's addition of words.
 const fn is_integer(element: Element) -> bool {
     matches!(
         element,
@@ -40,7 +40,7 @@ macro_rules! each {
             let brought = $source.cast::<$word>().wrapping_add(index);
             // SAFETY: `accumulate`'s caller promises that the source is readable.
             let value = unsafe { brought.read_unaligned() };
-            // Accumulates need no ordering among other accesses; the epochs order those.
+            // Accumulates need no ordering with other accesses, because the epochs order them.
             let before = match $operation {
                 Operation::Sum if is_integer($element) => there.fetch_add(value, Ordering::Relaxed),
                 Operation::Replace => there.swap(value, Ordering::Relaxed),

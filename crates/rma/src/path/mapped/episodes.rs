@@ -53,7 +53,7 @@ impl Episodes {
         Ok(Self::new(host, shared, participant))
     }
 
-    /// The time that this member has waited in this barrier.
+    /// Returns the time that this member has waited in this barrier.
     pub(crate) fn waited(&self) -> Waited {
         self.participant.waited()
     }
@@ -92,8 +92,8 @@ impl Episodes {
         self.host.dead_member().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
-    /// A barrier's error as an error of this crate. A death is declared to the job, and the error names the
-    /// member that the job knows as the first: members that wait elsewhere name the same member.
+    /// Converts a barrier's error to an error of this crate. A death is declared to the job, and the error
+    /// names the member that the job knows as the first: members that wait elsewhere name the same member.
     #[cold]
     fn stopped(&self, error: unisono_barrier::Error) -> Error {
         if let unisono_barrier::Error::Gone(gone) = &error {
@@ -108,8 +108,8 @@ impl Episodes {
     }
 }
 
-/// The specification of the barrier for the members of a job. All members compute the same, and each only
-/// once.
+/// Computes the specification of the barrier for the members of a job. All members compute the same, and each
+/// only once.
 pub(crate) fn spec(host: &HostMembers) -> Result<GroupSpec, Error> {
     if let Some(spec) = host.barrier.get() {
         return Ok(*spec);
@@ -125,7 +125,7 @@ pub(crate) fn join(host: &HostMembers, lines: &Lines) -> Result<Participant, Err
     group.participant(host.rank.index()).map_err(refused)
 }
 
-/// A barrier's error as an error of this crate.
+/// Converts a barrier's error to an error of this crate.
 pub(crate) fn refused(error: unisono_barrier::Error) -> Error {
     match error {
         unisono_barrier::Error::Gone(gone) => {

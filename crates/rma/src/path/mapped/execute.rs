@@ -141,8 +141,9 @@ impl TargetPart<'_> {
         self.peer.address.wrapping_add_signed(offset) as usize
     }
 
-    /// The error for a copy that failed. A held memory reads and writes nothing once its process has ended or
-    /// has executed another program; the number of a process that has just ended is unknown to the kernel.
+    /// Returns the error for a copy that failed. An open /proc/PID/mem reads and writes nothing once its
+    /// process has ended or has executed another program; process_vm_readv(2) reports a process that has
+    /// ended as unknown.
     #[cold]
     fn failed(&self, source: std::io::Error) -> Error {
         let rank = Rank::at(self.target);
@@ -155,7 +156,7 @@ impl TargetPart<'_> {
         Error::system(format!("cannot access the memory of rank {rank} (process {process})"))(source)
     }
 
-    /// The target's held memory, if there is one and it is the faster way for this length.
+    /// Returns the target's open /proc/PID/mem, if there is one and it is the faster way for this length.
     #[inline]
     fn held(&self, bytes: usize) -> Option<&process_vm::HeldMemory> {
         if bytes <= HELD { self.host.memory(Rank::at(self.target)) } else { None }

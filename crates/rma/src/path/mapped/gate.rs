@@ -31,10 +31,10 @@ use unisono_linux::membarrier;
 use unisono_sync::Wakeups;
 use unisono_sync::atomics::{AtomicU32, Ordering, fence, light_fence};
 
-/// Single elements in a row that turn the gate back. To turn it again costs a membarrier, about 2 us, the
-/// time of 64 KB without a gate: after 1,024 elements of 30 ns that is 7 % of their time at worst, when
-/// programs alternate so that each turn is in vain. With half it is 13 %; with twice as many a phase of
-/// single elements runs behind the lock for longer than the turn would have cost.
+/// The number of single elements in a row after which the gate turns back. To turn it again costs a
+/// membarrier, about 2 us, the time of 64 KB without a gate: after 1,024 elements of 30 ns that is 7 % of
+/// their time at worst, when programs alternate so that each turn is in vain. With half it is 13 %; with
+/// twice as many a phase of single elements runs behind the lock for longer than the turn would have cost.
 #[cfg(not(loom))]
 const SHORTS: u32 = 1024;
 #[cfg(loom)]
@@ -49,7 +49,8 @@ pub(crate) struct TargetGate<'a> {
     pub(crate) holder: &'a AtomicU32,
     /// The number of ranks that sleep until the lock is free.
     pub(crate) sleepers: &'a AtomicU32,
-    /// Single elements in a row that passed one by one. Only the holder of the lock accesses it.
+    /// The number of single elements in a row that passed one by one. Only the holder of the lock accesses
+    /// it.
     pub(crate) shorts: &'a AtomicU32,
     /// This rank's presence: zero, or the target of its side-by-side accumulate, plus one.
     pub(crate) presence: &'a AtomicU32,
@@ -64,7 +65,7 @@ pub(crate) enum AccumulateLength {
 }
 
 impl TargetGate<'_> {
-    /// Enters side by side with others. False: the gate has turned.
+    /// Enters side by side with others. Returns false if the gate has turned.
     #[inline]
     pub(crate) fn try_enter(&self) -> bool {
         self.presence.store(self.target + 1, Ordering::Relaxed);
@@ -79,7 +80,7 @@ impl TargetGate<'_> {
 
     #[inline]
     pub(crate) fn leave(&self) {
-        // SYNC(presence) release: this rank's accumulates before it leaves
+        // SYNC(presence) release: publishes this rank's accumulates before it leaves
         self.presence.store(0, Ordering::Release);
     }
 
@@ -97,7 +98,8 @@ impl TargetGate<'_> {
             && self.holder.compare_exchange(0, rank + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// With the lock: makes ranks pass one by one from now on. The caller then waits for the ranks inside.
+    /// Makes ranks pass one by one from now on. Only the holder of the lock calls this, and then waits for
+    /// the ranks inside.
     #[cold]
     pub(crate) fn turn(&self) {
         self.one_by_one.store(1, Ordering::Relaxed);
@@ -110,17 +112,17 @@ impl TargetGate<'_> {
         presence.load(Ordering::Acquire) == self.target + 1
     }
 
-    /// Releases the lock. True: the caller wakes the sleepers.
+    /// Releases the lock. Returns whether the caller has to wake sleepers.
     #[inline]
     pub(crate) fn unlock(&self, passed: AccumulateLength) -> bool {
         let shorts =
             if passed == AccumulateLength::Short { self.shorts.load(Ordering::Relaxed) + 1 } else { 0 };
         if shorts >= SHORTS {
-            // SYNC(gate-turn) release: the accumulates of this holder and of those before it
+            // SYNC(gate-turn) release: publishes the accumulates of this holder and of those before it
             self.one_by_one.store(0, Ordering::Release);
         }
         self.shorts.store(if shorts >= SHORTS { 0 } else { shorts }, Ordering::Relaxed);
-        // SYNC(gate-lock) release: this holder's accumulates
+        // SYNC(gate-lock) release: publishes this holder's accumulates
         self.holder.store(0, Ordering::Release);
         self.light_fence();
         self.sleepers.load(Ordering::Relaxed) != 0
@@ -136,8 +138,8 @@ impl TargetGate<'_> {
     #[inline]
     fn light_fence(&self) {
         match self.wakeups {
-            // SYNC(gate) light: presence before gate, lock before sleepers; the other side's membarrier is
-            // the fence here
+            // SYNC(gate) light: presence is written before the gate is read, and the lock before the
+            // sleepers; the other side's membarrier is the fence here
             Wakeups::Asymmetric(_) => light_fence(),
             // SYNC(gate) fence: as above
             _ => fence(Ordering::SeqCst),
@@ -152,6 +154,6 @@ fn heavy_fence(wakeups: Wakeups) {
         return;
     }
     let _ = (wakeups, Scope::Shared);
-    // SYNC(gate) fence: gate before presence, sleepers before lock
+    // SYNC(gate) fence: the gate is written before presence is read, and the sleepers before the lock
     fence(Ordering::SeqCst);
 }

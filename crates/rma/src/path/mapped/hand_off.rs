@@ -78,7 +78,7 @@ pub(crate) struct CarriedPut {
 }
 
 impl CarriedPut {
-    /// The put's bytes: their address, and their number, at most [`CARRIED`].
+    /// Returns the address of the put's bytes, and their number, at most [`CARRIED`].
     #[inline]
     pub(crate) const fn data(&self) -> (*const u8, usize) {
         ((&raw const self.words).cast(), self.length)
@@ -90,8 +90,8 @@ impl CarriedPut {
 pub(crate) struct OfferLine<'a>(pub(crate) &'a CacheLine);
 
 impl<'a> OfferLine<'a> {
-    /// Called by the origin, while no offer stands: puts `length` bytes from `data` into the line, at most
-    /// [`CARRIED`].
+    /// Copies `length` bytes from `data`, at most [`CARRIED`], into the line. Called by the origin while no
+    /// offer stands.
     ///
     /// # Safety
     /// Whole words are readable at `data`, as many as `length` bytes need.
@@ -107,22 +107,22 @@ impl<'a> OfferLine<'a> {
         }
     }
 
-    /// Called by the origin: lets the target apply the entries in `span`.
+    /// Lets the target apply the entries in `span`. Called by the origin.
     #[inline]
     pub(crate) fn offer(self, span: OfferedSpan, form: OfferPlacement) {
         self.0.word(START).store(span.start, Ordering::Relaxed);
-        // SYNC(hand-off) release: the entries, or the put in the line, before the offer
+        // SYNC(hand-off) release: the entries, or the put in the line, are written before the offer
         self.0.word(WORD).store(span.end | form.bits(), Ordering::Release);
     }
 
-    /// Called by the origin: whether the target has applied all entries up to `end`.
+    /// Whether the target has applied all entries up to `end`. Called by the origin.
     #[inline]
     pub(crate) fn is_applied(self, end: u32) -> bool {
         // SYNC(applied) acquire: this member's later operations come after the puts
         self.0.word(WORD).load(Ordering::Acquire) == end | APPLIED
     }
 
-    /// Called by the origin: takes the offer back. False: the target has claimed it.
+    /// Takes the offer back. Returns false if the target has claimed it. Called by the origin.
     pub(crate) fn revoke(self, end: u32, form: OfferPlacement) -> bool {
         // Relaxed is enough: the origin wrote the entries itself, and the target reads them only after an
         // offer.
@@ -130,17 +130,17 @@ impl<'a> OfferLine<'a> {
         word.compare_exchange(end | form.bits(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The word for the origin's sleep while the target applies the claimed entries up to `end`, and
-    /// the word's value meanwhile.
+    /// Returns the word at which the origin sleeps while the target applies the claimed entries up to `end`,
+    /// and the word's value meanwhile.
     pub(crate) fn claimed(self, end: u32) -> (&'a AtomicU32, u32) {
         (self.0.word(WORD), end | CLAIMED)
     }
 
-    /// Called by the target: claims the offer, if there is one and its start `is_next`. Returns the end and
-    /// the form of the offer.
+    /// Claims the offer, if there is one and its start `is_next`. Returns the end and the form of the offer.
+    /// Called by the target.
     #[inline]
     pub(crate) fn claim(self, is_next: impl FnOnce(u32) -> bool) -> Option<(u32, OfferPlacement)> {
-        // SYNC(hand-off) acquire: the entries after the offer
+        // SYNC(hand-off) acquire: the entries are read after the offer
         let word = self.0.word(WORD).load(Ordering::Acquire);
         if word & OFFERED == 0 || !is_next(self.0.word(START).load(Ordering::Relaxed)) {
             return None;
@@ -155,8 +155,8 @@ impl<'a> OfferLine<'a> {
             .then_some((end, form))
     }
 
-    /// Called by the target after it claimed an offer of this form: the put in the line. The origin changes
-    /// the line again only after the put was applied.
+    /// Returns the put in the line. Called by the target after it claimed an offer whose put is there. The
+    /// origin changes the line again only after the put was applied.
     #[inline]
     pub(crate) fn carried(self) -> CarriedPut {
         let word = |at: usize| self.0.word(at).load(Ordering::Relaxed);
@@ -167,10 +167,10 @@ impl<'a> OfferLine<'a> {
         }
     }
 
-    /// Called by the target: records that all claimed entries up to `end` are applied.
+    /// Records that all claimed entries up to `end` are applied. Called by the target.
     #[inline]
     pub(crate) fn applied(self, end: u32) {
-        // SYNC(applied) release: the puts, before the origin learns that they are done
+        // SYNC(applied) release: the puts come before the origin learns that they are done
         self.0.word(WORD).store(end | APPLIED, Ordering::Release);
     }
 }

@@ -9,7 +9,7 @@
 //! transfer of a line between two processors, so it is made only where the operation is worth it: always for
 //! post-start-complete-wait data above [`MAX_STAGED_BYTES`], whose flag lies in a line of the origin's own,
 //! and before an operation is queued. Staged entries go before queued operations, and a queue that is not
-//! empty takes all later operations, so that the order of accumulates stays.
+//! empty takes all later operations, so that accumulates stay in order.
 
 use super::passive::MAX_OFFERED_BYTES;
 use super::staging::{Head, MAX_STAGED_BYTES, Stamp, room};
@@ -19,14 +19,15 @@ use crate::memory::op::Op;
 use crate::model::{Element, EpochKind, Error, Lock, Operation, Rank, Verb};
 use unisono_sync::poll_briefly;
 
-/// Bytes of a put from which it is worth checking whether the target has posted. A check is a line
-/// transfer, 30 to 100 ns; staging copies the data twice, which takes as long for about 256 bytes. Computed,
-/// not measured.
+/// The size of a put (bytes) from which on it is worth checking whether the target has posted. A check is a
+/// line transfer, 30 to 100 ns; staging copies the data twice, which takes as long for about 256 bytes.
+/// Computed, not measured.
 const MIN_CHECKED_BYTES: usize = 256;
-/// Polls for the post of a target that is about to make it. They take half a microsecond. Two ranks that post
-/// and put at the same time otherwise each find the other's post on its way, queue, and copy only in
-/// complete. Step of four puts, 2 pinned ranks, three interleaved runs: 16 KB 0.94 to 1.07 us without polls
-/// and 0.84 to 0.86 with them, 64 KB 2.9 to 3.4 and 2.7 to 2.8; no difference at 16 B, 1 KB and 256 KB.
+/// The number of polls for the post of a target that is about to post. They take half a microsecond. Without
+/// them, two ranks that post and put at the same time each find that the other's post has not arrived yet;
+/// they queue their puts, and copy the data only in complete. A step of four puts (2 pinned ranks, three
+/// interleaved runs) took for 16 KB 0.94 to 1.07 us without polls and 0.84 to 0.86 with them, and for 64 KB
+/// 2.9 to 3.4 and 2.7 to 2.8; there was no difference at 16 B, 1 KB and 256 KB.
 const POLLS: u32 = 32;
 
 impl MappedPath {
@@ -52,8 +53,8 @@ impl MappedPath {
             return self.execute(target, &op);
         }
         let stages = reach == EpochKind::Started || self.target_exposure == TargetExposure::Unknown;
-        // The target posts into a line of this member's own. Its exposure is in a line of its own, and a
-        // check of it costs a transfer.
+        // The target posts into a line of this member's own. But the target's exposure lies in a line of the
+        // target's own, and a check of it costs a transfer.
         let checks_exposure = reach == EpochKind::Started
             && self.mapped
             && (self.is_open(reach, target)
@@ -74,7 +75,8 @@ impl MappedPath {
         Ok(())
     }
 
-    /// In a passive epoch only puts are staged, and puts have no result.
+    /// Whether no operation to `target` is queued. Staged operations do not count: in a passive epoch only
+    /// puts are staged, and puts have no result.
     pub(crate) fn is_settled(&self, target: Rank) -> bool {
         self.peers[target.index()].queue.is_empty()
     }
@@ -85,8 +87,8 @@ impl MappedPath {
             && op.total <= self.max_staged_bytes() as u64
     }
 
-    /// The most bytes of data that are staged. For a part that is not mapped it is the room of the ring:
-    /// otherwise the kernel would copy the data, page by page.
+    /// Returns the largest length of data that is staged. For a part that is not mapped it is the room of the
+    /// ring, because otherwise the kernel would copy the data, page by page.
     #[inline]
     fn max_staged_bytes(&self) -> usize {
         let ring_bytes = self.region.plan.ring_bytes;
@@ -113,7 +115,7 @@ impl MappedPath {
         unsafe { self.stage_entry(target, stamp, head, data.as_ptr()) }
     }
 
-    /// Stages an entry.
+    /// Stages an entry; returns whether the ring had room.
     ///
     /// # Safety
     /// `head.length` bytes, at most [`Self::max_staged_bytes`], are readable at `data`.
@@ -130,7 +132,7 @@ impl MappedPath {
 
     /// Writes contiguous bytes to byte `start` of a part, if no check is needed: as a store where the target
     /// is mapped and known to be in its epoch, as an entry of the ring where the last put to this target was
-    /// staged in the same epoch. False: nothing was done.
+    /// staged in the same epoch. Returns false if nothing was done.
     ///
     /// # Safety
     /// `bytes` bytes are readable at `source`, and lie inside the target's part from `start` on.
@@ -244,7 +246,7 @@ impl MappedPath {
         }
     }
 
-    /// Whether the target is in this member's access epoch to it.
+    /// Whether the target has begun the epoch in which this member accesses it.
     #[inline]
     pub(super) fn is_open(&self, reach: EpochKind, target: usize) -> bool {
         match reach {
@@ -257,9 +259,9 @@ impl MappedPath {
         }
     }
 
-    /// Polls a moment for a target's post. The moment is shorter than a long operation takes, and comes once
-    /// in an epoch that finds the target late. Queuing the operation costs more, because no work is done
-    /// meanwhile.
+    /// Polls for a moment for a target's post. The polls take less time than a long operation, and are made
+    /// at most once in an epoch in which the target is late. Queuing the operation costs more, because no
+    /// work is done meanwhile.
     #[inline(never)]
     fn is_opened_soon(&self, target: usize) -> bool {
         if self.host.crowded || !self.peers[target].queue.is_empty() {
@@ -268,7 +270,8 @@ impl MappedPath {
         poll_briefly(POLLS, || self.is_open(EpochKind::Started, target))
     }
 
-    /// Called when the target is in its epoch: does staged operations, and lets later operations go directly.
+    /// Does the staged operations, and lets later operations be done directly. Called when the target is in
+    /// its epoch.
     pub(super) fn open(&mut self, reach: EpochKind, target: usize) -> Result<(), Error> {
         self.execute_staged(reach, target)?;
         self.peers[target].staging_stamp = None;

@@ -15,9 +15,9 @@
 
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
-/// Polls of a held lock before a sleep, here and at the gate of accumulates, if there is a processor for
-/// every member. With a `pause` of 20 to 140 cycles they take 2 to 10 us, the time in which a running holder
-/// does a few short operations. Chosen, not measured: a wake-up costs 28 to 60 us
+/// The number of polls of a held lock before a sleep, here and at the gate of accumulates, if there is a
+/// processor for every member. With a `pause` of 20 to 140 cycles they take 2 to 10 us, the time in which a
+/// running holder does a few short operations. Chosen, not measured: a wake-up costs 28 to 60 us
 /// (`unisono_sync::SpinBudget`), so ten times as many would still pay where holders are quick, and would take
 /// that time from a processor where they are not.
 pub(super) const POLLS: u32 = 200;
@@ -53,7 +53,8 @@ impl LockWord<'_> {
             && self.0.compare_exchange(word, word + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// One step of taking a contended lock. `slept`: this rank has queued before.
+    /// Makes one step of taking a contended lock. `slept` says whether this rank has already slept for the
+    /// lock.
     #[cold]
     pub(crate) fn attempt(self, exclusive: Option<u32>, slept: bool) -> Attempt {
         let word = self.0.load(Ordering::Relaxed);
@@ -75,14 +76,14 @@ impl LockWord<'_> {
         if marks { Attempt::Sleep(marked) } else { Attempt::Again }
     }
 
-    /// Releases an exclusive lock. True: the caller wakes the sleepers.
+    /// Releases an exclusive lock. Returns whether the caller has to wake the sleepers.
     #[inline]
     pub(crate) fn release_exclusive(self) -> bool {
         // SYNC(window-lock) release: publishes this holder's writes
         self.0.swap(0, Ordering::Release) & SLEEPERS != 0
     }
 
-    /// Releases a shared lock. True: the caller wakes the sleepers.
+    /// Releases a shared lock. Returns whether the caller has to wake the sleepers.
     #[inline]
     pub(crate) fn release_shared(self) -> bool {
         // SYNC(window-lock) release: publishes this holder's writes

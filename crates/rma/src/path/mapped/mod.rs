@@ -56,26 +56,27 @@ use unisono_linux::clock::{now, ticks};
 use unisono_linux::process_vm;
 use unisono_sync::{Flag, Lines, Waited, Wakeups, WatchVerdict};
 
-/// A member's state for one other member.
+/// What a member keeps about one other member.
 #[derive(Debug)]
 pub(crate) struct MappedPeer {
-    /// An operation may be done at once, in place, without any further check. Implies that the part is
+    /// Whether an operation may be done at once, in place, without any further check. If so, the part is
     /// mapped.
     direct: bool,
     /// The peer's part in this process's address space; null if this process does not map it.
     base: *mut u8,
     /// The peer's part in the peer's own address space.
     address: u64,
-    /// The peer is in this member's access epoch to it.
+    /// Whether the peer is known to have begun the epoch in which this member accesses it.
     opened: bool,
-    /// The fence epoch that the peer enters once it has applied the puts staged for it. `None`: it has
-    /// entered the epoch, or no puts were staged.
+    /// The fence epoch that the peer enters once it has applied the puts staged for it, or `None` if it has
+    /// entered the epoch or no puts were staged.
     applying_epoch: Option<u32>,
     queue: Vec<Op>,
     /// The stamp with which further puts of this epoch are staged without another check.
     staging_stamp: Option<Stamp>,
     held: LockHeld,
-    /// Passive epochs left without an offer to the peer, because it did not take the last.
+    /// The number of passive epochs still to come without an offer to the peer, because it did not take the
+    /// last one.
     offers_paused: u8,
     // Counts of post-start-complete-wait epochs so far: the peer's exposures that this member used, this
     // member's completions at the peer, the peer's completions here that this member waited for, and this
@@ -97,7 +98,7 @@ enum LockHeld {
     Unchecked,
 }
 
-/// The origin's knowledge about targets after a fence.
+/// What an origin knows about its targets after a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TargetExposure {
     /// Nothing: the fence was no barrier. Short operations are staged.
@@ -124,12 +125,12 @@ pub(crate) struct MappedPath {
     wakeups: Wakeups,
     epoch: u32,
     target_exposure: TargetExposure,
-    /// All members map all parts: the engine allocated them.
+    /// Whether all members map all parts, because the engine allocated them.
     mapped: bool,
-    /// This member has stored into a part since the last flush.
+    /// Whether this member has stored into a part since the last flush.
     dirty: bool,
     number: u32,
-    /// Puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).
+    /// Whether puts of passive epochs are handed to targets that are in the library (`hand_off.rs`).
     offers_puts: bool,
     offer_lifetime: OfferLifetime,
     own_bytes: u64,
@@ -140,7 +141,7 @@ pub(crate) struct MappedPath {
 pub(crate) struct PartsPlan<'a> {
     pub(crate) parts: &'a [WindowPart],
     pub(crate) spec: Spec,
-    /// The program's memory; null: the engine allocates the parts.
+    /// The program's memory, or null if the engine allocates the parts.
     pub(crate) base: *mut u8,
     pub(crate) number: u32,
 }
@@ -150,8 +151,8 @@ pub(crate) struct PartsPlan<'a> {
 static PROBE: u64 = 0x756e_6973_6f6e_6f21;
 
 impl MappedPath {
-    /// Makes a member's end; collective. `None`: the kernel does not let every member read every other's
-    /// memory.
+    /// Makes a member's end; collective. Returns `None` if the kernel does not let every member read every
+    /// other's memory.
     pub(crate) fn make(
         host: &Arc<HostMembers>,
         shared: &Arc<MessageEngine>,
@@ -287,7 +288,8 @@ impl MappedPath {
         Ok(())
     }
 
-    /// The path's barrier informs the others when it is dropped; its memory is the segment's.
+    /// Does nothing: the path's barrier informs the others when it is dropped, and the window's memory
+    /// belongs to the segment.
     pub(crate) fn abandon(&mut self) {}
 
     /// Closes all targets: forgets that they are in their epochs.
@@ -316,11 +318,13 @@ impl MappedWaiter {
         self.wait_slow(reach, flag, target)
     }
 
-    /// The slow part of a wait: calls the job's hook meanwhile, and adds the time to the statistics.
+    /// Waits for a flag after the initial polls. Calls the job's hook meanwhile, and adds the time to the
+    /// statistics.
     #[cold]
     fn wait_slow(&mut self, reach: EpochKind, flag: Flag<'_>, target: u32) -> Result<(), Error> {
         let (start, slept) = (ticks(), self.flag_waiter.asleep());
-        // A fence is collective: no thread here has another call to make meanwhile.
+        // A fence is collective: no thread here has another call to make meanwhile, so a fence never gives
+        // up.
         let timeout = self.shared.wait_timeout().filter(|_| reach != EpochKind::Fence);
         let over = timeout.map(|timeout| now() + timeout);
         let mut pause = self.shared.hook.begin();

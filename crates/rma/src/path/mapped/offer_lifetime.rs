@@ -6,11 +6,11 @@
 //! the kernel's mitigations of processor vulnerabilities, and on a hypervisor, so it is measured here: each
 //! revoked offer is followed by such a copy.
 //!
-//! Four lock-put-unlock by each of two pinned ranks, on a machine whose kernel takes 1.4 to 2.9 us for 16
-//! bytes, against a fixed time of 2 us (and offers of ring entries alone): 16 B 0.45 times as long (95 %
-//! interval 0.23 to 0.80, n = 14; 1.2 to 1.7 us), 1 KB 0.42 (0.27 to 0.77, n = 14), 256 KB 0.73 (0.50 to
-//! 0.80, n = 7). (`ghost --pin 0,1 --only lock --windows created --seconds 0.1`; MPICH 4.0, 256 KB Open MPI
-//! 4.1; interleaved; AMD EPYC, Linux 6.18.)
+//! Measured with four lock-put-unlock sequences by each of two pinned ranks, on a machine whose kernel takes
+//! 1.4 to 2.9 us for 16 bytes. Compared with a fixed lifetime of 2 us (and with offers of ring entries only),
+//! puts of 16 B took 0.45 times as long (95 % interval 0.23 to 0.80, n = 14; 1.2 to 1.7 us), of 1 KB 0.42
+//! times (0.27 to 0.77, n = 14), of 256 KB 0.73 times (0.50 to 0.80, n = 7). (`ghost --pin 0,1 --only lock
+//! --windows created --seconds 0.1`; MPICH 4.0, 256 KB Open MPI 4.1; interleaved; AMD EPYC, Linux 6.18.)
 //!
 //! Cost: two readings of the clock after an offer in vain. When not to use: where the origin has to wait for
 //! the target in any case.
@@ -20,14 +20,15 @@ use unisono_linux::clock::Duration;
 /// The assumed time of a short copy before the first measurement, and the lower bound. (16 B: 1.0 to 1.4 us,
 /// AMD EPYC, Linux 6.18.)
 const SHORT_COPY: Duration = Duration::from_micros(1);
-/// The upper bound: a longer short copy was interrupted. With it an offer in vain takes 16 us, once in 33
-/// epochs.
+/// The upper bound: a short copy that took longer was interrupted. With this bound an offer in vain takes 16
+/// us, once in 33 epochs.
 const MAX_SHORT_COPY: Duration = Duration::from_micros(8);
 /// The time of each further KiB before the first measurement, and the lower bound. 22 bytes a nanosecond.
 const KIB: Duration = Duration::from_nanos(46);
-/// The upper bound of the time of a KiB: a longer one was interrupted. 2 bytes a nanosecond.
+/// The upper bound of the time of a KiB: a copy that took longer was interrupted. 2 bytes a nanosecond.
 const MAX_COPY_PER_KIB: Duration = Duration::from_nanos(500);
-/// From this length on a copy shows the time of its bytes. A shorter copy shows the time of the call.
+/// From this length on a copy is a measurement of the time of its bytes. A shorter copy is a measurement of
+/// the time of the call.
 const MIN_LONG_COPY: usize = 16 << 10;
 
 /// The measured times of the kernel's copies of puts.
@@ -44,7 +45,7 @@ impl Default for OfferLifetime {
 }
 
 impl OfferLifetime {
-    /// The lifetime of an offer of `bytes` bytes.
+    /// Returns the lifetime of an offer of `bytes` bytes.
     #[inline]
     pub(super) fn for_bytes(&self, bytes: usize) -> Duration {
         (self.short + self.beyond_short(bytes)) * 2
@@ -55,7 +56,7 @@ impl OfferLifetime {
         self.kib * (bytes as u64) / 1024
     }
 
-    /// Learns from a copy by the kernel: its length and its time.
+    /// Learns from the length and the time of a copy by the kernel.
     pub(super) fn record_copy(&mut self, bytes: usize, time: Duration) {
         if bytes < MIN_LONG_COPY {
             let short = time - self.beyond_short(bytes);
@@ -67,8 +68,8 @@ impl OfferLifetime {
     }
 }
 
-/// A longer time counts at once, a shorter one by an eighth: a lifetime that is too short makes every offer
-/// fail.
+/// Adopts a longer time at once and a shorter one by an eighth, because a lifetime that is too short makes
+/// every offer fail.
 fn smoothed(before: Duration, time: Duration, min: Duration, max: Duration) -> Duration {
     let faded = before - before / 8 + time / 8;
     time.max(faded).clamp(min, max)

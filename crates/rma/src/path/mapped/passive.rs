@@ -28,9 +28,10 @@ pub(super) const MAX_OFFER_MEMBERS: usize = 16;
 /// Chosen, not measured; 256 KB handed over took 0.81 times as long as Open MPI's copy by the kernel (0.77 to
 /// 0.82, n = 7, as in `offer_lifetime.rs`).
 pub(super) const MAX_OFFERED_BYTES: usize = 512 << 10;
-/// The number of epochs without an offer to a target that did not take the last. A target that computes costs
-/// each 32nd epoch the time of an offer in vain, that of two copies by the kernel, so 6 %. With 16 it would
-/// be twice that; with 64 a target that has come back is missed for longer. Chosen by this sum, not measured.
+/// The number of epochs without an offer to a target that did not take the last one. If a target computes,
+/// one epoch in 33 loses the time of an offer in vain, which is that of two copies by the kernel: 6 % in all.
+/// With 16 it would be twice that; with 64 a target that has come back is missed for longer. Chosen by this
+/// sum, not measured.
 const EPOCHS_WITHOUT_OFFER: u8 = 32;
 /// The longest sleep until a claimed offer is applied: the target wakes no origin, so the sleep ends by
 /// itself. The target copies at most [`MAX_OFFERED_BYTES`] bytes, so it takes 0.1 ms only if it has lost its
@@ -244,7 +245,7 @@ impl MappedPath {
         Ok(targets.map(|target| self.unlock(target, Lock::Shared, stats)).fold(Ok(()), Result::and))
     }
 
-    /// An unlock returns when its operations are done.
+    /// Does nothing: an unlock returns only when its operations are done.
     pub(crate) fn settle(&mut self, _: &mut Stats) -> Result<(), Error> {
         Ok(())
     }
@@ -277,7 +278,7 @@ impl MappedPath {
         self.complete_staged(target.index())
     }
 
-    /// Every operation was done when it was issued.
+    /// Does nothing: every operation is complete at the origin when its call returns.
     #[inline]
     pub(crate) fn flush_local(&mut self, _: Rank, _: Lock, _: &mut Stats) -> Result<(), Error> {
         Ok(())
@@ -295,7 +296,7 @@ impl MappedPath {
     fn fence_stores(&mut self) {
         if self.dirty {
             self.dirty = false;
-            // SYNC(window) fence: stores into windows before this rank's later loads
+            // SYNC(window) fence: stores into windows come before this rank's later loads
             fence(Ordering::SeqCst);
         }
     }

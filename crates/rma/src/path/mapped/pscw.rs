@@ -60,7 +60,8 @@ impl MappedPath {
         Ok(())
     }
 
-    /// Waits for all posts that `complete` needs, so that it gives up before it has begun, or completes.
+    /// Waits for all posts that `complete` needs, so that `complete` either gives up before it has done
+    /// anything, or completes.
     #[cold]
     fn await_posts(&mut self, targets: &[Rank]) -> Result<(), Error> {
         for target in targets.iter().map(|rank| rank.index()) {

@@ -64,7 +64,7 @@ impl SegmentPlan {
     }
 }
 
-/// Bytes of this module's lines; they come before the rings.
+/// Returns the number of bytes of this module's lines, which come before the rings.
 fn bytes_of_lines(size: usize, offers_puts: bool) -> usize {
     lines_of(size, offers_puts) * size_of::<CacheLine>()
 }
@@ -87,13 +87,13 @@ impl Region {
         Self { lines, start, plan }
     }
 
-    /// The exposure of a rank: the last fence epoch that it has entered.
+    /// Returns the exposure of a rank: the last fence epoch that it has entered.
     #[inline]
     pub(super) fn exposure(&self, rank: usize) -> Flag<'_> {
         self.lines.line(3 * rank).flag(0)
     }
 
-    /// The line with a rank's presence: the target of its current accumulate, plus one.
+    /// Returns the line with a rank's presence: the target of its current accumulate, plus one.
     #[inline]
     pub(super) fn presence(&self, rank: usize) -> &CacheLine {
         self.lines.line(3 * rank)
@@ -114,26 +114,26 @@ impl Region {
         self.lines.line(3 * self.plan.size + from * self.plan.size + to)
     }
 
-    /// The number of exposures of `target` to `origin` so far.
+    /// Returns the flag with the number of exposures of `target` to `origin` so far.
     #[inline]
     pub(super) fn posts(&self, target: usize, origin: usize) -> Flag<'_> {
         self.pair(target, origin).flag(0)
     }
 
-    /// The number of completions of `origin` at `target` so far.
+    /// Returns the flag with the number of completions of `origin` at `target` so far.
     #[inline]
     pub(super) fn completions(&self, origin: usize, target: usize) -> Flag<'_> {
         self.pair(origin, target).flag(1)
     }
 
-    /// The line of `origin`'s offers to `target`. Panics if this window's puts are not handed over.
+    /// Returns the line of `origin`'s offers to `target`. Panics if this window's puts are not handed over.
     #[inline]
     pub(super) fn offers(&self, origin: usize, target: usize) -> OfferLine<'_> {
         let size = self.plan.size;
         OfferLine(self.lines.line(3 * size + size * size + origin * size + target))
     }
 
-    /// The address of the ring from `origin` to `target`, and its size.
+    /// Returns the address of the ring from `origin` to `target`, and its size.
     #[inline]
     pub(super) fn ring_memory(&self, origin: usize, target: usize) -> (*mut u8, usize) {
         let (lines, size) = (bytes_of_lines(self.plan.size, self.plan.offers_puts), self.plan.ring_bytes);
@@ -143,7 +143,8 @@ impl Region {
         )
     }
 
-    /// The ring from `origin` to `target`. Its fill level lies beside the origin's completions in one line.
+    /// Returns the ring from `origin` to `target`. Its fill level lies beside the origin's completions in one
+    /// line.
     #[inline]
     pub(super) fn ring(&self, origin: usize, target: usize) -> StagingRing<'_> {
         let (start, size) = self.ring_memory(origin, target);

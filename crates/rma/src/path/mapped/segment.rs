@@ -31,8 +31,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Rank 0 makes a segment of `bytes` bytes and `prepare`s it; all members map it. Collective. The caller
-    /// gathers [`outcome`] to find out whether all members could.
+    /// Makes a segment of `bytes` bytes at rank 0, which `prepare`s it; all members map it. Collective. The
+    /// caller gathers [`outcome`] to find out whether all members could.
     pub(crate) fn share(
         host: &HostMembers,
         shared: &MessageEngine,
@@ -69,7 +69,8 @@ fn map(path: &[u8], bytes: usize) -> Result<Lines, Error> {
     Ok(Lines::in_mapping(mapping))
 }
 
-/// The code of a member's attempt for the others: 0 for success, the errno of its failure, or [`OTHER`].
+/// Encodes the outcome of a member's attempt for the others: 0 for success, the errno of its failure, or
+/// [`OTHER`].
 pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
     match attempt {
         Ok(_) => 0,
@@ -83,8 +84,8 @@ pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
 /// A failure without an errno.
 const OTHER: u32 = u32::MAX;
 
-/// This member's attempt, if all attempts succeeded. Otherwise the error of the first rank that failed, with
-/// the error class that it has at that rank.
+/// Returns this member's attempt, if all attempts succeeded. Otherwise returns the error of the first rank
+/// that failed, with the error class that it has at that rank.
 pub(crate) fn agreed<T>(
     host: &HostMembers,
     mine: Result<T, Error>,

@@ -77,7 +77,7 @@ fn run(job: &Weak<MessageEngine>, stop: &AtomicBool) {
     }
 }
 
-/// Makes progress, unless the member's own calls do.
+/// Makes progress, unless the member's own calls do; returns whether they do.
 fn others_make_progress(shared: &MessageEngine, rounds: &mut u64) -> bool {
     // The thread that has the lock makes progress.
     let Ok(mut core) = shared.core.try_lock() else { return true };

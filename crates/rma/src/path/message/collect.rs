@@ -17,7 +17,8 @@ pub(crate) enum PacketServing {
 }
 
 impl EngineState {
-    /// Numbers a collective call of the job (0) or of a window from [`new_window`](Self::new_window).
+    /// Returns the number of the next collective call of the job (0) or of a window that
+    /// [`new_window`](Self::new_window) numbered.
     fn next_collection(&mut self, window: u32) -> u32 {
         let number = self.collections.entry(window).or_insert(0);
         *number = number.wrapping_add(1);
@@ -61,9 +62,8 @@ impl EngineState {
 }
 
 impl MessageEngine {
-    /// Called before a barrier in shared memory; completes exclusive unlocks. Returns whether this member
-    /// has to serve packets while it waits there: others may wait for its windows, or for packets that it
-    /// keeps.
+    /// Completes exclusive unlocks before a barrier in shared memory. Returns whether this member has to
+    /// serve packets while it waits there: others may wait for its windows, or for packets that it keeps.
     pub(crate) fn prepare_barrier(&self) -> Result<PacketServing, Error> {
         let mut core = self.core();
         if core.ports.is_empty() && core.transport.flush()? {
@@ -74,8 +74,8 @@ impl MessageEngine {
         Ok(PacketServing::Needed)
     }
 
-    /// Returns once every member has called this for `window` (0: the job), and all earlier exclusive unlocks
-    /// are complete.
+    /// Returns once every member has called this for `window` (0 stands for the job), and all earlier
+    /// exclusive unlocks are complete.
     pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
         self.await_unlocks(None)?;
         let (tag, rank, size) = {
@@ -92,7 +92,7 @@ impl MessageEngine {
         Ok(())
     }
 
-    /// The `data` of all members, in the order of ranks.
+    /// Returns the `data` of all members, in the order of ranks.
     pub(crate) fn gather(&self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.await_unlocks(None)?;
         let (tag, rank, size) = {

@@ -12,8 +12,8 @@
 //! while.
 //!
 //! Cost for each of n members: at most ceil(log2 n) + 2 messages for the reduce-scatter (recursive halving,
-//! Rabenseifner 2004), and the operations. The naive form: each fence completes all operations, acknowledged,
-//! and is a barrier. Reference: the paper, section 4.1.
+//! Rabenseifner 2004), and the operations. In the naive form each fence completes all operations, waits for
+//! their acknowledgements, and ends with a barrier. Reference: the paper, section 4.1.
 
 use super::port::{FOLD, RESULT, TargetState};
 use super::{EngineState, MessageEngine};
@@ -22,7 +22,7 @@ use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
 impl MessageEngine {
-    /// The deferred form.
+    /// Does a fence that ends an epoch, in the deferred form.
     pub(crate) fn fence(&self, window: u32) -> Result<(), Error> {
         let (epoch, queues, size, rank) = {
             let mut core = self.core();
@@ -53,7 +53,7 @@ impl MessageEngine {
         })
     }
 
-    /// The naive form: completes all operations at all targets, then a barrier.
+    /// Does a fence in the naive form: completes all operations at all targets, and then waits in a barrier.
     pub(crate) fn naive_fence(&self, window: u32) -> Result<(), Error> {
         let refusal = self.complete_everywhere(window);
         match &refusal {
@@ -63,7 +63,7 @@ impl MessageEngine {
         refusal
     }
 
-    /// The sum of all members' entries for this member.
+    /// Returns the sum of all members' entries for this member.
     fn reduce_scatter(
         &self,
         window: u32,
@@ -77,7 +77,8 @@ impl MessageEngine {
         }
         let half = 1 << size.ilog2();
         if rank >= half {
-            // The ranks above the power of two lend their vectors to a partner, and get the result back.
+            // The ranks from the largest power of two on lend their vectors to a partner, and get the result
+            // back.
             self.core().send_counts(window, epoch, FOLD, rank - half, &vector)?;
             let result = self.receive_counts(window, epoch, RESULT, rank - half, 1)?;
             return Ok(result[0]);
@@ -86,8 +87,8 @@ impl MessageEngine {
             let lent = self.receive_counts(window, epoch, FOLD, rank + half, size)?;
             add(&mut vector, &lent);
         }
-        // Each step halves the set of members whose sums are here: the set agrees with this rank in the bits
-        // seen so far.
+        // Each step halves the set of members whose sums are kept here: those whose ranks agree with this
+        // rank in the bits seen so far.
         let mut distance = half / 2;
         let mut seen = 0;
         while distance > 0 {

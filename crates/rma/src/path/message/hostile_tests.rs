@@ -1,5 +1,5 @@
-//! Packets of a peer that break the protocol. They must neither change other members' answers nor fill this
-//! member's memory.
+//! Tests with packets of a peer that break the protocol. They must neither change other members' answers nor
+//! fill this member's memory.
 
 use super::port::AwaitedAnswer;
 use super::serve::NO_MEMORY;
@@ -12,7 +12,7 @@ use crate::wire::packet::{Header, PacketKind};
 use std::io::IoSlice;
 use std::sync::Arc;
 
-/// Rank 0 of three with a dynamic window (1), and the transports of the other two.
+/// Creates rank 0 of three with a dynamic window, number 1, and the transports of the other two.
 fn member() -> (Arc<MessageEngine>, Vec<Loopback>) {
     let mut ends = Loopback::job(3);
     let shared = MessageEngine::new(Box::new(ends.remove(0)));
@@ -29,7 +29,7 @@ fn send(peer: &mut Loopback, header: &Header, payload: &[u8]) {
     peer.flush().expect("as above");
 }
 
-/// The rank that was cut off, once all arrived packets were served.
+/// Serves all packets that have arrived, and returns the rank that was cut off.
 fn cut_off(core: &mut EngineState) -> Option<Rank> {
     core.progress().expect("a peer's fault is not this member's");
     core.transport.gone().first().map(|gone| gone.rank)

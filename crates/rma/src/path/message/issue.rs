@@ -1,4 +1,4 @@
-//! Sending of operations: short ones together, long ones in pieces, each layout once.
+//! How operations are sent: short ones together, long ones in pieces, each layout once.
 //!
 //! ```text
 //!   queue:  put 16 B, put 16 B, acc 8 B, put 3 MB, get 1 KB
@@ -20,8 +20,9 @@ use std::io::IoSlice;
 /// 0.1 us. Chosen by this sum, not measured.
 pub(crate) const SHORT: u64 = 1024;
 
-/// The size (bytes) from which a batch is sent: beyond a few pages many operations share the header and the
-/// system call. Waiting for more gains nothing, and the target could have begun. Chosen, not measured.
+/// The size (bytes) from which on a batch is sent: with a few pages, many operations share the header and the
+/// system call already. Waiting for more gains nothing, and the target could begin meanwhile. Chosen, not
+/// measured.
 const FULL_BATCH: usize = 16 << 10;
 
 /// Several operations for one message.
@@ -47,7 +48,8 @@ impl EngineState {
             let marks = if index == last { marks } else { PacketFlags(0) };
             let limit = self.transport.max_payload().min(FULL_BATCH);
             if op.layout.id().is_some_and(|id| !self.described[target.index()].knows(id)) {
-                // The batch may use layouts that `describe` makes the target forget: it goes first.
+                // The batch may use layouts that `describe` makes the target forget, so the batch is sent
+                // first.
                 self.send_batch(window, target, &mut batch)?;
                 self.describe(target, &op.layout)?;
             }
@@ -67,7 +69,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// The header of an operation; registers the answer that it asks for.
+    /// Builds the header of an operation, and registers the answer that the operation asks for.
     fn header(&mut self, window: u32, target: Rank, op: &Op, marks: PacketFlags, tag: u32) -> Header {
         let mut header = Header {
             flags: marks,

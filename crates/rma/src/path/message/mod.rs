@@ -53,14 +53,14 @@ pub(crate) struct MessageEngine {
     bell: Option<Arc<dyn Bell>>,
     pub(crate) hook: Hook,
     agent: agent::Agent,
-    /// The statistics of the windows that have ended. `None`: the environment does not ask for them.
+    /// The statistics of the windows that have ended, or `None` if the environment does not ask for them.
     stats_table: Option<Mutex<StatsTable>>,
     /// The number of threads in [`wait_for`](Self::wait_for); they serve packets themselves. A thread counts
     /// itself before it checks whether it has to wait, and the agent reads the count with the core's lock
     /// held: so if the agent serves packets although a thread waits, it has done so before that thread's
     /// check.
     waiters: AtomicUsize,
-    /// The longest wait in nanoseconds for a later call of another member's program; zero: no limit.
+    /// The longest wait in nanoseconds for a later call of another member's program; zero means no limit.
     wait_timeout: AtomicU64,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct EngineState {
     unlocks: unlocks::Unlocks,
     inbox: Vec<u8>,
     next_window: u32,
-    /// Counts calls that made progress, for the agent.
+    /// The number of calls that made progress, for the agent.
     rounds: u64,
 }
 
@@ -129,7 +129,8 @@ impl MessageEngine {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The statistics of the windows that have ended. `None`: the environment does not ask for them.
+    /// Returns the statistics of the windows that have ended, or `None` if the environment does not ask for
+    /// them.
     pub(crate) fn stats_table(&self) -> Option<MutexGuard<'_, StatsTable>> {
         // An entry is made in one step, so a thread that panicked has left a whole table.
         self.stats_table
@@ -150,14 +151,14 @@ impl MessageEngine {
         self.wait_timeout.store(nanos, Ordering::Relaxed);
     }
 
-    /// The longest wait for a later call of another member's program.
+    /// Returns the longest wait for a later call of another member's program.
     pub(crate) fn wait_timeout(&self) -> Option<Duration> {
         let nanos = self.wait_timeout.load(Ordering::Relaxed);
         (nanos != 0).then_some(Duration::from_nanos(nanos))
     }
 
-    /// As [`wait_for`](Self::wait_for), for a later call of another member's program: [`Error::NotYet`] when
-    /// the wait exceeds the job's timeout.
+    /// Waits as [`wait_for`](Self::wait_for) does, but for a later call of another member's program. Fails
+    /// with [`Error::NotYet`] when the wait exceeds the job's timeout.
     pub(crate) fn wait_for_with_timeout<T>(
         &self,
         mut ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
@@ -174,7 +175,7 @@ impl MessageEngine {
         answer
     }
 
-    /// Makes progress until `ready` answers; a member that is gone ends the wait with an error.
+    /// Makes progress until `ready` returns an answer. Fails if a member is gone.
     pub(crate) fn wait_for<T>(
         &self,
         ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
@@ -207,7 +208,8 @@ impl MessageEngine {
             since.get_or_insert(moment);
             let until = moment + pause.unwrap_or(slice).min(slice);
             match &self.bell {
-                // Without the lock, so that other threads of this member may use the core meanwhile.
+                // This thread waits without the lock, so that other threads of this member may use the core
+                // meanwhile.
                 Some(bell) => asleep += bell.listen(last_events, Some(until)),
                 None => self.core().transport.wait(Some(until))?,
             }

@@ -20,8 +20,8 @@
 //! circle: two ranks in lock_all that lock two targets in opposite orders, and two others that request these
 //! targets exclusively.
 //!
-//! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more without a
-//! get. Reference: the paper, sections 4.3 and 6.
+//! Cost: 2 messages for a single short operation; for several operations, 2 messages and those of the
+//! operations, and 1 more without a get. Reference: the paper, sections 4.3 and 6.
 
 use super::issue::SHORT;
 use super::port::{Grant, LockRequest, LockRequester};
@@ -31,7 +31,7 @@ use crate::model::{Completion, Error, Lock, Rank};
 use crate::wire::packet::{Header, PacketFlags, PacketKind};
 
 impl MessageEngine {
-    /// Takes the lock of this member's own part, or in the naive form the lock of any part.
+    /// Requests the lock of this member's own part, or in the naive form of any part, and waits for it.
     pub(crate) fn lock_now(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         self.core().request_lock(window, target, lock)?;
         self.wait_for_with_timeout(|core| {
@@ -119,7 +119,7 @@ impl MessageEngine {
         self.await_answers(window, target)
     }
 
-    /// As [`flush_local`](Self::flush_local), without waiting; returns whether it is complete.
+    /// Does a [`flush_local`](Self::flush_local) without waiting; returns whether it is complete.
     pub(crate) fn try_flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<bool, Error> {
         let mut core = self.core();
         core.progress()?;
@@ -313,8 +313,8 @@ impl EngineState {
         let peer = &mut port.peers[target.index()];
         peer.grant = Grant::Idle;
         let unacknowledged = std::mem::take(&mut peer.unacknowledged);
-        // A get has no order with other operations. At the end, its answer shows that all operations before
-        // it are done.
+        // A get has no order with other operations, so it is moved to the end. There its answer shows that
+        // all operations before it are done.
         if let Some(get) = peer.queue.iter().rposition(Op::is_get) {
             let get = peer.queue.remove(get);
             peer.queue.push(get);

@@ -224,7 +224,7 @@ impl MessagePath {
         None
     }
 
-    /// Nothing: each call counts its waits for messages in the statistics of its own kind.
+    /// Returns no waits: each call counts its waits for messages in the statistics of its own kind.
     pub(crate) fn waits(&self) -> Waits {
         Waits::default()
     }

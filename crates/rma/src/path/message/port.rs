@@ -20,7 +20,7 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// The address of byte `offset`, if an access to `count` elements there stays inside.
+    /// Returns the address of byte `offset`, if an access to `count` elements there stays inside this memory.
     pub(crate) fn address(&self, offset: i64, layout: &Layout, count: u64) -> Option<*mut u8> {
         let (low, high) = layout.bounds(count);
         let (start, end) = (i128::from(offset) + low, i128::from(offset) + high);
@@ -64,7 +64,7 @@ pub(crate) enum LockRequester {
 }
 
 impl LockRequester {
-    /// The flag of a request for a shared lock.
+    /// Returns the flag that a request for a shared lock carries.
     pub(crate) const fn mark(self) -> PacketFlags {
         match self {
             Self::Fresh => PacketFlags(0),
@@ -206,8 +206,8 @@ impl WindowPort {
         free
     }
 
-    /// Queues a request behind the others, so that none starves. A request of a rank that holds another lock
-    /// goes before them, because their ranks may wait for that lock.
+    /// Queues a request behind the others, so that none starves. A request for a shared lock from a rank that
+    /// holds another lock goes before them, because their ranks may wait for that other lock.
     pub(crate) fn enqueue(&mut self, request: LockRequest, urgency: LockRequester) {
         match (request.lock, urgency) {
             (Lock::Shared, LockRequester::Holder) => self.lock_queue.push_front(request),

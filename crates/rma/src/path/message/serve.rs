@@ -1,5 +1,5 @@
-//! The effect of a packet at its receiver. Every number in it is checked before it is used. An invalid packet
-//! is refused with a reason, and its sender is cut off.
+//! The effect of a packet at its receiver. Every number in the packet is checked before it is used. An
+//! invalid packet is refused with a reason, and its sender is cut off.
 
 use super::port::{LockRequest, LockRequester, WindowPort};
 use super::{EngineState, Memory};
@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 
 type ServedResult = Result<(), String>;
 
-/// The code of a refusal because the target has no such memory.
+/// The code of a refusal, if the target has no such memory.
 pub(crate) const NO_MEMORY: u64 = 1;
 
 /// An operation at its target, with a checked range.
@@ -115,7 +115,7 @@ impl EngineState {
                     self.port(window).release(next.rank);
                     match performed {
                         Ok(()) => self.acknowledge(next.rank, &header)?,
-                        // The fault is that rank's, not of the peer whose packet is being served.
+                        // The fault is that rank's, not that of the peer whose packet is being served.
                         Err(why) => self.refuse(next.rank, &why),
                     }
                 }
@@ -140,7 +140,7 @@ impl EngineState {
         self.grant_locks(window)
     }
 
-    /// Does what an operation's flags request, once it is done.
+    /// Does what an operation's flags request, after the operation itself is done.
     fn finished(&mut self, from: Rank, header: &Header) -> ServedResult {
         if header.flags.has(PacketFlags::LAST) {
             let port = self.port(header.window);
@@ -157,7 +157,8 @@ impl EngineState {
         }
     }
 
-    /// Releases the lock. After an exclusive lock the origin does not wait for the acknowledgement yet.
+    /// Releases the lock. After an exclusive lock the origin does not wait for the acknowledgement yet, so it
+    /// is sent later.
     fn unlocked(&mut self, from: Rank, header: &Header) -> ServedResult {
         let exclusive = self.port(header.window).exclusive;
         self.release_lock(from, header.window)?;

@@ -47,14 +47,14 @@ impl EngineState {
         self.unlocks.awaited.iter().any(|(_, target)| Some(*target) != same)
     }
 
-    /// As an origin: records an unlock that requested an acknowledgement and does not wait for it.
+    /// Records, at the origin, an unlock that requested an acknowledgement and does not wait for it.
     pub(super) fn remember_unlock(&mut self, window: u32, target: Rank) {
         if !self.unlocks.awaited.contains(&(window, target)) {
             self.unlocks.awaited.push((window, target));
         }
     }
 
-    /// As an origin: records an acknowledgement that has arrived.
+    /// Records, at the origin, an acknowledgement that has arrived.
     pub(super) fn acknowledged(&mut self, from: Rank, header: &Header) {
         let peer = &mut self.port(header.window).peers[from.index()];
         peer.acknowledged = header.tag;
@@ -68,13 +68,14 @@ impl EngineState {
         self.unlocks.awaited.retain(|(of, _)| *of != window);
     }
 
-    /// As a target: acknowledges when this round of serving ends, or earlier with another packet.
+    /// Records, at the target, that an acknowledgement is owed. It is sent when this round of serving ends,
+    /// or earlier with another packet.
     pub(super) fn owe(&mut self, to: Rank, header: &Header) {
         self.port(header.window).peers[to.index()].owed = Some(header.tag);
         self.unlocks.owed.push((header.window, to));
     }
 
-    /// `header`, with the acknowledgement that this member owes, if any.
+    /// Returns `header` with the acknowledgement that this member owes, if any.
     pub(super) fn with_owed(&mut self, to: Rank, header: Header) -> Header {
         match self.port(header.window).peers[to.index()].owed.take() {
             Some(tag) => Header { flags: header.flags.with(PacketFlags::ACKNOWLEDGE), tag, ..header },
@@ -106,7 +107,7 @@ mod tests {
         Header { flags: PacketFlags::ACKNOWLEDGE, tag: 7, ..Header::new(PacketKind::Unlock, WINDOW) };
     const EXCLUSIVE: Header = Header { extra: 2, ..Header::new(PacketKind::LockRequest, WINDOW) };
 
-    /// Rank 0 as a bare transport, rank 1 as a member with a window.
+    /// Creates rank 0 as a bare transport, and rank 1 as a member with a window.
     fn pair() -> (Loopback, Arc<MessageEngine>) {
         let mut ends = Loopback::job(2).into_iter();
         let (bare, member) = (ends.next().expect("two ends"), ends.next().expect("two ends"));

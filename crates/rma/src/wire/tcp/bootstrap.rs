@@ -29,7 +29,7 @@ use unisono_text::counted;
 /// The largest number of connections that may be open before they have proved anything: far fewer than the
 /// descriptors of a process (1,024).
 const MAX_UNAUTHENTICATED: usize = 64;
-/// The longest time for a handshake: two round trips, on a busy host seconds.
+/// The longest time for a handshake. It takes two round trips, which may last seconds on a busy host.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The age from which an unauthenticated connection may be dropped for another: longer than the round trips
 /// of a handshake.
@@ -37,7 +37,7 @@ const MIN_EVICTION_AGE: Duration = Duration::from_millis(200);
 /// The pause before a refused connection is tried again.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A member that listens, but has not met the others.
+/// A member that listens, but is not connected to the others yet.
 #[derive(Debug)]
 pub struct JobListener {
     place: JobMembership,
@@ -158,7 +158,8 @@ impl JobListener {
         }
     }
 
-    /// One attempt. The inner error may be temporary: try again. The outer error is final.
+    /// Makes one attempt to connect. The inner error may be temporary, so that another attempt may succeed.
+    /// The outer error is final.
     fn try_connect(
         &self,
         rank: usize,
@@ -290,7 +291,7 @@ impl JobListener {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if is_transient(&error) => {}
-                Err(_) if !unauthenticated.is_empty() => unauthenticated.clear(), // out of descriptors: these first
+                Err(_) if !unauthenticated.is_empty() => unauthenticated.clear(), // out of descriptors: drop these
                 Err(error) => {
                     return Err(Error::system(format!("cannot accept at {}", self.address))(error));
                 }
@@ -318,7 +319,7 @@ fn own(place: &JobMembership, nonce: Nonce) -> LocalIdentity<'_> {
     LocalIdentity { rank: place.rank.0, size: place.size as u32, key: &place.key, nonce }
 }
 
-/// A number that was never used before.
+/// Makes a random number that was never used before.
 fn nonce() -> Result<Nonce, Error> {
     let mut nonce = [0; 32];
     for half in nonce.chunks_exact_mut(16) {
@@ -338,7 +339,8 @@ fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a connection that was quiet so far has not ended: a member may have to connect twice.
+/// Whether a connection on which nothing has arrived is still open. If it has ended, its rank may connect
+/// again.
 fn is_open(stream: &TcpStream) -> bool {
     let mut byte = [0; 1];
     match recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -398,7 +400,7 @@ impl PendingHandshake {
     }
 }
 
-/// The time left until then; never zero, because zero would mean for ever.
+/// Returns the time left until `until`; never zero, because zero would mean for ever.
 fn time_left(until: Instant) -> Duration {
     (until - now()).max(Duration::from_millis(1))
 }

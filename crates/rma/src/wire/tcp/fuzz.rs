@@ -149,7 +149,7 @@ fn cut_at_once(mut bytes: &[u8]) -> (Vec<&[u8]>, bool) {
     (packets, false)
 }
 
-/// Both sides of a handshake: neither may accept bytes that were made without the key.
+/// Runs both sides of a handshake: neither may accept bytes that were made without the key.
 pub fn handshake(bytes: &[u8]) {
     let key = Key::from_bytes(*b"nobody knows it!");
     let own = |rank, seed| LocalIdentity { rank, size: 4, key: &key, nonce: [seed; 32] };
@@ -182,10 +182,12 @@ mod tests {
     use crate::wire::packet::{Header, MAX_PAYLOAD, PacketFlags};
     use proptest::prelude::*;
 
-    /// Cases for each target: a fraction of a second. `cargo xtask fuzz` runs for any length of time.
+    /// The number of cases for each target; they take a fraction of a second. `cargo xtask fuzz` runs for any
+    /// length of time.
     const CASES: u64 = 3000;
 
-    /// A named generator (xorshift64*), so that a failing case can be repeated by its number.
+    /// A generator of pseudo-random numbers (xorshift64*), so that a failing case can be repeated by its
+    /// number.
     struct Dice(u64);
 
     impl Dice {
@@ -223,8 +225,8 @@ mod tests {
         packet
     }
 
-    /// Two layouts described in pieces, the first of which may be forgotten; sometimes a piece belongs to
-    /// another layout.
+    /// Makes packets that describe two layouts in pieces and may forget the first; sometimes a piece belongs
+    /// to another layout.
     fn pieces(dice: &mut Dice) -> Vec<u8> {
         let mut members = Vec::new();
         let mut add = |header: Header, payload: &[u8]| {

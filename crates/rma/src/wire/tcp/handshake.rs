@@ -161,7 +161,7 @@ impl Acceptor {
         Self { received: [0; HELLO + PROOF], filled: 0, challenge: [0; CHALLENGE] }
     }
 
-    /// The memory for the next bytes: never more than the message that is due.
+    /// Returns the memory for the next bytes, never more than the rest of the message that is due.
     pub(super) fn room(&mut self) -> &mut [u8] {
         let end = if self.filled < HELLO { HELLO } else { HELLO + PROOF };
         &mut self.received[self.filled..end]
@@ -197,8 +197,7 @@ impl Acceptor {
     }
 }
 
-/// An address in its encoding. Scopes of link-local addresses have no meaning on other hosts and are left
-/// out.
+/// Encodes an address. Scopes of link-local addresses have no meaning on other hosts and are left out.
 pub(super) fn write_address(address: SocketAddr) -> [u8; ADDRESS] {
     let mut bytes = [0; ADDRESS];
     match address.ip() {
@@ -256,7 +255,7 @@ mod tests {
         Ok(next)
     }
 
-    /// A whole handshake; `meddle` may change each message on its way.
+    /// Runs a whole handshake; `meddle` may change each message on its way.
     fn shake(
         keys: [&Key; 2],
         wanted: u32,

@@ -23,14 +23,15 @@ fn random(seed: u64, bytes: usize) -> Vec<u8> {
     .collect()
 }
 
-/// All bytes of a connection until its end, whether orderly or by an error.
+/// Reads all bytes of a connection until its end, whether orderly or by an error.
 fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
     bytes
 }
 
-/// The second message of an honest rank; any connection may send it.
+/// Begins a handshake as an honest rank. Returns the rank's second message, which any connection may then
+/// send.
 fn proof(stream: &mut TcpStream, own: LocalIdentity<'_>, wanted: u32) -> Vec<u8> {
     let connector = Connector::new(own, wanted);
     stream.write_all(connector.hello()).expect("sends");
@@ -236,7 +237,7 @@ fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended
     });
 }
 
-/// A job of three whose rank 2 sends `bytes`; returns the reason for which rank 0 then reports it gone.
+/// Runs a job of three whose rank 2 sends `bytes`; returns the reason for which rank 0 then reports it gone.
 fn insider(bytes: &[u8]) -> String {
     let mut listeners = listeners(3, "127.0.0.1");
     let (addresses, key) = (addresses(&listeners), listeners[0].place().key);

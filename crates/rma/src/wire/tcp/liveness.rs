@@ -30,9 +30,9 @@ pub(super) const PROBES: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PeerLiveness {
-    /// Bytes have arrived since the last check.
+    /// Whether bytes have arrived since the last check.
     received: bool,
-    /// From this moment on bytes have been unacknowledged without a sign of life.
+    /// The moment since which bytes have been unacknowledged without a sign of life.
     silent_since: Option<Instant>,
 }
 
@@ -59,8 +59,8 @@ impl PeerLiveness {
     }
 
     /// Judges the kernel's report at `now` about a peer that was not found alive by
-    /// [`take_received`](Self::take_received). `kept`: whether this side still keeps bytes that the kernel
-    /// does not take.
+    /// [`take_received`](Self::take_received). `kept` says whether this side still keeps bytes that the
+    /// kernel does not take.
     pub(super) fn check(&mut self, silence: Silence, kept: bool, now: Instant) -> PeerFinding {
         if silence.unacknowledged == 0 {
             self.silent_since = None;

@@ -42,7 +42,8 @@ use stream::{HEARTBEAT, Incoming, StreamCut, UnsentBytes};
 use unisono_linux::clock::{Duration, Instant, now};
 use unisono_linux::tcp;
 
-/// The longest wait of a rank that said goodbye until its peers have acknowledged its last packets.
+/// The longest time for which a rank that said goodbye waits until its peers have acknowledged its last
+/// packets.
 const LINGER: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ pub struct Tcp {
 
 #[derive(Debug, Default)]
 struct PeerConnection {
-    /// None for this rank itself and for peers that are gone.
+    /// `None` for this rank itself and for peers that are gone.
     socket: Option<Socket>,
     incoming: Incoming,
     outgoing: UnsentBytes,
@@ -80,7 +81,7 @@ struct PeerConnection {
 
 impl JobListener {
     /// Meets all others at known addresses, in the order of ranks. Collective: waits until all have joined,
-    /// at most for `timeout`. Fails with [`Error::TimedOut`], which names the missing ranks; [`Error::Job`]
+    /// for at most `timeout`. Fails with [`Error::TimedOut`], which names the missing ranks; [`Error::Job`]
     /// when another process answers at an address, or a rank is taken twice; [`Error::System`].
     pub fn connect(self, addresses: &[SocketAddr], timeout: StdDuration) -> Result<Tcp, Error> {
         let (rank, until) = (self.place().rank, now() + timeout.into());
@@ -126,7 +127,7 @@ impl Tcp {
         })
     }
 
-    /// The object on which threads wait for all connections.
+    /// Returns the object on which threads wait for all connections.
     pub(super) fn poller(&self) -> Arc<Poller> {
         Arc::clone(&self.poller)
     }
@@ -192,7 +193,7 @@ impl Tcp {
         let wants_room = match done {
             Ok(done) => !done,
             Err(error) => {
-                // The peer's earlier packets are read first.
+                // The peer is reported gone only after its earlier packets were read.
                 peer.broken.get_or_insert(error.to_string());
                 peer.outgoing.clear();
                 false
@@ -207,7 +208,7 @@ impl Tcp {
         !wants_room
     }
 
-    /// Records that a peer cannot be reached any more. Its packets that have arrived stay.
+    /// Records that a peer cannot be reached any more. Its packets that have arrived are still delivered.
     fn disconnect(&mut self, index: usize, why: &str) {
         let peer = &mut self.peers[index];
         if let Some(socket) = peer.socket.take() {
@@ -369,7 +370,8 @@ impl Transport for Tcp {
 }
 
 impl Drop for Tcp {
-    /// The last packets reach the peers that got this rank's goodbye. The others see its end at once.
+    /// Ends all connections. Waits, for at most `LINGER`, until the peers that got this rank's goodbye have
+    /// its last packets. The others see its end at once.
     fn drop(&mut self) {
         let limit = now() + LINGER;
         let mut last: Vec<Socket> = Vec::new();

@@ -17,8 +17,8 @@ use unisono_sync::SpinBudget;
 const BUDGET: Duration = SpinBudget::DEFAULT.duration();
 /// The smallest useful budget: below it, polling is not worth its first system call.
 const MIN_BUDGET: Duration = Duration::from_micros(5);
-/// Waits that sleep at once before polling is tried again: a try costs [`MIN_BUDGET`], 0.3 % of 32 sleeps of
-/// 50 us.
+/// The number of waits that sleep at once before polling is tried again: a try costs [`MIN_BUDGET`], 0.3 % of
+/// 32 sleeps of 50 us.
 const PROBE: u32 = 32;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct AdaptivePollBudget {
 }
 
 impl AdaptivePollBudget {
-    /// For a member with `here` members on this host, itself included.
+    /// Creates the budget of a member with `here` members on this host, itself included.
     pub(super) fn new(here: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self::with(here <= processors)

@@ -1,5 +1,5 @@
-//! The sleep of a rank: one epoll instance with all its connections, a bell for the transport,
-//! and a bell for each thread that only listens.
+//! How a rank sleeps: at one epoll instance with all its connections, a bell for the transport, and a bell
+//! for each thread that only listens.
 //!
 //! A sleeper that was woken by its bell silences it. With one bell for all, the first thread to wake would
 //! silence it for the others, so each thread has its own bell. Bytes on a connection wake each listener, too.
@@ -26,8 +26,8 @@ use unisono_linux::poll::readable;
 
 /// The epoll data of the transport's bell; other values are peers.
 const BELL_TOKEN: u64 = u64::MAX;
-/// The sleep of a listener without a bell (ns) before it checks again. It has no bell only if the process has
-/// run out of descriptors.
+/// The time for which a listener without a bell sleeps before it checks again. It has no bell only if the
+/// process has run out of descriptors.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(1);
 const EVENTS: usize = 32;
 
@@ -68,7 +68,7 @@ fn silence(bell: &OwnedFd) {
 }
 
 impl Poller {
-    /// For a member with `here` members on this host, itself included.
+    /// Creates the poller of a member with `here` members on this host, itself included.
     pub(super) fn new(here: usize) -> io::Result<Self> {
         let (epoll, inner) = (epoll::create(CreateFlags::CLOEXEC)?, bell()?);
         epoll::add(&epoll, &inner, EventData::new_u64(BELL_TOKEN), EventFlags::IN)?;
@@ -129,8 +129,9 @@ impl Poller {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes listeners check: their bytes may have been read. The lock orders this with
-    /// [`sleep`](Self::sleep): a listener that is not in the list yet finds the count changed.
+    /// Makes listeners check again, because another thread may have read the bytes for which they wait. The
+    /// lock orders this with [`sleep`](Self::sleep): a listener that is not in the list yet finds the count
+    /// changed.
     pub(super) fn notify_listeners(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
         for bell in &self.listeners().asleep {

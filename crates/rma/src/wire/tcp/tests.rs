@@ -129,7 +129,7 @@ fn a_seat_listens_at_the_address_it_was_given_and_at_no_other_of_the_host() {
     std::net::TcpStream::connect(taken[0].address()).expect("its own address is open");
 }
 
-/// A pair of transports that have met.
+/// Creates a pair of connected transports.
 fn pair() -> (Tcp, Tcp) {
     let listeners = listeners(2, "127.0.0.1");
     let addresses = addresses(&listeners);

@@ -29,7 +29,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// No faults yet, except that packets of different senders overtake each other.
+    /// Creates a plan without faults, except that packets of different senders overtake each other.
     pub const fn new(seed: u64) -> Self {
         Self { seed, delay: Duration::ZERO, death: None }
     }
@@ -40,13 +40,13 @@ impl FaultPlan {
         Self { delay: max_delay, ..self }
     }
 
-    /// `rank` dies when it is about to send its packet number `packet`, counted from 0.
+    /// Makes `rank` die when it is about to send its packet number `packet`, counted from 0.
     #[must_use]
     pub const fn death(self, rank: Rank, packet: u64) -> Self {
         Self { death: Some((rank, packet)), ..self }
     }
 
-    /// The delay of the packet `number` from `from` to `to`.
+    /// Returns the delay of the packet `number` from `from` to `to`.
     fn holds(&self, from: Rank, to: Rank, number: u64) -> Duration {
         let draw = mix(mix(mix(self.seed, u64::from(from.0)), u64::from(to.0)), number);
         if draw & 1 == 0 {
@@ -69,7 +69,7 @@ impl fmt::Display for FaultPlan {
     }
 }
 
-/// Stirs `value` into `state` (the finalizer of SplitMix64).
+/// Mixes `value` into `state` (the finalizer of SplitMix64).
 const fn mix(state: u64, value: u64) -> u64 {
     let mut bits = state ^ value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -96,7 +96,7 @@ impl HeldPacket {
 /// A transport with faults; see the module.
 #[derive(Debug)]
 pub struct Faulty<T> {
-    /// None once this rank has died.
+    /// `None` once this rank has died.
     inner: Option<T>,
     plan: FaultPlan,
     rank: Rank,
@@ -112,7 +112,7 @@ pub struct Faulty<T> {
 }
 
 impl<T: Transport> Faulty<T> {
-    /// `inner` with the faults of `plan`.
+    /// Wraps `inner`, and injects the faults of `plan`.
     pub fn new(inner: T, plan: FaultPlan) -> Self {
         let held = std::iter::repeat_with(HeldPacket::default).take(inner.size()).collect();
         Self {

@@ -13,12 +13,13 @@
 //! ```
 //! Two copies by two processors at memory speed take less time than one copy by the kernel, which looks up
 //! every page: 12 us for four times 64 KB each way, against 27 to 35 us. An origin that finds the ring empty
-//! begins again at its start, and publishes that: the caches still hold that memory.
+//! begins again at the ring's start, because the caches still hold that memory, and publishes the new
+//! beginning.
 //!
 //! If an origin finds the target in its epoch after all, it takes its entries back
-//! ([`StagingWriter::withdraw`]) and does them directly, so that the order of accumulates stays. Cost: 16
-//! bytes and the data, so two cache lines for four short puts. When not to use: for a mapped part that is
-//! exposed. The target does not trust entries: it checks lengths and offsets.
+//! ([`StagingWriter::withdraw`]) and does them directly, so that accumulates stay in order. Cost: 16 bytes
+//! and the data, so two cache lines for four short puts. When not to use: for a mapped part that is exposed.
+//! The target does not trust entries: it checks lengths and offsets.
 
 mod origin;
 mod target;
@@ -31,7 +32,7 @@ pub(super) use target::StagingReader;
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::AtomicU32;
 
-/// Bytes of an entry's head, and the alignment of entries.
+/// The size of an entry's head, and the alignment of entries (bytes).
 const HEAD: usize = 16;
 /// The longest data of a short entry (bytes). Longer data is staged only where the kernel would copy it
 /// otherwise; it begins at a cache line. Staging copies twice, at 10 bytes a nanosecond or so: beyond 1 KB
@@ -39,9 +40,10 @@ const HEAD: usize = 16;
 /// measured.
 pub(crate) const MAX_STAGED_BYTES: usize = 1024;
 const LINE: usize = 64;
-/// Bytes after which a position that is seldom written is written anew. Positions are 32 bits wide and
-/// compared by their difference: a position that is 2^31 bytes behind seems to lie ahead, and the reader
-/// loses staged entries. Half of that leaves room for bytes that are written until the next check.
+/// The number of bytes after which a position that is seldom written is written again. Positions are 32 bits
+/// wide and compared by their difference: a position that is 2^31 bytes behind seems to lie ahead, and the
+/// reader would lose staged entries. Half of that leaves room for the bytes that are written until the next
+/// check.
 const REPUBLISH_AFTER: u32 = 1 << 30;
 
 /// A ring, and the words beside it.
@@ -78,33 +80,33 @@ impl Stamp {
 /// The head of an entry, without its stamp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    /// The element and operation of an accumulate. `None`: the entry is a put.
+    /// The element and operation of an accumulate, or `None` if the entry is a put.
     pub(super) how: Option<(Element, Operation)>,
     pub(super) offset: i64,
     pub(super) length: usize,
 }
 
-/// The length of an entry that only fills the ring's end.
+/// The value of the length field of an entry that only fills the ring's end.
 const FILLER: u16 = u16::MAX;
-/// The length field of an entry whose real length follows its head.
+/// The value of the length field of an entry whose real length follows its head.
 const LONG_ENTRY: u16 = FILLER - 1;
 
-/// The most data of an entry, for a ring of `ring_bytes`.
+/// Returns the largest length of an entry's data, for a ring of `ring_bytes`.
 pub(super) const fn room(ring_bytes: usize) -> usize {
     ring_bytes - 2 * LINE
 }
 
-/// The position of the data of an entry at `at`.
+/// Returns the position of the data of an entry at `at`.
 const fn data_of(at: usize, is_long: bool) -> usize {
     if is_long { (at + 2 * HEAD).next_multiple_of(LINE) } else { at + HEAD }
 }
 
-/// The position of the entry after the one at `at`.
+/// Returns the position of the entry after the one at `at`.
 const fn after(at: usize, length: usize) -> usize {
     data_of(at, length > MAX_STAGED_BYTES) + length.next_multiple_of(HEAD)
 }
 
-/// A head as stored in the ring.
+/// Encodes a head as it is stored in the ring.
 fn encode(stamp: Stamp, length: u16, how: Option<(Element, Operation)>, offset: i64) -> u128 {
     let (element, operation) = how.map_or((0, 0), |(element, operation)| (element as u8, operation as u8));
     u128::from(stamp.0)

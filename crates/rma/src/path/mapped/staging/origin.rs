@@ -10,10 +10,10 @@ use crate::memory::copy::copy;
 use crate::path::mapped::hand_off::{CARRIED, OfferedSpan};
 use unisono_sync::atomics::Ordering;
 
-/// Bytes of short entries after which the origin checks whether the ring is empty. An origin that finds the
-/// ring empty writes from the ring's start again, into memory that its cache holds. The first-level cache
-/// holds 32 KB or more, of which the ring may have half. The check is a transfer of the target's line.
-/// Chosen, not measured.
+/// The number of bytes of short entries after which the origin checks whether the ring is empty. An origin
+/// that finds the ring empty writes from the ring's start again, into memory that its cache holds. The
+/// first-level cache holds 32 KB or more, of which the ring may have half. The check is a transfer of the
+/// target's line. Chosen, not measured.
 const REWIND_AFTER: usize = 16 << 10;
 
 /// The origin's end of a ring.
@@ -24,7 +24,7 @@ pub(crate) struct StagingWriter {
     given_back: u32,
     /// The position of this epoch's first entry.
     epoch_start: u32,
-    /// The position of the last new beginning of the ring, or a later position.
+    /// The position at which the origin last began again at the ring's start, or a later position.
     begun: u32,
 }
 
@@ -40,19 +40,19 @@ impl StagingWriter {
         if !self.is_empty() {
             self.epoch_start = self.written;
             self.publish_beginning_if_old(ring);
-            // SYNC(filled) release: the entries, and their beginning, before the fill level
+            // SYNC(filled) release: the entries, and their beginning, are written before the fill level
             ring.filled.store(self.written, Ordering::Release);
         }
     }
 
-    /// The range of this epoch's entries, for an offer.
+    /// Returns the range of this epoch's entries, for an offer.
     #[inline]
     pub(in crate::path::mapped) fn span(&mut self, ring: StagingRing<'_>) -> OfferedSpan {
         self.publish_beginning_if_old(ring);
         OfferedSpan { start: self.epoch_start, end: self.written }
     }
 
-    /// The only entry of this epoch, if it is a put that a line can carry; with its data.
+    /// Returns the only entry of this epoch and its data, if the entry is a put that a line can carry.
     #[inline]
     pub(in crate::path::mapped) fn only_short_put(
         &self,
@@ -78,7 +78,7 @@ impl StagingWriter {
         }
     }
 
-    /// Bytes that the target has not applied yet, fillers included.
+    /// Returns the number of bytes staged in this epoch, fillers included.
     pub(in crate::path::mapped) fn staged(&self) -> usize {
         self.written.wrapping_sub(self.epoch_start) as usize
     }
@@ -88,7 +88,8 @@ impl StagingWriter {
         (self.epoch_start, self.given_back) = (self.written, self.written);
     }
 
-    /// Writes a short entry, if this member knows of enough room: the common case.
+    /// Writes a short entry, if this member knows of enough room, which is the common case. Returns whether
+    /// it did.
     ///
     /// # Safety
     /// As [`push`](Self::push), with `ring` its start and size.
@@ -119,10 +120,10 @@ impl StagingWriter {
         true
     }
 
-    /// Writes an entry of `length` bytes from `data`, if there is room.
+    /// Writes an entry of `head.length` bytes from `data`, if there is room. Returns whether it did.
     ///
     /// # Safety
-    /// `head.length` bytes, at most `room` of the ring's, are readable at `data`; the ring is mapped.
+    /// `head.length` bytes, at most `room` of the ring's size, are readable at `data`; the ring is mapped.
     #[inline(never)]
     pub(in crate::path::mapped) unsafe fn push(
         &mut self,
@@ -176,7 +177,8 @@ impl StagingWriter {
         self.written.wrapping_sub(self.given_back) as usize
     }
 
-    /// Reads the target's read position. The target may not know yet where this member has begun again.
+    /// Reads the target's read position. Ignores a position behind the known one: the target may not know yet
+    /// where this member has begun again.
     fn refresh_read_position(&mut self, ring: StagingRing<'_>) {
         // SYNC(given-back) acquire: the target has read the entries whose room it gave back
         let given_back = ring.given_back.load(Ordering::Acquire);

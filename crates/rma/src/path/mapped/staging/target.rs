@@ -16,12 +16,12 @@ pub(in crate::path::mapped) struct StagingReader {
 }
 
 impl StagingReader {
-    /// A reader of a member's own entries from `position` on.
+    /// Creates a reader of a member's own entries from `position` on.
     pub(super) const fn at(position: u32) -> Self {
         Self { read: position, published: position }
     }
 
-    /// The read position.
+    /// Returns the read position.
     pub(super) const fn position(&self) -> u32 {
         self.read
     }
@@ -49,7 +49,7 @@ impl StagingReader {
         stamp: Stamp,
         mut visit: impl FnMut(Head, *const u8),
     ) {
-        // SYNC(filled) acquire: the entries, and their beginning, after the fill level
+        // SYNC(filled) acquire: the entries, and their beginning, are read after the fill level
         let filled = ring.filled.load(Ordering::Acquire);
         if filled == self.read {
             return;
@@ -66,7 +66,7 @@ impl StagingReader {
     #[inline]
     fn publish_read(&mut self, ring: StagingRing<'_>) {
         self.published = self.read;
-        // SYNC(given-back) release: the copies before the room is given back
+        // SYNC(given-back) release: the copies are made before the room is given back
         ring.given_back.store(self.read, Ordering::Release);
     }
 
@@ -109,8 +109,8 @@ impl StagingReader {
         self.read = position & !(HEAD as u32 - 1);
     }
 
-    /// Called after entries were handed over: their origin knows from the hand-off that it has their room
-    /// back, so the ring's word is renewed only rarely.
+    /// Publishes the read position if the published one is old. Called after entries were handed over: their
+    /// origin knows from the hand-off that it has their room back, so the ring's word is written only rarely.
     #[inline]
     pub(in crate::path::mapped) fn publish_given_back_if_old(&mut self, ring: StagingRing<'_>) {
         if self.read.wrapping_sub(self.published) > REPUBLISH_AFTER {
@@ -118,7 +118,7 @@ impl StagingReader {
         }
     }
 
-    /// Visits the next entry, if it has this stamp.
+    /// Visits the next entry, if it has this stamp; returns whether it has.
     #[inline]
     pub(super) fn next(
         &mut self,
