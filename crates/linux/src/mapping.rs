@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 
-/// Mapped memory, readable and (except for `read_only`) writable. No descriptor remains for another process
-/// to map it.
+/// Mapped memory, readable and (except for `read_only`) writable. It keeps no descriptor through which
+/// another process could map it.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,

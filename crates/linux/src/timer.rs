@@ -28,7 +28,7 @@ pub enum Woken {
     Called,
 }
 
-/// A sleeper whose sleep other threads can end; clones share the same bell.
+/// A sleeper whose sleep other threads can end; clones share the same eventfd.
 #[derive(Clone, Debug)]
 pub struct Sleeper {
     bell: Arc<OwnedFd>,
@@ -46,7 +46,7 @@ impl Sleeper {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Makes the next wait last until the next call.
+    /// Discards earlier calls, so that the next wait lasts until a later call.
     pub fn forget_calls(&self) {
         // without a call there is nothing to read
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);

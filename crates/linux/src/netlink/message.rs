@@ -75,7 +75,7 @@ impl NetlinkRequest {
         &self.what
     }
 
-    /// Its length with its header.
+    /// The length of the request with its header.
     pub(super) fn len(&self) -> usize {
         HEADER + self.body.len()
     }
@@ -207,7 +207,8 @@ pub(super) fn pieces(bytes: &[u8], sequence: u32, fixed: usize) -> impl Iterator
     )
 }
 
-/// The text of an error: it follows the error number and the header, or all, of the request.
+/// Returns the kernel's text about an error. It follows the error number and the request, of which the kernel
+/// repeats only the header or everything.
 fn explanation(message: &[u8], flags: u16) -> Option<String> {
     if flags & HAS_ATTRIBUTES == 0 {
         return None;
