@@ -9,8 +9,9 @@
 use crate::tick_share::{DISTURBANCE_LIMIT, TickShare};
 use serde::{Deserialize, Serialize};
 
-/// The windows of a steady load differ by at most this share of their mean, beyond [`TICK_ERROR`]. Between a
-/// loop that never sleeps (0) and a compiler (0.5 and more). Chosen, not measured.
+/// The windows of a steady load differ by at most this share of their mean, beyond [`TICK_ERROR`]. The limit
+/// lies between the spread of a loop that never sleeps (0) and that of a compiler (0.5 and more). Chosen, not
+/// measured.
 const MAX_STEADY_SPREAD: f64 = 0.25;
 
 /// Two windows of the same load may differ by this share: a window of half a second has 50 ticks for each
@@ -39,7 +40,7 @@ pub struct BackgroundLoad {
 
 impl BackgroundLoad {
     /// Classifies the ticks that others took in successive windows. `steal` are the hypervisor's ticks of all
-    /// windows. `None` without a tick.
+    /// windows. `None` if the windows contain no tick.
     pub fn from_windows(windows: &[TickShare], steal: u64) -> Option<Self> {
         let share = windows.iter().copied().sum::<TickShare>().share()?;
         let shares = || windows.iter().filter_map(|window| window.share());
