@@ -1,5 +1,5 @@
-//! Turns a study's chart into an HTML figure: the drawings for both windows, a description in words, and a
-//! folded table of the numbers.
+//! Turns a study's chart into an HTML figure: the drawings for a phone and for a wide window, a description
+//! in words, and a folded table of the numbers.
 
 use crate::chart_table::{NumbersRow, numbers, places};
 use crate::draw::axis::in_unit;

@@ -173,8 +173,8 @@ impl<'a> VerdictSweep<'a> {
         self.verdict.variant.starts_with("gang")
     }
 
-    /// The segments with these tones, each with its ratio farthest from one: `at interval 0, from interval 1
-    /// ms on`.
+    /// Returns the segments with these tones, each with its ratio farthest from one: `at interval 0, from
+    /// interval 1 ms on`.
     fn places(&self, wanted: &[Tone]) -> Option<String> {
         let words: Vec<String> = self
             .segments

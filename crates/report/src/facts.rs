@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
 use unisono_text::counted;
 
-/// A line for each machine of the runs: at most four.
+/// Returns a line for each machine of the runs: at most four.
 pub fn machines(runs: &[&RunLine]) -> Vec<String> {
     let mut hosts: Vec<&HostFacts> = Vec::new();
     for run in runs {
