@@ -26,7 +26,7 @@ use unisono_workload::ghost::GhostMeasurement;
 /// Repetitions of a measurement; the record has the minimum, the median and the maximum.
 const REPETITIONS: usize = 5;
 
-/// The methods by default.
+/// The methods that are measured if no setting names others.
 const METHODS: [&str; 4] = ["messages", "fence", "pscw", "lock"];
 
 /// Methods without a window.
@@ -40,7 +40,7 @@ const SIZES: [u64; 7] = [16, 64, 256, 1024, 16_384, 65_536, 262_144];
 const OPERATIONS: [&str; 3] = ["put-flush", "get-flush", "accumulate-flush"];
 const LENGTHS: usize = 4;
 
-/// A run is killed after its expected time and this.
+/// A run is killed this long after its expected end.
 const OVERRUN_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn method_suffix(method: &str, window: &str) -> String {

@@ -162,7 +162,7 @@ fn plan_tree(network: &SwitchNetwork, group: &BarrierGroup, roots: Roots) -> Res
     plan(network, group, &options).map_err(|error| error.to_string())
 }
 
-/// One barrier of each group by its tree, all at once.
+/// Simulates one barrier of each group by its tree, all at once.
 fn simulate_barriers(
     network: &SwitchNetwork,
     trees: &[(&BarrierGroup, &TreePlan)],
