@@ -51,7 +51,7 @@ pub fn others_on(allowed: &CpuSet, online: usize) -> Option<usize> {
     Some(others_by_processor(allowed)?.values().sum::<usize>().min(all))
 }
 
-/// For each processor of `allowed` that others want: the number of their threads there. In a container, 1 for
+/// Returns the number of other threads for each processor of `allowed` that they want; in a container, 1 for
 /// each processor that is not idle. `None` if the kernel does not report it.
 pub fn others_by_processor(allowed: &CpuSet) -> Option<BTreeMap<usize, usize>> {
     if sees_every_process() { Some(runnable(allowed)) } else { busy(allowed) }

@@ -48,7 +48,7 @@ impl Mapping {
         Self::at(start.cast(), bytes)
     }
 
-    /// New zeroed memory with all pages present.
+    /// Maps new zeroed memory with all pages present.
     pub(crate) fn populated(bytes: usize) -> io::Result<Self> {
         let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
         // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.

@@ -102,7 +102,7 @@ impl PinnedProcess {
         self.started
     }
 
-    /// Its first thread.
+    /// Returns its first thread.
     pub fn thread(&self) -> Tid {
         Tid(self.number.cast_signed())
     }

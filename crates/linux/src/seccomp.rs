@@ -221,7 +221,7 @@ fn statement(code: u16, operand: u32) -> libc::sock_filter {
     jump(code, operand, 0, 0)
 }
 
-/// Jump offsets count the instructions that they skip.
+/// Makes a jump; its offsets count the instructions that it skips.
 fn jump(code: u16, operand: u32, if_true: u8, if_false: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt: if_true, jf: if_false, k: operand }
 }

@@ -89,7 +89,7 @@ impl Assembler {
         self.push(0x0f, to, from, 0, 0)
     }
 
-    /// Bitwise OR of a register into another.
+    /// Computes the bitwise OR of two registers; the first gets the result.
     pub fn or(&mut self, to: BpfRegister, from: BpfRegister) -> &mut Self {
         self.push(0x4f, to, from, 0, 0)
     }

@@ -44,7 +44,8 @@ impl TrafficHook {
 pub struct Preference(u32);
 
 impl Preference {
-    /// `tcm_info`: the preference above, the protocol (all) in network byte order below.
+    /// Returns `tcm_info`: the preference in the upper half, the protocol (all) in network byte order in the
+    /// lower.
     pub(super) fn of_all_protocols(self) -> u32 {
         self.0 << 16 | u32::from((libc::ETH_P_ALL as u16).to_be())
     }

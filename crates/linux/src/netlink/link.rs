@@ -217,7 +217,7 @@ pub fn limit(device: Index, gso_max_size: u32, gso_ipv4_max_size: Option<u32>) -
     request
 }
 
-/// `struct ifinfomsg`: family, padding, type, index, flags, mask of the flags to change.
+/// Encodes `struct ifinfomsg`: family, padding, type, index, flags, mask of the flags to change.
 pub(super) fn head(index: Option<Index>, flags: u32, change: u32) -> [u8; 16] {
     let mut head = [0; 16];
     head[4..8].copy_from_slice(&index.map_or(0, |index| index.0).to_ne_bytes());
