@@ -41,8 +41,8 @@ pub(crate) struct MainLoop<'a> {
     pub(crate) kind: MechanismKind,
 }
 
-/// Time to wait for an event before the next scan of threads. Most threads are created early in a program or
-/// shortly after other threads, so the wait is short then.
+/// Returns the time to wait for an event before the next scan of threads. Most threads are created early in a
+/// program or shortly after other threads, so the wait is short then.
 fn wait_timeout(age: Duration, unchanged: Duration) -> Duration {
     Duration::from_millis(match (age.as_millis(), unchanged.as_millis()) {
         (_, 0..500) => 20,

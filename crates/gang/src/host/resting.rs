@@ -124,8 +124,8 @@ impl BlockedGang {
     }
 }
 
-/// Total time in which some thread of the group waited for a processor. Zero where the kernel does not count
-/// it.
+/// Returns the total time in which some thread of the group waited for a processor; zero if the kernel does
+/// not count it.
 pub(crate) fn pressed(group: &ControlGroup) -> Duration {
     let text = group.read("cpu.pressure").unwrap_or_default();
     let total =

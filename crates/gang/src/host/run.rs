@@ -122,7 +122,7 @@ fn names(options: &Options) -> BTreeMap<GangId, String> {
     (0..).map(GangId).zip(names).collect()
 }
 
-/// Threads that each gang may have.
+/// Returns the number of threads that each gang may have.
 fn max_threads(options: &Options, kind: MechanismKind, cores: usize) -> u32 {
     if kind == MechanismKind::SchedExt {
         options.max_threads.min(sched_ext::max_threads(options.commands.len(), cores))

@@ -97,7 +97,7 @@ impl RunSummary {
     }
 }
 
-/// Warnings about gangs that reached the limit on threads.
+/// Returns warnings about gangs that reached the limit on threads.
 pub(crate) fn refused(cgroups: Option<&GangCgroups>, limit: u32) -> Vec<String> {
     let Some(cgroups) = cgroups else { return Vec::new() };
     let count =

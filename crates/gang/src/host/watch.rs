@@ -100,7 +100,7 @@ pub(crate) fn may_watch_again(last: Instant, from: Instant, length: Duration) ->
     length >= RECORD_MARGIN * 4 && from - last >= UNSURE_WATCH_INTERVAL
 }
 
-/// Start of the recording of a switch.
+/// Returns the time at which the recording of a switch starts.
 pub(crate) fn begin(switch: Instant) -> Instant {
     switch - RECORDING_LEAD
 }

@@ -71,7 +71,7 @@ pub struct TurnsWorth {
 }
 
 impl TurnsWorth {
-    /// State of a gang that rests already; `rested`: the number of its earlier rests.
+    /// Makes the state of a gang that rests already; `rested`: the number of its earlier rests.
     pub fn resting(rested: u32) -> Self {
         Self { rests: true, rested, ..Self::default() }
     }

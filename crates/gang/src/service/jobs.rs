@@ -96,7 +96,7 @@ impl GangDaemon {
         (!self.jobs.is_empty()).then_some(next)
     }
 
-    /// Replies to clients that wait for them.
+    /// Returns the replies for clients that wait for them.
     pub(super) fn replies(&mut self) -> Vec<(ReplyTicket, ServiceReply)> {
         std::mem::take(&mut self.jobs.replies)
     }

@@ -97,7 +97,7 @@ impl RuleKeeper {
         self.rules.slice
     }
 
-    /// When to scan again.
+    /// Returns the time of the next scan.
     pub(super) fn next(&self) -> Option<Instant> {
         [self.has_rules().then_some(self.next), self.settles].into_iter().flatten().min()
     }

@@ -34,7 +34,8 @@ pub(crate) struct GangSleeps {
 }
 
 impl GangSleeps {
-    /// Mean time that a thread ran between two sleeps since `before`. `None`: no interval is visible.
+    /// Returns the mean time that a thread ran between two sleeps since `before`. `None`: no interval is
+    /// visible.
     pub(crate) fn interval(self, before: GangSleeps) -> Option<Duration> {
         let (now, then) = (self.threads, before.threads);
         if now.threads != then.threads || now.threads == 0 {

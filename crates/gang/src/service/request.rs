@@ -34,7 +34,7 @@ impl GangName {
         GangName(if name.is_empty() { "gang".into() } else { name.into() })
     }
 
-    /// This name with a number appended.
+    /// Returns this name with a number appended.
     pub(super) fn numbered(&self, number: usize) -> GangName {
         let end = format!("-{number}");
         let stem: String = self.0.chars().take(MAX_NAME - end.len()).collect();

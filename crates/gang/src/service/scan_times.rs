@@ -22,7 +22,7 @@ const NEW_GANG_DELAY: Duration = Duration::from_millis(100);
 /// Time to the next round after the number of threads changed.
 const CHANGED_THREADS_DELAY: Duration = Duration::from_millis(500);
 
-/// Time to wait after a scan that took this much processor time.
+/// Returns the time to wait after a scan that took this much processor time.
 pub(super) fn scan_interval(took: Duration) -> Duration {
     (took * INTERVAL_FACTOR).clamp(MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL)
 }

@@ -116,7 +116,7 @@ impl CoreSimulation<'_> {
         self.plan(c);
     }
 
-    /// Leaves the processor until another thread wakes it.
+    /// Takes the thread off its processor until another thread wakes it.
     fn block(&mut self, c: usize, t: usize) {
         self.programs[self.threads[t].program].blocks += 1;
         self.take(t);

@@ -27,7 +27,7 @@ const MAX_DISSEMINATION: usize = 16;
 /// 2013, table 2; Opteron and Xeon, rounded). Not measured here.
 const FAR_FACTOR: u64 = 3;
 
-/// ceil(log2 n); 0 for one.
+/// Returns ceil(log2 n); 0 for one.
 fn doublings(n: usize) -> u32 {
     n.max(1).next_power_of_two().ilog2()
 }

@@ -85,7 +85,8 @@ impl CoreSimulation<'_> {
         self.idle_sibling(target, before, (first, first + count))
     }
 
-    /// select_idle_sibling: an idle core that shares the cache with `target`, otherwise `target`.
+    /// Chooses a core as select_idle_sibling does: an idle core that shares the cache with `target`,
+    /// otherwise `target`.
     fn idle_sibling(&self, target: usize, before: usize, (first, end): (usize, usize)) -> usize {
         let cache = self.machine.cache_cores.max(1);
         let (low, high) = (target / cache * cache, ((target / cache + 1) * cache).min(self.cores.len()));

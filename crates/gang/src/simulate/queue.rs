@@ -35,7 +35,8 @@ impl CoreSimulation<'_> {
         core.current.into_iter().chain(core.queue.iter().copied())
     }
 
-    /// EEVDF: the weighted mean of the virtual times (avg_vruntime); CFS: the queue's minimum (min_vruntime).
+    /// Returns the virtual time of zero lag. EEVDF: the weighted mean of the virtual times (avg_vruntime);
+    /// CFS: the queue's minimum (min_vruntime).
     fn zero_lag(&self, c: usize) -> i64 {
         let core = &self.cores[c];
         let base = core.min_virtual_time;

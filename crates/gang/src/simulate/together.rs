@@ -16,7 +16,7 @@ use super::state::{CoreSimulation, EpisodeRow, Event, NEVER, ProgramState, Threa
 const AHEAD: u64 = 4096;
 
 impl ProgramState<'_> {
-    /// Time for which a thread spins before it blocks.
+    /// Returns the time for which a thread spins before it blocks.
     fn patience(&self) -> u64 {
         match self.description.wait {
             SimulatedWait::Spin => NEVER,
