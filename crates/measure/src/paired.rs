@@ -88,7 +88,7 @@ pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> O
     })
 }
 
-/// Two-sided exact sign test; ties are left out.
+/// Computes the two-sided exact sign test; ties are left out.
 fn sign_test(wins: usize, losses: usize) -> f64 {
     let n = wins + losses;
     let fewer = wins.min(losses);

@@ -206,9 +206,9 @@ fn judge_group(
     judgement
 }
 
-/// Pairs (variant, against) of runs of the same repetition with the same parameters. If a repetition has more
-/// runs of one side (plain Linux has modes and needs more starts), these are paired with the other side's
-/// runs in turn, so that no run is dropped.
+/// Returns the pairs (variant, against) of runs of the same repetition with the same parameters. If a
+/// repetition has more runs of one side (plain Linux has modes and needs more starts), these are paired with
+/// the other side's runs in turn, so that no run is dropped.
 pub fn pairs(
     variant: &str,
     against: &str,
