@@ -47,7 +47,7 @@ pub struct RecordsChange {
 
 type PlaceRuns<'a> = ((&'a str, String), Vec<&'a RunLine>);
 
-/// Changes of each figure that both records have, study by study.
+/// Returns the changes of each figure that both records have, study by study.
 pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsChange> {
     let mut changes = Vec::new();
     for study in second {

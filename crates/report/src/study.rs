@@ -313,7 +313,7 @@ pub(crate) struct ChartRow<'a> {
 }
 
 impl ChartRow<'_> {
-    /// One value for each measured run.
+    /// Returns one value for each measured run.
     pub(crate) fn values(&self, figure: &str) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.value(figure)).collect()
     }

@@ -78,7 +78,7 @@ pub(crate) struct AnswerBar {
 }
 
 impl AnswerPicture {
-    /// Both sides of a comparison, and the other variants measured at its parameter values.
+    /// Draws both sides of a comparison, and the other variants measured at its parameter values.
     pub(crate) fn from_comparison(
         study: &Study<'_>,
         verdict: &Verdict,

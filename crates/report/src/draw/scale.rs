@@ -81,7 +81,7 @@ impl PixelScale {
         self.zero.map(|zero| (zero + self.from) / 2.0)
     }
 
-    /// About `most` round values at most, ascending, all within the scale.
+    /// Returns round values in ascending order, all within the scale, at most about `most` of them.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         let most = most.max(2);
         let mut ticks = match self.kind {
