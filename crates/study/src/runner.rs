@@ -30,13 +30,14 @@ use unisono_measure::record::{FORMAT, Figure, HostFacts, Line, Outcome, RunLine}
 use unisono_measure::tick_share::TickShare;
 
 pub trait Observer {
-    /// `left` is the estimated time for this and all later runs, corrected by the runs so far.
+    /// Reports that a run begins. `left` is the estimated time for this and all later runs, corrected by the
+    /// runs so far.
     fn run_begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
     fn line_recorded(&mut self, line: &Line, json: &str);
-    /// A run was disturbed. `culprit` is the foreign process that used most, for example `rustc (process
-    /// 41)`.
+    /// Reports that a run was disturbed. `culprit` is the foreign process that used most, for example `rustc
+    /// (process 41)`.
     fn run_disturbed(&mut self, _why: &str, _culprit: Option<&str>) {}
-    /// A run was disturbed and is repeated.
+    /// Reports that a run was disturbed and is repeated.
     fn run_repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str, _left: Duration) {}
 }
 

@@ -69,8 +69,8 @@ impl ProgramSpec {
     }
 }
 
-/// Participants of a concurrent program by default: one for each processor, so that two programs compete as
-/// in the paper.
+/// Returns the number of participants of a concurrent program by default: one for each processor, so that two
+/// programs compete as in the paper.
 pub fn threads(context: Context) -> usize {
     context.cpus.len().clamp(2, 64)
 }

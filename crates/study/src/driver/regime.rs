@@ -81,7 +81,7 @@ impl RegimeSettings {
         self.slice_ms.unwrap_or(SLICE_MS)
     }
 
-    /// Options of `unisono gang run`.
+    /// Returns the options of `unisono gang run`.
     fn scheduler_arguments(&self) -> Vec<String> {
         let mut options = vec!["--slice".to_owned(), format!("{}ms", self.slice_ms())];
         if let Some(weights) = &self.weights {

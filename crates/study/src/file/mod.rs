@@ -252,7 +252,7 @@ impl StudyFile {
         Ok(())
     }
 
-    /// Verdicts and charts must name existing variants: a typing error would leave them empty.
+    /// Checks that verdicts and charts name existing variants: a typing error would leave them empty.
     fn check_names(&self) -> Result<(), (String, String)> {
         let mut recorded = Vec::new();
         for variant in &self.variants {

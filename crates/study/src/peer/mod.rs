@@ -163,7 +163,7 @@ impl PeerBench {
 }
 
 impl PeerFile {
-    /// BARRIER over Unisono's own barriers: `algorithm` and `wait` as on the command line.
+    /// Makes the program BARRIER over Unisono's own barriers: `algorithm` and `wait` as on the command line.
     pub fn unisono(executable: &Path, algorithm: &str, wait: &str, spin_budget: Option<Duration>) -> Self {
         let mut arguments: Vec<String> =
             ["barrier", "--json", "--algorithm", algorithm, "--wait", wait].map(str::to_owned).into();

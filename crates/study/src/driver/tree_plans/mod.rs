@@ -298,7 +298,7 @@ fn without_links(network: &SwitchNetwork, failed: BTreeSet<u32>) -> SwitchNetwor
         .expect("sound because fewer links are at each port")
 }
 
-/// Number of switches whose register changed, appeared or vanished.
+/// Counts the switches whose register changed, appeared or vanished.
 fn changed(now: &Tree, before: &Tree) -> usize {
     let differ = |(switch, register)| before.registers.get(switch) != Some(register);
     let gone = before.registers.keys().filter(|switch| !now.registers.contains_key(switch)).count();
