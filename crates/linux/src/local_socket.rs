@@ -32,7 +32,7 @@ pub const BACKLOG: i32 = 128;
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // the kernel gives the file that bind makes the mode of the socket (since Linux 2.6)
+    // bind makes the file with the mode of the socket (since Linux 2.6)
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
     bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;

@@ -136,7 +136,7 @@ impl AsFd for NetworkNamespace {
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name)?;
     match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        // a file without a mount was left by a creator that ended in between
+        // EINVAL: nothing is mounted on the file, because its creator ended before it could mount the namespace
         Ok(()) | Err(Errno::INVAL) => fs::remove_file(path),
         Err(error) => Err(error.into()),
     }

@@ -434,7 +434,7 @@ mod tests {
         let given = process.ask_for_slice(asked).expect("always permitted");
         child.kill().expect("ours");
         child.wait().expect("it was killed");
-        // a kernel without them reports none
+        // a kernel without slices reports none
         assert_eq!(given, if own.is_zero() { Duration::ZERO } else { asked });
     }
 

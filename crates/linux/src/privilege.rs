@@ -108,7 +108,7 @@ mod tests {
             eprintln!("skipped: it needs root");
             return;
         }
-        // capabilities belong to a thread: only this thread's change
+        // capabilities belong to a thread: only those of this thread change
         let kept = std::thread::spawn(|| {
             retain_only(&[Privilege::Kill, Privilege::NetworkAdministration])?;
             std::fs::read_to_string("/proc/thread-self/status")

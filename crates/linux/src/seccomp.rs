@@ -90,7 +90,7 @@ calls! {
     WAIT4 = SYS_wait4;
     WRITE = SYS_write;
     WRITEV = SYS_writev;
-    // older forms, which only the older architecture has
+    // older calls, which x86-64 has and 64-bit ARM lacks
     #[cfg(target_arch = "x86_64")] CHMOD = SYS_chmod;
     #[cfg(target_arch = "x86_64")] MKDIR = SYS_mkdir;
     #[cfg(target_arch = "x86_64")] POLL = SYS_poll;

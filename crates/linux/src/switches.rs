@@ -197,7 +197,7 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
             (SWITCH, [from, to, time, ..]) => {
                 let (from, to) = (thread(*from), thread(*to));
                 if half.take() != Some((from, to)) {
-                    // the idle loop can always run
+                    // the idle loop is always runnable
                     let reason = if from.0 == 0 { SwitchReason::Preempted } else { SwitchReason::Unknown };
                     changes.push(SwitchChange { time: Instant::from_nanos(*time), from, reason, to });
                 }

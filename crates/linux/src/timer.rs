@@ -42,13 +42,13 @@ impl Sleeper {
 
     /// Ends the present or the next wait.
     pub fn call(&self) {
-        // a full counter also ends the wait
+        // an error means that the counter is full, which ends the wait, too
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
     /// Discards earlier calls, so that the next wait lasts until a later call.
     pub fn forget_calls(&self) {
-        // without a call there is nothing to read
+        // an error means that there was no call
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
     }
 

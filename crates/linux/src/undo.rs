@@ -148,7 +148,7 @@ impl UndoDirectory {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);
         let mut options = OpenOptions::new();
-        // do not wait for the other end of a pipe
+        // O_NONBLOCK: if the file is a pipe, the call does not wait for the other end
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = match options.open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

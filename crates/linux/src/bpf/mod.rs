@@ -292,8 +292,8 @@ fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, N
         Ok(descriptor) => Ok(owned(descriptor)),
         Err(error) => {
             let mut log = vec![0; LOG];
-            // repeat the call with a log, which holds the reason; if the program loads now, memory was short
-            // before
+            // repeat the call with a log, which holds the reason; if the program loads this time, the first
+            // attempt had failed for lack of memory
             if let Ok(descriptor) = load(&mut log) {
                 return Ok(owned(descriptor));
             }
