@@ -110,7 +110,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
         }
         UndoEntry::Borrowed { path, version: v, inode } => {
             if inode_of(path).is_ok_and(|now| now == *inode) {
-                // a group that is gone has no processes
+                // an error means that the group is gone, so it has no processes
                 let _ = ControlGroup::at(path.clone(), version(*v))
                     .freeze_file()
                     .map(|freeze_file| freeze_file.set(Frozen::No));

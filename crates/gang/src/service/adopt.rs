@@ -368,7 +368,7 @@ fn scheduler_in(path: &Path) -> Option<String> {
     let name_of = |part: &Path| Some(part.file_name()?.to_string_lossy().into_owned());
     let is_ours = |part: &&Path| {
         let name = name_of(part).unwrap_or_default();
-        // the process number of the scheduler follows
+        // the scheduler's process number follows the prefix
         let rest = name.strip_prefix("unisono-").unwrap_or_default();
         rest.starts_with(|c: char| c.is_ascii_digit())
             && fs::symlink_metadata(part).is_ok_and(|directory| directory.uid() == own_user())

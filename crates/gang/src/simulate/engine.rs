@@ -267,7 +267,7 @@ impl<'a> CoreSimulation<'a> {
         match next {
             Some(t) => {
                 core.queue.retain(|queued| *queued != t);
-                // a thread that was pulled at once ends no idle time
+                // if a thread was pulled at once, no idle time has ended
                 if was_idle && self.now > core.idle_since {
                     // update_avg: an eighth of the difference, up to twice the migration cost
                     let idle = (self.now - core.idle_since) as i64;
