@@ -163,7 +163,7 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
             let command = found.command.or(known.map(|known| known.command));
             let does = known.map_or("", |known| known.does);
             let evidence = found.evidence.or_else(|| open_questions::evidence_of_all(&own));
-            // a simulation repeats nothing of this machine
+            // a simulation measures nothing of this machine, so the number of its rounds does not matter
             let seen_once =
                 evidence.filter(|evidence| found.is_decided && !is_simulated && evidence.is_seen_once());
             let is_seen_once = seen_once.is_some();

@@ -101,7 +101,8 @@ impl AnswerPicture {
             if variants.iter().all(|(known, _)| *known != variant) {
                 let used: Vec<&str> = variants.iter().map(|(_, class)| *class).collect();
                 let class = study.styles.style(variant).class;
-                // a color means one variant in a picture, which has no markers to tell two of a color apart
+                // in a picture each color stands for one variant, because there are no markers to tell two
+                // variants of a color apart
                 let class = match (used.contains(&class), at < count) {
                     (false, _) => class,
                     (true, true) => style::unused_class(&used),

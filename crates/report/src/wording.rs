@@ -132,7 +132,7 @@ pub(crate) fn factor_than(study: &Study<'_>, of: &Verdict, ratio: f64) -> String
     let figure = figure_in_words(study, of);
     let joined = match ratio >= 1.0 || ratio == 0.0 {
         false => " than",
-        // `barriers/s of the first program of plain Linux` would have two owners
+        // `barriers/s of the first program of plain Linux` would be ambiguous
         true if figure.contains(" of ") || figure.contains(" for ") => ", compared with",
         true => " of",
     };
