@@ -202,7 +202,7 @@ compare = "gang/linux.work@interval_us=each"
         planned.sort_unstable();
         assert_eq!(planned, [("gang", 4), ("linux", 4)], "no spread, and nothing at 0 us");
         assert!(next.runs.iter().all(|run| run.parameters["interval_us"] == 10));
-        // twenty alike decide
+        // twenty pairs that are alike decide it
         for repetition in 4..24 {
             lines.extend([run("gang", repetition, 10, 1.5), run("linux", repetition, 10, 1.0)]);
         }

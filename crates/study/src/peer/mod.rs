@@ -246,7 +246,8 @@ pub fn default_cache() -> Result<PathBuf, Error> {
 fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<String, Error> {
     let patience = expected * 4 + Duration::from_secs(30);
     let failed = |what: String| move |source| Error::Io { what, source };
-    // set before the program runs: if it set this itself, its parent might have been killed already
+    // requested before the program runs: if the program requested it itself, its parent might have been
+    // killed already
     end_with_starter(&mut command);
     let mut child = command
         .stdin(Stdio::null())
