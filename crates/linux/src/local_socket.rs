@@ -65,7 +65,7 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     Ok(chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::from_raw_mode(mode))?)
 }
 
-/// A process at the other end of a connection, as the kernel knows it: at the time of connecting.
+/// The process at the other end of a connection, as the kernel recorded it when the connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its number in this process's namespace; 0 if it is not visible here.
