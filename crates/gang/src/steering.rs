@@ -28,8 +28,8 @@ impl Steering {
     const MAX_STEP_UP: f64 = 4.0;
     /// Greatest factor of one step down. Half a step does not oscillate.
     const MAX_STEP_DOWN: f64 = 2.0;
-    /// Upper bound of the weight, relative to the even weight. A second scheduler is another program too, and
-    /// with more, two schedulers that outbid each other would leave nothing to the rest.
+    /// Upper bound of the weight, relative to the even weight. A second scheduler is another program too:
+    /// with a higher bound, two schedulers that outbid each other would leave nothing to the rest.
     const MAX_WEIGHT_FACTOR: f64 = 2.0;
 
     /// Starts with the least weight: other programs need no more until the times show otherwise.

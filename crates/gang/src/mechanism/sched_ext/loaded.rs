@@ -180,8 +180,8 @@ impl LoadedScheduler {
         self.turn.write(0, &turn_of(standings)).map_err(ProgramError::io("tell the kernel whose turn it is"))
     }
 
-    /// Makes every processor choose anew. [`ProgramError::Host`]: the kernel has unloaded the scheduler; the
-    /// error has the kernel's reason.
+    /// Makes every processor choose a thread anew. Fails with [`ProgramError::Host`] if the kernel has
+    /// unloaded the scheduler; the error has the kernel's reason.
     pub(super) fn switch(&self) -> Result<(), ProgramError> {
         match self.switch.call().map_err(ProgramError::io("switch the gangs in the kernel"))? {
             0 => Ok(()),
