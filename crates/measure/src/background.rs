@@ -33,7 +33,7 @@ pub struct BackgroundLoad {
     pub pattern: LoadPattern,
     /// Mean share of all processors (0 to 1) that others took, the hypervisor included.
     pub share: f64,
-    /// The hypervisor's part of `share`. It takes nothing from a machine that is idle.
+    /// The hypervisor's part of `share`. The hypervisor takes nothing from a machine that is idle.
     #[serde(default)]
     pub steal: f64,
 }
