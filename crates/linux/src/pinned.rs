@@ -324,7 +324,7 @@ impl PinnedThread {
 
     fn restore(&self, restore: impl FnOnce(Tid, Tid) -> io::Result<()>) {
         if let Some(source) = source_of(self.number) {
-            let _ = restore(self.number, source); // an error means that this thread has ended, too
+            let _ = restore(self.number, source); // an error means that the other thread has ended, too
         }
     }
 }
