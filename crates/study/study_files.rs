@@ -6,7 +6,8 @@ use std::{env, fs, io};
 /// Writes a list of the files in `studies/`, in the order of their names.
 pub(crate) fn write_list() -> io::Result<()> {
     println!("cargo::rerun-if-changed=studies");
-    // read when it runs: a build that was copied from another folder must not list the files there
+    // the variable is read when the build script runs: a script that was built in another folder must not
+    // list the files there
     let folder = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("studies");
     let files = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     let mut files: Vec<_> = files.iter().map(|file| (file.file_name(), file.path())).collect();

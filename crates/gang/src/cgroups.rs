@@ -1,5 +1,5 @@
-//! The control groups that gangs live in: one parent for this scheduler, one group a gang, in each
-//! hierarchy that is needed.
+//! The control groups that gangs live in: in each hierarchy that is needed, one parent group for this
+//! scheduler and in it one group per gang.
 //!
 //! ```text
 //!   version 2 (or v1 freezer)   unisono-PID-…/gang-1, gang-2   freeze, list threads, count time
@@ -7,13 +7,13 @@
 //!   pids (v1 or v2)             unisono-PID-…/gang-1, gang-2   bound on the number of threads
 //! ```
 //!
-//! The parent is at the top of a hierarchy for root, so that the weight counts against all other programs. If
-//! this process's own group, or one around it, has a quota, the parent is in that group instead: the gangs
-//! stay within the quota.
+//! If this process runs as root, the parent is at the top of a hierarchy, so that its weight counts against
+//! all other programs. If this process's own group, or one around it, has a quota, the parent is in that
+//! group instead: the gangs stay within the quota.
 //!
-//! With version 2 controllers these are the same directories. Programs join before their first
-//! instruction, so all their threads and children are inside. Everything made here is in the journal
-//! before it is made.
+//! If all controllers are in version 2, these are the same directories. Programs join before their first
+//! instruction, so all their threads and children are inside. Everything made here is in the journal before
+//! it is made.
 
 use crate::error::{Error, GangHint, Result};
 use crate::gang::GangId;
@@ -141,7 +141,8 @@ impl GangCgroups {
 }
 
 fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<ServedHierarchy> {
-    // a user's own group where groups are delegated; the gangs of root are beside all other programs
+    // groups of an ordinary user have to be where groups were delegated to the user; root's parent group is a
+    // sibling of all other programs
     let base = if unisono_linux::process::is_root() && !limits_time(hierarchy)? {
         hierarchy.top()
     } else {

@@ -12,7 +12,8 @@ pub enum Error {
     /// This host lacks a prerequisite; the text names it and the remedy.
     #[error("{0}")]
     Host(String),
-    /// As the error in it; an action would help, and a program that offers the action adds its command.
+    /// The error in `error`, with an action of the user that would help. A program that offers the action
+    /// adds its command to the message.
     #[error("{error}")]
     Hinted { error: Box<Error>, hint: GangHint },
     #[error("cannot start {program:?}: {source}; is its name right? look for it: command -v {program}")]

@@ -28,8 +28,8 @@ impl Steering {
     const MAX_STEP_UP: f64 = 4.0;
     /// Greatest factor of one step down. Half a step does not oscillate.
     const MAX_STEP_DOWN: f64 = 2.0;
-    /// Upper bound of the weight, relative to the even weight. A second scheduler is another program too, and
-    /// with more, two schedulers that outbid each other would leave nothing to the rest.
+    /// Upper bound of the weight, relative to the even weight. A second scheduler is another program too:
+    /// with a higher bound, two schedulers that outbid each other would leave nothing to the rest.
     const MAX_WEIGHT_FACTOR: f64 = 2.0;
 
     /// Starts with the least weight: other programs need no more until the times show otherwise.
@@ -57,7 +57,7 @@ impl Steering {
     pub(crate) fn learn(&mut self, gangs: f64, others: f64) -> Option<f64> {
         let even = Self::even(self.share);
         let odds = gangs.max(0.0) / others.max(gangs * 0.001).max(f64::MIN_POSITIVE);
-        // one full step would do if weights were shares; half a step does not oscillate
+        // one full step would do if weights were shares; half a step (the square root) does not oscillate
         let step = (even / odds.max(f64::MIN_POSITIVE)).sqrt();
         let step = step.clamp(1.0 / Self::MAX_STEP_DOWN, Self::MAX_STEP_UP);
         let next = (self.weight * step).clamp(Self::lower_bound(self.share), even * Self::MAX_WEIGHT_FACTOR);

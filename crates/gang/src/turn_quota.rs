@@ -53,14 +53,14 @@ impl From<&Quota> for TurnQuota {
 }
 
 impl TurnQuota {
-    /// An equal part for each of `gangs` gangs.
+    /// Returns an equal part for each of `gangs` gangs.
     #[must_use]
     pub fn shared_by(self, gangs: usize) -> TurnQuota {
         TurnQuota { time: self.time / gangs.max(1) as u64, ..self }
     }
 
-    /// Turns of at most `longest`, and no shorter than `shortest` if that is less, for a gang that runs on so
-    /// many processors. `None`: it cannot use its quota up.
+    /// Returns turns of at most `longest`, and no shorter than `shortest` if that is less, for a gang that
+    /// runs on this many processors. `None`: the gang cannot use its quota up.
     pub fn turn(self, cores: usize, longest: Duration, shortest: Duration) -> Option<QuotaTurn> {
         let (time, period) = (self.time.as_nanos() as f64, self.period.as_nanos() as f64);
         let length_of = |nanos: f64| Duration::from_nanos(nanos as u64);
@@ -73,7 +73,7 @@ impl TurnQuota {
         let length = length_of(on / turns).max(Duration::from_nanos(1));
         let shortest = shortest.min(longest);
         if length < shortest {
-            // as seldom as it is long: over many periods the quota holds
+            // longer turns come less often in the same proportion, so that the quota holds over many periods
             let again = length_of(shortest.as_nanos() as f64 * period / on.max(1.0));
             return Some(QuotaTurn { length: shortest, again: again.max(shortest) });
         }

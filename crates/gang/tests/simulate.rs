@@ -233,7 +233,8 @@ fn threads_of_a_gang_stay_on_their_cores_and_those_of_plain_linux_do_not() {
     }
 }
 
-/// Processor sharing as a fluid, one microsecond at a time: the time that each thread has got, in seconds.
+/// Computes processor sharing as a fluid, one microsecond at a time: the time that each thread has got, in
+/// seconds.
 fn fluid(threads: &[(u64, f64)], end_us: u64) -> Vec<f64> {
     let mut got = vec![0.0; threads.len()];
     for now in 0..end_us {

@@ -14,7 +14,7 @@ const MAX_SOCKETS: RawFd = 64;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The sockets that this process was started with, at the first call; later calls return none.
+/// Returns the sockets that systemd passed to this process, at the first call; later calls return none.
 ///
 /// # Errors
 /// A descriptor is not open.

@@ -31,7 +31,7 @@ impl Tid {
 }
 
 impl Tid {
-    /// `None` for the calling thread.
+    /// Converts the number for rustix; `None` stands for the calling thread.
     pub(crate) fn pid(self) -> Option<rustix::process::Pid> {
         rustix::process::Pid::from_raw(self.0)
     }
@@ -103,7 +103,7 @@ impl FromIterator<usize> for CpuSet {
 }
 
 impl fmt::Display for CpuSet {
-    /// The kernel's list format; an empty string for the empty set.
+    /// Writes the kernel's list format; an empty string for the empty set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();
         let mut separator = "";
@@ -123,7 +123,7 @@ impl fmt::Display for CpuSet {
     }
 }
 
-/// A text is not a list of processors.
+/// The error for a text that is not a list of processors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a list of processors; write for example 0-3,8")]
 pub struct BadCpuList(String);

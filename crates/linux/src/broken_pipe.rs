@@ -31,7 +31,7 @@ pub fn was_ignored() -> bool {
     IGNORED_AT_START.load(Ordering::Relaxed) // written once, before `main`
 }
 
-/// Lets the program ignore SIGPIPE if this process was started so.
+/// Makes the command's program ignore SIGPIPE if this process was started with an ignored SIGPIPE.
 pub fn inherit(command: &mut Command) {
     if !was_ignored() {
         return;

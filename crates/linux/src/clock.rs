@@ -30,7 +30,7 @@ pub enum TickSource {
 }
 
 impl Ticks {
-    /// A duration in ticks of the calibrated counter, saturating.
+    /// Converts a duration to ticks of the calibrated counter, saturating.
     pub fn from_duration(length: Duration) -> Self {
         let calibration = calibration();
         Self(saturate(
@@ -38,13 +38,13 @@ impl Ticks {
         ))
     }
 
-    /// This number of ticks as a duration, saturating.
+    /// Converts this number of ticks to a duration, saturating.
     pub fn to_duration(self) -> Duration {
         let calibration = calibration();
         Duration::from_nanos(saturate((u128::from(self.0) << 30) / u128::from(calibration.ticks_per_2_30_ns)))
     }
 
-    /// Ticks from `start` to `self`; zero if another core's counter lags a little.
+    /// Returns the ticks from `start` to `self`; zero if another core's counter lags a little.
     #[must_use]
     pub const fn since(self, start: Self) -> Self {
         Self(self.0.saturating_sub(start.0))

@@ -1,4 +1,4 @@
-//! The CPU that this thread runs on, for the cost of a load.
+//! The CPU that this thread runs on, at the cost of one load.
 //!
 //! The kernel keeps the CPU's number up to date in a thread's restartable-sequence area. glibc (2.35 and
 //! later) registers this area for every thread and publishes its offset from the thread pointer as
@@ -99,7 +99,7 @@ fn getcpu() -> u32 {
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// `cpu_id` is the second 32-bit field of `struct rseq`.
+/// Reads `cpu_id`, the second 32-bit field of `struct rseq`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn rseq_cpu(offset: isize) -> u32 {

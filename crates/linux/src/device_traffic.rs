@@ -22,7 +22,7 @@ impl DeviceTraffic {
         Ok(Self::parse(&fs::read_to_string("/proc/net/dev")?))
     }
 
-    /// Lines of two headings are skipped, because they have no colon.
+    /// Parses the lines of the devices. The two heading lines have no colon and are skipped.
     fn parse(text: &str) -> Vec<Self> {
         let device = |line: &str| {
             let (name, counters) = line.rsplit_once(':')?;

@@ -35,7 +35,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// At least `length` bytes, rounded up to whole blocks.
+    /// Allocates at least `length` bytes, rounded up to whole blocks.
     pub fn new(length: usize) -> Self {
         let length = length.next_multiple_of(BLOCK);
         let memory = vec![0; length + BLOCK];

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Opens a file or a block device. Fails with `InvalidInput` for anything else, and with `EBUSY` for a block
-/// device that shall be written while it is mounted or in other use.
+/// device that is opened for writing while it is mounted or otherwise in use.
 pub fn open(path: &Path, access: FileAccess) -> io::Result<File> {
     let kind = path.metadata()?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -29,13 +29,13 @@ pub fn length(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// Gives the space of a range back. The range then reads as zeroes.
+/// Deallocates the space of a range. The range then reads as zeroes.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> io::Result<()> {
     Ok(fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)?)
 }
 
-/// Zeroes a range and keeps its space. Only of a file: the kernel may write all the zeroes of a block device
-/// before it returns.
+/// Zeroes a range and keeps its space. Only for a regular file: the kernel may write all the zeroes of a
+/// block device before it returns.
 pub fn zero_range(file: &File, offset: u64, length: u64) -> io::Result<()> {
     if !file.metadata()?.is_file() {
         return Err(io::ErrorKind::Unsupported.into());

@@ -38,8 +38,8 @@ fn names_needed(elf: &ElfFile64<'_, Endianness>, file: &[u8]) -> Option<Vec<Stri
     Some(of_library.filter_map(name).collect())
 }
 
-/// Whether `function` is part of a program. In a program with stripped symbols, the name is searched as text:
-/// libraries mention their functions' names in messages.
+/// Tells whether `function` is part of a program. In a static program with stripped symbols, the function's
+/// name is searched for as text, because libraries mention the names of their functions in messages.
 pub fn linking(file: &[u8], function: &str) -> Linking {
     let Some(elf) = parse(file) else { return Linking::Dynamic };
     let endian = elf.endian();

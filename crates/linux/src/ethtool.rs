@@ -37,7 +37,7 @@ struct Value {
 }
 
 /// Switches an offload on or off, for a device in the calling thread's namespace. Fails with `EPERM` without
-/// `CAP_NET_ADMIN`, with `EOPNOTSUPP` if the device cannot change it, and with `ENODEV`.
+/// `CAP_NET_ADMIN`, with `EOPNOTSUPP` if the device cannot change it, and with `ENODEV` if it is gone.
 pub fn set(device: Index, offload: Offload, on: On) -> io::Result<()> {
     let socket = any_socket()?;
     let data = u32::from(on == On::Yes);

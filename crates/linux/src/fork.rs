@@ -87,12 +87,13 @@ impl ForkedChild {
         self.process
     }
 
-    /// Holds on to it. Fails with `ESRCH` once its end was asked for.
+    /// Pins the child. Fails with `ESRCH` once its end was collected ([`wait`](Self::wait),
+    /// [`ended`](Self::ended)).
     pub fn pin(&self) -> io::Result<PinnedProcess> {
         if self.ended.is_some() {
             return Err(Errno::SRCH.into());
         }
-        // the child has not been collected, so that the number is still its own
+        // the child has not been collected, so its number is still its own
         PinnedProcess::now(self.process)
     }
 

@@ -1,4 +1,4 @@
-//! Network devices by name: number, kind, maximum frame length. Reference: netdevice(7).
+//! Network devices by name: number, hardware address, maximum packet length. Reference: netdevice(7).
 
 use crate::netlink::link::Index;
 use rustix::net::netdevice::{index_to_name, name_to_index};

@@ -4,7 +4,7 @@
 //! so that a user can always end a program that does not poll.
 //!
 //! Cost: a store for each signal. When not to use: for changes that have to be undone even after SIGKILL;
-//! that needs another process that watches. Reference: sigaction(2), signal-safety(7).
+//! that needs a second process that watches this one. Reference: sigaction(2), signal-safety(7).
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
 /// 0: no SIGHUP has come. Otherwise [`HangUp`] as a number.
 static HUNG_UP: AtomicU64 = AtomicU64::new(0);
-/// In `HUNG_UP`: a SIGHUP has come; with `BY_USER` the lower half is the user that sent it.
+/// Bits of `HUNG_UP`: a SIGHUP has come; if `BY_USER` is set too, the lower half is the user that sent it.
 const CAME: u64 = 1 << 62;
 const BY_USER: u64 = 1 << 63;
 
@@ -27,12 +27,12 @@ extern "C" fn note_hangup(_signal: libc::c_int, info: *mut libc::siginfo_t, _con
     // SAFETY: si_uid is there if a process has sent the signal (SI_USER), and is not read otherwise.
     let sender = (info.si_code == libc::SI_USER).then(|| unsafe { info.si_uid() });
     let came = CAME | sender.map_or(0, |user| BY_USER | u64::from(user));
-    // SYNC(hangup) release: the sender is all that is handed over
+    // SYNC(hangup) release: only the sender is passed, in the word itself
     HUNG_UP.store(came, Ordering::Release);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP are noted once each; the second of a kind ends the process. A
-/// SIGHUP that is ignored stays so: nohup(1) has asked for that.
+/// Installs handlers that record SIGINT, SIGTERM and SIGHUP. A second signal of the same kind ends the
+/// process. An ignored SIGHUP stays ignored, because nohup(1) requests that.
 pub fn catch() -> io::Result<()> {
     handle(&[libc::SIGINT, libc::SIGTERM], note, libc::SA_RESETHAND)?;
     if crate::process::is_ignored(crate::signal::Signal::Hangup) {
@@ -41,15 +41,15 @@ pub fn catch() -> io::Result<()> {
     handle(&[libc::SIGHUP], note, libc::SA_RESETHAND)
 }
 
-/// The same for a server, which a SIGHUP does not end: [`hung_up`] says that it came. By custom it asks a
-/// server to read its files again, and a terminal that closes sends it.
+/// Like [`catch`], for a server: a SIGHUP does not end it but is reported by [`hung_up`]. By convention
+/// SIGHUP asks a server to read its files again; the kernel also sends it when a terminal closes.
 pub fn catch_for_server() -> io::Result<()> {
     handle(&[libc::SIGINT, libc::SIGTERM], note, libc::SA_RESETHAND)?;
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = note_hangup;
     set(&[libc::SIGHUP], handler as libc::sighandler_t, libc::SA_SIGINFO | libc::SA_RESTART)
 }
 
-/// Has SIGINT, SIGTERM and SIGHUP do nothing: for a process that ends with another one.
+/// Makes this process ignore SIGINT, SIGTERM and SIGHUP: for a process that ends together with another one.
 pub fn ignore() -> io::Result<()> {
     set(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP], libc::SIG_IGN, 0)
 }
@@ -87,13 +87,13 @@ pub fn usual() -> io::Result<()> {
 /// A SIGHUP that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HangUp {
-    /// The user whose process has sent it. None: the kernel has, because a terminal was closed.
+    /// The user whose process sent it. `None`: the kernel sent it, because a terminal was closed.
     pub sender: Option<u32>,
 }
 
-/// The last SIGHUP since this was asked before, after [`catch_for_server`].
+/// Returns the last SIGHUP that has come since the previous call, after [`catch_for_server`].
 pub fn hung_up() -> Option<HangUp> {
-    // SYNC(hangup) acquire: the sender is all that is handed over
+    // SYNC(hangup) acquire: only the sender is passed, in the word itself
     let came = HUNG_UP.swap(0, Ordering::Acquire);
     let user = u32::try_from(came & u64::from(u32::MAX)).ok();
     (came != 0).then_some(HangUp { sender: user.filter(|_| came & BY_USER != 0) })

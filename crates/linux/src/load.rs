@@ -24,7 +24,7 @@ const SAMPLES: usize = 3;
 const SAMPLE_INTERVAL: Duration = Duration::from_micros(300);
 /// How long processors are observed: three ticks of `/proc/stat`.
 const IDLE_INTERVAL: Duration = Duration::from_millis(30);
-/// The minimum of idle ticks, of three, of an unused processor.
+/// A processor with at least this many idle ticks, of three, counts as unused.
 const IDLE_TICKS: u64 = 2;
 
 /// The minimum number of other runnable threads in a few readings within a millisecond; `None` if the kernel
@@ -41,7 +41,8 @@ pub fn others() -> Option<usize> {
     (0..SAMPLES).map(sample).collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
-/// The same for threads that want one of the processors `allowed`, of a machine with `online` processors.
+/// Like [`others`], but only for threads that want one of the processors `allowed`, on a machine with
+/// `online` processors.
 pub fn others_on(allowed: &CpuSet, online: usize) -> Option<usize> {
     let all = others()?;
     if all == 0 || allowed.len() >= online {
@@ -50,18 +51,19 @@ pub fn others_on(allowed: &CpuSet, online: usize) -> Option<usize> {
     Some(others_by_processor(allowed)?.values().sum::<usize>().min(all))
 }
 
-/// For each processor of `allowed` that others want: the number of their threads there. In a container, 1 for
+/// Returns the number of other threads for each processor of `allowed` that they want; in a container, 1 for
 /// each processor that is not idle. `None` if the kernel does not report it.
 pub fn others_by_processor(allowed: &CpuSet) -> Option<BTreeMap<usize, usize>> {
     if sees_every_process() { Some(runnable(allowed)) } else { busy(allowed) }
 }
 
-/// Whether `/proc` shows the processes of the whole machine, as thread 2 of the kernel proves.
+/// Whether `/proc` shows the processes of the whole machine: then process 2 is the kernel's `kthreadd`.
 fn sees_every_process() -> bool {
     fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd")
 }
 
-/// Threads, other than this one, that run or wait on these processors, in two readings.
+/// Counts by processor the threads, other than this one, that run or wait on these processors at both of two
+/// readings.
 fn runnable(allowed: &CpuSet) -> BTreeMap<usize, usize> {
     let own = Tid::current().0;
     let is_there = |thread: i32| {
@@ -97,7 +99,7 @@ fn busy(allowed: &CpuSet) -> Option<BTreeMap<usize, usize>> {
     Some(allowed.iter().filter(|cpu| !was_idle(cpu)).map(|cpu| (cpu, 1)).collect())
 }
 
-/// The idle ticks of each processor, with those in which it waited for a disk.
+/// Returns the idle ticks of each processor, including those in which it waited for a disk.
 fn idle_ticks(stat: &str) -> BTreeMap<usize, u64> {
     let processor = |line: &str| {
         let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();

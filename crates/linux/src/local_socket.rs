@@ -32,14 +32,15 @@ pub const BACKLOG: i32 = 128;
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // the kernel gives the file that bind makes the mode of the socket (since Linux 2.6)
+    // bind makes the file with the mode of the socket (since Linux 2.6)
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
     bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(UnixListener::from(socket))
 }
 
-/// Removes the socket of a server that was killed: nobody answers there. Anything else stays.
+/// Removes the socket file of a server that was killed: a socket on which nobody listens. Any other file
+/// stays.
 pub fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = path.symlink_metadata().is_ok_and(|facts| facts.file_type().is_socket());
     let is_left = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -50,8 +51,8 @@ pub fn remove_stale(path: &Path) -> io::Result<()> {
 }
 
 /// Gives a socket in the file system exactly this mode, whatever the umask was when it was bound. Fails with
-/// `ENOTSOCK` if something else is there by now, as a link that another user has put in its place: chmod(2)
-/// would follow it, and a server of root would open a file of root's choice to everybody.
+/// `ENOTSOCK` if something else is there by now, such as a link that another user has put there: chmod(2)
+/// would follow the link, and a server of root would open a file of root's choice to everybody.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let held = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let facts = fstat(&held)?;
@@ -59,11 +60,12 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     if !FileType::from_raw_mode(facts.st_mode).is_socket() || !is_ours {
         return Err(Errno::NOTSOCK.into());
     }
-    // chmod(2) of what the descriptor is of: fchmod(2) takes no descriptor of O_PATH
+    // chmod(2) through the link in /proc changes the file that is held open; fchmod(2) refuses an O_PATH
+    // descriptor
     Ok(chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::from_raw_mode(mode))?)
 }
 
-/// A process at the other end of a connection, as the kernel knows it: at the time of connecting.
+/// The process at the other end of a connection, as the kernel recorded it when the connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its number in this process's namespace; 0 if it is not visible here.

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 
-/// Mapped memory, readable and (except for `read_only`) writable. No descriptor remains for another process
-/// to map it.
+/// Mapped memory, readable and (except for `read_only`) writable. It keeps no descriptor through which
+/// another process could map it.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -48,7 +48,7 @@ impl Mapping {
         Self::at(start.cast(), bytes)
     }
 
-    /// New zeroed memory with all pages present.
+    /// Maps new zeroed memory with all pages present.
     pub(crate) fn populated(bytes: usize) -> io::Result<Self> {
         let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
         // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.

@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 /// The directory where `ip netns` looks for names.
 const NAMES: &str = "/run/netns";
 
-/// The number of the calling thread's namespace that no other namespace gets before the next boot; the inode
-/// number is given out again (`SO_NETNS_COOKIE`, Linux 5.14). `None`: the kernel is older.
+/// Returns a number of the calling thread's namespace that no other namespace gets before the next boot
+/// (`SO_NETNS_COOKIE`, Linux 5.14). An inode number, in contrast, is reused. `None`: the kernel is older.
 pub fn cookie() -> Option<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None);
@@ -136,7 +136,7 @@ impl AsFd for NetworkNamespace {
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name)?;
     match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        // a file without a mount was left by a creator that ended in between
+        // EINVAL: nothing is mounted on the file, because its creator ended before it could mount the namespace
         Ok(()) | Err(Errno::INVAL) => fs::remove_file(path),
         Err(error) => Err(error.into()),
     }

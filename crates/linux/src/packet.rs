@@ -1,4 +1,4 @@
-//! Frames of an EtherType through a device: packet(7) sockets.
+//! Frames of one EtherType on one device: packet(7) sockets.
 //!
 //! Frames are sent and received whole, with their Ethernet header. A socket sees only frames of its type, so
 //! other frames on the same cable cost it nothing. Cost: a system call per frame; a sleeping receiver is
@@ -14,23 +14,24 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A socket for the frames of a single type through a device.
+/// A socket that sends and receives frames of a single EtherType on one device.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// Opens a socket in the calling thread's namespace. It receives frames that arrive from now on. Fails
-    /// with `EPERM` without `CAP_NET_RAW`, `ENODEV` without such a device, and `ENETDOWN` if the device is
-    /// down.
+    /// Opens a socket in the calling thread's namespace. It receives frames that arrive from now on; with the
+    /// EtherType 0 it receives none. Sent frames bypass the device's queueing discipline. Fails with `EPERM`
+    /// without `CAP_NET_RAW`, `ENODEV` without such a device, and `ENETDOWN` if the device is down.
     pub fn open(device: Index, ethertype: u16) -> io::Result<Self> {
         let socket = Self::open_queued(device, ethertype)?;
-        // our devices have no queueing discipline, or it is not meant for these frames
+        // the devices that this project makes have no queueing discipline, or one that is not meant for these
+        // frames
         let _ = socket::set_option(&socket.0, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32);
         Ok(socket)
     }
 
-    /// Like [`open`](Self::open), but sent frames go through the device's queueing discipline and its
-    /// programs.
+    /// Like [`open`](Self::open), but sent frames pass through the device's queueing discipline and the BPF
+    /// programs at its egress.
     pub fn open_queued(device: Index, ethertype: u16) -> io::Result<Self> {
         // with protocol 0 the socket receives nothing until bind sets the type
         let descriptor = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
@@ -49,7 +50,7 @@ impl PacketSocket {
         if bound == 0 { Ok(Self(descriptor)) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Sets how long [`receive`](Self::receive) waits; zero means no limit.
+    /// Limits how long [`receive`](Self::receive) waits; zero means no limit.
     pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         let timeout = (!timeout.is_zero()).then_some(timeout);
         Ok(set_socket_timeout(&self.0, Timeout::Recv, timeout)?)
@@ -62,15 +63,16 @@ impl PacketSocket {
         socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority)
     }
 
-    /// Sends a frame, header first. Fails with `ENETDOWN` if the device is down, and with `ENOBUFS` while the
-    /// kernel has no room.
+    /// Sends a frame that begins with its Ethernet header. Fails with `ENETDOWN` if the device is down, and
+    /// with `ENOBUFS` while the kernel has no room.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         send(&self.0, frame, SendFlags::empty())?;
         Ok(())
     }
 
-    /// Waits for a frame; returns the number of bytes stored in `frame`, or `None` when the time is over.
-    /// Fails with `ENETDOWN` if the device went down.
+    /// Waits for a frame. Returns the number of bytes stored in `frame`, or `None` if the timeout expired or
+    /// a signal interrupted the wait. The rest of a frame that does not fit is discarded. Fails with
+    /// `ENETDOWN` if the device went down.
     pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match recv(&self.0, frame, RecvFlags::empty()) {
             Ok((length, _)) => Ok(Some(length)),
@@ -80,17 +82,19 @@ impl PacketSocket {
     }
 }
 
-/// A socket for large frames that the device, or the kernel before it, segments.
+/// A socket for large frames. The device segments them; if it cannot, the kernel segments them before it
+/// passes them to the device.
 #[derive(Debug)]
 pub struct LargePacketSocket(PacketSocket);
 
-/// The segmentation of a large TCP segment. Its checksum field holds the sum of the pseudo header.
+/// How a large TCP segment is divided into frames. Its checksum field has to hold the sum of the pseudo
+/// header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segmentation {
     pub below: Below,
-    /// The bytes of headers; each frame gets a copy.
+    /// The number of bytes of the headers; each frame gets a copy of them.
     pub headers: u16,
-    /// The bytes of payload of each frame except the last.
+    /// The number of payload bytes in each frame except the last.
     pub segment: u16,
     pub transport: u16,
 }
@@ -113,7 +117,7 @@ struct Large {
 }
 
 impl LargePacketSocket {
-    /// The maximum number of parts of a frame.
+    /// The maximum number of separate buffers that make up a frame.
     pub const MAX_PARTS: usize = 65;
     /// The maximum number of bytes in flight to a device: some dozens of large frames.
     const ROOM: usize = 4 << 20;
@@ -130,9 +134,9 @@ impl LargePacketSocket {
         Ok(Self(socket))
     }
 
-    /// Sends a frame that lies in several places, segmented as given, without waiting. Fails with `ENOBUFS`
-    /// or `EAGAIN` while the kernel has no room, `ENETDOWN` if the device is down, `ENXIO` if it is gone, and
-    /// `EMSGSIZE` if the frame is too long for it.
+    /// Sends a frame whose bytes lie in several buffers, segmented as `cut` says, without waiting. Fails with
+    /// `ENOBUFS` or `EAGAIN` while the kernel has no room, `ENETDOWN` if the device is down, `ENXIO` if it is
+    /// gone, and `EMSGSIZE` if the frame is too long for it.
     ///
     /// # Panics
     /// If there are more parts than [`MAX_PARTS`](Self::MAX_PARTS).

@@ -2,11 +2,11 @@
 //!
 //! A child that runs our code requests this itself at its start ([`die_with_parent`]), so no code runs
 //! between fork and exec. For any other program the request is made between fork and exec
-//! ([`end_with_starter`]). The request survives exec, except of a program with privileges of its own
-//! (set-user-id), and the child's children do not inherit it. If the parent died before the request, the
-//! child notices it by the parent's number. When not to use: the kernel sends the signal when the *thread*
-//! that started the child ends, so start such children from a thread that lives as long as they are needed.
-//! Reference: PR_SET_PDEATHSIG(2const).
+//! ([`end_with_starter`]). The request survives exec, except when the child executes a program with
+//! privileges of its own (set-user-id), and the child's children do not inherit it. If the parent died before
+//! the request, the child notices that its parent's number has changed. When not to use: the kernel sends the
+//! signal when the *thread* that started the child ends, so start such children from a thread that lives as
+//! long as they are needed. Reference: PR_SET_PDEATHSIG(2const).
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io;
@@ -26,7 +26,7 @@ pub fn die_with_parent(parent: Option<u32>) -> io::Result<()> {
 }
 
 /// Cancels the request: this process continues when the thread that started it ends. If that thread has ended
-/// already, the kernel has sent the signal, and this call does not return.
+/// already, the kernel has killed this process, and this call does not return.
 pub fn outlive_starter() -> io::Result<()> {
     Ok(set_parent_process_death_signal(None)?)
 }

@@ -1,8 +1,9 @@
-//! Processes and threads that are held while their numbers are used.
+//! Processes and threads that are pinned: held by a descriptor while their numbers are used.
 //!
-//! A number names a process until the process has ended and its parent has asked how; then the kernel gives
-//! the number to another process, perhaps another user's. A pidfd keeps naming the first one. So every system
-//! call of this project that takes a number takes it from a [`PinnedProcess`] or a [`PinnedThread`]:
+//! A number names a process until the process has ended and its parent has waited for it; after that the
+//! kernel may give the number to another process, perhaps another user's. A pidfd refers to the first process
+//! forever. So every system call of this project that takes a number takes it from a [`PinnedProcess`] or a
+//! [`PinnedThread`]:
 //!
 //! ```text
 //!   signal                      through the pidfd: it cannot reach another process
@@ -14,9 +15,10 @@
 //! While a pidfd says that its process lives, the number is that process's: a number is free only once its
 //! process has ended and was collected.
 //!
-//! Cost: pidfd_open(2), a read of `/proc/PID/stat` (2 to 10 us), and a poll(2) of 0.3 us for each question
-//! whether it lives. When not: for the calling process or thread, which no other can replace (`Tid::SELF`).
-//! Kernels before 6.9 have no pidfd of a thread; there the start time alone tells threads apart.
+//! Cost: pidfd_open(2), a read of `/proc/PID/stat` (2 to 10 us), and a poll(2) of 0.3 us for each check
+//! whether it is alive. When not to use: for the calling process or thread, which no other can replace
+//! (`Tid::SELF`). Kernels before 6.9 have no pidfd of a thread; there the start time alone tells threads
+//! apart.
 //!
 //! Reference: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5) field 22.
 
@@ -39,7 +41,7 @@ use std::time::Duration;
 /// `PIDFD_THREAD` of linux/pidfd.h: the pidfd is of one thread (Linux 6.9).
 const OF_A_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
 
-/// A process that is held: its number, its start time and its pidfd.
+/// A pinned process: its number, its start time and its pidfd.
 #[derive(Debug)]
 pub struct PinnedProcess {
     held: PidFd,
@@ -48,10 +50,10 @@ pub struct PinnedProcess {
 }
 
 impl PinnedProcess {
-    /// The process that has this number now. Fails with `ESRCH` if there is none.
+    /// Pins the process that has this number now. Fails with `ESRCH` if there is none.
     pub fn now(number: impl Into<u32>) -> io::Result<Self> {
         let number = number.into();
-        // held first, then looked at: the number cannot change hands in between
+        // opened first, then examined: the number cannot change hands in between
         let held = PidFd::open(number)?;
         let started = start_time(number).ok_or(Errno::SRCH)?;
         let pinned = Self { held, number, started };
@@ -59,8 +61,8 @@ impl PinnedProcess {
         Ok(pinned)
     }
 
-    /// The process of this number that started then (clock ticks since boot). Fails with `ESRCH` if it has
-    /// ended. A zombie can be pinned.
+    /// Pins the process with this number and this start time (clock ticks since boot). Fails with `ESRCH` if
+    /// it has ended. A zombie can be pinned.
     pub fn identified(number: u32, started: u64) -> io::Result<Self> {
         let held = PidFd::open(number)?;
         if start_time(number) != Some(started) {
@@ -69,8 +71,8 @@ impl PinnedProcess {
         Ok(Self { held, number, started })
     }
 
-    /// A child of this process. Its number is its own until this process collects it. Fails with `ESRCH` once
-    /// the child was waited for.
+    /// Pins a child of this process. The number remains the child's until this process waits for it. Fails
+    /// with `ESRCH` once this process has waited for the child.
     pub fn of_child(child: &Child) -> io::Result<Self> {
         let number = child.id();
         let held = PidFd::open(number)?;
@@ -81,12 +83,12 @@ impl PinnedProcess {
         Ok(Self { held, number, started: stat.started })
     }
 
-    /// This process itself.
+    /// Pins this process itself.
     pub fn own() -> io::Result<Self> {
         Self::now(std::process::id())
     }
 
-    /// As if its number were another process's by now.
+    /// Replaces the number, as if another process had taken it.
     #[cfg(test)]
     pub(crate) fn with_number(self, number: u32) -> Self {
         Self { number, ..self }
@@ -100,7 +102,7 @@ impl PinnedProcess {
         self.started
     }
 
-    /// Its first thread.
+    /// Returns its first thread.
     pub fn thread(&self) -> Tid {
         Tid(self.number.cast_signed())
     }
@@ -110,8 +112,8 @@ impl PinnedProcess {
         !self.held.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }
 
-    /// What is read by its number. Fails with `ESRCH` if the process has ended by then, because the number
-    /// may be another one's.
+    /// Calls `read` with the number and returns its result. Fails with `ESRCH` if the process has ended by
+    /// then, because the result may describe another process.
     pub fn read<T>(&self, read: impl FnOnce(u32) -> io::Result<T>) -> io::Result<T> {
         let found = read(self.number);
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
@@ -127,7 +129,7 @@ impl PinnedProcess {
         self.read(|number| fs::read_link(format!("/proc/{number}/exe")))
     }
 
-    /// The name that the kernel shows, cut at 15 bytes, also in the middle of a letter.
+    /// The name that the kernel shows, cut at 15 bytes, possibly within a multi-byte character.
     pub fn name(&self) -> io::Result<String> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/comm")))?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
@@ -138,18 +140,18 @@ impl PinnedProcess {
         self.read(|number| ProcessStat::read(number).ok_or_else(|| Errno::SRCH.into()))
     }
 
-    /// Asks for longer or shorter turns for all its fair threads; threads that these start inherit them.
-    /// Answers the slice that its first thread has now. A kernel before 6.12 has no slices of a thread's own,
-    /// and answers zero.
+    /// Requests a time slice for all threads of the process that are in a fair class; threads that they start
+    /// inherit it. Returns the slice that the first thread has now. A kernel before 6.12 has no slices per
+    /// thread: the result is zero there.
     pub fn ask_for_slice(&self, slice: Duration) -> io::Result<Duration> {
         for number in self.read(scheduling::threads_of)? {
             let asked = PinnedThread::now(number).and_then(|thread| {
-                // the process lives, so that what was read of its threads was its own
+                // the process still lives, so the thread that was pinned is one of its own
                 let nice = self.read(|_| thread.read(scheduling::nice_of))?;
                 thread.set_class(SchedulingPolicy::Other { nice, slice: Some(slice) })
             });
             match asked {
-                // it has ended meanwhile
+                // the thread has ended in the meantime
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 asked => asked?,
             }
@@ -180,17 +182,17 @@ impl AsFd for PinnedProcess {
     }
 }
 
-/// A thread that is held.
+/// A pinned thread.
 #[derive(Debug)]
 pub struct PinnedThread {
-    /// `None` before Linux 6.9, and where there is no room for a descriptor: the start time tells it then.
+    /// `None` before Linux 6.9, or without a free descriptor: then only the start time identifies the thread.
     held: Option<OwnedFd>,
     number: Tid,
     started: u64,
 }
 
 impl PinnedThread {
-    /// The thread that has this number now. Fails with `ESRCH` if there is none.
+    /// Pins the thread that has this number now. Fails with `ESRCH` if there is none.
     pub fn now(number: Tid) -> io::Result<Self> {
         let held = Self::open(number)?;
         let started = start_time(number.into()).ok_or(Errno::SRCH)?;
@@ -198,8 +200,8 @@ impl PinnedThread {
         if pinned.lives() { Ok(pinned) } else { Err(Errno::SRCH.into()) }
     }
 
-    /// The thread of this number that started then (clock ticks since boot). Fails with `ESRCH` if it has
-    /// ended.
+    /// Pins the thread with this number and this start time (clock ticks since boot). Fails with `ESRCH` if
+    /// it has ended.
     pub fn identified(number: Tid, started: u64) -> io::Result<Self> {
         let pinned = Self::now(number)?;
         if pinned.started == started { Ok(pinned) } else { Err(Errno::SRCH.into()) }
@@ -208,7 +210,7 @@ impl PinnedThread {
     fn open(number: Tid) -> io::Result<Option<OwnedFd>> {
         let process = Pid::from_raw(number.0).ok_or(Errno::INVAL)?;
         match pidfd_open(process, OF_A_THREAD) {
-            // a kernel that knows pidfds of processes alone, or no room for a descriptor
+            // the kernel has pidfds of processes only, or no descriptor is free
             Err(Errno::INVAL | Errno::MFILE | Errno::NFILE) => Ok(None),
             held => Ok(Some(held?)),
         }
@@ -232,7 +234,8 @@ impl PinnedThread {
         }
     }
 
-    /// What is read by its number. Fails with `ESRCH` if the thread has ended by then.
+    /// Calls `read` with the number and returns its result. Fails with `ESRCH` if the thread has ended by
+    /// then.
     pub fn read<T>(&self, read: impl FnOnce(Tid) -> io::Result<T>) -> io::Result<T> {
         let found = read(self.number);
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
@@ -264,7 +267,7 @@ impl PinnedThread {
 
     /// Puts many threads into a class, with one poll(2) for all of them, where each microsecond counts.
     /// Returns the positions of the threads that have ended. Fails as [`PinnedThread::set_class`] does.
-    /// Before Linux 6.9 no thread is known to have ended that the kernel does not miss.
+    /// Before Linux 6.9, only those threads are known to have ended for which the kernel reports `ESRCH`.
     pub fn set_class_of_all(all: &[&Self], policy: SchedulingPolicy) -> io::Result<Vec<usize>> {
         let mut missing = Vec::new();
         for (at, thread) in all.iter().enumerate() {
@@ -295,14 +298,14 @@ impl PinnedThread {
         self.write(scheduling::set_fair, restore_class)
     }
 
-    /// Has the scheduler that is loaded into the kernel schedule it. Fails as [`PinnedThread::set_class`]
-    /// does, and with `EINVAL` if the kernel has no sched_ext.
+    /// Puts it into the class of the scheduler that is loaded into the kernel (sched_ext). Fails as
+    /// [`PinnedThread::set_class`] does, and with `EINVAL` if the kernel has no sched_ext.
     pub fn set_extensible(&self) -> io::Result<()> {
         self.write(scheduling::set_extensible, restore_class)
     }
 
-    /// Writes by the number. A thread that has taken the number between the two looks gets back what the
-    /// thread or process has that started it.
+    /// Calls `write` with the number. If this thread has ended by then, another thread may have taken the
+    /// number: `restore` then gives that thread the settings of the thread or process that started it.
     fn write(
         &self,
         write: impl FnOnce(Tid) -> io::Result<()>,
@@ -321,7 +324,7 @@ impl PinnedThread {
 
     fn restore(&self, restore: impl FnOnce(Tid, Tid) -> io::Result<()>) {
         if let Some(source) = source_of(self.number) {
-            let _ = restore(self.number, source); // the thread that took the number has ended, too
+            let _ = restore(self.number, source); // an error means that the other thread has ended, too
         }
     }
 }
@@ -330,7 +333,8 @@ fn restore_class(number: Tid, source: Tid) -> io::Result<()> {
     scheduling::set(number, scheduling::get(source)?, Children::Inherit)
 }
 
-/// From whom the thread that has this number now inherited its settings: its process, or the parent of that.
+/// Returns the thread from which the thread that has this number now inherited its settings: the first thread
+/// of its process or, for a first thread, that of the parent process.
 fn source_of(number: Tid) -> Option<Tid> {
     let status = fs::read(format!("/proc/{number}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
@@ -360,7 +364,7 @@ mod tests {
             PinnedProcess::identified(pinned.number(), pinned.started() + 1).is_err(),
             "another one's time"
         );
-        // as if the number had passed on while it was read
+        // as if another process had taken the number during the reading
         let read = pinned.read(|_| {
             child.kill()?;
             child.wait()
@@ -376,7 +380,7 @@ mod tests {
         let parent = ProcessStat::read(std::process::id()).expect("this process").parent;
         child.kill().expect("our child");
         child.wait().expect("our child");
-        // the number of a child that was waited for is anybody's: here nobody's, and never our parent's
+        // nobody has the number of a child that was waited for; and our parent is no child of ours
         assert!(PinnedProcess::of_child(&child).is_err());
         assert!(parent == 0 || PinnedProcess::now(parent.cast_unsigned()).is_ok());
     }
@@ -400,7 +404,7 @@ mod tests {
         let started = start_time(number.into()).expect("it lives");
         assert!(stale(started + 1).restrict(&one).is_err(), "it is not asked for");
         assert_eq!(affinity::allowed(number).expect("it lives"), all);
-        // the number passes on during the call
+        // another thread takes the number during the call
         let pinned = std::cell::RefCell::new(stale(started));
         let late = PinnedThread { held: None, number, started };
         let written = late.write(
@@ -430,7 +434,7 @@ mod tests {
         let given = process.ask_for_slice(asked).expect("always permitted");
         child.kill().expect("ours");
         child.wait().expect("it was killed");
-        // a kernel without them reports none
+        // a kernel without slices reports none
         assert_eq!(given, if own.is_zero() { Duration::ZERO } else { asked });
     }
 
@@ -447,7 +451,7 @@ mod tests {
         pinned.restrict(&all).expect("ours");
         drop(end);
         other.join().expect("it ends");
-        // joined is not yet gone: the kernel wakes the joiner before the thread has left
+        // a joined thread may still exist: the kernel wakes the joiner before the thread has left
         while pinned.lives() {
             std::thread::yield_now();
         }

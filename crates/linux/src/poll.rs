@@ -42,7 +42,7 @@ pub fn readable_of(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Res
 fn wait(polls: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
     let time = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or(FOR_EVER));
     match rustix::event::poll(polls, time.as_ref()) {
-        // no descriptor was marked as ready
+        // after EINTR no descriptor is marked as ready
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

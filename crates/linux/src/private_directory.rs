@@ -108,7 +108,7 @@ impl PrivateDirectory {
         Self::open(&self.path.join(name))
     }
 
-    /// Its absolute path without links.
+    /// Returns its absolute path without links.
     pub fn path(&self) -> &Path {
         &self.path
     }

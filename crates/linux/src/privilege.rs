@@ -38,8 +38,9 @@ pub fn unused_user() -> io::Result<u32> {
     }
 }
 
-/// Changes to that user and group, without other groups, without capabilities and without a way back. Fails
-/// with `EPERM` if this process is not root, and with `EINVAL` if this user namespace has no such user.
+/// Changes this process to a user and a group, without other groups, without capabilities and without a way
+/// back. Fails with `EPERM` if this process is not root, and with `EINVAL` if this user namespace has no such
+/// user.
 pub fn drop_to_user(user: u32, group: u32) -> io::Result<()> {
     // SAFETY: the list of groups is empty.
     done(unsafe { libc::setgroups(0, std::ptr::null()) })?;
@@ -108,7 +109,7 @@ mod tests {
             eprintln!("skipped: it needs root");
             return;
         }
-        // capabilities belong to a thread: only this thread's change
+        // capabilities belong to a thread: only those of this thread change
         let kept = std::thread::spawn(|| {
             retain_only(&[Privilege::Kill, Privilege::NetworkAdministration])?;
             std::fs::read_to_string("/proc/thread-self/status")

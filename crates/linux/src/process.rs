@@ -144,15 +144,16 @@ pub fn asks_to_end(signal: Signal) -> bool {
 }
 
 /// The number of this process's session; 0 where its leader is outside the namespace of process identifiers,
-/// as in a container that `docker exec` or `unshare --pid` entered. Not rustix's, whose `Pid` cannot be 0.
+/// as in a container that `docker exec` or `unshare --pid` entered. It calls libc, because rustix's `Pid`
+/// cannot be 0.
 fn session() -> i32 {
     // SAFETY: getsid takes no pointer.
     unsafe { libc::getsid(0) }
 }
 
-/// Files and directories that this process makes from now on cannot be written by other users, whatever umask
-/// it was started with: a unit of systemd that everybody may write is root's for everybody. For commands that
-/// start no programs of the user's, which inherit the mask.
+/// Prevents other users from writing to files and directories that this process makes from now on, whatever
+/// umask it was started with: a systemd unit that everybody may write would give everybody root's rights.
+/// Only for commands that start no programs of the user, because programs inherit the umask.
 pub fn deny_writing_by_others() {
     let before = umask(Mode::from_raw_mode(0o077));
     umask(before | Mode::WGRP | Mode::WOTH);

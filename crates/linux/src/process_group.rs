@@ -1,9 +1,10 @@
-//! A program with all its descendants: signals to a whole process group, and its priority.
+//! A program with all its descendants: signals to a whole process group, and the group's priority.
 //!
 //! Start the program with `std::os::unix::process::CommandExt::process_group(0)`; its number is then the
 //! group's. A signal goes through the leader's pidfd, so that it cannot reach a group that took the number
-//! later (Linux 6.9; before, the number is used as long as it is no other process's). Cost: one system call
-//! each. A child that leaves its group (setsid, setpgid) is not reached: that needs a control group.
+//! later (Linux 6.9; on older kernels the number is used if no other process has taken it). Cost: one system
+//! call each. A signal does not reach a child that has left the group (setsid, setpgid); to reach it, use a
+//! control group.
 //!
 //! Reference: pidfd_send_signal(2), kill(2), setpriority(2).
 
@@ -29,10 +30,11 @@ pub struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// The group that was made for this child, which was not waited for yet. Fails with `ESRCH` if it was.
+    /// Refers to the group that was made for this child. Fails with `ESRCH` if this process has already
+    /// waited for the child.
     pub fn of_child(child: &Child) -> io::Result<Self> {
         let leader = PinnedProcess::of_child(child)?;
-        // kill(2) reads 0 and 1 as ourselves and everybody
+        // kill(2) takes group 0 as the caller's own group, and group 1 (-1) as every process
         let number = i32::try_from(leader.number()).ok().filter(|number| *number > 1).and_then(Pid::from_raw);
         Ok(Self { number: number.ok_or(Errno::INVAL)?, leader: Arc::new(leader) })
     }
@@ -91,7 +93,7 @@ pub fn signal_group(leader: u32, started: u64, signal: Signal) {
     for ListedProcess { number, .. } in process_list::all().into_iter().filter(|one| is_member(one.group)) {
         let Ok(member) = PinnedProcess::now(number.cast_unsigned()) else { continue };
         if member.started() >= started && member.stat().is_ok_and(|stat| is_member(stat.group)) {
-            let _ = member.send(signal); // it belongs to another user now
+            let _ = member.send(signal); // it may have ended, or belong to another user by now
         }
     }
 }

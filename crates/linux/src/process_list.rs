@@ -25,7 +25,7 @@ pub fn all() -> Vec<ListedProcess> {
     numbers().into_iter().filter_map(listed).collect()
 }
 
-/// Their numbers, without a look at any of them.
+/// Returns the numbers of the processes without reading anything else about them.
 pub fn numbers() -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -36,7 +36,7 @@ pub fn with_descendants(is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i
     descendants_in(&all(), is_first)
 }
 
-/// The same, in a list that was read before.
+/// Like [`with_descendants`], in a list that was read before.
 pub fn descendants_in(all: &[ListedProcess], is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
     let mut next: Vec<i32> = all.iter().filter(|one| is_first(one)).map(|one| one.number).collect();
     let mut found: BTreeSet<i32> = next.iter().copied().collect();
@@ -49,7 +49,7 @@ pub fn descendants_in(all: &[ListedProcess], is_first: impl Fn(&ListedProcess) -
     found
 }
 
-/// One process; `None`: it has ended.
+/// Reads one process; `None`: it has ended.
 pub fn listed(number: i32) -> Option<ListedProcess> {
     let ProcessStat { parent, group, started, .. } = ProcessStat::read(number)?;
     Some(ListedProcess { number, parent, group, started })

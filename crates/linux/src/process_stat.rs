@@ -34,14 +34,15 @@ pub struct ProcessStat {
 const PF_KTHREAD: u32 = 0x0020_0000;
 
 impl ProcessStat {
-    /// `None` if the process does not exist.
+    /// Reads the line of a process or a thread; `None` if it does not exist.
     pub fn read(number: impl Display) -> Option<Self> {
         let bytes = fs::read(format!("/proc/{number}/stat")).ok()?;
-        // a command's name is cut at 15 bytes, also in the middle of a letter
+        // the kernel cuts a command's name at 15 bytes, possibly within a multi-byte character
         Self::parse(&String::from_utf8_lossy(&bytes))
     }
 
-    /// The fields are counted after the command's name, which may hold spaces, parentheses and any bytes.
+    /// Parses the line. Fields are counted from the end of the command's name, because the name may contain
+    /// spaces, parentheses and any other bytes.
     fn parse(stat: &str) -> Option<Self> {
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

@@ -1,11 +1,12 @@
 //! Reads and writes another process's memory: process_vm_readv(2), process_vm_writev(2), proc_pid_mem(5).
 //!
-//! One copy, no shared mapping, no cooperation of the other process. Allowed like ptrace: same user, and not
-//! forbidden by Yama or a container's filter; a [`read`] of a known word finds out. A [`HeldMemory`] is
-//! looked up and checked once, not in each call; but it copies twice, through a page of the kernel. Cost: a
-//! system call and a lookup for each page. 16 bytes take 1.3 us, or 1.0 us with a `HeldMemory`; with
-//! transfers in both directions at a time, 1.6 us and 1.0 us. From a few pages on [`write()`] is faster. When
-//! not to use: for short data that can be shared instead.
+//! A call copies once and needs neither a shared mapping nor the cooperation of the other process. The kernel
+//! allows it as it allows ptrace: for the same user, unless Yama or a container's filter forbids it; to find
+//! out, [`read`] a known word. With a [`HeldMemory`] the kernel looks the process up and checks the
+//! permission once instead of in each call; but it copies twice, through a page of its own. Cost: a system
+//! call and a lookup for each page. 16 bytes take 1.3 us, or 1.0 us with a `HeldMemory`; with transfers in
+//! both directions at the same time, 1.6 us and 1.0 us. From a few pages on [`write()`] is faster. When not
+//! to use: for short data that can be shared instead.
 
 use crate::pidfd::start_time;
 use crate::pinned::PinnedProcess;
@@ -13,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// A process's memory, held open: it refers to this process even after the process number is reused.
+/// A process's memory, held open: it refers to the same process even after the process number is reused.
 #[derive(Debug)]
 pub struct HeldMemory(File);
 
@@ -48,7 +49,7 @@ impl HeldMemory {
 pub enum MemoryOf<'a> {
     Own,
     Pinned(&'a PinnedProcess),
-    /// The process of this number that started then, where the kernel or the limit of descriptors refuses a
+    /// The process with this number and start time, if the kernel or the limit of descriptors refuses a
     /// pidfd.
     Identified {
         number: u32,
@@ -65,7 +66,7 @@ impl MemoryOf<'_> {
         }
     }
 
-    /// Fails with `ESRCH` if the process has ended, so that its number may be another one's.
+    /// Fails with `ESRCH` if the process has ended, because another process may have its number.
     fn check(self) -> io::Result<()> {
         let lives = match self {
             MemoryOf::Own => true,
@@ -76,8 +77,8 @@ impl MemoryOf<'_> {
     }
 }
 
-/// Copies `into.len()` bytes from `address` of a process, which has to live afterwards. Fails with `EPERM`
-/// where that is forbidden, `EFAULT` for memory that is not there, `ESRCH` if the process has ended.
+/// Copies `into.len()` bytes from `address` of a process, and then checks that the process still lives. Fails
+/// with `EPERM` where that is forbidden, `EFAULT` for unmapped memory, `ESRCH` if the process has ended.
 pub fn read(of: MemoryOf<'_>, address: usize, into: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let read = transfer(local, of.number(), address, |process, local, remote| {
@@ -87,10 +88,10 @@ pub fn read(of: MemoryOf<'_>, address: usize, into: &mut [u8]) -> io::Result<()>
     of.check().and(read)
 }
 
-/// Copies `bytes` to `address` of a process, which has to live before. Fails as [`read`] does.
+/// Checks that a process lives, and copies `bytes` to its `address`. Fails as [`read`] does.
 ///
 /// # Safety
-/// What lies at `address` of the process (which may be this one) may be overwritten.
+/// The caller may overwrite the memory at `address` of the process (which may be this one).
 pub unsafe fn write(of: MemoryOf<'_>, address: usize, bytes: &[u8]) -> io::Result<()> {
     of.check()?;
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-/// In ticks of a hundredth of a second.
+/// Processor time in ticks of a hundredth of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTicks {
     pub busy: u64,
@@ -14,7 +14,7 @@ pub struct ProcessorTicks {
 }
 
 impl ProcessorTicks {
-    /// `None` if `/proc/stat` is not readable.
+    /// Reads the counters; `None` if `/proc/stat` is not readable.
     pub fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }

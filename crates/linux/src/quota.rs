@@ -89,7 +89,7 @@ impl QuotaPeriods {
     }
 }
 
-/// Both versions of control groups write the same two lines.
+/// Parses a group's `cpu.stat`, where both versions of control groups write the same two lines.
 fn periods(text: &str) -> Option<QuotaPeriods> {
     let number = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
@@ -124,8 +124,8 @@ fn limits_below(root: &Path, process: Tid, affinity: CpuSet) -> ProcessorLimits 
     limits
 }
 
-/// The mounts to read. A hierarchy may be mounted several times: choose a mount that shows the process's own
-/// group, and among these the mount that shows the most groups above it.
+/// Chooses the mounts to read. A hierarchy may be mounted several times: a mount that shows the process's own
+/// group is preferred, and among these the mount that shows the most groups above it.
 fn views<'a>(trees: &'a [CgroupHierarchy], text: &str) -> Vec<&'a CgroupHierarchy> {
     let mut views: Vec<&CgroupHierarchy> = Vec::new();
     for tree in trees {
@@ -202,7 +202,7 @@ impl ProcessorLimits {
     }
 }
 
-/// A text that no kernel writes.
+/// The error for a text that no kernel writes.
 struct NoQuota;
 
 /// Parses `max 100000`, `50000 100000`, and version 1's `-1 100000`.

@@ -16,8 +16,8 @@ pub const HAND_WRITTEN: u64 = 16 << 20;
 /// The limit for a file that programs write: networks, traces, records.
 pub const MACHINE_WRITTEN: u64 = 256 << 20;
 
-/// All bytes of a stream, at most `max_bytes`. Fails with [`ErrorKind::FileTooLarge`] if the stream holds
-/// more.
+/// Reads all bytes of a stream, at most `max_bytes`. Fails with [`ErrorKind::FileTooLarge`] if the stream
+/// holds more.
 pub fn all(stream: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     gathered(stream, max_bytes, Vec::new())
 }
@@ -32,7 +32,8 @@ fn gathered(stream: impl Read, max_bytes: u64, mut bytes: Vec<u8>) -> io::Result
     Ok(bytes)
 }
 
-/// All bytes of a file, at most `max_bytes`. Fails with [`ErrorKind::FileTooLarge`] if the file holds more.
+/// Reads all bytes of a file, at most `max_bytes`. Fails with [`ErrorKind::FileTooLarge`] if the file holds
+/// more.
 pub fn file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     // The file's apparent size as initial capacity; otherwise the capacity would grow to twice the file.
@@ -40,8 +41,8 @@ pub fn file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     gathered(file, max_bytes, Vec::with_capacity(usize::try_from(seems).unwrap_or(0)))
 }
 
-/// The text of a UTF-8 file, at most `max_bytes` bytes. Fails with [`ErrorKind::InvalidData`] if the file is
-/// not UTF-8; otherwise as [`file()`].
+/// Reads the text of a UTF-8 file, at most `max_bytes` bytes. Fails with [`ErrorKind::InvalidData`] if the
+/// file is not UTF-8; otherwise as [`file()`].
 pub fn text(path: &Path, max_bytes: u64) -> io::Result<String> {
     String::from_utf8(file(path, max_bytes)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "this is no text in UTF-8"))

@@ -35,7 +35,7 @@ fn groups_below(hierarchy: &CgroupHierarchy, own: &Path) -> Vec<PathBuf> {
     without
 }
 
-/// Why real-time priorities are refused to this process, with the remedy.
+/// Returns the reason why real-time priorities are refused to this process, with the remedy.
 pub fn why_refused() -> String {
     refusal(&groups_without())
 }

@@ -2,7 +2,7 @@
 //!
 //! Such a lock ends when the last descriptor of the description is closed. So a descriptor that a program
 //! inherits holds its locks until the program ends, however it ends. The bytes need not exist: a lock is only
-//! a number that others can see. Any process that may read the file sees the locks of all.
+//! a number that others can see. Any process that may read the file sees the locks of all descriptions.
 //!
 //! Cost: a system call for each lock; [`locked`] needs two for each locked range.
 
@@ -59,7 +59,7 @@ pub fn try_lock(file: &File, bytes: Range<u64>) -> io::Result<bool> {
     }
 }
 
-/// Unlocks the bytes; an empty range is none.
+/// Unlocks the bytes; does nothing for an empty range.
 pub fn unlock(file: &File, bytes: Range<u64>) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(()); // a length of 0 would mean all bytes up to the end
@@ -98,7 +98,8 @@ pub fn locked(file: &File, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
     Ok(found)
 }
 
-/// A second descriptor of the same description that programs inherit, at a number that scripts do not use.
+/// Makes a second descriptor of the same description that programs inherit, with a number that scripts do not
+/// use.
 pub fn inheritable(file: &File) -> io::Result<OwnedFd> {
     /// Shells use numbers up to 255; the usual limit is 1024.
     const FIRST: libc::c_int = 500;

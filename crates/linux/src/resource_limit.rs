@@ -14,7 +14,8 @@ pub fn raise_open_files(wanted: u64) -> io::Result<u64> {
     }
     if crate::process::is_root() {
         let maximum = limit.maximum.map(|max| max.max(wanted));
-        // fails without CAP_SYS_RESOURCE, and beyond fs.nr_open: then root may as much as others
+        // fails without CAP_SYS_RESOURCE, and beyond fs.nr_open: then the rule for other users applies to
+        // root, too
         if setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_ok() {
             return Ok(wanted);
         }

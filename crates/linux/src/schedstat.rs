@@ -21,8 +21,7 @@ pub struct RunTime {
     pub times: u64,
 }
 
-/// Reads a thread's times; `process` may be any thread number of its process or the thread itself. Fails if
-/// the kernel was built without these numbers.
+/// Reads a thread's times. Fails if the kernel was built without these numbers.
 pub fn read(thread: Tid) -> io::Result<RunTime> {
     parse(&fs::read_to_string(format!("/proc/{thread}/schedstat"))?)
 }
@@ -35,8 +34,8 @@ fn parse(text: &str) -> io::Result<RunTime> {
     }
 }
 
-/// The number of times that a thread went to sleep, including times when it was stopped. A read of about 20
-/// us.
+/// The number of times that a thread went to sleep, including times when it was stopped. Cost: a read of
+/// about 20 us.
 pub fn sleeps(thread: Tid) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{thread}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -44,7 +43,7 @@ pub fn sleeps(thread: Tid) -> io::Result<u64> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "status without voluntary_ctxt_switches"))
 }
 
-/// Whether a thread runs or waits for a processor; false if it has ended. Another read of about 2 us.
+/// Whether a thread runs or waits for a processor; false if it has ended. Cost: a read of about 2 us.
 pub fn is_runnable(thread: Tid) -> bool {
     ProcessStat::read(thread).is_some_and(|stat| stat.state == 'R')
 }

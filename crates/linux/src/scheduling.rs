@@ -175,7 +175,7 @@ pub fn get(thread: Tid) -> io::Result<SchedulingPolicy> {
     })
 }
 
-/// The slice of a fair thread. A kernel before 6.12 has no slices of a thread's own, and answers zero.
+/// The slice of a fair thread. A kernel before 6.12 has no slices per thread: the result is zero there.
 pub(crate) fn slice_of(thread: Tid) -> io::Result<Duration> {
     Ok(Duration::from_nanos(attributes_of(thread)?.runtime))
 }
@@ -200,8 +200,8 @@ pub fn nice_of(thread: Tid) -> io::Result<i32> {
     Ok(getpriority_process(thread.pid())?)
 }
 
-/// Has the scheduler that is loaded into the kernel schedule a thread, with the nice value that it has. Fails
-/// as [`set`] does, and with `EINVAL` if the kernel has no sched_ext.
+/// Puts a thread into the class of the scheduler that is loaded into the kernel (sched_ext), with the nice
+/// value that the thread has. Fails as [`set`] does, and with `EINVAL` if the kernel has no sched_ext.
 pub(crate) fn set_extensible(thread: Tid) -> io::Result<()> {
     set(thread, SchedulingPolicy::Extensible { nice: nice_of(thread)? }, Children::Inherit)
 }

@@ -90,7 +90,7 @@ calls! {
     WAIT4 = SYS_wait4;
     WRITE = SYS_write;
     WRITEV = SYS_writev;
-    // older forms, which only the older architecture has
+    // older calls, which x86-64 has and 64-bit ARM lacks
     #[cfg(target_arch = "x86_64")] CHMOD = SYS_chmod;
     #[cfg(target_arch = "x86_64")] MKDIR = SYS_mkdir;
     #[cfg(target_arch = "x86_64")] POLL = SYS_poll;
@@ -221,7 +221,7 @@ fn statement(code: u16, operand: u32) -> libc::sock_filter {
     jump(code, operand, 0, 0)
 }
 
-/// Jump offsets count the instructions that they skip.
+/// Makes a jump; its offsets count the instructions that it skips.
 fn jump(code: u16, operand: u32, if_true: u8, if_false: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt: if_true, jf: if_false, k: operand }
 }

@@ -77,7 +77,7 @@ impl SharedMemory {
         (self.mapping, self.file.into())
     }
 
-    /// Size in bytes, whole pages.
+    /// Returns its size in bytes, whole pages.
     pub const fn len(&self) -> usize {
         self.mapping.bytes()
     }

@@ -60,7 +60,7 @@ pub(crate) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, option: i32, v
 /// Reads an option. Bytes that the kernel does not write are those of `value`.
 ///
 /// # Safety
-/// Any bytes are a value of `T`.
+/// Any bytes must be a valid `T`.
 pub(crate) unsafe fn get_option<T: Copy>(
     socket: &impl AsFd,
     level: i32,

@@ -1,12 +1,13 @@
 //! The threads that ran on a processor, and since when: the kernel's own records of context switches.
 //!
-//! A [`Recorder`] is a perf event that counts nothing. The kernel records every context switch of a processor
-//! in it, with its time on the monotonic clock. Numbers from outside (`/proc/TID/schedstat`) do not
-//! distinguish a thread that began late from a thread that was interrupted, and are as old as the last tick.
+//! A [`Recorder`] is a perf event that counts nothing. The kernel writes a record of every context switch of
+//! a processor to the event's ring buffer, with the time of the switch on the monotonic clock. The totals in
+//! `/proc/TID/schedstat` do not distinguish a thread that began late from a thread that was interrupted, and
+//! are as old as the last tick.
 //!
-//! Cost: two records of 32 bytes per context switch (about 0.2 us) while it records; starting and stopping
-//! interrupt the processor once. The ring holds 4,000 switches. When it is full, the kernel stops recording,
-//! and [`Recording::full`] tells until when the records are complete.
+//! Cost: while it records, each context switch writes two records of 32 bytes (about 0.2 us); starting and
+//! stopping interrupt the processor once. The ring holds 4,000 switches. When it is full, the kernel stops
+//! recording, and [`Recording::full`] is the time until which the records are complete.
 //!
 //! Reference: perf_event_open(2), `PERF_RECORD_SWITCH_CPU_WIDE`.
 
@@ -25,7 +26,8 @@ const PAGES: usize = 64;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// A ring with less room than this is full: a record has 32 bytes, and the kernel keeps a byte free.
+/// The ring counts as full once less than this is free. A record has 32 bytes, and the kernel keeps one byte
+/// free.
 const ROOM: usize = 64;
 
 const SWITCH: u64 = 15;
@@ -55,11 +57,12 @@ pub struct SwitchChange {
     pub to: Tid,
 }
 
-/// The switches of a processor since the start, in order.
+/// The switches of a processor since [`Recorder::start`], in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
     pub changes: Vec<SwitchChange>,
-    /// When the ring became full: later switches were not recorded. `None`: it did not fill.
+    /// The time of the last switch before the ring became full: later switches were not recorded. `None`: the
+    /// ring did not become full.
     pub full: Option<Instant>,
 }
 
@@ -169,16 +172,18 @@ impl Recorder {
 
 /// Parses records; `None` if they are invalid. Skips the kernel's report of records lost before the start.
 ///
-/// A switch has two records: one of the thread that stops, one of the thread that starts, and each names
-/// both. Some kernels write no record when the idle loop stops, so a start without its other record counts,
-/// too. Where a switch has no record at all, the thread of a change's `from` is not that of the `to` before.
+/// A switch normally has two records, one of the thread that stops and one of the thread that starts; each
+/// names both threads. Some kernels write no record when the idle loop stops, so the record of a start
+/// without that of the stop counts as a switch, too. If both records of a switch are missing, the `from` of
+/// the next change differs from the `to` of the change before it.
 fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
     let thread = |word: u64| Tid((word >> 32) as i32);
     let mut changes = Vec::new();
     // the two threads of a switch whose second record is still to come
     let mut half = None;
     let mut rest = words;
-    // header (kind in 32 bits, flags in 16, bytes in 16), other process and thread, own, time
+    // a record: header (kind in 32 bits, flags in 16, length in bytes in 16), the other process and thread,
+    // the own ones, time
     while let [header, others @ ..] = rest {
         let (kind, flags, words) = (header & 0xffff_ffff, header >> 32 & 0xffff, (header >> 51) as usize);
         match (kind, others) {
@@ -192,7 +197,7 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
             (SWITCH, [from, to, time, ..]) => {
                 let (from, to) = (thread(*from), thread(*to));
                 if half.take() != Some((from, to)) {
-                    // the idle loop can always run
+                    // the idle loop is always runnable
                     let reason = if from.0 == 0 { SwitchReason::Preempted } else { SwitchReason::Unknown };
                     changes.push(SwitchChange { time: Instant::from_nanos(*time), from, reason, to });
                 }
@@ -279,7 +284,7 @@ mod tests {
     #[test]
     fn a_thread_that_sleeps_is_seen_to_leave_and_to_come_back() {
         let cpu = crate::affinity::allowed(Tid::SELF).expect("affinity").iter().next().expect("a processor");
-        // without the privilege there is nothing to test; the host tests report it
+        // without the privilege this test checks nothing; only the host tests report what was skipped
         let Ok(mut recorder) = Recorder::new(cpu) else { return };
         let visit = move || {
             crate::affinity::restrict(Tid::SELF, &crate::affinity::CpuSet::single(cpu)).expect("affinity");
@@ -300,7 +305,7 @@ mod tests {
     #[test]
     fn a_ring_that_is_full_keeps_what_came_first_and_the_next_start_finds_it_empty() {
         let cpu = crate::affinity::allowed(Tid::SELF).expect("affinity").iter().next().expect("a processor");
-        // without the privilege there is nothing to test; the host tests report it
+        // without the privilege this test checks nothing; only the host tests report what was skipped
         let Ok(mut recorder) = Recorder::new(cpu) else { return };
         let visit = move || {
             crate::affinity::restrict(Tid::SELF, &crate::affinity::CpuSet::single(cpu)).expect("affinity");

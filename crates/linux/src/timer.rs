@@ -28,7 +28,7 @@ pub enum Woken {
     Called,
 }
 
-/// A sleeper whose sleep other threads can end; clones share the same bell.
+/// A sleeper whose sleep other threads can end; clones share the same eventfd.
 #[derive(Clone, Debug)]
 pub struct Sleeper {
     bell: Arc<OwnedFd>,
@@ -42,13 +42,13 @@ impl Sleeper {
 
     /// Ends the present or the next wait.
     pub fn call(&self) {
-        // a full counter also ends the wait
+        // an error means that the counter is full, which ends the wait, too
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Makes the next wait last until the next call.
+    /// Discards earlier calls, so that the next wait lasts until a later call.
     pub fn forget_calls(&self) {
-        // without a call there is nothing to read
+        // an error means that there was no call
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
     }
 

@@ -156,7 +156,7 @@ impl Topology {
 }
 
 impl fmt::Display for Topology {
-    /// One line: `2 cores, 2 processors, 1 package, 1 node; L1 48 KiB, L2 1 MiB, L3 32 MiB for 2`.
+    /// Writes one line: `2 cores, 2 processors, 1 package, 1 node; L1 48 KiB, L2 1 MiB, L3 32 MiB for 2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let packages: BTreeSet<_> = self.cpus.iter().map(|cpu| cpu.package).collect();
         write!(

@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The process's end of the cable.
+/// The process's end of a TAP device.
 #[derive(Debug)]
 pub struct Tap(File);
 

@@ -4,10 +4,10 @@
 //! file first, and removes it after restoring the old state. A process that finds a file whose writer has
 //! died undoes the change.
 //!
-//! The idea: such files are orders, executed with the reader's privileges. They are read only if no other
-//! user can have written them: the directory is a [`PrivateDirectory`], and the file a regular file of this
-//! user, not a link. A file appears completely or not at all ([`UndoDirectory::write`]). Space for the record
-//! at the end of a change can be reserved before the change begins ([`UndoDirectory::prepare`]).
+//! The idea: a process executes such files with its own privileges, so it reads them only if no other user
+//! can have written them: the directory is a [`PrivateDirectory`], and the file a regular file of this user,
+//! not a link. A file appears completely or not at all ([`UndoDirectory::write`]). Space for the record at
+//! the end of a change can be reserved before the change begins ([`UndoDirectory::prepare`]).
 //!
 //! One process at a time changes the directory: [`UndoDirectory::lock`] is flock(2) on the directory itself,
 //! so the lock ends with its holder and leaves no file. The lock can be passed to a program that continues
@@ -71,7 +71,7 @@ impl Author {
         runs(self.process, self.started)
     }
 
-    /// Holds on to it. `None`: it is gone, and its number may be another process's.
+    /// Pins the process. `None`: it is gone, and another process may have its number.
     pub fn hold(self) -> Option<PinnedProcess> {
         PinnedProcess::identified(self.process, self.started).ok()
     }
@@ -148,7 +148,7 @@ impl UndoDirectory {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);
         let mut options = OpenOptions::new();
-        // do not wait for the other end of a pipe
+        // O_NONBLOCK: if the file is a pipe, the call does not wait for the other end
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = match options.open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -245,13 +245,13 @@ impl UndoDirectory {
     }
 
     /// Prevents other processes from changing the directory; waits at most `timeout` for the present holder.
-    /// `None`: the time is over. Removes unfinished files of a process that was killed.
+    /// Returns `None` if the timeout expires. Removes unfinished files of a process that was killed.
     pub fn lock(&self, timeout: Duration) -> io::Result<Option<DirectoryLock>> {
         let until = Instant::now() + timeout;
         loop {
             let directory = self.make()?.path().to_owned();
             let held = match open_directory(&directory) {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue, // it has just gone
+                Err(error) if error.kind() == ErrorKind::NotFound => continue, // it was just removed
                 held => held?,
             };
             match held.try_lock() {

@@ -19,7 +19,7 @@ use std::io;
 /// Moves this process into a user namespace of its own, with its user and group. Fails without any change if
 /// the kernel does not allow it or if this process has several threads.
 pub fn enter() -> io::Result<()> {
-    // a process that failed half-way would have no user, so a copy tries all steps first
+    // a process that failed half-way would be left without a mapped user, so a copy tries all steps first
     let mut copy = fork(|| match enter_now().and_then(|()| NetworkNamespace::create()) {
         Ok(_) => 0,
         Err(error) => error.raw_os_error().unwrap_or(libc::EIO),

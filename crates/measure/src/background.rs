@@ -9,8 +9,9 @@
 use crate::tick_share::{DISTURBANCE_LIMIT, TickShare};
 use serde::{Deserialize, Serialize};
 
-/// The windows of a steady load differ by at most this share of their mean, beyond [`TICK_ERROR`]. Between a
-/// loop that never sleeps (0) and a compiler (0.5 and more). Chosen, not measured.
+/// The windows of a steady load differ by at most this share of their mean, beyond [`TICK_ERROR`]. The limit
+/// lies between the spread of a loop that never sleeps (0) and that of a compiler (0.5 and more). Chosen, not
+/// measured.
 const MAX_STEADY_SPREAD: f64 = 0.25;
 
 /// Two windows of the same load may differ by this share: a window of half a second has 50 ticks for each
@@ -32,14 +33,14 @@ pub struct BackgroundLoad {
     pub pattern: LoadPattern,
     /// Mean share of all processors (0 to 1) that others took, the hypervisor included.
     pub share: f64,
-    /// The hypervisor's part of `share`. It takes nothing from a machine that is idle.
+    /// The hypervisor's part of `share`. The hypervisor takes nothing from a machine that is idle.
     #[serde(default)]
     pub steal: f64,
 }
 
 impl BackgroundLoad {
     /// Classifies the ticks that others took in successive windows. `steal` are the hypervisor's ticks of all
-    /// windows. `None` without a tick.
+    /// windows. `None` if the windows contain no tick.
     pub fn from_windows(windows: &[TickShare], steal: u64) -> Option<Self> {
         let share = windows.iter().copied().sum::<TickShare>().share()?;
         let shares = || windows.iter().filter_map(|window| window.share());

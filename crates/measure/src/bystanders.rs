@@ -24,7 +24,8 @@ pub struct BystanderTime {
 }
 
 impl BystanderTime {
-    /// `None` if the verdict does not ask for bystanders, or if the runs did not record them.
+    /// Computes the bystanders' processor time. `None` if the verdict does not ask for bystanders, or if the
+    /// runs did not record them.
     pub(crate) fn from_runs(verdict: &Verdict, runs: &[&RunLine]) -> Option<Self> {
         let is_asked = verdict.bystanders.is_some() || verdict.divisor.is_some() || verdict.answers.is_some();
         if !is_asked {
@@ -38,15 +39,15 @@ impl BystanderTime {
         Some(Self { beside_variant: beside(&verdict.variant)?, beside_against: beside(&verdict.against)? })
     }
 
-    /// Processors that bystanders lost; negative if they gained. `None` if the difference is below
-    /// `MIN_DIFFERENCE`.
+    /// Returns the processors that bystanders lost; negative if they gained. `None` if the difference is
+    /// below `MIN_DIFFERENCE`.
     pub fn lost(&self) -> Option<f64> {
         let lost = self.beside_against - self.beside_variant;
         (lost.abs() >= MIN_DIFFERENCE).then_some(lost)
     }
 
-    /// For example `bystanders had 0.51 processors instead of 1.02`. `None` if the difference is below
-    /// `MIN_DIFFERENCE`.
+    /// Returns the loss in words, for example `bystanders had 0.51 processors instead of 1.02`. `None` if the
+    /// difference is below `MIN_DIFFERENCE`.
     pub fn in_words(&self) -> Option<String> {
         self.lost()?;
         let Self { beside_variant, beside_against } = self;
@@ -54,7 +55,7 @@ impl BystanderTime {
     }
 }
 
-/// Processors that bystanders had during a run.
+/// Returns the processors that bystanders had during a run.
 fn bystanders(verdict: &Verdict, run: &RunLine) -> Option<f64> {
     let foreign = run.host.foreign_load_during.map(|share| share * f64::from(run.host.cpus));
     let beside = verdict.bystanders.as_ref().map(|figure| run.value(figure));

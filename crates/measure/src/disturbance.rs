@@ -2,10 +2,10 @@
 //!
 //! The idea: the kernel counts processor time in ticks of 10 ms, and a single tick is 7 to 100 % of a run
 //! that lasts some milliseconds. So ticks disturb a run only if chance gives as many ticks in less than one
-//! run of a hundred (`SIGNIFICANCE`) at the greatest rate that is harmless (exact binomial test). Harmless is
-//! [`DISTURBANCE_LIMIT`] more than the normal rate: the steady load before the study ([`BackgroundLoad`]),
-//! and the steal of the study so far. The samples of a run that is too short for a share may acquit it: if
-//! they hardly scatter, the ticks fell outside the measured part.
+//! run of a hundred (`SIGNIFICANCE`) at the greatest rate that is harmless (exact binomial test). A harmless
+//! rate exceeds the normal rate by at most [`DISTURBANCE_LIMIT`]; the normal rate is the steady load before
+//! the study ([`BackgroundLoad`]), and the steal of the study so far. The samples of a run that is too short
+//! for a share may acquit it: if they hardly scatter, the ticks fell outside the measured part.
 //!
 //! Cost: one multiplication for each tick taken. When not to use: ticks that come in bursts are not
 //! independent, so the test is stricter with bursts than its level says.
@@ -17,8 +17,8 @@ use crate::tick_share::{DISTURBANCE_LIMIT, TickShare};
 /// In a run of fewer ticks, one tick is more than [`DISTURBANCE_LIMIT`].
 const MIN_SHARE_TICKS: u64 = 50;
 
-/// The normal rate of steal begins as if so many ticks with the steal of the time before the study, or
-/// without steal, had been seen: a few seconds.
+/// The weight of the prior of the normal rate of steal: the rate starts as if this many ticks (a few seconds)
+/// had been seen, with the steal of the time before the study or, if that is unknown, without steal.
 const STEAL_PRIOR_TICKS: f64 = 500.0;
 
 /// The least number of samples whose scatter acquits a short run.
@@ -41,7 +41,7 @@ impl NormalLoad {
         Self { background, steal: TickShare::default() }
     }
 
-    /// A run has ended: its steal counts for the normal rate.
+    /// Adds the steal of a run that has ended to the normal rate.
     pub fn add_steal(&mut self, steal: TickShare) {
         self.steal += steal;
     }
@@ -55,8 +55,8 @@ impl NormalLoad {
         self.background.map_or(0.0, BackgroundLoad::steady_share)
     }
 
-    /// Why a run is no data; `None` if it is data. While others take the processors, every way to wait is a
-    /// thousand times slower, so such a run says nothing about the comparison.
+    /// Returns the reason why a run is no data; `None` if it is data. While others take the processors, every
+    /// way to wait is a thousand times slower, so such a run says nothing about the comparison.
     pub fn disturbance(&self, foreign: TickShare, steal: TickShare, figures: &[Figure]) -> Option<String> {
         let before = self.background.map_or(0.0, |load| load.steal);
         let normal_steal = (self.steal.taken as f64 + before * STEAL_PRIOR_TICKS)

@@ -18,15 +18,15 @@ pub const MIN_ROUNDS: usize = MIN_PAIRS;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
     pub rounds: usize,
-    /// The greatest run less the least, as a share of the median. `None` for a single run, and for a median
-    /// of 0.
+    /// The difference between the greatest and the least run, as a share of the median. `None` for a single
+    /// run, and for a median of 0.
     pub spread: Option<f64>,
 }
 
 impl Evidence {
-    /// The evidence of the values of these runs. Runs of one variant with the same parameters belong
-    /// together; the result is that of the variant with the fewest rounds, and the greatest spread. `None`
-    /// without a value.
+    /// Computes the evidence of the values of these runs. Runs of one variant with the same parameters belong
+    /// together; the result has the rounds of the group with the fewest rounds, and the greatest spread of a
+    /// group. `None` without a value.
     pub fn from_runs(runs: &[&RunLine], value: impl Fn(&RunLine) -> Option<f64>) -> Option<Self> {
         let mut rows: BTreeMap<(&str, String), Row> = BTreeMap::new();
         for run in runs {
@@ -39,7 +39,7 @@ impl Evidence {
         rows.map(|row| Self { rounds: row.rounds.len(), spread: spread(&row.values) }).reduce(Self::weaker)
     }
 
-    /// The fewer rounds and the greater spread of two.
+    /// Returns the fewer rounds and the greater spread of the two.
     #[must_use]
     pub fn weaker(self, other: Self) -> Self {
         let spread = self.spread.into_iter().chain(other.spread).reduce(f64::max);
@@ -51,7 +51,7 @@ impl Evidence {
         self.rounds < MIN_ROUNDS
     }
 
-    /// For example `n = 3 rounds, spread 4 %`, or `n = 1 round`.
+    /// Returns the evidence in words, for example `n = 3 rounds, spread 4 %`, or `n = 1 round`.
     #[must_use]
     pub fn in_words(&self) -> String {
         let rounds = if self.rounds == 1 { "round" } else { "rounds" };

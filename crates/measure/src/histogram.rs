@@ -28,7 +28,8 @@ impl Histogram {
         Self::with_digits(3)
     }
 
-    /// With an error of at most 1 % in an eighth of the memory, for thousands of histograms.
+    /// Makes a histogram with an error of at most 1 % in an eighth of the memory, for thousands of
+    /// histograms.
     pub fn coarse() -> Self {
         Self::with_digits(2)
     }
@@ -58,7 +59,7 @@ impl Histogram {
         self.buckets.len()
     }
 
-    /// The number of samples of at most this duration, exact to the histogram's three digits.
+    /// The number of samples of at most this duration, exact to the histogram's two or three digits.
     pub fn count_up_to(&self, longest: Duration) -> u64 {
         self.buckets.count_between(0, u64::try_from(longest.as_nanos()).unwrap_or(MAX_VALUE))
     }

@@ -74,7 +74,7 @@ pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     })
 }
 
-/// The index of the first value after the largest gap of logarithms, if that gap stands out.
+/// Returns the index of the first value after the largest gap of logarithms, if that gap stands out.
 fn dominant_gap(sorted: &[f64]) -> Option<usize> {
     let gaps: Vec<f64> = sorted.windows(2).map(|w| (w[1] / w[0]).ln()).collect();
     let (at, largest) = gaps.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;

@@ -25,7 +25,7 @@ pub const VARIATION_LIMIT: f64 = 0.15;
 /// The least number of runs in which drift can be told from chance.
 pub const MIN_DRIFT_RUNS: usize = 6;
 
-/// Standard deviation over mean; `None` for fewer than two finite values or a mean of zero.
+/// Returns the standard deviation over the mean; `None` for fewer than two finite values or a mean of zero.
 pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     let values = quantile::sorted(values);
     let n = values.len() as f64;
@@ -37,8 +37,8 @@ pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     Some(variance.sqrt() / mean.abs())
 }
 
-/// Kendall's rank correlation between the values and their order: 1 if they only rise, -1 if they only fall;
-/// `None` for fewer than two values.
+/// Computes Kendall's rank correlation between the values and their order: 1 if they only rise, -1 if they
+/// only fall; `None` for fewer than two values.
 pub fn rank_correlation(in_order: &[f64]) -> Option<f64> {
     let n = in_order.len();
     if n < 2 {
@@ -74,7 +74,7 @@ pub fn drift(in_order: &[f64]) -> Option<f64> {
     (change.is_finite() && (change - 1.0).abs() >= 0.05).then_some(change)
 }
 
-/// Warnings about one run, for its record.
+/// Returns warnings about one run, for its record.
 pub fn run_warnings(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(load) = foreign_load.filter(|l| *l >= FOREIGN_LOAD_LIMIT) {
@@ -92,8 +92,8 @@ pub fn run_warnings(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String
     warnings
 }
 
-/// Warnings about all runs of a study, for one figure: the number of disturbed runs, and the variants that
-/// scatter or drift. `place` returns a run's variant and circumstances in words.
+/// Returns warnings about all runs of a study, for one figure: the number of disturbed runs, and the variants
+/// that scatter or drift. `place` returns a run's variant and circumstances in words.
 pub fn study_warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> String) -> Vec<String> {
     let mut warnings = Vec::new();
     let measured: Vec<&&RunLine> = runs.iter().filter(|r| r.value(figure).is_some()).collect();
@@ -139,7 +139,7 @@ pub fn has_foreign_load(run: &RunLine) -> bool {
     !is_steady && run.host.foreign_load.is_some_and(|load| load >= FOREIGN_LOAD_LIMIT)
 }
 
-/// Share of all processors that the hypervisor took during these runs together.
+/// Returns the share of all processors that the hypervisor took during these runs together.
 fn steal_of_all(runs: &[&&RunLine]) -> Option<f64> {
     let with_steal = runs.iter().filter_map(|run| Some((run.host.steal?, run.elapsed_s)));
     let (stolen, elapsed) = with_steal
@@ -166,7 +166,7 @@ struct ScatteredRow {
     scatter: f64,
 }
 
-/// One sentence about all rows that scatter, with the remedy.
+/// Writes one sentence about all rows that scatter, with the remedy.
 fn scatter_warning(scattered: &[ScatteredRow], rows: usize) -> Option<String> {
     let worst = scattered.iter().max_by(|a, b| a.scatter.total_cmp(&b.scatter))?;
     let remedy = if worst.runs < MANY_RUNS {

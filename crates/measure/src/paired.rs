@@ -5,7 +5,7 @@
 //! median of the ratios is the answer, and its bootstrap interval is the uncertainty. The numbers of pairs
 //! won and lost need no assumption about the distribution.
 //!
-//! Cost: as [`crate::bootstrap`]. When not to use: for runs that were not neighbors in time.
+//! Cost: that of [`crate::bootstrap`]. When not to use: for runs that were not neighbors in time.
 
 use crate::bootstrap::{self, Estimate};
 use crate::record::Better;
@@ -49,7 +49,7 @@ pub enum Finding {
 }
 
 impl Comparison {
-    /// The conclusion at the comparison's level; `better` says which side of one is the good side.
+    /// The conclusion at the comparison's level; `better` says whether ratios above or below one are good.
     /// Differences below [`TIE_TOLERANCE`] are *the same*. An interval that contains one and is wider than
     /// ten per cent is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
     pub fn finding(&self, better: Better) -> Finding {
@@ -88,7 +88,7 @@ pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> O
     })
 }
 
-/// Two-sided exact sign test; ties are left out.
+/// Computes the two-sided exact sign test; ties are left out.
 fn sign_test(wins: usize, losses: usize) -> f64 {
     let n = wins + losses;
     let fewer = wins.min(losses);

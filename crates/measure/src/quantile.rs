@@ -35,7 +35,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// Minimum, quartiles, median, 99th percentile, maximum; `None` if no value is finite.
+/// Returns the minimum, the quartiles, the median, the 99th percentile and the maximum; `None` if no value is
+/// finite.
 pub fn distribution(values: &[f64]) -> Option<Distribution> {
     let sorted = sorted(values);
     Some(Distribution {

@@ -405,7 +405,7 @@ pub struct HostFacts {
     /// Share of processor time (0 to 1) that other programs took just before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_load: Option<f64>,
-    /// Share of processor time (0 to 1) that programs started before the run took during it.
+    /// Share of processor time (0 to 1) that was taken during the run by programs that started before it.
     #[serde(rename = "strangers", default, skip_serializing_if = "Option::is_none")]
     pub foreign_load_during: Option<f64>,
     /// Share of processor time (0 to 1) that the hypervisor took during the run.

@@ -1,4 +1,4 @@
-//! One way to write which values of the records are meant: figure F of variant V where P.
+//! A notation for values of the records: figure F of variant V where P.
 //!
 //! ```text
 //!   gang.work                               a figure of a variant
@@ -25,7 +25,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Selector {
-    /// A lookup takes the first that has a value.
+    /// The variants; a lookup takes the first that has a value.
     pub variants: Vec<String>,
     /// The variant to compare with.
     pub against: Option<String>,
@@ -60,8 +60,8 @@ impl Selector {
         run.quotient(&self.figure, self.divisor.as_deref())
     }
 
-    /// The parameter values that the conditions select among these runs. A condition for each value selects
-    /// none. `None` if no run has the parameter.
+    /// The parameter values that the conditions select among these runs. [`Condition::Each`] selects no
+    /// value. `None` if no run has the parameter.
     pub fn place(&self, runs: &[&RunLine]) -> Option<BTreeMap<String, Value>> {
         let fixed = self.conditions.iter().filter(|(_, condition)| **condition != Condition::Each);
         fixed.map(|(name, condition)| Some((name.clone(), condition.value(name, runs)?))).collect()
@@ -81,14 +81,14 @@ impl Selector {
         quantile::median(&self.values(runs))
     }
 
-    /// The same figure of one other variant, compared with nothing.
+    /// The same selector for one other variant, compared with nothing.
     #[must_use]
     pub fn of_variant(&self, variant: &str) -> Self {
         Self { variants: vec![variant.to_owned()], against: None, ..self.clone() }
     }
 
-    /// Whether a comparison at parameter values answers it: the same sides and figure, all conditions, and
-    /// no split by another parameter.
+    /// Whether a comparison at parameter values answers this selector: the same sides and figure, all
+    /// conditions, and no split by another parameter.
     pub fn is_answered_by(&self, verdict: &Verdict, place: &BTreeMap<String, Value>) -> bool {
         self.variants.contains(&verdict.variant)
             && self.against.as_ref() == Some(&verdict.against)
@@ -123,7 +123,7 @@ pub fn conditions(place: &BTreeMap<String, Value>) -> BTreeMap<String, Condition
     place.iter().map(|(name, value)| (name.clone(), Condition::Is(value.clone()))).collect()
 }
 
-/// `2` and `2.0` are the same parameter value.
+/// Whether two values of a parameter are the same; `2` and `2.0` are.
 pub(crate) fn same_value(a: &Value, b: &Value) -> bool {
     a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a == b)
 }

@@ -1,4 +1,5 @@
-//! The ticks of all processors that somebody took, and whether chance explains so many.
+//! The ticks that other programs or the hypervisor took of all processors, and a test whether chance explains
+//! that many.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -7,10 +8,12 @@ use std::ops::AddAssign;
 /// rate.
 pub const DISTURBANCE_LIMIT: f64 = 0.02;
 
-/// The probability with which chance alone throws away a run at the greatest harmless rate.
+/// The significance level of the test: at a rate that is harmless, chance alone rejects a run with at most
+/// this probability.
 const SIGNIFICANCE: f64 = 0.01;
 
-/// Ticks of a hundredth of a second, of all processors together.
+/// Counts of ticks of a hundredth of a second, of all processors together: the ticks that others took, and
+/// all ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TickShare {
     pub taken: u64,
@@ -18,12 +21,13 @@ pub struct TickShare {
 }
 
 impl TickShare {
-    /// `None` without a tick.
+    /// Returns the share of the ticks that were taken; `None` if there are no ticks.
     pub fn share(self) -> Option<f64> {
         (self.all > 0).then(|| self.taken as f64 / self.all as f64)
     }
 
-    /// Whether so many ticks were taken that a rate of at most `rate` is not credible.
+    /// Whether so many ticks were taken that a rate of at most `rate` does not explain them: at that rate,
+    /// chance gives as many with a probability below `SIGNIFICANCE`.
     pub fn exceeds(self, rate: f64) -> bool {
         self.taken > 0 && tail(self.taken.min(self.all), self.all, rate) < SIGNIFICANCE
     }

@@ -14,11 +14,12 @@ use crate::record::{Better, Outcome, RunLine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Further pairs for each pair that the square root law asks for: half of the distances from one are greater
-/// by chance than in truth. With 1, less than half of the comparisons are decided in the time foretold.
+/// The factor by which more pairs are planned than the square root law gives. By chance, half of the measured
+/// distances from one are greater than the true ones; with a factor of 1, fewer than half of the comparisons
+/// would be decided in the predicted time.
 const MARGIN: f64 = 1.5;
 
-/// The greatest time that is said: more is no plan.
+/// The longest time that is stated: a longer one is no plan.
 const MAX_TIME: Duration = Duration::from_secs(100 * 3600);
 
 /// The number of pairs with which an undecided comparison is decided, if further pairs are like those so far;
@@ -54,7 +55,7 @@ pub(crate) fn time_to_decide(
             let wanted = pairs_to_decide(comparison, better)?;
             taken / pairs.max(1) as f64 * (wanted - pairs as f64).max(1.0)
         }
-        // no pair so far: the next takes at least as long
+        // no pair so far: each pair takes at least as long as the attempts so far
         None if runs.iter().any(|run| run.outcome == Outcome::Disturbed) => taken * MIN_PAIRS as f64,
         None => return None,
     };

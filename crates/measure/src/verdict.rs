@@ -206,9 +206,9 @@ fn judge_group(
     judgement
 }
 
-/// Pairs (variant, against) of runs of the same repetition with the same parameters. If a repetition has more
-/// runs of one side (plain Linux has modes and needs more starts), these are paired with the other side's
-/// runs in turn, so that no run is dropped.
+/// Returns the pairs (variant, against) of runs of the same repetition with the same parameters. If a
+/// repetition has more runs of one side (plain Linux has modes and needs more starts), these are paired with
+/// the other side's runs in turn, so that no run is dropped.
 pub fn pairs(
     variant: &str,
     against: &str,
@@ -350,19 +350,21 @@ pub fn is_as_expected(ratio: &Estimate, expected: f64) -> bool {
     ratio.contains(expected) || off <= (effect * VALUE_TOLERANCE).max(MIN_TOLERANCE)
 }
 
-/// A comparison with a factor of at least one: `1.25 times as much`, or the inverse, `1.25 times less`.
+/// Returns the comparison with a ratio of at least one: as it is (`1.25 times as much`), or inverted (`1.25
+/// times less`).
 pub fn at_least_one(c: &Comparison) -> Comparison {
     let is_less = c.ratio.value > 0.0 && c.ratio.value < 1.0;
     Comparison { ratio: if is_less { c.ratio.inverse() } else { c.ratio }, ..*c }
 }
 
-/// As [`at_least_one`], but leaves a comparison without difference as it is: an interval around one reads
-/// best so.
+/// Like [`at_least_one`], but leaves a comparison without difference as it is: an interval around one is then
+/// easiest to read.
 pub fn for_display(c: &Comparison, finding: Finding) -> Comparison {
     if finding == Finding::Same { *c } else { at_least_one(c) }
 }
 
-/// For example `3.20 times as much` or `15.0 times less`; without a difference only the ratio.
+/// Returns the factor in words, for example `3.20 times as much` or `15.0 times less`; without a difference
+/// only the ratio.
 pub fn factor_in_words(c: &Comparison, finding: Finding) -> String {
     let times = format_ratio(at_least_one(c).ratio.value);
     match (finding, c.ratio.value) {
@@ -373,7 +375,7 @@ pub fn factor_in_words(c: &Comparison, finding: Finding) -> String {
     }
 }
 
-/// A finding in the words of the terminal output.
+/// Returns a finding in the words of the terminal output.
 pub fn finding_in_words(finding: Finding) -> &'static str {
     match finding {
         Finding::Better => "better",
@@ -383,9 +385,9 @@ pub fn finding_in_words(finding: Finding) -> &'static str {
     }
 }
 
-/// The interval with its honest level and the number of pairs, for example `95 % interval 2.41 to 2.62, n =
-/// 10`. Fewer than four pairs make no useful interval. The text then says how many pairs agree and their
-/// range, for example `all 3 pairs, 2.41 to 2.62`.
+/// Returns the interval with its honest level and the number of pairs, for example `95 % interval 2.41 to
+/// 2.62, n = 10`. Fewer than four pairs make no useful interval. The text then says how many pairs agree and
+/// their range, for example `all 3 pairs, 2.41 to 2.62`.
 pub fn confidence(c: &Comparison) -> String {
     let agreeing = c.wins.max(c.losses).max(c.ties);
     match c.ratio.n {
@@ -409,8 +411,8 @@ pub fn confidence(c: &Comparison) -> String {
     )
 }
 
-/// A ratio with three significant digits, with three decimals near one, where they matter, and without
-/// exponent.
+/// Formats a ratio with three significant digits, with three decimals near one, where they matter, and
+/// without exponent.
 pub fn format_ratio(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => number(value),

@@ -27,7 +27,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     AnswersSection { answers }.to_string()
 }
 
-/// The sentences from the start that fit into a card; at least the first.
+/// Returns the first sentences of a text, as many as fit into a card, at least one.
 fn first_sentences(text: &str) -> String {
     let ends = text.match_indices(". ").map(|(at, _)| at + 1).chain([text.len()]);
     let fits = ends.clone().take_while(|end| *end <= MAX_ANSWER_LENGTH).last();

@@ -57,7 +57,7 @@ impl<'a> BudgetRow<'a> {
     }
 }
 
-/// Empty if the study has no budgets.
+/// Draws the table as HTML; empty if the study has no budgets.
 pub(crate) fn html(study: &Study<'_>) -> String {
     let rows: Vec<BudgetRow<'_>> = study.head.budgets.iter().map(|b| BudgetRow::new(study, b)).collect();
     if rows.is_empty() {

@@ -18,7 +18,8 @@ use unisono_measure::record::{Better, Outcome, RunLine};
 use unisono_measure::verdict;
 use unisono_text::counted;
 
-/// Medians that differ by less than this make no difference that two sets of runs could show.
+/// A change of medians below this counts as none if its interval contains 1: two sets of runs could not show
+/// it.
 const MIN_UNSURE_CHANGE: f64 = 0.05;
 /// A change below this does not matter, however sure it is.
 const MIN_CHANGE: f64 = 0.02;
@@ -46,7 +47,7 @@ pub struct RecordsChange {
 
 type PlaceRuns<'a> = ((&'a str, String), Vec<&'a RunLine>);
 
-/// Changes of each figure that both records have, study by study.
+/// Returns the changes of each figure that both records have, study by study.
 pub(crate) fn changes(first: &[Study<'_>], second: &[Study<'_>]) -> Vec<RecordsChange> {
     let mut changes = Vec::new();
     for study in second {
@@ -155,8 +156,8 @@ fn finding(ratio: &Estimate, better: Better) -> Tone {
     }
 }
 
-/// For each study: the number of changed figures and the largest changes; then the studies that could not be
-/// compared.
+/// Writes for each study the number of changed figures and the largest changes; then the studies that could
+/// not be compared.
 pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &[Study<'_>]) -> String {
     let mut text = String::new();
     for study in second {
@@ -199,8 +200,8 @@ pub(crate) fn in_words(changes: &[RecordsChange], first: &[Study<'_>], second: &
     text.replace(NO_BREAK_SPACE, " ")
 }
 
-/// The share of unchanged figures that seem to have changed, because by chance all runs of one side exceed
-/// all runs of the other.
+/// Returns the share of unchanged figures that seem to have changed, because by chance all runs of one side
+/// exceed all runs of the other.
 fn expected_by_chance(runs: usize) -> String {
     let orders = (1..=runs).fold(1.0, |product, i| product * (runs + i) as f64 / i as f64);
     if runs < MIN_PAIRS || orders > 400.0 {

@@ -1,5 +1,5 @@
-//! Turns a study's chart into an HTML figure: the drawings for both windows, a description in words, and a
-//! folded table of the numbers.
+//! Turns a study's chart into an HTML figure: the drawings for a phone and for a wide window, a description
+//! in words, and a folded table of the numbers.
 
 use crate::chart_table::{NumbersRow, numbers, places};
 use crate::draw::axis::in_unit;
@@ -106,7 +106,7 @@ pub(crate) fn html(study: &Study<'_>, chart: &Chart, index: usize, shown: ChartV
     ChartFigure { study, chart, nothing: None, drawings, paper, x, numbers }.to_string()
 }
 
-/// How to read a chart of this kind.
+/// Explains how to read a chart of this kind.
 fn marks_explained(kind: ChartKind, scale: Scale) -> &'static str {
     match (kind, scale) {
         (ChartKind::Line, _) => {
@@ -364,8 +364,8 @@ impl ChartDrawing<'_> {
         Some((shown.drawings(|window| line::draw(&lines, window)), note.to_owned()))
     }
 
-    /// Values of the study's other charts that share this chart's axis (the same kind of chart, scale and
-    /// unit), so that panels can be compared. An axis is shared only by panels of similar values
+    /// Returns the values of the study's other charts that share this chart's axis (the same kind of chart,
+    /// scale and unit), so that panels can be compared. An axis is shared only by panels of similar values
     /// ([`MAX_COMMON_AXIS_RATIO`]); on a logarithmic axis panels of the same variants always share it,
     /// because the distance between such panels is what they show.
     fn neighbouring_values(&self, figure: &str) -> Vec<f64> {
@@ -426,7 +426,7 @@ fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
         .collect()
 }
 
-/// Ratios of a sweep with their intervals, if the study has verdicts at three or more points.
+/// Draws the ratios of a sweep with their intervals, if the study has verdicts at three or more points.
 pub(crate) fn ratios_html(study: &Study<'_>) -> String {
     let mut html = String::new();
     let mut done: Vec<(&Option<String>, &str)> = Vec::new();

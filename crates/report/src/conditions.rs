@@ -87,7 +87,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     ConditionsSection { is_examined, tally: tally.join(", "), conditions }.to_string()
 }
 
-/// The tone and the word of a study's badge, and the sentence.
+/// Judges a study by its sweeps. Returns the tone and the word of its badge, and the sentence.
 fn judge_sweeps(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let sweeps: Vec<VerdictSweep<'_>> = study
         .verdicts()
@@ -108,7 +108,7 @@ fn judge_sweeps(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     }
 }
 
-/// For a study without a sweep: its first comparisons, and whether they agree with the paper.
+/// Judges a study without a sweep: its first comparisons, and whether they agree with the paper.
 fn judge_comparisons(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let mut parts: Vec<String> = Vec::new();
     let mut tones: Vec<Tone> = Vec::new();
@@ -173,8 +173,8 @@ impl<'a> VerdictSweep<'a> {
         self.verdict.variant.starts_with("gang")
     }
 
-    /// The segments with these tones, each with its ratio farthest from one: `at interval 0, from interval 1
-    /// ms on`.
+    /// Returns the segments with these tones, each with its ratio farthest from one: `at interval 0, from
+    /// interval 1 ms on`.
     fn places(&self, wanted: &[Tone]) -> Option<String> {
         let words: Vec<String> = self
             .segments

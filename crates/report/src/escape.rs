@@ -39,7 +39,7 @@ impl askama::filters::Escaper for Disarmed {
     }
 }
 
-/// Characters that reorder the text around them: a name made of them could rewrite a verdict.
+/// Whether a character reorders the text around it: a name with such characters could rewrite a verdict.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
 use unisono_text::counted;
 
-/// A line for each machine of the runs: at most four.
+/// Returns a line for each machine of the runs: at most four.
 pub fn machines(runs: &[&RunLine]) -> Vec<String> {
     let mut hosts: Vec<&HostFacts> = Vec::new();
     for run in runs {
@@ -28,7 +28,7 @@ pub fn machines(runs: &[&RunLine]) -> Vec<String> {
     hosts.into_iter().map(line).collect()
 }
 
-/// Start, number and commit of the runs: pairs of a name and a text.
+/// Returns the start, number and commit of the runs: pairs of a name and a text.
 pub fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     if let Some(first) = runs.iter().map(|run| run.started.as_str()).filter(|s| !s.is_empty()).min() {

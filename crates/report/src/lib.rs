@@ -13,8 +13,8 @@
 //!                                                             +-> summary, conditions
 //! ```
 //!
-//! Cost: a few milliseconds and about 40 KiB of page a study. The crate measures nothing and computes no
-//! statistics ([`unisono_measure`] does). Records are untrusted: all their text passes through one escape
+//! Cost: a few milliseconds and about 40 KiB of page for each study. The crate measures nothing and computes
+//! no statistics ([`unisono_measure`] does). Records are untrusted: all their text passes through one escape
 //! function, and no records make it panic. The HTML is in `templates/`, the drawings are in `draw/`.
 #![forbid(unsafe_code)]
 
@@ -72,7 +72,7 @@ pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
     Ok(verdicts::summary(&studies, read.cut_off))
 }
 
-/// As [`render`], but writes no page.
+/// Like [`render`], but writes no page.
 pub fn summarize(records: &Path) -> Result<RecordsSummary, Error> {
     let read = records_file::read(records)?;
     Ok(verdicts::summary(&study::studies(&read.lines), read.cut_off))

@@ -36,7 +36,7 @@ pub(crate) fn is_time(unit: &str) -> bool {
     matches!(kind(unit), UnitKind::Time(_))
 }
 
-/// A value with its unit, in the most readable magnitude.
+/// Formats a value with its unit, in the most readable magnitude.
 pub fn quantity(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return "no number".to_owned();
@@ -77,7 +77,7 @@ fn magnitude(value: f64, steps: &[(f64, &str)]) -> String {
     }
 }
 
-/// Three significant digits, groups of thousands, no unit.
+/// Formats a value with three significant digits, groups of thousands, no unit.
 pub fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "no number".to_owned();
@@ -123,7 +123,7 @@ fn rounded(value: f64) -> f64 {
     if !place.is_finite() || place == 0.0 { value } else { (value * place).round() / place }
 }
 
-/// Three significant digits, without trailing zeros after the point.
+/// Formats a value with three significant digits, without trailing zeros after the point.
 fn significant(value: f64) -> String {
     let value = rounded(value);
     if value.abs() >= 1000.0 {
@@ -138,7 +138,7 @@ fn significant(value: f64) -> String {
     if value < 0.0 { format!("\u{2212}{text}") } else { text.to_owned() }
 }
 
-/// The unit at the end of a parameter's or figure's name: `interval_us` is in `us`.
+/// Returns the unit at the end of a parameter's or figure's name: `interval_us` is in `us`.
 pub(crate) fn unit_in_name(name: &str) -> &'static str {
     match name.rsplit('_').next() {
         Some("ns") => "ns",
@@ -151,7 +151,7 @@ pub(crate) fn unit_in_name(name: &str) -> &'static str {
     }
 }
 
-/// `interval_us` -> `interval`, `barriers_per_s` -> `barriers per second`.
+/// Turns a name into words: `interval_us` -> `interval`, `barriers_per_s` -> `barriers per second`.
 pub(crate) fn words(name: &str) -> String {
     let stem = ["_ns", "_us", "_ms", "_percent"].iter().find_map(|unit| name.strip_suffix(unit));
     let text = match (stem, name.strip_suffix("_per_s")) {
@@ -164,8 +164,8 @@ pub(crate) fn words(name: &str) -> String {
     if slug(&text) == "x" { name.to_owned() } else { text }
 }
 
-/// A label without the unit at its end, because ticks have units: `interval (us)` and `interval, us` become
-/// `interval`.
+/// Removes the unit at the end of a label, because ticks have units: `interval (us)` and `interval, us`
+/// become `interval`.
 pub(crate) fn without_unit(label: &str) -> &str {
     let label = label.trim();
     let cut = match label.strip_suffix(')') {
@@ -185,7 +185,7 @@ pub(crate) fn without_unit(label: &str) -> &str {
     }
 }
 
-/// For example `48 s`, `2 min 3 s`, `1 h 4 min`.
+/// Formats a number of seconds, for example `48 s`, `2 min 3 s`, `1 h 4 min`.
 pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || !(0.0..1e12).contains(&seconds) {
         return "an unknown time".to_owned();

@@ -36,7 +36,7 @@ struct WindowsAnswer<'a> {
     claims: Vec<Claim<'a>>,
 }
 
-/// Empty if no study is about windows.
+/// Writes the answer as HTML. Empty if no study is about windows.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if !studies.iter().any(is_about_windows) {
         return String::new();
@@ -44,8 +44,8 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     WindowsAnswer { claims: claims(studies) }.to_string()
 }
 
-/// The claims in words, the preload's first, because programs can use the preload unchanged. `None` if
-/// nothing was compared with messages.
+/// Returns the claims in words, the preload's first, because programs can use the preload unchanged. `None`
+/// if nothing was compared with messages.
 pub(crate) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let mut claims = claims(studies);
     claims.sort_by_key(|claim| !claim.who.starts_with("unisono mpi"));

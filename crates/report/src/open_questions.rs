@@ -19,14 +19,15 @@ use unisono_text::counted;
 /// The first word of an answer whose comparisons are open.
 pub(crate) const UNDECIDED: &str = "Undecided";
 
-/// For example ` About 6 min more would tell.`; empty if more runs do not help.
+/// Returns a sentence about the time that would decide, for example ` About 6 min more would tell.`; empty if
+/// more runs do not help.
 pub(crate) fn more_would_tell(studies: &[Study<'_>]) -> String {
     let in_words = |time| wording::capitalized(&format!("{} would tell.", time_to_decide::in_words(time)));
     time_of_first(studies).map_or_else(String::new, |time| format!(" {}", in_words(time)))
 }
 
-/// The least time that decides a comparison; without an open comparison, the time until every figure has
-/// enough rounds.
+/// Returns the least time that decides a comparison; without an open comparison, the time until every figure
+/// has enough rounds.
 fn time_of_first(studies: &[Study<'_>]) -> Option<Duration> {
     judgements(studies)
         .filter_map(|judgement| judgement.time_to_decide)
@@ -39,8 +40,8 @@ fn time_of_rounds(studies: &[Study<'_>]) -> Option<Duration> {
     time_to_decide::time_to_see_again(&timed.flat_map(|study| study.runs.iter().copied()).collect::<Vec<_>>())
 }
 
-/// The words before an answer that was seen once, for example `Seen once (n = 1 round), no verdict; about 40
-/// s more would tell: `.
+/// Returns the words before an answer that was seen once, for example `Seen once (n = 1 round), no verdict;
+/// about 40 s more would tell: `.
 pub(crate) fn seen_once(studies: &[Study<'_>], evidence: Evidence) -> String {
     let more = wording::more_would_tell(time_of_rounds(studies));
     format!("Seen once ({}), no verdict{more}: ", evidence.in_words())
@@ -58,7 +59,8 @@ fn judgements<'s>(studies: &'s [Study<'_>]) -> impl Iterator<Item = &'s Judgemen
     studies.iter().flat_map(|study| study.judged.iter().flatten())
 }
 
-/// The answer where no comparison shows a gain, but some are decided: their number. `None` if none is.
+/// Returns the answer where no comparison shows a gain, but some are decided: the number of decided
+/// comparisons. `None` if none is decided.
 pub(crate) fn no_gain(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let count = |tone| judgements(studies).filter(|judgement| wording::tone(judgement) == tone).count();
     let (worse, same, open) = (count(Tone::Worse), count(Tone::Same), count(Tone::Undecided));
@@ -81,7 +83,8 @@ pub(crate) fn no_gain(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     Some(if is_open { answer.undecided() } else { answer })
 }
 
-/// The reason why no comparison of these studies is decided, and the time that would decide the first.
+/// Returns the reason why no comparison of these studies is decided, and the time that would decide the
+/// first.
 pub(crate) fn undecided(studies: &[Study<'_>]) -> String {
     let measured =
         || studies.iter().flat_map(|study| &study.runs).filter(|run| run.outcome == Outcome::Measured);
@@ -105,7 +108,8 @@ pub(crate) fn undecided(studies: &[Study<'_>]) -> String {
     format!("{reason}{}", more_would_tell(studies))
 }
 
-/// The reason why a topic gets no verdict: nothing was measured, or most of its runs stayed disturbed.
+/// Returns the reason why a topic gets no verdict: nothing was measured, or most of its runs stayed
+/// disturbed.
 pub(crate) fn no_verdict(studies: &[Study<'_>], topic: &str) -> Option<String> {
     let runs = || studies.iter().flat_map(|study| &study.runs);
     let reason = |wanted: Outcome| {

@@ -25,7 +25,7 @@ struct ReportPage<'a> {
     version: &'static str,
 }
 
-/// `cut_off` is the number of the last line, if the records end in the middle of it.
+/// Draws the page. `cut_off` is the number of the last line, if the records end in the middle of it.
 pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     let runs: Vec<&RunLine> = studies.iter().flat_map(|study| study.runs.iter().copied()).collect();
     let page = ReportPage {
@@ -84,7 +84,7 @@ impl<'a> TopicPage<'a> {
         }
     }
 
-    /// For example `2 more studies: their titles`.
+    /// Names the folded studies, for example `2 more studies: their titles`.
     fn more(&self) -> String {
         let more = if self.leading.is_empty() { "" } else { " more" };
         let count = self.titles.len();
@@ -140,7 +140,7 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> Vec<String> {
     notices
 }
 
-/// For example `▲ 3 better · = 2 no difference`.
+/// Counts the verdicts of a study by tone, for example `▲ 3 better · = 2 no difference`.
 pub(crate) fn verdict_tally(study: &Study<'_>) -> String {
     let mut tally: Vec<String> = Vec::new();
     for tone in [Tone::Better, Tone::Worse, Tone::Same, Tone::Undecided, Tone::Unanswered] {

@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path) -> Result<RecordsFile, Error> {
     parse(&bytes, path)
 }
 
-/// `path` is for messages only.
+/// Parses the lines of a records file; `path` is for messages only.
 pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<RecordsFile, Error> {
     let mut read = RecordsFile { lines: Vec::new(), cut_off: None };
     let mut rest = bytes;

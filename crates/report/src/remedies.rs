@@ -91,8 +91,8 @@ struct RemedyGain {
     variant: String,
 }
 
-/// For example `Two OpenMP programs at once: set OMP_WAIT_POLICY=passive (40 times the work of plain Linux),
-/// or ...`
+/// Names the remedies for OpenMP programs, for example `Two OpenMP programs at once: set
+/// OMP_WAIT_POLICY=passive (40 times the work of plain Linux), or ...`
 fn open_mp_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let passive =
         comparisons_for(studies, Question::PassiveWaiting).into_iter().filter(RemedyComparison::is_better);
@@ -137,7 +137,7 @@ fn by_gain_and_effort(by_effort: Vec<RemedyGain>) -> Vec<RemedyGain> {
     first
 }
 
-/// For example `a, b, or c`.
+/// Joins alternatives, for example `a, b, or c`.
 fn alternatives(parts: &[String]) -> String {
     match parts {
         [] => String::new(),
@@ -147,7 +147,7 @@ fn alternatives(parts: &[String]) -> String {
     }
 }
 
-/// In how many comparisons gangs were better than pinned threads, and the most that bystanders lost.
+/// Tells in how many comparisons gangs were better than pinned threads, and the most that bystanders lost.
 fn gangs_beyond_pinning(studies: &[Study<'_>]) -> Option<String> {
     let ganging = comparisons_for(studies, Question::Ganging);
     let with_tone = |tone| ganging.iter().filter(|asked| wording::tone(asked.judgement) == tone).count();

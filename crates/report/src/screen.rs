@@ -75,7 +75,7 @@ static TOPICS: [ScreenTopic; 6] = [
     },
 ];
 
-/// The topic of this name: of an extension, or built in.
+/// Finds the topic of this name: of an extension, or built in.
 pub(crate) fn topic(name: &str) -> Option<&'static ScreenTopic> {
     let added = added::added().map_or(&[][..], |extension| extension.topics);
     added.iter().chain(&TOPICS).find(|known| known.topic == name)
@@ -100,7 +100,7 @@ pub(crate) struct ScreenBlock {
     pub(crate) does: &'static str,
 }
 
-/// The screen for these records: at most 18 lines of at most 80 columns, each with its end of line.
+/// Returns the screen for these records: at most 18 lines of at most 80 columns, each with its end of line.
 pub fn screen(lines: &[Line]) -> String {
     let studies = studies(lines);
     let blocks: Vec<ScreenBlock> =
@@ -110,7 +110,7 @@ pub fn screen(lines: &[Line]) -> String {
     let of = |(block, most): (&ScreenBlock, &usize)| {
         fit_lines(&block.answer, width, *most).len() + usize::from(block.command.is_some())
     };
-    // the answers in turn get one more line each, as long as there is room
+    // each answer in turn gets one more line, as long as there is room
     for round in 2..=MAX_ANSWER_LINES {
         for at in 0..blocks.len() {
             let had = std::mem::replace(&mut most[at], round);
@@ -163,7 +163,7 @@ pub(crate) fn block(studies: &[Study<'_>], topic: &str) -> ScreenBlock {
             let command = found.command.or(known.map(|known| known.command));
             let does = known.map_or("", |known| known.does);
             let evidence = found.evidence.or_else(|| open_questions::evidence_of_all(&own));
-            // a simulation repeats nothing of this machine
+            // a simulation measures nothing of this machine, so the number of its rounds does not matter
             let seen_once =
                 evidence.filter(|evidence| found.is_decided && !is_simulated && evidence.is_seen_once());
             let is_seen_once = seen_once.is_some();
@@ -227,7 +227,7 @@ impl ScreenBlock {
     }
 }
 
-/// The runs behind an answer, at the end of its first sentence: `Gangs win (n = 6 rounds). They ...`.
+/// Appends the runs behind an answer to the end of its first sentence: `Gangs win (n = 6 rounds). They ...`.
 fn with_evidence(answer: &str, evidence: &str) -> String {
     if answer.contains("n = ") {
         return answer.to_owned();
@@ -238,7 +238,7 @@ fn with_evidence(answer: &str, evidence: &str) -> String {
     format!("{first} ({rounds}){rest}")
 }
 
-/// The comparison with the largest gain; `None` if nothing was better.
+/// Returns the comparison with the largest gain; `None` if nothing was better.
 pub(crate) fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let better = studies.iter().flat_map(|study| {
         let all = study.verdicts().flat_map(|(verdict, judged)| judged.iter().map(move |j| (verdict, j)));
@@ -261,8 +261,8 @@ pub(crate) fn strongest_comparison(studies: &[Study<'_>]) -> Option<TopicAnswer>
     Some(TopicAnswer::new(wording::capitalized(&words), picture).resting_on(evidence))
 }
 
-/// At most `most` lines of `width` columns. A longer text loses its last sentences; a single long sentence,
-/// its last words.
+/// Breaks a text into at most `most` lines of `width` columns. A longer text loses its last sentences; a
+/// single long sentence, its last words.
 fn fit_lines(text: &str, width: usize, most: usize) -> Vec<String> {
     let text = text.replace(['\u{2009}', '\u{a0}', '\u{202f}'], " ");
     let whole = wrap_words(&text, width);

@@ -21,7 +21,7 @@ pub(crate) struct StudySection<'a> {
     more: Vec<String>,
     missing: Vec<(String, usize)>,
     how: String,
-    /// Parameters with the same value in all runs.
+    /// Parameters with the same value in all measured runs, at most 16 of them.
     fixed: String,
 }
 
@@ -47,7 +47,7 @@ impl<'a> StudySection<'a> {
     }
 }
 
-/// The title of a sweep: `gangs against plain Linux (threads 2), by interval`.
+/// Returns the title of a sweep: `gangs against plain Linux (threads 2), by interval`.
 fn comparison_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
     let (ours, theirs) = wording::sides(study, verdict);
     let by = verdict.by.as_deref().unwrap_or_default();
@@ -60,7 +60,7 @@ fn comparison_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
 struct RivalsTable {
     places: Vec<String>,
     rows: Vec<RivalRow>,
-    /// The paper's table, if it gives ratios.
+    /// The place in the paper that gives the ratios in `papers`, if there are any.
     paper: Option<String>,
     papers: Vec<(String, Vec<String>)>,
     figure: String,
@@ -110,7 +110,7 @@ impl RivalsTable {
     }
 }
 
-/// The paper's ratios at the same points.
+/// Returns the paper's ratios at the same points: for each series, its name and its ratios.
 fn paper_ratios(study: &Study<'_>, places: &[f64]) -> Vec<(String, Vec<String>)> {
     let Some(paper) = study.head.paper.as_ref().filter(|paper| paper.points_are == PointsAre::Ratios) else {
         return Vec::new();
@@ -125,7 +125,8 @@ fn paper_ratios(study: &Study<'_>, places: &[f64]) -> Vec<(String, Vec<String>)>
     series.into_iter().map(row).collect()
 }
 
-/// Reasons to doubt the figures: noise, warnings of single runs, skipped and failed runs.
+/// Returns reasons to doubt the figures: noise, and warnings of single runs. Runs without figures are in
+/// `missing`.
 fn warnings(study: &Study<'_>) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
     let mut figures: Vec<&str> = study.head.verdicts.iter().map(|v| v.figure.as_str()).collect();
@@ -142,7 +143,7 @@ fn warnings(study: &Study<'_>) -> Vec<String> {
         }
     }
     let mut warned: Vec<(&str, usize)> = Vec::new();
-    // load and steal are summed up above, over the whole study
+    // the warnings above already sum up load and steal over the whole study
     let own = |run: &&RunLine| noise::run_warnings(run.host.foreign_load, run.host.steal);
     let others = study.runs.iter().flat_map(|run| {
         let summed = own(run);
@@ -177,7 +178,8 @@ fn missing(study: &Study<'_>) -> Vec<(String, usize)> {
     missing
 }
 
-/// Number of runs, time, seeds.
+/// Describes in words how the study was run: the number of runs by outcome, their total time, the
+/// repetitions, the seeds.
 fn method_in_words(study: &Study<'_>) -> String {
     let measured = study.count(Outcome::Measured);
     let mut parts = vec![format!("{} measured", counted(number::count(measured), "run"))];

@@ -5,7 +5,7 @@
 //! in braces. A sentence is left out if one of its figures is missing:
 //!
 //! ```text
-//!   {cable.delay_us us}                              the average of a selector's values, and its format
+//!   {cable.delay_us us}                                    the average of a selector's values, and its format
 //!   {channel/tcp.delay_us .2}                              the ratio of two variants, pair by pair
 //!   {@members=most count}                                  the parameter's greatest value itself
 //!   {fair.rate per fifo.rate .2}   {a.x less b.x +us}      a ratio, a difference
@@ -51,7 +51,7 @@ pub(crate) struct TopicQuestion {
     pub(crate) computed: fn(TopicFigures<'_>, &str) -> Option<String>,
 }
 
-/// The figures of a study, for sentences.
+/// The source of the figures in sentences: a study.
 #[derive(Clone, Copy)]
 pub(crate) struct TopicFigures<'a> {
     pub(crate) question: &'a TopicQuestion,
@@ -77,8 +77,8 @@ struct TopicSection<'a> {
 }
 
 impl TopicQuestion {
-    /// The headline with its study, or the reason why the records do not answer the question. The page, its
-    /// cards and the last screen show the same verdict.
+    /// Returns the headline with its study, or the reason why the records do not answer the question. The
+    /// page, its cards and the last screen show the same verdict.
     fn verdict<'s>(&self, studies: &'s [Study<'s>]) -> Result<FilledSentence<'s>, String> {
         let mut paragraphs = self.paragraphs().skip(1);
         let (headline, otherwise) =
@@ -93,7 +93,7 @@ impl TopicQuestion {
         })
     }
 
-    /// The answer as HTML. Empty if no study is about the topic.
+    /// Returns the answer as HTML. Empty if no study is about the topic.
     pub(crate) fn html(&self, studies: &[Study<'_>]) -> String {
         if !studies.iter().any(|study| study.head.topic == self.topic) {
             return String::new();
@@ -116,8 +116,8 @@ impl TopicQuestion {
         .to_string()
     }
 
-    /// The verdict, with its picture. Without one, the reason, and the first sentence that these records
-    /// allow.
+    /// Returns the verdict, with its picture. Without a verdict, returns the reason, and the first sentence
+    /// that these records allow.
     pub(crate) fn topic_answer(&self, studies: &[Study<'_>]) -> Option<TopicAnswer> {
         let first = self.paragraphs().find_map(|paragraph| {
             let filled = self.filled_sentence(studies, &paragraph)?;
@@ -201,7 +201,7 @@ impl TopicFigures<'_> {
         list(&self.question.places.iter().filter_map(place).collect::<Vec<_>>())
     }
 
-    /// The value of an expression in braces.
+    /// Computes the value of an expression in braces.
     pub(crate) fn value(self, text: &str) -> Option<f64> {
         match text.split_once(' ') {
             Some((word @ ("saving" | "change"), both)) => {
@@ -218,8 +218,8 @@ impl TopicFigures<'_> {
         }
     }
 
-    /// A number, the value of a parameter, the ratio of two variants, or the average of the values of a
-    /// selector.
+    /// Computes a term: a number, the value of a parameter, the ratio of two variants, or the average of the
+    /// values of a selector.
     fn term(self, text: &str) -> Option<f64> {
         let runs = &self.study.runs;
         if let Some((parameter, which)) = text.strip_prefix('@').and_then(|text| text.split_once('=')) {
@@ -267,7 +267,7 @@ fn formatted(value: f64, format: &str) -> Option<String> {
     })
 }
 
-/// For example `a, b and c`. `None` for an empty list.
+/// Joins the parts of a list, for example `a, b and c`. `None` for an empty list.
 pub fn list(parts: &[String]) -> Option<String> {
     match parts {
         [] => None,

@@ -27,7 +27,7 @@ enum ReaderAdvice {
 }
 
 impl ReaderAdvice {
-    /// The simplest remedy that helps; open if the runs cannot decide.
+    /// Chooses the simplest remedy that helps; open if the runs cannot decide.
     fn from_tones(pinning: Option<Tone>, ganging: Option<Tone>) -> Self {
         match (pinning, ganging) {
             // gangs beat pinning, but pinning is worse than plain Linux: gangs were not compared with plain
@@ -82,7 +82,8 @@ impl Situation<'_> {
         ratio_cell(self.ganging)
     }
 
-    /// Bystanders' processors beside gangs (otherwise beside pinned threads), and beside the other side.
+    /// Writes the bystanders' processors beside gangs (otherwise beside pinned threads), and beside the other
+    /// side.
     fn bystanders_cell(&self) -> String {
         let judged = self.ganging.or(self.pinning);
         match judged.map(|(_, judgement)| judgement.bystanders) {

@@ -68,7 +68,7 @@ impl<'a> Study<'a> {
         study
     }
 
-    /// In order of appearance, each with its readable name.
+    /// Returns the variants in order of appearance, each with its readable name.
     fn variants(&self) -> Vec<(&'a str, String)> {
         let mut variants: Vec<&'a str> = Vec::new();
         for run in &self.runs {
@@ -139,13 +139,14 @@ impl<'a> Study<'a> {
         given.unwrap_or_else(|| number::words(name))
     }
 
-    /// The unit as recorded, otherwise from the figure's name.
+    /// Returns the unit of a figure as recorded, otherwise from the figure's name.
     pub fn unit(&self, figure: &str) -> String {
         let recorded = self.runs.iter().flat_map(|run| &run.figures).find(|f| f.name == figure);
         recorded.map_or_else(|| number::unit_in_name(figure).to_owned(), |f| f.unit.clone())
     }
 
-    /// The better side of a figure: as its verdicts say, otherwise less of a time and more of the rest.
+    /// Returns the better side of a figure: as its verdicts say; otherwise less is better for a time, and
+    /// more for anything else.
     pub(crate) fn better(&self, figure: &str) -> Better {
         let judged = self.head.verdicts.iter().find(|verdict| verdict.figure == figure);
         let of_unit = || if number::is_time(&self.unit(figure)) { Better::Lower } else { Better::Higher };
@@ -172,7 +173,7 @@ impl<'a> Study<'a> {
         if is_named { String::new() } else { self.label(name) }
     }
 
-    /// For example `interval 10 us`, or `2 threads` for a count.
+    /// Names a value of a parameter, for example `interval 10 us`, or `2 threads` for a count.
     pub(crate) fn parameter_in_words(&self, name: &str, value: &Value) -> String {
         let (label, value_text) = (self.parameter_label(name, value), self.parameter(name, value));
         if label.is_empty() {
@@ -184,8 +185,8 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// For example ` at interval 10 us, with 2 threads`: "with" before counts and names, "at" before
-    /// quantities, "for" before values that the study names.
+    /// Names a place, for example ` at interval 10 us, with 2 threads`: "with" before counts and names, "at"
+    /// before quantities, "for" before values that the study names.
     pub fn place_in_words<'v>(&self, place: impl Iterator<Item = (&'v str, &'v Value)>) -> String {
         let part = |(name, value): (&str, &Value)| {
             let label = self.parameter_label(name, value);
@@ -262,8 +263,8 @@ fn is_count(label: &str, name: &str, value: &Value) -> bool {
     is_plural && number::unit_in_name(name) == "1" && value.as_f64().is_some_and(|value| value != 1.0)
 }
 
-/// The opening question that a verdict answers: the one given in its study, otherwise derived from the two
-/// sides.
+/// Returns the opening question that a verdict answers: the one given in its study, otherwise the one derived
+/// from the two sides.
 pub(crate) fn question(verdict: &Verdict) -> Option<Question> {
     if verdict.answers.is_some() {
         return verdict.answers;
@@ -279,7 +280,7 @@ pub(crate) fn question(verdict: &Verdict) -> Option<Question> {
     }
 }
 
-/// A head for runs without one: all figures are shown, nothing is judged.
+/// Makes a head for runs without one: all figures are shown, nothing is judged.
 fn default_head(id: &str, runs: &[&RunLine]) -> StudyLine {
     let mut figures: Vec<&str> = Vec::new();
     for figure in runs.iter().flat_map(|run| &run.figures) {
@@ -312,7 +313,7 @@ pub(crate) struct ChartRow<'a> {
 }
 
 impl ChartRow<'_> {
-    /// One value for each measured run.
+    /// Returns one value for each measured run.
     pub(crate) fn values(&self, figure: &str) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.value(figure)).collect()
     }
@@ -337,7 +338,7 @@ pub(crate) fn outcome(outcome: Outcome) -> &'static str {
 }
 
 impl<'a> Study<'a> {
-    /// The rows of a chart, in its order of variants. The parameter `without` does not split rows.
+    /// Returns the rows of a chart, in its order of variants. The parameter `without` does not split rows.
     pub(crate) fn rows(&'a self, chart: &Chart, without: Option<&str>) -> Vec<ChartRow<'a>> {
         let drawn = |run: &&&RunLine| {
             // a run that was not made has no parameters and cannot be filtered by them
@@ -404,7 +405,7 @@ impl Study<'_> {
     }
 }
 
-/// Parameters with more than one value in these runs at one value of the parameter `without`.
+/// Returns the parameters with more than one value in these runs at one value of the parameter `without`.
 fn varying<'r>(runs: &[&'r RunLine], without: Option<&str>) -> Vec<&'r str> {
     let place = |run: &'r RunLine| without.and_then(|name| run.parameters.get(name));
     let mut first: BTreeMap<&str, Vec<(Option<&Value>, &Value)>> = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! The long answers of topics: whether gang scheduling is worth it, in
-//! which situations.
+//! The long answers of topics: whether gang scheduling is worth it, and in which situations.
 //!
 //! It distinguishes three remedies, because they are often presented as one: *unstacking* (a core for each
 //! thread, no scheduler needed), *ganging* (the additional gain of running the threads together), and
@@ -157,7 +156,7 @@ impl<'a> Remedy<'a> {
     }
 }
 
-/// Cells of the given tones, the strongest first.
+/// Returns the cells of the given tones, the strongest first.
 fn strongest_cells<'a>(cells: &[GangCell<'a>], tones: &[Tone]) -> Vec<GangCell<'a>> {
     let mut chosen: Vec<GangCell<'a>> =
         cells.iter().filter(|cell| tones.contains(&cell.segment.tone)).cloned().collect();
@@ -173,7 +172,7 @@ fn strength(cell: &GangCell<'_>) -> f64 {
 }
 
 impl GangCell<'_> {
-    /// For example `up to 2.5 times the barriers/s from interval 10 us on (95 % ...)`.
+    /// Describes the cell, for example `up to 2.5 times the barriers/s from interval 10 us on (95 % ...)`.
     fn in_words(&self) -> String {
         let Self { study, verdict, segment } = self;
         let range = segment.parameter_range(study, verdict);
@@ -206,7 +205,7 @@ impl GangCell<'_> {
     }
 }
 
-/// The answer in a sentence, and its reasons.
+/// Returns the answer in a sentence, and its reasons.
 fn headline(ganging: &[GangCell<'_>], unstacking: &[GangCell<'_>]) -> (String, String) {
     let count = |tone: Tone| -> usize {
         ganging
@@ -272,8 +271,8 @@ fn join_sentences(a: &str, b: &str) -> String {
     if b.is_empty() { a.to_owned() } else { format!("{a} {b}") }
 }
 
-/// The two modes of plain Linux with spinning programs, if there are two; of several pairs the one farthest
-/// apart.
+/// Describes the two modes of plain Linux with spinning programs, if there are two; of several pairs of
+/// modes, the pair that is farthest apart.
 fn stacking_answer(unstacking: &[GangCell<'_>]) -> String {
     let seen = unstacking.iter().flat_map(|cell| {
         let judgements = cell.segment.judgements.iter();

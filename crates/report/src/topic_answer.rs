@@ -39,13 +39,13 @@ impl TopicAnswer {
         Self { words, picture, command: None, evidence, is_decided: true }
     }
 
-    /// The same answer with the runs behind its figures; the picture's runs count, too.
+    /// Adds the runs behind the answer's figures; those behind the picture count, too.
     pub(crate) fn resting_on(self, evidence: Option<Evidence>) -> Self {
         let evidence = self.evidence.into_iter().chain(evidence).reduce(Evidence::weaker);
         Self { evidence, ..self }
     }
 
-    /// The same words as no answer to the topic's question.
+    /// Marks the words as no answer to the topic's question.
     pub(crate) fn undecided(self) -> Self {
         Self { is_decided: false, ..self }
     }
@@ -78,7 +78,7 @@ pub(crate) struct AnswerBar {
 }
 
 impl AnswerPicture {
-    /// Both sides of a comparison, and the other variants measured at its parameter values.
+    /// Draws both sides of a comparison, and the other variants measured at its parameter values.
     pub(crate) fn from_comparison(
         study: &Study<'_>,
         verdict: &Verdict,
@@ -88,8 +88,8 @@ impl AnswerPicture {
         Self::new(study, &verdict.selector(&judgement.place), verdict.better, &words)
     }
 
-    /// A figure where a selector says: first the selector's variants, then others measured there. `None` if
-    /// fewer than two were measured.
+    /// Draws a figure at the place that a selector names: first the selector's variants, then others measured
+    /// there. `None` if fewer than two were measured.
     pub fn new(study: &Study<'_>, of: &Selector, better: Better, place_in_words: &str) -> Option<Self> {
         let place = of.place(&study.runs)?;
         let here =
@@ -101,7 +101,8 @@ impl AnswerPicture {
             if variants.iter().all(|(known, _)| *known != variant) {
                 let used: Vec<&str> = variants.iter().map(|(_, class)| *class).collect();
                 let class = study.styles.style(variant).class;
-                // a color means one variant in a picture, which has no markers to tell two of a color apart
+                // in a picture each color stands for one variant, because there are no markers to tell two
+                // variants of a color apart
                 let class = match (used.contains(&class), at < count) {
                     (false, _) => class,
                     (true, true) => style::unused_class(&used),
@@ -158,7 +159,7 @@ struct AnswerAxis {
 }
 
 impl AnswerAxis {
-    /// `None` if fewer than two values were measured, or none is above zero.
+    /// Chooses the axis. `None` if fewer than two values were measured, or none is above zero.
     fn new(values: &[Estimate]) -> Option<Self> {
         let least = values.iter().map(|estimate| estimate.low).fold(f64::INFINITY, f64::min);
         let medians = values.iter().map(|estimate| estimate.value);
@@ -182,7 +183,7 @@ impl AnswerAxis {
     }
 }
 
-/// A value as a multiple of the best; empty for the best.
+/// Formats a value as a multiple of the best; empty for the best.
 fn factor(value: f64, best: f64) -> String {
     let factor = value / best;
     if best <= 0.0 || factor == 1.0 {
@@ -191,7 +192,7 @@ fn factor(value: f64, best: f64) -> String {
     format!("{}{}×", verdict::format_ratio(factor), number::NO_BREAK_SPACE)
 }
 
-/// `n = 3, 102 to 110 ns`; of one run only the number.
+/// Formats the spread: `n = 3, 102 to 110 ns`; of one run only the number.
 fn spread(estimate: &Estimate, unit: &str) -> String {
     let Estimate { low, high, n, .. } = *estimate;
     let count = format!("n{0}={0}{n}", number::NO_BREAK_SPACE);

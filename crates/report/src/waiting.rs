@@ -11,7 +11,7 @@ use unisono_measure::record::{Better, Chart, Distribution, Verdict};
 use unisono_measure::selector::{self, Selector};
 use unisono_measure::verdict::judge;
 
-/// The costs of the cheapest and the dearest way to wait, in the first two situations of the study.
+/// Returns the costs of the cheapest and the dearest way to wait, in the first two situations of the study.
 pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let study = waiting_studies(studies).into_iter().find(|study| WaitingCost::new(study).is_some())?;
     let charts = || study.head.charts.iter().take(2);
@@ -32,7 +32,7 @@ pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     (!words.is_empty()).then(|| TopicAnswer::new(words.join(" "), picture).resting_on(evidence))
 }
 
-/// The title with a small first letter, for use within a sentence.
+/// Returns the title with a small first letter, for use within a sentence.
 pub(crate) fn lower(title: &str) -> String {
     let mut chars = title.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
@@ -55,7 +55,8 @@ pub(crate) struct WaitingCost<'a> {
     pub(crate) study: &'a Study<'a>,
     pub(crate) title: &'a str,
     pub(crate) headline: Option<String>,
-    /// For example `One processor: fastest is yield ...`; the picture has the whole title.
+    /// A sentence for the screen, for example `One processor: fastest is yield ...`; the picture has the
+    /// whole title.
     pub(crate) in_words: Option<String>,
     /// The runs behind the comparison of the cheapest with the dearest.
     evidence: Option<Evidence>,
@@ -73,7 +74,7 @@ enum VerdictState {
     Decided(Option<Evidence>),
     /// Fewer rounds than a conclusion needs.
     SeenOnce(Evidence),
-    /// The runs scatter more than the two ways differ; with the time that would decide.
+    /// The runs scatter more than the two ways differ; the duration is the time that would decide.
     Undecided(Option<Evidence>, Option<Duration>),
 }
 

@@ -84,8 +84,8 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     }
 }
 
-/// For example `2.45×` in a cell of a table, with as many digits as the ends of its interval; with fewer
-/// digits it could seem to lie outside.
+/// Formats a ratio for a cell of a table, for example `2.45×`, with as many digits as the ends of its
+/// interval; with fewer digits it could seem to lie outside.
 pub fn times_sign(ratio: f64) -> String {
     format!("{}\u{d7}", verdict::format_ratio(ratio))
 }
@@ -101,7 +101,7 @@ pub fn multiple(ratio: f64) -> String {
     format!("{} times", verdict::format_ratio(ratio))
 }
 
-/// For example `81 times as long`; below ten, with digits after the point.
+/// Formats a ratio of times, for example `81 times as long`; below ten, with digits after the point.
 pub(crate) fn times_as_long(ratio: f64) -> String {
     let ratio = if ratio < 10.0 { verdict::format_ratio(ratio) } else { number::plain(ratio.round()) };
     format!("{ratio} times as long")
@@ -113,7 +113,8 @@ pub(crate) fn figure_in_words(study: &Study<'_>, verdict: &Verdict) -> String {
     format!("{}{per}", study.label(&verdict.figure))
 }
 
-/// For example `21 times lower latency`, `3.2 times the barriers/s`: a factor is never below 1.
+/// Returns the ratio in words, for example `21 times lower latency`, `3.2 times the barriers/s`: a factor is
+/// never below 1.
 pub(crate) fn factor_in_words(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
     let figure = figure_in_words(study, of);
     if ratio == 0.0 {
@@ -125,13 +126,13 @@ pub(crate) fn factor_in_words(study: &Study<'_>, of: &Verdict, ratio: f64) -> St
     format!("{} times {} {figure}", verdict::format_ratio(1.0 / ratio), lower_or_less(of))
 }
 
-/// As [`factor_in_words`], with the other side: `21 times lower latency than plain Linux`.
+/// Like [`factor_in_words`], with the other side: `21 times lower latency than plain Linux`.
 pub(crate) fn factor_than(study: &Study<'_>, of: &Verdict, ratio: f64) -> String {
     let (_, theirs) = sides(study, of);
     let figure = figure_in_words(study, of);
     let joined = match ratio >= 1.0 || ratio == 0.0 {
         false => " than",
-        // `barriers/s of the first program of plain Linux` would have two owners
+        // `barriers/s of the first program of plain Linux` would be ambiguous
         true if figure.contains(" of ") || figure.contains(" for ") => ", compared with",
         true => " of",
     };
@@ -148,8 +149,8 @@ pub(crate) fn pair_count(c: &Comparison) -> String {
     format!("n{NO_BREAK_SPACE}={NO_BREAK_SPACE}{}", c.ratio.n)
 }
 
-/// For example `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree, in the words of the
-/// terminal output.
+/// Returns the interval in words, for example `95 % interval 2.41 to 2.62, n = 10`, or how many of a few
+/// pairs agree, in the words of the terminal output.
 pub fn interval_in_words(c: &Comparison) -> String {
     // no line break between a number and its unit
     verdict::confidence(c)
@@ -157,13 +158,13 @@ pub fn interval_in_words(c: &Comparison) -> String {
         .replace(" = ", &format!("{NO_BREAK_SPACE}={NO_BREAK_SPACE}"))
 }
 
-/// As [`interval_in_words`], for the factor that [`multiple`] shows.
+/// Like [`interval_in_words`], for the factor that [`multiple`] shows.
 pub fn multiple_interval(c: &Comparison) -> String {
     let is_less = c.ratio.value > 0.0 && c.ratio.value < LESS_BELOW;
     interval_in_words(&if is_less { verdict::at_least_one(c) } else { *c })
 }
 
-/// For example ` at interval 10 us, threads 2`; may be empty.
+/// Names the place of a judgement, for example ` at interval 10 us, threads 2`; may be empty.
 pub(crate) fn place_in_words(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     let split = verdict.by.as_deref().zip(judgement.at.as_ref());
     match (split, verdict.circumstance.as_deref()) {
@@ -242,7 +243,8 @@ fn in_words(study: &Study<'_>, asked: &Verdict, judgement: &Judgement) -> String
     text
 }
 
-/// For example `; about 6 min more would tell`; empty if more runs do not help.
+/// Returns the time that would decide, for example `; about 6 min more would tell`; empty if more runs do not
+/// help.
 pub(crate) fn more_would_tell(time: Option<Duration>) -> String {
     time.map_or_else(String::new, |time| format!("; {} would tell", time_to_decide::in_words(time)))
 }
@@ -258,7 +260,7 @@ fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes)
     )
 }
 
-/// Whether an expectation was met, with both numbers.
+/// Tells whether an expectation was met, with both numbers.
 pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
     let expected = verdict.expected?;
     let from = verdict.expected_from.as_deref().map(|from| format!(" ({from})")).unwrap_or_default();
@@ -322,7 +324,7 @@ impl<'j> SweepSegment<'j> {
         })
     }
 
-    /// The range of ratios: `0.98 to 1.02 times`, or `3.00 to 15.0 times less` if all are below one.
+    /// Returns the range of ratios: `0.98 to 1.02 times`, or `3.00 to 15.0 times less` if all are below one.
     pub(crate) fn ratio_range(&self) -> String {
         let ratios = || self.judgements.iter().filter_map(|j| j.comparison()).map(|c| c.ratio.value);
         let (least, greatest) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
@@ -334,8 +336,8 @@ impl<'j> SweepSegment<'j> {
         }
     }
 
-    /// The range of ratios with the figure and the other side: `3.00 to 15.0 times lower latency than plain
-    /// Linux`.
+    /// Returns the range of ratios with the figure and the other side: `3.00 to 15.0 times lower latency than
+    /// plain Linux`.
     fn ratios_compared(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let (_, theirs) = sides(study, verdict);
         let figure = figure_in_words(study, verdict);
@@ -350,7 +352,8 @@ impl<'j> SweepSegment<'j> {
         self.farthest().map(|(_, comparison)| comparison)
     }
 
-    /// For example `at interval 10 us`, `up to interval 10 us`, `from interval 100 us on`.
+    /// Names the range of the parameter, for example `at interval 10 us`, `up to interval 10 us`, `from
+    /// interval 100 us on`.
     pub(crate) fn parameter_range(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let Some(by) = &verdict.by else { return String::new() };
         let value = |j: Option<&&Judgement>| {
@@ -374,7 +377,7 @@ impl<'j> SweepSegment<'j> {
         }
     }
 
-    /// For example `2.5× at interval 10 us (95 % ...)`.
+    /// Summarizes the segment, for example `2.5× at interval 10 us (95 % ...)`.
     pub(crate) fn summary(&self, study: &Study<'_>, verdict: &Verdict) -> String {
         let range = self.parameter_range(study, verdict);
         let range = if range.is_empty() { range } else { format!(" {range}") };
@@ -390,7 +393,7 @@ impl<'j> SweepSegment<'j> {
     }
 }
 
-/// The segments of a sweep in one line.
+/// Describes the segments of a sweep in one line.
 pub(crate) fn sweep_in_words(study: &Study<'_>, verdict: &Verdict, judgements: &[Judgement]) -> String {
     let parts: Vec<String> = segments(judgements).iter().map(|s| s.summary(study, verdict)).collect();
     parts.join("; ")

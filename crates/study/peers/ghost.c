@@ -190,7 +190,7 @@ static void together(void)
 	settle(&request);
 }
 
-/* The maximum over all processes, with the same care. */
+/* Returns the maximum over all processes; if processes outnumber processors, it sleeps, too. */
 static double greatest(double mine)
 {
 	MPI_Request request;

@@ -87,7 +87,7 @@ impl StudyChild {
         &self.group
     }
 
-    /// How the program ended, if it has ended although it should still run.
+    /// Returns how the program ended, if it has ended although it should still run.
     pub fn failure(&mut self) -> Option<ChildError> {
         let status = self.poll_end()?;
         Some(ChildError::Failed {

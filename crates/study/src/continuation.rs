@@ -1,11 +1,11 @@
 //! More runs for the comparisons that the records leave undecided, and for figures that were seen once.
 //!
 //! The idea: a further repetition runs only the variants and the parameter points of undecided comparisons,
-//! and those with fewer rounds than a conclusion needs: of a study that ended early, and of one whose runs
-//! stayed disturbed. So the time goes where an interval is still too wide, and new runs pair with one another
-//! as the old ones do.
+//! and those that have fewer rounds than a conclusion needs, because the study ended early or its runs stayed
+//! disturbed. So the time goes where an interval is still too wide, and new runs pair with one another as the
+//! old ones do.
 //!
-//! Cost: as [`unisono_measure::verdict::judge`] for each comparison.
+//! Cost: that of [`unisono_measure::verdict::judge`] for each comparison.
 
 use crate::file::StudyFile;
 use crate::plan::{self, PlannedRun, RunPlan};
@@ -109,7 +109,7 @@ fn runs(lines: &[Line]) -> impl Iterator<Item = &RunLine> {
     })
 }
 
-/// The next repetition of a study, of the runs that its undecided comparisons need.
+/// Plans the next repetition of a study: only the runs that its undecided comparisons need.
 pub fn next_repetition(
     file: &StudyFile,
     profile: Profile,
@@ -202,7 +202,7 @@ compare = "gang/linux.work@interval_us=each"
         planned.sort_unstable();
         assert_eq!(planned, [("gang", 4), ("linux", 4)], "no spread, and nothing at 0 us");
         assert!(next.runs.iter().all(|run| run.parameters["interval_us"] == 10));
-        // twenty alike decide
+        // twenty pairs that are alike decide it
         for repetition in 4..24 {
             lines.extend([run("gang", repetition, 10, 1.5), run("linux", repetition, 10, 1.0)]);
         }

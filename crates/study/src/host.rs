@@ -24,7 +24,7 @@ pub(crate) const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 /// Ticks (of all processors together) from which foreign load is computed.
 pub(crate) const WINDOW_TICKS: u64 = 60;
 
-/// Facts that do not change while a study runs.
+/// Returns the facts that do not change while a study runs.
 pub fn facts() -> HostFacts {
     let read = |path: &str| fs::read_to_string(path).map(|t| t.trim().to_owned()).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");

@@ -61,7 +61,7 @@ mod tests {
             everything.map(|file| plan(file, profile, 1).expect("planned").estimate).sum()
         };
         let quick = total(Profile::Quick);
-        // of two minutes; the rest is for the start, for repeated runs, and for the report
+        // 108 s of two minutes: the rest is for the start, for repeated runs, and for the report
         assert!(quick <= Duration::from_secs(108), "quick: {quick:?}");
         assert!(total(Profile::Smoke) <= Duration::from_secs(25), "smoke: {:?}", total(Profile::Smoke));
         assert!(

@@ -101,7 +101,7 @@ fn estimate(file: &StudyFile, driver: &dyn Driver, seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds) + around + crate::host::IDLE_INTERVAL
 }
 
-/// Every combination of the sweeps' values; one empty point if there are no sweeps.
+/// Returns every combination of the sweeps' values; one empty point if there are no sweeps.
 fn points(file: &StudyFile, profile: Profile) -> Vec<Settings> {
     let mut points = vec![Settings::new()];
     for sweep in &file.sweeps {

@@ -30,13 +30,14 @@ use unisono_measure::record::{FORMAT, Figure, HostFacts, Line, Outcome, RunLine}
 use unisono_measure::tick_share::TickShare;
 
 pub trait Observer {
-    /// `left` is the estimated time for this and all later runs, corrected by the runs so far.
+    /// Reports that a run begins. `left` is the estimated time for this and all later runs, corrected by the
+    /// runs so far.
     fn run_begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
     fn line_recorded(&mut self, line: &Line, json: &str);
-    /// A run was disturbed. `culprit` is the foreign process that used most, for example `rustc (process
-    /// 41)`.
+    /// Reports that a run was disturbed. `culprit` is the foreign process that used most, for example `rustc
+    /// (process 41)`.
     fn run_disturbed(&mut self, _why: &str, _culprit: Option<&str>) {}
-    /// A run was disturbed and is repeated.
+    /// Reports that a run was disturbed and is repeated.
     fn run_repeats(&mut self, _file: &StudyFile, _run: &PlannedRun, _why: &str, _left: Duration) {}
 }
 
@@ -133,8 +134,8 @@ fn deadline(profile: Profile, began: Instant, estimate: Duration) -> Option<Inst
     longest(profile, estimate).map(|longest| began + longest)
 }
 
-/// The time after which only first repetitions are made, for runs with this total estimate: the longest that
-/// disturbed runs, which are made again, can draw a study out. `None`: no limit.
+/// Returns the time after which only first repetitions are made, for runs with this total estimate. It bounds
+/// how far a study is prolonged by disturbed runs, which are repeated. `None`: no limit.
 #[must_use]
 pub fn longest(profile: Profile, estimate: Duration) -> Option<Duration> {
     (profile != Profile::Paper).then(|| (QUICK_LIMIT - RESERVE).max(estimate + estimate / 10))
@@ -306,7 +307,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Why a run is no data. A smoke run shows that the study works, even on a busy machine.
+    /// Returns the reason why a run is no data. A smoke run is always data: it shows that the study works, even
+    /// on a busy machine.
     fn judge(&mut self, foreign: TickShare, steal: TickShare, figures: &[Figure]) -> Option<String> {
         let disturbance = self.normal.disturbance(foreign, steal, figures);
         self.normal.add_steal(steal);
@@ -337,9 +339,9 @@ impl Runner<'_> {
     }
 }
 
-/// The share of the processor time not taken by others that the run's programs obtained (1: all of it);
-/// `None` if the run has no figure for its processors. Never above 1: a tick of 10 ms that began before the
-/// run must not count as a gain.
+/// Computes the share that the run's programs obtained of the processor time that others did not take (1: all
+/// of it); `None` if the run has no figure for its processors. Never above 1: a tick of 10 ms that began
+/// before the run must not count as a gain.
 fn obtained_share(figures: &[Figure], taken: f64, cpus: u32) -> Option<Figure> {
     let processors = figures.iter().find(|figure| figure.name == "processors")?.value;
     let free = f64::from(cpus) * (1.0 - taken.clamp(0.0, 1.0));

@@ -28,17 +28,18 @@ impl TimeLeft {
         Self { estimated: Duration::ZERO, taken: Duration::ZERO, end }
     }
 
-    /// A run begins; `estimate` is that of its first attempt.
+    /// Records that a run begins; `estimate` is that of its first attempt.
     pub(crate) fn add_run(&mut self, estimate: Duration) {
         self.estimated += estimate;
     }
 
-    /// An attempt at the run that began last has ended.
+    /// Records that an attempt at the run that began last has ended.
     pub(crate) fn add_attempt(&mut self, estimate: Duration, taken: Duration) {
         self.taken += taken.min(estimate * Self::MAX_ESTIMATE_FACTOR);
     }
 
-    /// The time for runs with the estimate `all`, of which first repetitions have the estimate `first`.
+    /// Returns the time for runs with the estimate `all`, of which first repetitions have the estimate
+    /// `first`.
     pub(crate) fn after(&self, now: Instant, all: Duration, first: Duration) -> Duration {
         let corrected = self.correct(all);
         match self.end {

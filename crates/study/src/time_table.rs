@@ -23,7 +23,7 @@ impl TimeTable {
         Self { end, study_end: end }
     }
 
-    /// A study begins. `own` is its estimate, `left` the estimate of this and all later studies.
+    /// Begins a study. `own` is its estimate, `left` the estimate of this and all later studies.
     pub(crate) fn study_begins(&mut self, now: Instant, own: Duration, left: Duration) {
         let share = own.as_secs_f64() / left.as_secs_f64().max(f64::MIN_POSITIVE);
         self.study_end =

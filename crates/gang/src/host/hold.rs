@@ -12,8 +12,8 @@
 //! lately taken ([`Lead`]), and spins for the rest. A holder that is late only makes its own core switch
 //! later. A holder that is not released within [`MAX_HOLD`] releases its core by itself.
 //!
-//! Cost: the writes of one switch (10 to 70 us) on every core instead of on one, and a wake-up a core.
-//! When not: without the right to real-time priorities; on one core.
+//! Cost: the writes of one switch (10 to 70 us) on every core instead of on one, and one wake-up per core.
+//! When not to use: without the right to real-time priorities; on one core.
 //!
 //! Reference: Ousterhout 1982 has every processor switch by its own clock; here one processor leads the
 //! others.
@@ -32,7 +32,7 @@ use unisono_linux::timer::{Sleeper, Woken};
 const URGENCY: u8 = 49;
 /// The longest time that a core is held: many times the 10 to 70 us of a switch, and too short to be noticed.
 const MAX_HOLD: Duration = Duration::from_millis(1);
-/// Planned moment that ends the holders.
+/// The value of `planned` that makes the holders end.
 const FINISH: Instant = Instant::ZERO;
 
 /// Time by which a timer is set early, learned from the lateness of earlier wake-ups.
@@ -48,7 +48,7 @@ impl Lead {
         Lead(Duration::from_micros(25))
     }
 
-    /// The wake-up time for being on time at `moment`.
+    /// The time at which to wake up in order to be on time at `moment`.
     pub(crate) fn before(self, moment: Instant) -> Instant {
         moment - self.0
     }
@@ -116,7 +116,7 @@ impl Holders {
         }
     }
 
-    /// Plans the next switch; `None`: there is nothing to switch.
+    /// Plans the next switch; `None`: no switch is planned.
     pub(crate) fn plan(&self, moment: Option<Instant>) {
         let moment = moment.unwrap_or(Instant::NEVER).as_nanos();
         // holders that wait for a later moment have to learn of it; the others read it when they wake
@@ -167,7 +167,7 @@ fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
         }
         let checked = clock::now();
         if checked >= moment + MAX_HOLD {
-            // no switch is made, or it is late: a hold would have no use, and there is no hurry
+            // no switch is due, or the switch is late: there is no core to hold, and no hurry to look again
             let _ = alarm.wait_until(checked + MAX_HOLD);
             continue;
         }

@@ -5,8 +5,8 @@
 //! more and more rarely, and at least once a second, because programs place their threads themselves and
 //! sleeping threads become active.
 //!
-//! Cost, with the files cold: 100 us a wake-up, four of them a second (more after a change), and 300 to 600
-//! us for each scan of a gang's threads.
+//! Cost, with the files cold: 100 us for each wake-up, four wake-ups a second (more after a change), and 300
+//! to 600 us for each scan of a gang's threads.
 
 use super::program::GangProgram;
 use super::reserve::Reserve;
@@ -27,8 +27,8 @@ use unisono_linux::usage;
 use unisono_text::counted;
 
 /// Minimum and maximum time between two scans of the threads; the minimum applies after their number changed.
-/// A scan of all threads takes about 0.3 ms: fifty a second, as it once was, took 33 ms of 6 s on both cores,
-/// and these pauses 10 ms, most of it for starting the programs (kernel trace, 2 processors).
+/// A scan of all threads takes about 0.3 ms: with 50 scans a second, they took 33 ms of 6 s on both cores;
+/// with these intervals they take 10 ms, most of it while the programs start (kernel trace, 2 processors).
 const SCAN_INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// The context of the main thread.
@@ -41,8 +41,8 @@ pub(crate) struct MainLoop<'a> {
     pub(crate) kind: MechanismKind,
 }
 
-/// Wait for an event before the next scan of threads. Most threads are created early in a program or shortly
-/// after other threads, so the wait is short then.
+/// Returns the time to wait for an event before the next scan of threads. Most threads are created early in a
+/// program or shortly after other threads, so the wait is short then.
 fn wait_timeout(age: Duration, unchanged: Duration) -> Duration {
     Duration::from_millis(match (age.as_millis(), unchanged.as_millis()) {
         (_, 0..500) => 20,
@@ -110,7 +110,8 @@ impl MainLoop<'_> {
             // a program that cannot be reached has ended
             let _ = match (sender, self.kind) {
                 (Sender::Process, _) => program.process.send(signal),
-                // the terminal reaches the foreground group, in which programs without control groups are not
+                // a terminal key reaches only the foreground group, and a program without control groups is
+                // in a group of its own
                 (Sender::Kernel, MechanismKind::Stop) => {
                     program.group.as_ref().map_or(Ok(()), |group| group.send_signal(signal))
                 }

@@ -29,7 +29,8 @@ pub struct Options {
     pub spread: bool,
     /// Whether waiting gangs may use idle cores.
     pub backfill: Backfill,
-    /// Only with the freezer: a resting real-time gang would keep the other gangs off their cores.
+    /// Whether gangs that block rest. They can rest only with the freezer: a resting real-time gang would
+    /// keep the other gangs off their cores.
     pub blocked: BlockedGangs,
     /// The gangs' part of contended processor time; the rest is for other programs.
     pub share: f64,

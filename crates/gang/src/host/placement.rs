@@ -4,9 +4,9 @@
 //! seems to work. Inside a gang the remedy is simple: while the number of threads that want to run is at most
 //! the number of cores (plus one for a thread that manages the others), each gets a core of its own. Sleeping
 //! threads do not count and stay where they are, so a shell and a `timeout` that wait for a program do not
-//! keep its threads stacked. A thread whose affinity is neither the gang's whole set nor a core set here was
-//! placed by its program; it is left alone for good. A program with one thread is not pinned, because
-//! runtimes count their processors when they start.
+//! keep its threads stacked. A thread whose affinity is neither the gang's whole set nor a core that this
+//! module chose was placed by its program; it is left alone for good. A program with one thread is not
+//! pinned, because runtimes count their processors when they start.
 //!
 //! Pure: the state of the threads is an argument, the list of changes is the result. Cost: the caller lists
 //! threads, 20 to 200 us, only when their number changed.
@@ -97,8 +97,8 @@ impl Spread {
         }
         free.retain(|thread| thread.wants);
         let fits = threads.len() > 1 && free.len() <= self.home.len() + 1;
-        // the maximum of threads per core; a core with more dates from a narrower home, and the surplus
-        // threads move
+        // the maximum number of threads per core; a core has more if the gang's home was narrower before, and
+        // the surplus threads move
         let max_per_core = free.len().div_ceil(self.home.len().max(1));
         let mut load: BTreeMap<usize, usize> = self.home.iter().map(|cpu| (cpu, 0)).collect();
         let mut changes = Vec::new();

@@ -107,7 +107,7 @@ fn start_program(
 /// frozen version 1 group does not end.
 pub(crate) fn end_all(programs: &mut [GangProgram]) {
     for gang in programs {
-        let _ = gang.child.kill(); // it has ended by itself
+        let _ = gang.child.kill(); // fails if it has ended by itself
         let _ = gang.child.wait();
     }
 }

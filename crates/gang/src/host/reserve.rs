@@ -39,8 +39,8 @@ struct TimesSoFar {
 }
 
 impl TimesSoFar {
-    /// Seconds of processor time on `cores` cores since `earlier`: of the gangs, of other programs, and in
-    /// total.
+    /// Returns the seconds of processor time on `cores` cores since `earlier`: of the gangs, of other
+    /// programs, and in total.
     fn since(self, earlier: TimesSoFar, cores: usize) -> (f64, f64, f64) {
         let all = (self.at - earlier.at).as_secs_f64() * cores as f64;
         let gangs = self.gangs - earlier.gangs;
@@ -116,7 +116,7 @@ impl Reserve {
     }
 }
 
-/// Idle and stolen seconds of these processors, from `/proc/stat`.
+/// Returns the idle and stolen seconds of these processors, from `/proc/stat`.
 fn unused_s(stat: &str, cpus: &CpuSet) -> Option<f64> {
     let mut sum = 0.0;
     for cpu in cpus.iter() {

@@ -72,7 +72,7 @@ impl Resting {
         self.since.insert(gang, now);
     }
 
-    /// The gang takes turns again, or has ended.
+    /// Ends the rest of a gang that takes turns again, or has ended.
     pub(crate) fn ends(&mut self, gang: GangId, now: Instant) {
         let Some(since) = self.since.remove(&gang) else { return };
         let rested = self.rested.entry(gang).or_default();
@@ -81,7 +81,7 @@ impl Resting {
         self.unsure.remove(&gang);
     }
 
-    /// The total rest of each gang until now.
+    /// Returns the total rest of each gang until now.
     pub(crate) fn rested(mut self, now: Instant) -> BTreeMap<GangId, Duration> {
         for gang in self.since.keys().copied().collect::<Vec<_>>() {
             self.ends(gang, now);
@@ -101,8 +101,8 @@ pub(crate) struct BlockedGang {
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 impl BlockedGang {
-    /// `before`: the number of earlier rests of the gang. `None` where the kernel does not count the group's
-    /// processor time.
+    /// Starts to sample a gang that begins to rest; `before` is the number of its earlier rests. `None` if
+    /// the kernel does not count the group's processor time.
     pub(crate) fn new(group: &ControlGroup, before: u32) -> Option<BlockedGang> {
         let meter = group.meter().ok().filter(|meter| meter.used_ns().is_ok())?;
         Some(BlockedGang { worth: TurnsWorth::resting(before), meter, next: Instant::ZERO })
@@ -124,8 +124,8 @@ impl BlockedGang {
     }
 }
 
-/// Total time in which some thread of the group waited for a processor. Zero where the kernel does not count
-/// it.
+/// Returns the total time in which some thread of the group waited for a processor; zero if the kernel does
+/// not count it.
 pub(crate) fn pressed(group: &ControlGroup) -> Duration {
     let text = group.read("cpu.pressure").unwrap_or_default();
     let total =

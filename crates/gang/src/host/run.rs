@@ -47,8 +47,8 @@ use unisono_linux::quota;
 use unisono_linux::timer::Sleeper;
 use unisono_text::counted;
 
-/// Runs the programs as gangs until all have ended. [`crate::Error::Input`]: nothing was started.
-/// [`crate::Error::Host`]: this host cannot do it, and nothing is left changed.
+/// Runs the programs as gangs until all have ended. After [`crate::Error::Input`], nothing was started. After
+/// [`crate::Error::Host`], this host cannot run them, and no change is left.
 pub fn run(mut options: Options) -> Result<RunSummary> {
     check(&options)?;
     let trace = options.trace.as_deref().map(trace::create).transpose()?;
@@ -76,7 +76,7 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
         Err(error) => (Err(error), None),
     };
     if let Some(mut guardian) = guardian {
-        // it waits for our end; without a journal there is nothing it could do
+        // the guardian waits for our end; without a journal there is nothing that it could undo
         let _ = guardian.kill();
         let _ = guardian.wait();
     }
@@ -100,14 +100,14 @@ pub fn run(mut options: Options) -> Result<RunSummary> {
 
 /// The treatment of blocking gangs, as far as this host supports it.
 fn blocked(request: BlockedGangs, kind: MechanismKind, cgroups: Option<&GangCgroups>) -> BlockedGangs {
-    // otherwise no thread would notice that a resting gang wants its cores again
+    // without counted times, no thread would notice that a resting gang wants its cores again
     let counted =
         cgroups.is_some_and(|cgroups| cgroups.gangs.iter().all(|groups| groups.control.used_ns().is_ok()));
     if kind == MechanismKind::Freeze && counted { request } else { BlockedGangs::TakeTurns }
 }
 
-/// The quota that the turns have to enforce, because the kernel does not: it stops threads of the fair class
-/// only.
+/// Returns the quota that the turns have to enforce because the kernel does not: the kernel stops only
+/// threads of the fair class.
 fn quota_of_turns(kind: MechanismKind) -> Result<Option<TurnQuota>> {
     if kind != MechanismKind::SchedExt {
         return Ok(None);
@@ -122,7 +122,7 @@ fn names(options: &Options) -> BTreeMap<GangId, String> {
     (0..).map(GangId).zip(names).collect()
 }
 
-/// Threads that each gang may have.
+/// Returns the number of threads that each gang may have.
 fn max_threads(options: &Options, kind: MechanismKind, cores: usize) -> u32 {
     if kind == MechanismKind::SchedExt {
         options.max_threads.min(sched_ext::max_threads(options.commands.len(), cores))
@@ -149,7 +149,8 @@ fn make_cgroups(
     Ok(Some(Arc::new(GangCgroups::build(&plan, journal)?)))
 }
 
-/// The mechanism that switches control groups. `None`: stop signals do, which need the programs first.
+/// Makes the mechanism that switches control groups. `None`: the mechanism is stop signals, which need the
+/// started programs.
 fn make_mechanism(
     kind: MechanismKind,
     cgroups: Option<&GangCgroups>,
@@ -164,7 +165,7 @@ fn make_mechanism(
     })
 }
 
-/// What the summary warns of after a run, besides the processes that were left behind.
+/// Returns the summary's warnings, except those about processes that were left behind.
 fn warnings(
     options: &Options,
     kind: MechanismKind,

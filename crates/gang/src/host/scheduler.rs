@@ -32,7 +32,7 @@ pub(crate) enum Notice {
     Slice(Duration),
     /// Multiplies the length of turns by this factor from now on.
     Lengthen(u32),
-    /// The gang runs all the time from now on, or takes turns again.
+    /// The gang runs all the time from now on. `Wakes`: it takes turns again.
     Rests(GangId),
     Wakes(GangId),
     /// The processor time that the gang may use, where its turns enforce the limit.
@@ -315,10 +315,10 @@ pub(super) enum NoticeEffect {
     Finish,
 }
 
-/// Puts this thread above the threads that it schedules and has the other cores held at switches. Where the
-/// mechanism stops gangs one thread after the other, it becomes real-time on a core of its own. Otherwise it
-/// takes the deadline class, which cannot be bound to a core but is above gangs in real-time classes and not
-/// throttled with them. If neither is permitted, the class does not change.
+/// Puts this thread above the threads that it schedules, and posts holders that keep the other cores during
+/// switches. If the mechanism stops a gang's threads one after the other, this thread becomes real-time on a
+/// single core. Otherwise it takes the deadline class, which cannot be bound to a core but is above gangs in
+/// real-time classes and not throttled with them. If neither is permitted, the class does not change.
 fn own_class(
     kind: MechanismKind,
     slice: Duration,

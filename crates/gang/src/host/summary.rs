@@ -59,11 +59,11 @@ pub struct RunSummary {
     pub gangs: Vec<GangSummary>,
     /// Number of switches from one gang to another.
     pub switches: u64,
-    /// From the planned moment until all cores ran the new gang, microseconds; from watched turns.
+    /// Time from the planned moment until all cores ran the new gang, in microseconds; from watched turns.
     pub switch_us: Option<Quantiles>,
-    /// From the planned moment until the mechanism had finished, microseconds; from every switch.
+    /// Time from the planned moment until the mechanism had finished, in microseconds; from every switch.
     pub enforced_us: Option<Quantiles>,
-    /// Between the first and the last core, microseconds, median.
+    /// Median time between the switches of the first and the last core, in microseconds.
     pub skew_us: Option<f64>,
     /// Part of the watched processor time that waiting gangs used, switches included.
     pub leak: Option<f64>,
@@ -82,7 +82,7 @@ pub struct RunSummary {
     /// Length of a turn of weight 1, milliseconds.
     pub slice_ms: f64,
     pub cores: usize,
-    /// From the start of the first program to the end of the last.
+    /// Time from the start of the first program to the end of the last.
     pub elapsed_s: f64,
     pub warnings: Vec<String>,
     /// Changes to the host that were not undone.
@@ -97,7 +97,7 @@ impl RunSummary {
     }
 }
 
-/// Warnings about gangs that reached the limit on threads.
+/// Returns warnings about gangs that reached the limit on threads.
 pub(crate) fn refused(cgroups: Option<&GangCgroups>, limit: u32) -> Vec<String> {
     let Some(cgroups) = cgroups else { return Vec::new() };
     let count =

@@ -50,7 +50,7 @@ impl GangThreads {
         if threads.len() > self.max_threads() {
             return self.width.count(threads.len());
         }
-        // not how long they queued: a sleeper that freezing wakes may queue for a tick
+        // time in a run queue does not count: a sleeper that the thaw wakes may queue for a tick
         let ran = |thread: &Tid| Some((*thread, Duration::from_nanos(schedstat::read(*thread).ok()?.ran_ns)));
         self.width.update(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
     }
@@ -105,7 +105,7 @@ impl GangThreads {
         let there: BTreeSet<Tid> = threads_in(groups).into_iter().collect();
         for (thread, to) in held.iter().filter(|(thread, _)| there.contains(&thread.number())) {
             journal.write(&UndoEntry::affinity(thread, &self.all_cpus, to))?;
-            let _ = thread.restrict(to); // it has ended
+            let _ = thread.restrict(to); // fails if the thread has ended
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub(crate) struct GangTurnStatus {
 }
 
 impl TurnStatus {
-    /// From `now` on exactly these gangs run.
+    /// Records that from `now` on exactly these gangs run.
     pub(crate) fn turn(&self, now: Instant, run: &[SlotPlace]) {
         let mut table = self.lock();
         let had = now - table.since;

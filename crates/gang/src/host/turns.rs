@@ -18,13 +18,13 @@ use crate::policy::Turn;
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::timer::Woken;
 
-/// Wait when there is nothing to switch; a notice ends it early.
+/// Time to wait when there is nothing to switch; a notice ends it early.
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(60);
 /// Maximum number of switches whose lateness is recorded: 8 MiB, half a day of turns of 20 ms.
 const MAX_SAMPLES: usize = 1 << 20;
-/// Time from a switch to the scheduler's next activity: its own core has to run the new gang meanwhile. Later
-/// than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
-/// machine.
+/// Time from a switch to the scheduler's next activity: meanwhile its own core has to run the new gang. It
+/// ends after the next tick, so that the hardware timer need not be set to an earlier time than the tick,
+/// which takes 8 us in a virtual machine.
 const SETTLE_DELAY: Duration = Duration::from_micros(4200);
 /// [`SETTLE_DELAY`] if cores are lent. Until then the cores are idle, so the delay is just long enough for a
 /// switch to be over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
@@ -37,7 +37,7 @@ struct TurnLoop<'a> {
     running: Vec<GangId>,
     /// The gangs whose arrival is being recorded, and all threads that existed before.
     recording: Option<(Vec<GangId>, Members)>,
-    /// The end of the last turn before which a recording began.
+    /// The last switch for which a recording was begun.
     last_recording: Instant,
     prepared: Option<ReadyTurn>,
 }
@@ -293,7 +293,7 @@ impl ReadyTurn {
     }
 }
 
-/// The lateness of a wake-up beyond which the machine was suspended, and the grid starts anew.
+/// The lateness of a wake-up beyond which the machine counts as suspended, and the grid of turns starts anew.
 fn slept_through(turn: &Turn) -> Duration {
     turn.until - turn.from
 }

@@ -14,9 +14,9 @@
 //! lent by the number of a gang's threads alone.
 //!
 //! Cost: 0.3 to 0.6 ms of one core per watched turn and 0.2 us per context switch. The first ten turns with
-//! an awake gang are watched, then every 17th, with short turns one in 340 ms, and after 75 turns of each
-//! gang every 51st. A gang whose last two watched turns differed, or that may be about to rest, is watched
-//! again within 85 ms.
+//! an awake gang are watched, then every 17th (one turn in 340 ms if turns are short), and after 75 turns of
+//! each gang every 51st. A gang whose last two watched turns differed, or that may be about to rest, is
+//! watched again within 85 ms.
 
 use super::worth::WatchedUse;
 use crate::gang::GangId;
@@ -52,11 +52,12 @@ const MAX_RECORDED: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
-    /// From the planned switch until the mechanism had finished, in microseconds, one sample per switch.
+    /// Times from the planned switch until the mechanism had finished, in microseconds, one sample per
+    /// switch.
     pub(crate) enforced_us: Vec<f64>,
-    /// From the planned switch until all cores ran the new gang, in microseconds.
+    /// Times from the planned switch until all cores ran the new gang, in microseconds.
     pub(crate) switch_us: Vec<f64>,
-    /// Between the first and the last core, in microseconds.
+    /// Times between the switches of the first and the last core, in microseconds.
     pub(crate) skew_us: Vec<f64>,
     /// Processor time that waiting gangs used in watched turns.
     pub(crate) leaked: Duration,
@@ -99,7 +100,7 @@ pub(crate) fn may_watch_again(last: Instant, from: Instant, length: Duration) ->
     length >= RECORD_MARGIN * 4 && from - last >= UNSURE_WATCH_INTERVAL
 }
 
-/// Start of the recording of a switch.
+/// Returns the time at which the recording of a switch starts.
 pub(crate) fn begin(switch: Instant) -> Instant {
     switch - RECORDING_LEAD
 }
@@ -206,8 +207,8 @@ pub(crate) struct WatchedTurn<'a> {
 }
 
 impl WatchedTurn<'_> {
-    /// Evaluates the records of all processors; `None` if a processor has no record: the thread that ran
-    /// there is unknown.
+    /// Evaluates the records of all processors; `None` if a processor has no record, because the thread that
+    /// ran there is then unknown.
     pub(crate) fn read(&self, records: &[Vec<SwitchChange>], members: &Members) -> Option<SwitchRecord> {
         let (runs, waits) = (members.threads_of(self.runs), members.threads_of(self.waits));
         let (mut leaked, mut starts) = (Duration::ZERO, Vec::new());

@@ -35,8 +35,8 @@ const MIN_OBSERVATION: Duration = Duration::from_millis(200);
 /// twice as long as the one before.
 const MIN_REST: Duration = Duration::from_secs(2);
 const MAX_REST: Duration = Duration::from_secs(20);
-/// A resting gang is asleep below this part of its cores: it is not thawed meanwhile. A gang that computes
-/// gets more than this beside two hundred others.
+/// A resting gang that uses less than this part of its cores is asleep: while it rests, no thaw wakes its
+/// threads. A gang that computes gets more than this beside two hundred others.
 const RESTING_ASLEEP: f64 = 0.005;
 const SCANS_TO_REST: u32 = 3;
 const SCANS_TO_WAKE: u32 = 2;
@@ -71,7 +71,7 @@ pub struct TurnsWorth {
 }
 
 impl TurnsWorth {
-    /// State of a gang that rests already; `rested`: the number of its earlier rests.
+    /// Makes the state of a gang that rests already; `rested`: the number of its earlier rests.
     pub fn resting(rested: u32) -> Self {
         Self { rests: true, rested, ..Self::default() }
     }
@@ -134,7 +134,8 @@ const SLEEPS_TO_REST: u64 = 100;
 const ASLEEP: f64 = 0.02;
 
 impl TurnsWorth {
-    /// While a gang rests, `now` is the time of the clock.
+    /// Whether the present rest has lasted long enough. `now` is [`GangTimes::might`], which advances with
+    /// the clock while a gang rests.
     fn has_rested_enough(&mut self, now: Duration) -> bool {
         let rest = (MIN_REST * (1 << self.rested.min(10))).min(MAX_REST);
         now - *self.since.get_or_insert(now) >= rest

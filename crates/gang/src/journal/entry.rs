@@ -94,7 +94,7 @@ pub fn start_time(thread: Tid) -> Option<u64> {
     pidfd::start_time(u32::try_from(thread.0).ok()?)
 }
 
-/// A line that cannot be read was cut off by a crash.
+/// Parses the entries of a journal. A line that cannot be parsed was cut off by a crash, and is skipped.
 pub(super) fn parse(text: &str) -> Vec<UndoEntry> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

@@ -2,14 +2,14 @@
 //!
 //! Each line is a JSON object, flushed to the file before the machine is changed. Three processes may undo
 //! it: the scheduler when it ends, its guardian when the scheduler is killed, and `unisono gang restore` when
-//! both were killed. So undoing twice does no harm, and it only touches state that is still as the scheduler
-//! left it. A thread with a different affinity now was moved by its program, and stays.
+//! both were killed. So undoing is idempotent, and it only touches state that is still as the scheduler left
+//! it. A thread whose affinity has changed since was moved by its program, and is left alone.
 //!
 //! A scheduler that runs for long undoes a part of it while it runs ([`GangJournal::undo`]), and writes the
 //! file anew when most of its lines are about threads that have ended ([`GangJournal::compact`]).
 //!
 //! Where: `/run/unisono/gang` for root, else `$XDG_RUNTIME_DIR/unisono/gang`, else `/tmp/unisono-UID/gang`. A
-//! journal names its scheduler by process number and start time, because numbers are used again.
+//! journal names its scheduler by process number and start time, because numbers are reused.
 
 mod entry;
 mod undo;
@@ -32,7 +32,7 @@ use unisono_linux::private_directory::runtime_directory;
 use unisono_linux::undo::{Author, DirectoryLock, UndoDirectory};
 
 const ENDING: &str = ".journal";
-/// Wait for another process that restores: emptying a group takes up to two seconds.
+/// Time limit of the wait for another process that restores: emptying a group takes up to two seconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum attempts to empty a group: processes that end or fork meanwhile delay it. Two seconds.
 const MAX_ROUNDS: u64 = 200;
@@ -68,7 +68,7 @@ impl GangJournal {
         let path = dir.join(&name);
         let directory = UndoDirectory::at(dir);
         let file = match directory.create(&name) {
-            // of a killed scheduler that had the same process number
+            // left by a killed scheduler that had the same process number
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 restore(&path)?;
                 directory.create(&name)
@@ -233,8 +233,8 @@ pub fn is_alive(entries: &[UndoEntry]) -> bool {
 }
 
 /// Undoes everything in a journal and removes it if nothing is left. Entries that could not be undone are in
-/// [`Restored::unrestored`] and stay in the journal. If a journal does not exist, another process has
-/// carried it out.
+/// [`Restored::unrestored`] and stay in the journal. If a journal does not exist, another process has already
+/// undone it.
 pub fn restore(path: &Path) -> Result<Restored> {
     // the check precedes the lock, which would make the directory
     if !path.exists() {

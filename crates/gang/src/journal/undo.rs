@@ -64,9 +64,10 @@ pub(super) fn undo_all(mut entries: Vec<UndoEntry>, rounds: u64) -> Result<Resto
     Ok(done)
 }
 
-/// Checks that the group of an entry, if it exists, is a directory of a control group file system, reached
-/// without a detour. A group to remove must also be at or below a directory whose name begins with
-/// `unisono-`. Any other journal was not written by a scheduler, and its groups may belong to other programs.
+/// Checks that the group of an entry, if it exists, is a directory of a control group file system, reached by
+/// an absolute path without `..` and without links. A group to remove must also be at or below a directory
+/// whose name begins with `unisono-`. Any other journal was not written by a scheduler, and its groups may
+/// belong to other programs.
 pub(super) fn may_be_undone(entry: &UndoEntry, all: &[CgroupHierarchy]) -> std::result::Result<(), String> {
     let (path, v, is_ours) = match entry {
         UndoEntry::Group { path, version } | UndoEntry::Reclassed { path, version } => (path, *version, true),
@@ -109,7 +110,7 @@ fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
         }
         UndoEntry::Borrowed { path, version: v, inode } => {
             if inode_of(path).is_ok_and(|now| now == *inode) {
-                // a group that is gone has no processes
+                // an error means that the group is gone, so it has no processes
                 let _ = ControlGroup::at(path.clone(), version(*v))
                     .freeze_file()
                     .map(|freeze_file| freeze_file.set(Frozen::No));
@@ -189,7 +190,7 @@ fn move_some(group: &ControlGroup, listed: &[Tid], mover: &ProcessMover) -> Resu
     Ok(moved)
 }
 
-/// The destination of processes: the group that holds the scheduler's parent group.
+/// Finds the destination of processes: the group that holds the scheduler's parent group.
 fn home_of(group: &ControlGroup, all: &[CgroupHierarchy]) -> Option<ControlGroup> {
     let hierarchy =
         all.iter().filter(|h| group.path().starts_with(&h.root)).max_by_key(|h| h.root.as_os_str().len())?;

@@ -1,12 +1,12 @@
 //! The cgroup freezer: waiting gangs are frozen, running gangs are thawed.
 //!
-//! A frozen thread stops itself when it is next about to run its program. For a gang of two threads that is
-//! at once; of 64 threads on two cores 62 stand in the queues, and the kernel has to pick each once, only to
-//! stop it. So such a gang also gets the least weight when its turn ends and the most when it begins: the
-//! incoming gang is picked first, and most threads of the outgoing gang are thawed again before they were
-//! ever picked. The remaining cost per thread is to set and to clear a mark. Weights alone do not make gangs:
-//! the kernel makes a gang pay for its overrun at the next switch (`docs/decisions/0004`); a marked thread
-//! overruns by at most the 2 us in which it stops.
+//! A frozen thread stops itself when it is next about to run its program. Two threads on two cores stop at
+//! once; but of 64 threads on two cores 62 wait in run queues, and the kernel has to pick each of them once
+//! only to stop it. So a gang with more threads than cores also gets the least weight when its turn ends and
+//! the most when it begins: the incoming gang is picked first, and most threads of the outgoing gang are
+//! thawed again before they were ever picked. The remaining cost per thread is to set and to clear a mark.
+//! Weights alone do not make gangs: the kernel makes a gang pay for its overrun at the next switch
+//! (`docs/decisions/0004`); a marked thread overruns by at most the 2 us in which it stops.
 //!
 //! Backfill: a gang that may use idle cores is stopped with the others at the switch and thawed with
 //! `cpu.idle` right after it, so that any thread of the gang whose turn it is preempts it. Without a `cpu`
@@ -58,9 +58,9 @@ pub struct Freeze {
     gangs: BTreeMap<GangId, Gang>,
 }
 
-/// Weight of the gang whose turn it is inside the scheduler's group; waiting gangs have the least.
+/// Weight, inside the scheduler's group, of the gang whose turn it is; waiting gangs have the least weight.
 const TURN_WEIGHT: f64 = 100.0;
-/// Weight of a resting gang. Linux gives the weight of a group to the cores on which its threads want to
+/// Weight of a resting gang. Linux divides the weight of a group among the cores on which its threads want to
 /// run. A gang that blocks mostly has one of two threads awake, and that thread has the weight of both. A
 /// program that spins beside three that block got 0.89 of the processor time that it gets when all threads
 /// are pinned. With half the weight for the three it got 1.10, and they 1.03 of theirs (medians of six runs

@@ -10,7 +10,7 @@
 //! [`recommended`] chooses and gives the reason; `docs/decisions/` has the measurements, also of rejected
 //! mechanisms (weights with a kick).
 //!
-//! The contract, which every mechanism mounts in `host-tests/tests/mechanism.rs`: after [`Mechanism::apply`],
+//! The contract, which `host-tests/tests/mechanism.rs` tests for every mechanism: after [`Mechanism::apply`],
 //! gangs that are [`Standing::Running`] make progress, and gangs that are [`Standing::Waiting`] make none
 //! beyond the mechanism's [`Promise`], threads and children born later included. A gang that ends meanwhile
 //! is no error. An unknown gang is an error, and then no standing has changed. A gang that leaves runs
@@ -100,12 +100,12 @@ pub trait Mechanism: Send {
         Ok(())
     }
 
-    /// The gang's number of threads has changed.
+    /// Tells the mechanism whether the gang's threads fit on the cores, after their number has changed.
     fn fit(&mut self, gang: GangId, fit: Fit) {
         let _ = (gang, fit);
     }
 
-    /// The gang takes turns, or rests, from the next [`Mechanism::apply`] on.
+    /// Sets whether the gang takes turns or rests, from the next [`Mechanism::apply`] on.
     fn set_turns_or_rest(&mut self, gang: GangId, turns: TurnsOrRest) {
         let _ = (gang, turns);
     }

@@ -2,14 +2,14 @@
 //!
 //! Only the incoming gang's threads are touched: each turn takes the next higher priority, so the threads
 //! that ran before are preempted without a call of their own and wait below, ready to fill idle cores. When
-//! the priorities are used up, all gangs are put back to the lowest. Round robin, so that threads of one gang
-//! that share a core take turns.
+//! the priorities are used up, all gangs are put back to the lowest. The class is round robin, so that
+//! threads of one gang that share a core take turns.
 //!
 //! Cost: one system call for each thread of the incoming gang (1.2 us warm), and one for all of them to check
-//! that each still lives. New threads inherit. When not: ordinary programs get no time at all (they cannot
-//! even exit) while a gang keeps its cores busy, except for the reserve of real-time throttling (5 % by
-//! default), which also interrupts the gangs. `--isolate` accepts this. Not possible inside a version 1 `cpu`
-//! group.
+//! that each still lives. New threads inherit the priority. When not to use: ordinary programs get no time at
+//! all (they cannot even exit) while a gang keeps its cores busy, except for the reserve of real-time
+//! throttling (5 % by default), which also interrupts the gangs. `--isolate` accepts this. Not possible
+//! inside a version 1 `cpu` group.
 //!
 //! Reference: sched(7), Documentation/scheduler/sched-rt-group.rst.
 

@@ -52,7 +52,8 @@ struct Member {
     quota: Option<TurnQuota>,
     /// The earliest moment at which its quota allows its next turn.
     ready: Instant,
-    /// Sort key of the gang where several hosts have to agree; on one host the number breaks ties.
+    /// The sort key of the gang where several hosts have to agree; gangs of equal names are ordered by
+    /// number.
     name: Box<str>,
 }
 
@@ -78,7 +79,7 @@ pub struct Turn {
     pub from: Instant,
     /// Planned end: ask again then, or earlier after a gang has left.
     pub until: Instant,
-    /// The gangs of this slot, with their cores. Empty: all of them have used up their quota for now.
+    /// The gangs of this slot, with their cores. Empty: all gangs have used up their quota for now.
     pub run: Vec<SlotPlace>,
     /// Gangs that may use cores left idle by the gangs in `run`, in order of precedence.
     pub backfill: Vec<GangId>,
@@ -139,7 +140,7 @@ impl Rotation {
         }
     }
 
-    /// A gang arrives. Until its width is known, it gets the whole machine.
+    /// Adds a gang. Until its width is known, it gets the whole machine.
     pub fn join(&mut self, id: GangId, weight: GangWeight) {
         if self.members.iter().all(|member| member.id != id) {
             // as if served just now: gangs that waited before it go first
@@ -199,13 +200,13 @@ impl Rotation {
         self.clock = Some(ahead);
     }
 
-    /// A gang has ended. If it was running, ask for the next turn at once.
+    /// Removes a gang that has ended. If it was running, ask for the next turn at once.
     pub fn remove(&mut self, id: GangId) {
         self.members.retain(|member| member.id != id);
         self.repack();
     }
 
-    /// Takes effect at the gang's next turn.
+    /// Sets the gang's weight, which takes effect at its next turn.
     pub fn set_weight(&mut self, id: GangId, weight: GangWeight) {
         if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
             member.weight = weight;
@@ -219,17 +220,18 @@ impl Rotation {
         }
     }
 
-    /// The length of a turn of weight 1, from the next turn on.
+    /// Sets the length of a turn of weight 1, from the next turn on.
     pub fn set_slice(&mut self, slice: Duration) {
         self.slice = slice.max(Duration::from_nanos(1));
     }
 
-    /// The gang takes no turns until it is woken; it may always run. Returns whether it took turns before.
+    /// Takes a gang out of the turns until [`wake`](Self::wake); meanwhile it may always run. Returns whether
+    /// it took turns before.
     pub fn begin_rest(&mut self, id: GangId) -> bool {
         self.take_part(id, TakesTurns::Rests)
     }
 
-    /// The gang takes turns again, as if it had just been served. Returns whether it rested before.
+    /// Lets a gang take turns again, as if it had just been served. Returns whether it rested before.
     pub fn wake(&mut self, id: GangId) -> bool {
         self.take_part(id, TakesTurns::Yes)
     }
@@ -293,7 +295,7 @@ impl Rotation {
         self.matrix.slots().len()
     }
 
-    /// The next turn, or `None` if no gang takes turns.
+    /// Decides the next turn; `None` if no gang takes turns.
     pub fn next_turn(&mut self, now: Instant) -> Option<Turn> {
         let from = match self.until {
             // on the grid, unless the turn was cut short or the caller slept through a slice
@@ -341,7 +343,7 @@ impl Rotation {
         Some(Turn { from, until, run, backfill })
     }
 
-    /// The slot that has the turn at a moment of the shared clock, and the rest of its turn.
+    /// Returns the slot that has the turn at a moment of the shared clock, and the rest of its turn.
     fn of_clock(&self, clock: Duration) -> Option<(&Slot, Duration)> {
         let mut slots: Vec<&Slot> = self.matrix.slots().iter().collect();
         slots.sort_by_key(|slot| self.members_of(&slot.places).map(|member| (&member.name, member.id)).min());
@@ -355,7 +357,7 @@ impl Rotation {
         self.slice * (u64::from(weight.number()) * u64::from(self.factor))
     }
 
-    /// A user weighs as much as the heaviest of the user's gangs.
+    /// Returns the weight of a user: that of the heaviest of the user's gangs.
     fn weight_of(&self, owner: GangOwner) -> GangWeight {
         let gangs = self.turn_takers().filter(|member| member.owner == owner);
         gangs.map(|member| member.weight).max().unwrap_or(GangWeight::ONE)
@@ -375,7 +377,7 @@ impl Rotation {
         places.iter().filter_map(|place| self.member(place.gang))
     }
 
-    /// The gangs whose quota allows a turn now.
+    /// Returns the places of the gangs whose quota allows a turn now.
     fn allowed(&self, places: &[SlotPlace], now: Instant) -> Vec<SlotPlace> {
         let may = |place: &&SlotPlace| self.member(place.gang).is_some_and(|member| member.ready <= now);
         places.iter().filter(may).cloned().collect()
@@ -394,8 +396,8 @@ impl Rotation {
         }
     }
 
-    /// The longest waiting slot of the user with the least virtual time, without the gangs whose quota allows
-    /// no turn now.
+    /// Finds the longest waiting slot of the user with the least virtual time, without the gangs whose quota
+    /// allows no turn now.
     fn longest_waiting(&mut self, now: Instant) -> Option<Vec<SlotPlace>> {
         let slots = self.matrix.slots().iter().map(|slot| self.allowed(&slot.places, now));
         let slots: Vec<Vec<SlotPlace>> = slots.filter(|allowed| !allowed.is_empty()).collect();
@@ -415,7 +417,7 @@ impl Rotation {
         chosen
     }
 
-    /// Waiting gangs for the cores that `run` leaves idle, the longest waiting first.
+    /// Chooses waiting gangs for the cores that `run` leaves idle, the longest waiting first.
     fn fill(&self, run: &[SlotPlace]) -> Vec<GangId> {
         if self.backfill == Backfill::Never {
             return Vec::new();

@@ -29,7 +29,7 @@ impl UserShares {
         let min_time =
             present.iter().filter(|other| **other != owner).map(|other| self.virtual_time(*other)).min();
         let min_time = min_time.unwrap_or_default();
-        // a user who went away ahead of all others is still known, and comes back there
+        // a user who left with more virtual time than all others is still known, and returns with that time
         self.0.retain(|other, time| present.contains(other) || *time > min_time);
         let time = self.0.entry(owner).or_default();
         *time = min_time.max(*time);
@@ -43,7 +43,7 @@ impl UserShares {
         before
     }
 
-    /// A charge that was not used.
+    /// Takes back a charge whose turn was not used.
     pub(super) fn refund(&mut self, owner: GangOwner, before: VirtualTime) {
         self.0.insert(owner, before);
     }

@@ -8,8 +8,8 @@
 //! Processes that a program starts later are inside, too. Everything is in the journal before it is done.
 //!
 //! Cost: a read of `/proc` for a process (about 10 us for each process of the machine), and a write for each
-//! process that is moved. When not: if another program freezes a group (a paused container), the daemon thaws
-//! the group at its next turn.
+//! process that is moved. When not to use: if another program freezes a group (a paused container), the
+//! daemon thaws the group at its next turn.
 
 use super::request::{GangName, GangRefusal, GangRefusalKind, GangTarget};
 use super::state::FoundTarget;
@@ -93,7 +93,7 @@ pub fn freezer_beside(all: &[CgroupHierarchy], first: &CgroupHierarchy) -> Optio
 }
 
 impl TargetScan {
-    /// `freezer` is the version 1 freezer, if `hierarchy` is another one.
+    /// Begins to inspect a target. `freezer` is the version 1 freezer, if `hierarchy` is another one.
     pub(super) fn begin(
         target: &GangTarget,
         hierarchy: &CgroupHierarchy,
@@ -143,7 +143,8 @@ impl TargetScan {
         }
     }
 
-    /// If another process has taken the number by now, it only adds an owner, and so permits nothing more.
+    /// Adds the owner of a process of the target. If another process has taken the number by now, this only
+    /// adds an owner, and so permits nothing more.
     fn scan_member(
         &mut self,
         number: u32,
@@ -333,7 +334,7 @@ fn scan_process(
 fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<TargetScan, GangRefusal> {
     let shown = path.display();
     let root = hierarchy.root.as_path();
-    // by its letters alone: an access to a path on a dead file system would stop the daemon
+    // compares the text alone: an access to a path on a dead file system would stop the daemon
     let Ok(inside) = path.strip_prefix(root) else {
         return Err(bad(format!("{shown} cannot be frozen; name a control group below {}", root.display())));
     };
@@ -361,13 +362,13 @@ fn scan_group(path: &Path, hierarchy: &CgroupHierarchy) -> std::result::Result<T
     Ok(TargetScan { group, leader: None, name, owners, scan, processes, groups, groups_seen: 1 })
 }
 
-/// The first part of a path that a gang scheduler of this user has made. If another user has made a group
-/// with such a name, it does not count.
+/// Returns the name of the topmost group on a path that a gang scheduler of this user has made. If another
+/// user has made a group with such a name, it does not count.
 fn scheduler_in(path: &Path) -> Option<String> {
     let name_of = |part: &Path| Some(part.file_name()?.to_string_lossy().into_owned());
     let is_ours = |part: &&Path| {
         let name = name_of(part).unwrap_or_default();
-        // the process number of the scheduler follows
+        // the scheduler's process number follows the prefix
         let rest = name.strip_prefix("unisono-").unwrap_or_default();
         rest.starts_with(|c: char| c.is_ascii_digit())
             && fs::symlink_metadata(part).is_ok_and(|directory| directory.uid() == own_user())

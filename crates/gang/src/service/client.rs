@@ -14,7 +14,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum bytes of a reply: a list of the maximum number of gangs takes a tenth of this.
 const MAX_ANSWER: u64 = 4 << 20;
 
-/// The process that has this number now.
+/// Makes a target of the process that has this number now.
 pub fn process(number: u32) -> Result<GangTarget> {
     let started = i32::try_from(number).ok().and_then(|number| journal::start_time(Tid(number)));
     let started =

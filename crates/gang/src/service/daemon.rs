@@ -66,7 +66,7 @@ pub(super) struct Terms {
     pub(super) saved: String,
 }
 
-/// A gang as the main loop tends it.
+/// A gang, as the main loop keeps track of it.
 pub(super) struct ManagedGang {
     pub(super) home: GangHome,
     pub(super) groups: Vec<ControlGroup>,
@@ -109,7 +109,8 @@ pub(super) struct GangDaemon {
     /// Warnings that the user has not got yet.
     pub(super) warnings: Vec<String>,
     pub(super) said: BTreeSet<String>,
-    /// Gangs that clients have removed, which no rule makes a gang again; `None`: there are no rules.
+    /// Targets whose gangs clients have removed, so that no rule makes them gangs again; `None`: there are no
+    /// rules.
     pub(super) dismissed: Option<BTreeSet<GangTarget>>,
 }
 
@@ -299,7 +300,7 @@ impl GangDaemon {
         self.scan_times.gang_came(clock::now());
     }
 
-    /// The target processes, whose end ends a wait early.
+    /// Returns the target processes; the end of any of them ends a wait of the main loop early.
     pub(super) fn leaders(&self) -> impl Iterator<Item = &PinnedProcess> {
         self.managed.values().filter_map(|gang| gang.leader.as_ref())
     }
@@ -309,7 +310,7 @@ impl GangDaemon {
         (!self.managed.is_empty()).then_some(self.scan_times.next())
     }
 
-    /// Access to the gangs for the rules.
+    /// Gives the rules access to the gangs.
     pub(super) fn obey(&mut self) -> RuledGangs<'_> {
         self.dismissed.get_or_insert_default();
         RuledGangs(self)
@@ -361,7 +362,7 @@ impl GangDaemon {
     }
 }
 
-/// The gangs as the keeper of the rules may change them, on behalf of root.
+/// The changes to gangs that the keeper of the rules may make, on behalf of root.
 pub(super) struct RuledGangs<'a>(&'a mut GangDaemon);
 
 impl RuledGangs<'_> {

@@ -84,7 +84,7 @@ impl Jobs {
         self.of_users.is_empty()
     }
 
-    /// All users in the order of their turns: those after the last one first.
+    /// Returns all users in the order of their turns: those after the last one first.
     pub(super) fn users(&self) -> Vec<u32> {
         let after = self.of_users.range(self.last.saturating_add(1)..);
         after.chain(self.of_users.range(..=self.last)).map(|(user, _)| *user).collect()

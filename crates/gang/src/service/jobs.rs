@@ -6,7 +6,7 @@
 //!           refused   Empties   Empties --> refused
 //! ```
 //! A program may have thousands of processes, and each takes 10 to 30 us. So a turn of the daemon's loop
-//! works for at most [`BUDGET`], for the users by turns, and then serves clients and signals. A user's
+//! works for at most [`BUDGET`], for one user after the other, and then serves clients and signals. A user's
 //! requests are carried out one after the other. A gang that cannot be put back within [`EMPTY_TIMEOUT`]
 //! causes a warning, and stays in the journal.
 
@@ -25,11 +25,13 @@ use std::sync::mpsc::{TryRecvError, channel};
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::pinned::PinnedProcess;
 
-/// Maximum work in a turn of the loop. A list is answered after at most this time, and one piece more.
+/// Maximum work in a turn of the loop. A request for the list of gangs waits for at most this time, and one
+/// piece of work more.
 const BUDGET: Duration = Duration::from_millis(2);
-/// Wait before the next check of work that waits for other work.
+/// Time to wait before the next check of work that waits for other work.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
-/// The scheduler's thread answers between two switches, within milliseconds.
+/// Time limit for an answer of the scheduler's thread, which answers between two switches, within
+/// milliseconds.
 const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for emptying a home: processes that end or fork meanwhile delay it.
 const EMPTY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -94,7 +96,7 @@ impl GangDaemon {
         (!self.jobs.is_empty()).then_some(next)
     }
 
-    /// Replies to clients that wait for them.
+    /// Returns the replies for clients that wait for them.
     pub(super) fn replies(&mut self) -> Vec<(ReplyTicket, ServiceReply)> {
         std::mem::take(&mut self.jobs.replies)
     }
@@ -114,7 +116,7 @@ impl GangDaemon {
         }
     }
 
-    /// Works for at most [`BUDGET`], for the users by turns.
+    /// Works for at most [`BUDGET`], for one user after the other.
     pub(super) fn work(&mut self) {
         let until = clock::now() + BUDGET;
         self.jobs.waits = !self.jobs.is_empty();
@@ -296,7 +298,8 @@ impl GangDaemon {
     }
 }
 
-/// The queue of a piece of work: root's requests do not wait for the work of rules.
+/// Chooses the queue of a piece of work: rules have a queue of their own, so that root's requests do not wait
+/// for the work of rules.
 fn queue_of(by: RequestSource, user: u32) -> u32 {
     if by == RequestSource::Rule { u32::MAX } else { user }
 }

@@ -10,8 +10,8 @@
 //! An editor may empty the file before it writes it: a change counts once the file has not been written for a
 //! moment (`SETTLED`), or at a SIGHUP. Otherwise each edit would release all gangs, and make them again.
 //!
-//! Cost: a check of the file in each round of the daemon; about 30 us for each process of the machine, so
-//! seldom that the scans take at most a two-thousandth of a core.
+//! Cost: a check of the file in each round of the daemon; and scans, at about 30 us for each process of the
+//! machine, at intervals at which they take at most a two-thousandth of a core.
 
 use super::daemon::{GangDaemon, RuledGangs};
 use super::request::{GangRefusalKind, GangTarget};
@@ -36,14 +36,15 @@ use unisono_linux::usage;
 const MAX_GROUPS: usize = 1000;
 /// Maximum number of ancestors of a process: a longer chain is an error of `/proc`.
 const MAX_ANCESTORS: usize = 1000;
-/// An editor takes milliseconds between emptying and writing a file.
+/// The time without a change after which a file counts as complete: an editor takes milliseconds between
+/// emptying and writing it.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// The path of the rules, and the look-up of users.
+/// The path of the rules file, and the function that finds users.
 #[derive(Clone, Debug)]
 pub struct RulesFile {
     pub path: PathBuf,
-    /// The number of a user of this host.
+    /// Returns the number of a user of this host, by name.
     pub user: fn(&str) -> Option<u32>,
 }
 
@@ -96,7 +97,7 @@ impl RuleKeeper {
         self.rules.slice
     }
 
-    /// When to scan again.
+    /// Returns the time of the next scan.
     pub(super) fn next(&self) -> Option<Instant> {
         [self.has_rules().then_some(self.next), self.settles].into_iter().flatten().min()
     }
@@ -199,7 +200,8 @@ impl RuleKeeper {
                     self.without_place.insert(target);
                 }
                 Err(refusal) => {
-                    // a part of another gang is intended; a target that has ended is gone
+                    // no message about a part of another gang, which is intended, or about a target that has
+                    // ended
                     if refusal.kind != GangRefusalKind::InUse && is_there(&target) {
                         messages.push(format!("by a rule, but not made a gang: {refusal}"));
                     }

@@ -2,8 +2,8 @@
 //!
 //! The loop calls the kernel, and a call may not return: a process that is exiting on a dead file system can
 //! hold a lock that a move between groups needs. A separate thread waits for signals, too, but leaves them to
-//! the loop. If the loop does not turn for [`TURN_TIMEOUT`] after one, the thread ends the process; the
-//! guardian then puts everything back, as after a kill.
+//! the loop. If the loop completes no turn within [`TURN_TIMEOUT`] after a signal, the thread ends the
+//! process; the guardian then puts everything back, as after a kill.
 //!
 //! Cost: a thread that sleeps.
 
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_linux::process::{self, SignalFd};
 
-/// A turn lasts milliseconds; on a machine that is starved, seconds.
+/// Time limit of a turn of the loop: a turn lasts milliseconds or, on a starved machine, seconds.
 const TURN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The exit status of systemd's convention for a service that failed.
 const FAILED: i32 = 1;
 
-/// The loop's sign of life.
+/// The number of turns of the loop, by which the watching thread sees that the loop works.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoopTurns(Arc<AtomicU64>);
 

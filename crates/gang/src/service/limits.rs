@@ -26,7 +26,7 @@ impl GangQuota {
     }
 }
 
-/// Each gang's part of its quota.
+/// Returns each gang's part of its quota.
 pub(super) fn parts(gangs: &BTreeMap<GangId, GangQuota>) -> BTreeMap<GangId, TurnQuota> {
     let below = |group: &Path| gangs.values().filter(|other| other.group == group).count();
     gangs.iter().map(|(id, gang)| (*id, gang.quota.shared_by(below(&gang.group)))).collect()

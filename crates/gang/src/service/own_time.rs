@@ -32,7 +32,7 @@ impl OwnTime {
         OwnTime { since: now, used, factor: 1, share: 0.0 }
     }
 
-    /// By how much turns are longer than asked for.
+    /// The factor by which turns are longer than requested.
     pub(super) fn factor(&self) -> u32 {
         self.factor
     }
@@ -72,7 +72,7 @@ mod tests {
     fn turns_grow_until_switching_takes_less_than_the_bound_and_shrink_when_it_is_cheap() {
         let mut own = OwnTime::new(Instant::ZERO, Duration::ZERO);
         let (mut now, mut used) = (Instant::ZERO, Duration::ZERO);
-        // on two cores switching takes this part of the time while turns are as asked for
+        // on two cores switching takes this part of the time while turns are as long as requested
         let mut run = |own: &mut OwnTime, part: f64, seconds: usize| {
             let mut factors = Vec::new();
             for _ in 0..seconds {

@@ -10,8 +10,7 @@ use unisono_linux::clock::{Duration, Instant};
 /// Connections of all users, and of one user other than root.
 pub const MAX_PEERS: usize = 64;
 pub const MAX_OF_USER: usize = 8;
-/// Requests that a user may send at once, and how soon there may be one more. A request costs up to a
-/// millisecond (`/proc` is read), so a user takes at most a twentieth of a core.
+/// The number of requests that a user may send at once.
 const AT_ONCE: u32 = 20;
 /// Time after which a user may send one more request. A request takes up to a millisecond, for reads of
 /// `/proc`, so a user takes at most a twentieth of a core.

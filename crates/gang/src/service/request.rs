@@ -9,11 +9,11 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use unisono_linux::clock::Duration;
 
-/// The longest line of a client in bytes: a path (4096) with all of its letters escaped is refused.
+/// The longest line of a client in bytes: a path of 4096 characters that are all escaped does not fit.
 pub const MAX_LINE: usize = 8192;
 /// The longest name of a gang, in letters: a column of a table.
 const MAX_NAME: usize = 48;
-/// The shortest and the longest slice, as of `gang run`.
+/// The shortest and the longest slice, the same as of `gang run`.
 const SLICES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
 
 /// The name of a gang: letters, digits, `.`, `_` and `-`, not beginning with `-`.
@@ -34,7 +34,7 @@ impl GangName {
         GangName(if name.is_empty() { "gang".into() } else { name.into() })
     }
 
-    /// This name with a number appended.
+    /// Returns this name with a number appended.
     pub(super) fn numbered(&self, number: usize) -> GangName {
         let end = format!("-{number}");
         let stem: String = self.0.chars().take(MAX_NAME - end.len()).collect();
@@ -148,6 +148,8 @@ fn is_plain(path: &Path) -> bool {
     path.is_absolute() && path.components().all(plain)
 }
 
+/// Converts a number to a weight.
+///
 /// # Errors
 /// The weight is out of range.
 pub fn weight_of(number: u32) -> Result<GangWeight, GangRefusal> {
@@ -157,6 +159,8 @@ pub fn weight_of(number: u32) -> Result<GangWeight, GangRefusal> {
     })
 }
 
+/// Converts a number of milliseconds to a slice.
+///
 /// # Errors
 /// The slice is out of range.
 pub fn slice_of(milliseconds: f64) -> Result<Duration, GangRefusal> {
@@ -218,7 +222,7 @@ pub struct ServiceView {
     pub switches: u64,
     /// The part of the cores' time that switching took lately, in percent.
     pub switching_percent: f64,
-    /// By how much turns are longer than asked for, so that switching takes less.
+    /// The factor by which turns are longer than requested, so that switching takes less time.
     pub lengthened: u32,
     pub gangs: Vec<GangView>,
 }

@@ -52,8 +52,8 @@ impl GangDaemon {
         }
     }
 
-    /// Called by the main loop. If a scan is due, scans all gangs; if only a judgement is due, decides which
-    /// gangs rest. Fails if the scheduler's thread has failed.
+    /// Does the periodic work; called by the main loop. If a scan is due, it scans all gangs; if only a
+    /// judgement is due, it decides which gangs rest. Fails if the scheduler's thread has failed.
     pub(super) fn tend(&mut self) -> Result<()> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             let outcome = self.thread.take().and_then(|thread| thread.join().ok());

@@ -17,12 +17,12 @@ const INTERVAL_FACTOR: u64 = 2000;
 /// Bounds of the time between two scans of a kind.
 const MIN_SCAN_INTERVAL: Duration = Duration::SECOND;
 const MAX_SCAN_INTERVAL: Duration = Duration::from_secs(20);
-/// Time to the next round after a gang came: threads are mostly born early.
+/// Time to the next round after a gang came: most threads are created early.
 const NEW_GANG_DELAY: Duration = Duration::from_millis(100);
 /// Time to the next round after the number of threads changed.
 const CHANGED_THREADS_DELAY: Duration = Duration::from_millis(500);
 
-/// Time to wait after a scan that took this much processor time.
+/// Returns the time to wait after a scan that took this much processor time.
 pub(super) fn scan_interval(took: Duration) -> Duration {
     (took * INTERVAL_FACTOR).clamp(MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL)
 }
@@ -56,12 +56,12 @@ impl ScanTimes {
         (now >= self.judgement).then_some(GangScan::Judgement)
     }
 
-    /// A gang has come; the next round is due soon.
+    /// Records that a gang has come: the next round is due soon.
     pub(super) fn gang_came(&mut self, now: Instant) {
         self.round = self.round.min(now + NEW_GANG_DELAY);
     }
 
-    /// A round is over. `changed`: threads were born or have ended.
+    /// Records the end of a round. `changed`: threads were created or have ended.
     pub(super) fn went_round(&mut self, took: Duration, changed: bool, now: Instant) {
         self.round = now + if changed { CHANGED_THREADS_DELAY } else { scan_interval(took) };
         self.judgement = now + MIN_SCAN_INTERVAL;

@@ -28,12 +28,12 @@ use unisono_linux::local_socket;
 use unisono_linux::process::{self, Signal, SignalFd};
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 
-/// Where the daemon of root listens.
+/// The path at which root's daemon listens.
 pub const SOCKET: &str = "/run/unisono/gang.sock";
 /// Maximum wait: systemd's watchdog expects a sign of life from time to time.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// Wait before the next read from a flooding client, and before the next write to a client that does not
-/// read.
+/// Time to wait before the next read from a flooding client, and before the next write to a client that does
+/// not read.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// A client that sends nothing, or does not take an answer, for this long is disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_UNREAD: usize = 1 << 20;
 /// The nice value of the thread that answers.
 const URGENT: i32 = -20;
-/// Places that users other than root leave to root.
+/// Connections that are reserved for root.
 const KEPT_FOR_ROOT: usize = 8;
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct DaemonOptions {
     /// The mode of the socket file, which limits the users who may connect.
     pub mode: u32,
     pub turns_by: TurnsBy,
-    /// A core for every thread.
+    /// Whether every thread gets a core of its own.
     pub spread: bool,
     /// The program that becomes the guardian; the journal's path and our process number are added.
     pub guardian: Option<Command>,
@@ -74,8 +74,8 @@ pub enum DaemonNotice {
     NotRestored(String),
 }
 
-/// Serves until a signal ends it. Everything is put back at the end. [`Error::Input`] and [`Error::Host`]:
-/// nothing was changed.
+/// Serves until a signal ends it, and puts everything back at the end. After [`Error::Input`] and
+/// [`Error::Host`], no change is left.
 pub fn serve(mut options: DaemonOptions, report: &mut dyn FnMut(DaemonNotice)) -> Result<()> {
     let signals = Arc::new(SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?);
     let rules = options.rules.take().map(RuleKeeper::open).transpose()?;
@@ -268,7 +268,7 @@ impl Peers {
     }
 
     fn accept(&mut self, listener: &UnixListener) {
-        // as many clients as can wait at once; the next turn accepts the others
+        // accepts as many clients as can wait at once; the next turn accepts the others
         for _ in 0..MAX_PEERS {
             let Ok((stream, _)) = listener.accept() else { return };
             let (Ok(peer), Ok(())) = (local_socket::peer(&stream), stream.set_nonblocking(true)) else {

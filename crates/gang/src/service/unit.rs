@@ -1,8 +1,7 @@
 //! A systemd unit that starts the daemon at boot, and again when it fails.
 //!
-//! After any end of the daemon,
-//! `ExecStopPost` undoes the remaining changes, also if its guardian was killed with it. Reference:
-//! systemd.service(5).
+//! After any end of the daemon, `ExecStopPost` undoes the remaining changes, also if its guardian was killed
+//! with it. Reference: systemd.service(5).
 
 use std::path::Path;
 use unisono_linux::unit_file::{UnitFile, argument, program};

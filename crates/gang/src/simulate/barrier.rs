@@ -8,7 +8,7 @@ use rand::Rng;
 const START: u64 = 20_000;
 
 impl CoreSimulation<'_> {
-    /// A program arrives. Its threads start one after the other, or wait for a turn or a job.
+    /// Handles the arrival of a program. Its threads start one after the other, or wait for a turn or a job.
     pub(super) fn arrive(&mut self, p: usize) {
         let cores = self.machine.cores;
         let takes_turns = self.turns.decides();
@@ -63,7 +63,7 @@ impl CoreSimulation<'_> {
         now
     }
 
-    /// The thread that runs on `c` has finished its present action.
+    /// Handles the end of the present action of the thread that runs on `c`.
     pub(super) fn done(&mut self, c: usize, t: usize) {
         let thread = &self.threads[t];
         match thread.activity {
@@ -116,7 +116,7 @@ impl CoreSimulation<'_> {
         self.plan(c);
     }
 
-    /// Leaves the processor until another thread wakes it.
+    /// Takes the thread off its processor until another thread wakes it.
     fn block(&mut self, c: usize, t: usize) {
         self.programs[self.threads[t].program].blocks += 1;
         self.take(t);
@@ -129,7 +129,7 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// The last thread has arrived on core `c`: all threads continue.
+    /// Releases a barrier whose last thread has arrived, on core `c`: all threads continue.
     fn release(&mut self, c: usize, last: usize) {
         let p = self.threads[last].program;
         let program = &mut self.programs[p];
@@ -180,7 +180,7 @@ impl CoreSimulation<'_> {
         self.plan(c);
     }
 
-    /// A job arrives, or several at once.
+    /// Handles the arrival of a job, or of several at once.
     pub(super) fn job(&mut self, p: usize) {
         let program = &mut self.programs[p];
         let Some(jobs) = program.description.jobs else { return };
@@ -210,7 +210,8 @@ impl CoreSimulation<'_> {
         program.job.is_some()
     }
 
-    /// The program has passed its last barrier. Returns whether it continues at once with the next job.
+    /// Ends a job, or the program, after its last barrier. Returns whether the program continues at once with
+    /// the next job.
     fn next_job(&mut self, p: usize) -> bool {
         let program = &mut self.programs[p];
         let Some(since) = program.job else {

@@ -10,8 +10,8 @@
 //!
 //! Threads on one core hand nothing over between caches, so only cores count. Among cores with `cache_cores`
 //! to a cache, transfers inside a cache are *near* and the others *far*. In the tree, the first ranks are
-//! near one another. In dissemination, the steps shorter than a cache have less than its length together, so
-//! a chain of them leaves a cache at most once.
+//! near one another. In dissemination, the steps that are shorter than the number of cores of a cache add up
+//! to less than that number, so a chain of them leaves a cache at most once.
 //!
 //! Measured: a near transfer, as the barrier of two threads on the host of the example study. Not measured:
 //! more than two cores, and the factor of far transfers.
@@ -27,7 +27,7 @@ const MAX_DISSEMINATION: usize = 16;
 /// 2013, table 2; Opteron and Xeon, rounded). Not measured here.
 const FAR_FACTOR: u64 = 3;
 
-/// ceil(log2 n); 0 for one.
+/// Returns ceil(log2 n); 0 for one.
 fn doublings(n: usize) -> u32 {
     n.max(1).next_power_of_two().ilog2()
 }

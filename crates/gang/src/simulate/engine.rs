@@ -106,8 +106,8 @@ impl<'a> CoreSimulation<'a> {
         engine
     }
 
-    /// Runs until the end, or until all programs have ended. `progress` is called with the time now and then;
-    /// false stops the run.
+    /// Runs until the end, or until all programs have ended. `progress` is called with the simulated time
+    /// from time to time; false stops the run.
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> bool {
         while let Some(Reverse((time, _, event))) = self.queue.pop() {
             if time > self.end || self.programs.iter().all(|program| program.ended.is_some()) {
@@ -215,7 +215,8 @@ impl<'a> CoreSimulation<'a> {
         }
     }
 
-    /// The running thread has finished its present action, or its core's share of a quota is used up.
+    /// Handles the event of a core: its running thread has finished its present action, or the core's share
+    /// of a quota is used up.
     fn core_event(&mut self, c: usize) {
         self.charge(c);
         let Some(t) = self.cores[c].current else { return };
@@ -266,7 +267,7 @@ impl<'a> CoreSimulation<'a> {
         match next {
             Some(t) => {
                 core.queue.retain(|queued| *queued != t);
-                // a thread that was pulled at once ends no idle time
+                // if a thread was pulled at once, no idle time has ended
                 if was_idle && self.now > core.idle_since {
                     // update_avg: an eighth of the difference, up to twice the migration cost
                     let idle = (self.now - core.idle_since) as i64;

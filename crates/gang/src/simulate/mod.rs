@@ -72,7 +72,7 @@ pub fn simulate(
     simulate_with(machine, programs, sharing, length, seed, &mut |_| true)
 }
 
-/// As [`simulate`]; `progress` is called with the simulated time now and then, and false stops the
+/// Like [`simulate`]; `progress` is called with the simulated time from time to time, and false stops the
 /// simulation.
 pub fn simulate_with(
     machine: &SimulatedMachine,

@@ -160,7 +160,7 @@ impl SimulatedProgram {
         }
     }
 
-    /// Threads that compute and never wait.
+    /// A program whose threads compute and never wait.
     pub fn computing(name: &str, threads: usize) -> Self {
         Self {
             interval: None,

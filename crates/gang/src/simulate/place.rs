@@ -14,7 +14,7 @@ use super::kernel::KernelModel;
 use super::state::{CoreSimulation, Joining};
 
 impl CoreSimulation<'_> {
-    /// A waiting thread wants to run.
+    /// Wakes a waiting thread, which now wants to run.
     pub(super) fn wake(&mut self, t: usize) {
         if self.programs[self.threads[t].program].ended.is_some() || self.threads[t].wants {
             return;
@@ -85,7 +85,8 @@ impl CoreSimulation<'_> {
         self.idle_sibling(target, before, (first, first + count))
     }
 
-    /// select_idle_sibling: an idle core that shares the cache with `target`, otherwise `target`.
+    /// Chooses a core as select_idle_sibling does: an idle core that shares the cache with `target`,
+    /// otherwise `target`.
     fn idle_sibling(&self, target: usize, before: usize, (first, end): (usize, usize)) -> usize {
         let cache = self.machine.cache_cores.max(1);
         let (low, high) = (target / cache * cache, ((target / cache + 1) * cache).min(self.cores.len()));
@@ -103,8 +104,8 @@ impl CoreSimulation<'_> {
         found.unwrap_or(target)
     }
 
-    /// An idle core takes a waiting thread from another core (idle_balance), unless its idle times are
-    /// shorter than the cost of a migration.
+    /// Lets an idle core take a waiting thread from another core (idle_balance), unless the core's idle times
+    /// are shorter than the cost of a migration.
     pub(super) fn pull_when_idle(&mut self, c: usize) -> bool {
         if self.crowded.is_empty() || self.cores[c].average_idle < self.tunables.migration_cost {
             return false;
@@ -112,7 +113,7 @@ impl CoreSimulation<'_> {
         self.pull(c)
     }
 
-    /// The periodic balance at a tick: busy cores seldom, idle cores often.
+    /// Balances the cores at a tick: busy cores seldom, idle cores often.
     pub(super) fn balance(&mut self) {
         if self.crowded.is_empty() {
             return;

@@ -2,11 +2,12 @@
 //!
 //! Classes come first: fixed priorities run before the fair class. Inside the fair class the kernel decides:
 //!
-//! | | CFS (2.6.32) | EEVDF (6.18) | |---|---|---| | next | least virtual run time | earliest virtual
-//! deadline among threads with lag >= 0 | | gives way at a tick | its part of the latency is used up | its
-//! slice is used up | | gives way at a wake-up | it is behind by the wake-up granularity | its slice is used
-//! up | | a sleeper returns | half a latency before the least | with its lag; what it ran too much wears off
-//! asleep |
+//! | | CFS (2.6.32) | EEVDF (6.18) |
+//! |---|---|---|
+//! | next | least virtual run time | earliest virtual deadline among threads with lag >= 0 |
+//! | gives way at a tick | its part of the latency is used up | its slice is used up |
+//! | gives way at a wake-up | it is behind by the wake-up granularity | its slice is used up |
+//! | a sleeper returns | half a latency before the least | with its lag; a negative lag wears off asleep |
 //!
 //! Left out: buddies and adaptive granularity of 2.6.32, and groups (every thread competes as if autogroup
 //! were off).
@@ -34,7 +35,8 @@ impl CoreSimulation<'_> {
         core.current.into_iter().chain(core.queue.iter().copied())
     }
 
-    /// EEVDF: the weighted mean of the virtual times (avg_vruntime); CFS: the queue's minimum (min_vruntime).
+    /// Returns the virtual time of zero lag. EEVDF: the weighted mean of the virtual times (avg_vruntime);
+    /// CFS: the queue's minimum (min_vruntime).
     fn zero_lag(&self, c: usize) -> i64 {
         let core = &self.cores[c];
         let base = core.min_virtual_time;
@@ -127,10 +129,10 @@ impl CoreSimulation<'_> {
         self.cores[c].load -= self.threads[t].load();
     }
 
-    /// EEVDF: a thread that goes to sleep before its share is due stays in its queue until the others have
-    /// caught up (DELAY_DEQUEUE, since 6.12). So a negative lag wears off while the thread sleeps; without
-    /// that, a thread that blocks at each barrier would be ineligible at each wake-up, and wait for the next
-    /// tick.
+    /// Reduces the negative lag of a sleeping thread (EEVDF). A thread that goes to sleep before its share is
+    /// due stays in its queue until the others have caught up (DELAY_DEQUEUE, since 6.12), so a negative lag
+    /// wears off while the thread sleeps. Without that, a thread that blocks at each barrier would be
+    /// ineligible at each wake-up, and wait for the next tick.
     pub(super) fn wear_off_lag(&mut self, t: usize) {
         let Some(negative) = Some(self.threads[t].lag).filter(|lag| *lag < 0) else { return };
         if self.tunables.kernel != KernelModel::Eevdf {
@@ -145,7 +147,7 @@ impl CoreSimulation<'_> {
         self.threads[t].lag = lag.clamp(negative, 0);
     }
 
-    /// The thread to run next: a queued thread, or the running one.
+    /// Chooses the thread to run next: a queued thread, or the running one.
     pub(super) fn pick(&self, c: usize) -> Option<usize> {
         let core = &self.cores[c];
         let urgent = |t: &usize| self.threads[*t].priority;
@@ -173,21 +175,22 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// RUN_TO_PARITY: a chosen thread runs until its deadline even if other threads wake up, as long as it
-    /// has not run ahead of its share: a thread that wakes with time in hand makes it ineligible.
+    /// Whether RUN_TO_PARITY protects a thread: a chosen thread runs until its deadline even if other threads
+    /// wake up, as long as it has not run ahead of its share. A thread that wakes with time in hand makes it
+    /// ineligible.
     fn is_protected(&self, t: usize) -> bool {
         let thread = &self.threads[t];
         thread.virtual_time < thread.protected_until
     }
 
-    /// `t` begins to run.
+    /// Records that `t` begins to run.
     pub(super) fn chosen(&mut self, t: usize) {
         let thread = &mut self.threads[t];
         thread.run = 0;
         thread.protected_until = thread.deadline;
     }
 
-    /// At a tick, or at the end of a thread's action: whether the running thread gives way.
+    /// Whether the running thread gives way, at a tick or at the end of a thread's action.
     pub(super) fn must_yield(&mut self, c: usize) -> bool {
         let Some(t) = self.cores[c].current else { return false };
         let tunables = self.tunables;

@@ -57,8 +57,8 @@ impl ProgramState<'_> {
 }
 
 impl CoreSimulation<'_> {
-    /// The running thread needs more of its program's quota: either `c` takes from the pool, or its threads
-    /// stop.
+    /// Handles a running thread that needs more of its program's quota: either `c` takes from the pool, or
+    /// its threads stop.
     pub(super) fn ask_quota(&mut self, c: usize, t: usize) {
         let p = self.threads[t].program;
         let Some(quota) = &mut self.programs[p].quota else { return };
@@ -78,8 +78,8 @@ impl CoreSimulation<'_> {
         self.choose(c);
     }
 
-    /// A new period: the pool is refilled, and stopped threads continue. Cores keep no rest of the old
-    /// period, so that a period never exceeds the quota; the kernel lets a core keep 1 ms.
+    /// Begins a new period: the pool is refilled, and stopped threads continue. Cores keep no remainder of
+    /// the old period, so that a period never exceeds the quota; the kernel lets a core keep 1 ms.
     pub(super) fn period(&mut self, p: usize) {
         if self.programs[p].ended.is_some() {
             return;

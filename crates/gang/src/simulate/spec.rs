@@ -155,7 +155,7 @@ impl SimulationSpec {
     }
 }
 
-/// `16x50us+2ms`: threads, interval, variance. `2xloop`: threads that never wait.
+/// Parses `16x50us+2ms`: threads, interval, variance. `2xloop`: threads that never wait.
 impl FromStr for GangSpec {
     type Err = Error;
 

@@ -2,9 +2,9 @@
 //!
 //! While no thread of it is stopped, a barrier lasts as long as the slowest thread computes. So the episodes
 //! are added up without an event for each thread, up to the first episode in which a thread would block. If a
-//! thread is stopped before that, [`settle`](CoreSimulation::settle) computes the same episodes again, up to
-//! that moment, and sets the state of every thread. The random draws are the same, so the result does not
-//! depend on when `settle` is called.
+//! thread is stopped before that, [`end_joint_run`](CoreSimulation::end_joint_run) computes the same episodes
+//! again, up to that moment, and sets the state of every thread. The random draws are the same, so the result
+//! does not depend on when `end_joint_run` is called.
 //!
 //! Cost: with variance, one random draw per thread and barrier. Without variance, a barrier costs nothing.
 
@@ -16,7 +16,7 @@ use super::state::{CoreSimulation, EpisodeRow, Event, NEVER, ProgramState, Threa
 const AHEAD: u64 = 4096;
 
 impl ProgramState<'_> {
-    /// Time for which a thread spins before it blocks.
+    /// Returns the time for which a thread spins before it blocks.
     fn patience(&self) -> u64 {
         match self.description.wait {
             SimulatedWait::Spin => NEVER,
@@ -65,8 +65,8 @@ impl ProgramState<'_> {
 }
 
 impl CoreSimulation<'_> {
-    /// All threads of the program have just met, and none is blocked. Returns whether their episodes are
-    /// computed ahead.
+    /// Computes the next episodes of a program ahead, if all its threads have just met and none is blocked.
+    /// Returns whether it did.
     pub(super) fn go_together(&mut self, p: usize) -> bool {
         let program = &self.programs[p];
         let description = program.description;

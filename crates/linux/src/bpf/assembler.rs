@@ -7,7 +7,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A register: 0 holds the result, 1 to 5 hold the arguments of a call (which destroys them), calls preserve
-/// 6 to 9, and 10 points to the end of the stack.
+/// 6 to 9, and 10, the frame pointer, points to the end of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BpfRegister(pub u8);
 
@@ -89,7 +89,7 @@ impl Assembler {
         self.push(0x0f, to, from, 0, 0)
     }
 
-    /// Bitwise OR of a register into another.
+    /// Computes the bitwise OR of two registers; the first gets the result.
     pub fn or(&mut self, to: BpfRegister, from: BpfRegister) -> &mut Self {
         self.push(0x4f, to, from, 0, 0)
     }
@@ -119,8 +119,8 @@ impl Assembler {
         self.wide(to, 2, u64::from(array.as_raw_fd().cast_unsigned()))
     }
 
-    /// A double instruction with a 64-bit constant, or with a value that the kernel replaces by such a
-    /// constant.
+    /// Appends an instruction of 16 bytes that loads a 64-bit constant, or a value that the kernel replaces
+    /// by such a constant.
     fn wide(&mut self, to: BpfRegister, kind: u8, number: u64) -> &mut Self {
         self.push(0x18, to, BpfRegister(kind), 0, (number as u32).cast_signed());
         self.code.push(number >> 32 << 32);
@@ -199,14 +199,14 @@ impl Assembler {
         self.push(when as u8 | 0x08, one, other, 0, 0)
     }
 
-    /// The instructions; `None` if a jump is too far for its instruction.
+    /// Returns the instructions, or `None` if a jump is too far for the offset field of its instruction.
     ///
     /// # Panics
     /// If a jump's label was never set.
     #[must_use]
     pub fn finish(mut self) -> Option<Vec<u64>> {
         for (at, label) in &self.jumps {
-            let target = self.labels[label.0].expect("set because every label that is used is");
+            let target = self.labels[label.0].expect("every label that a jump uses was set");
             let distance = i64::try_from(target).ok()? - i64::try_from(*at).ok()? - 1;
             self.code[*at] |= u64::from(i16::try_from(distance).ok()?.cast_unsigned()) << 16;
         }

@@ -21,7 +21,7 @@ const MAGIC: u16 = 0xeb9f;
 /// Anonymous structures are nested less deeply than this.
 const MAX_DEPTH: usize = 8;
 
-/// The position of a type's description.
+/// A type in the information: the offset of its description, and its kind.
 #[derive(Clone, Copy, Debug)]
 struct BtfType {
     at: usize,
@@ -49,12 +49,13 @@ pub struct BtfMember {
     pub offset: u32,
     /// The number of its type.
     pub kind: u32,
-    /// Its position in the innermost structure that contains it.
+    /// Its index among the members of the innermost structure that contains it.
     pub position: u32,
 }
 
 impl KernelTypes {
-    /// Fails with [`ProgramError::Host`] if this kernel does not describe its types.
+    /// Reads the type information of the running kernel. Fails with [`ProgramError::Host`] if this kernel
+    /// does not describe its types.
     pub fn of_this_kernel() -> Result<Self, ProgramError> {
         let types = fs::read(PATH).and_then(|bytes| {
             let unknown = || io::Error::new(io::ErrorKind::InvalidData, "it is not understood");
@@ -67,7 +68,7 @@ impl KernelTypes {
         })
     }
 
-    /// `None` if the bytes are no such description.
+    /// Parses type information; `None` if the bytes are malformed.
     pub fn parse(bytes: Vec<u8>) -> Option<Self> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
@@ -105,7 +106,7 @@ impl KernelTypes {
         self.find(FUNCTION, name)
     }
 
-    /// A member by its name, or by a path: the names of the structures around it and its own.
+    /// Finds a member by its name, or by the path of member names that leads to it through nested structures.
     pub fn member(&self, structure: Structure, path: &[&str]) -> Option<BtfMember> {
         let mut found = BtfMember { offset: 0, kind: structure.id, position: 0 };
         for name in path {
@@ -136,7 +137,7 @@ impl KernelTypes {
         u32::try_from(at + 1).ok()
     }
 
-    /// The offset of a name in the string section, which holds each name once.
+    /// Returns the offset of a name in the string section, which holds each name once.
     fn name(&self, name: &str) -> Option<u32> {
         let (names, wanted) = (self.bytes.get(self.names..)?, [b"\0", name.as_bytes(), b"\0"].concat());
         // the standard library cannot search in bytes, and this section has three megabytes
@@ -154,7 +155,8 @@ impl KernelTypes {
         text.starts_with(name.as_bytes()) && text.get(name.len()) == Some(&0)
     }
 
-    /// Members of an anonymous structure count as members of the structure around it.
+    /// Finds a member of this structure. Members of an anonymous structure count as members of the structure
+    /// around it.
     fn direct_member(&self, id: u32, name: &str, depth: usize) -> Option<BtfMember> {
         let BtfType { at, kind, .. } = *self.get(id).filter(|_| depth < MAX_DEPTH)?;
         if kind != STRUCTURE && kind != UNION {

@@ -23,7 +23,7 @@ pub struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// `None`: the program is gone.
+    /// Opens the program with this number in the kernel; `None` if the program is gone.
     pub fn by_id(id: u32) -> io::Result<Option<Self>> {
         let mut attributes = Attributes::new().word(0, id);
         // SAFETY: the command follows no pointers.
@@ -41,7 +41,7 @@ impl LoadedProgram {
         Ok(Some(Self { descriptor, name, instructions: u32::from_ne_bytes(bytes) as usize / 8 }))
     }
 
-    /// The instructions as the verifier has left them. Empty if this process may not read them.
+    /// Returns the instructions as the verifier has left them, or nothing if this process may not read them.
     pub fn instructions(&self) -> io::Result<Vec<u64>> {
         let mut instructions = vec![0_u64; self.instructions];
         let mut information = [0_u8; INFO_BYTES];

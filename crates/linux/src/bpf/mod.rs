@@ -1,11 +1,11 @@
 //! BPF maps and programs: bpf(2).
 //!
-//! Maps here are arrays of plain bytes, so their layout is defined in one place: in the crate that loads a
-//! program. Programs are instructions from a compiler, with the descriptors of their maps filled in. The
-//! kernel's verifier checks each program before it runs; its log is part of the error.
+//! The values of maps are plain bytes here; the crate that loads a program defines their layout. Programs are
+//! instructions from a compiler, with the descriptors of their maps filled in. The kernel's verifier checks
+//! each program before it runs; its log is part of the error.
 //!
-//! Cost: a system call each; the verifier takes about a millisecond for a thousand instructions. Reference:
-//! bpf(2), Documentation/bpf/.
+//! Cost: one system call per function; the verifier takes about a millisecond for a thousand instructions.
+//! Reference: bpf(2), Documentation/bpf/.
 
 pub mod assembler;
 mod callable;
@@ -292,8 +292,8 @@ fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, N
         Ok(descriptor) => Ok(owned(descriptor)),
         Err(error) => {
             let mut log = vec![0; LOG];
-            // repeat the call with a log, which holds the reason; if the program loads now, memory was short
-            // before
+            // repeat the call with a log, which holds the reason; if the program loads this time, the first
+            // attempt had failed for lack of memory
             if let Ok(descriptor) = load(&mut log) {
                 return Ok(owned(descriptor));
             }

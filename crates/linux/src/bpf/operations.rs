@@ -53,8 +53,8 @@ impl AsFd for LoadedOperations {
     }
 }
 
-/// A registered structure of functions. The kernel knows its name as long as this value exists. Existing
-/// users continue to use it afterwards.
+/// A registered structure of functions. Users can select it by name as long as this value exists; users that
+/// have selected it keep it afterwards.
 #[derive(Debug)]
 pub struct Operations {
     _link: OwnedFd,

@@ -1,4 +1,5 @@
-//! A map from short keys to numbers that programs in the kernel fill. It evicts the least recently used key.
+//! A map from short keys to 32-bit numbers, which programs in the kernel fill. When it is full, the kernel
+//! evicts keys that were not used recently.
 
 use super::{Attributes, MAP_CREATE, bpf, owned};
 use std::io;

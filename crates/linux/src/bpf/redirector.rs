@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const XDP: u32 = 6;
 const SOCKETS: u32 = 17;
 
-/// Sockets of [`crate::xdp`], by number: usually the number of the queue. A socket leaves the map when it is
-/// closed.
+/// An array of sockets of [`crate::xdp`]; the index of a socket is usually the number of its receive queue. A
+/// socket leaves the map when it is closed.
 #[derive(Debug)]
 pub struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// Makes a map with room for `places` sockets, all empty. Fails with `EPERM` without `CAP_BPF`, and with
-    /// `EINVAL` if the kernel lacks AF_XDP sockets.
+    /// Makes a map with room for `places` sockets, without any socket. Fails with `EPERM` without `CAP_BPF`,
+    /// and with `EINVAL` if the kernel lacks AF_XDP sockets.
     pub fn new(name: &str, places: u32) -> io::Result<Self> {
         let mut attributes =
             Attributes::new().word(0, SOCKETS).word(4, 4).word(8, 4).word(12, places).name(28, name);
@@ -23,7 +23,8 @@ impl SocketMap {
         Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
     }
 
-    /// Stores a socket in a place. Fails if the place does not exist, or if the descriptor is no such socket.
+    /// Stores a socket at the index `place`. Fails if the map has no such index, or if the descriptor is not
+    /// an AF_XDP socket.
     pub fn put(&self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let socket = socket.as_raw_fd();
         let mut attributes = Attributes::new()

@@ -1,23 +1,26 @@
 //! The values that a BPF program can return, from its instructions alone.
 //!
-//! The idea: constants are followed through registers along every path of the program, a set of at most
-//! [`MAX_VALUES`] for each register and instruction. All other values (memory, results of helpers and of
-//! calculations) are unknown. Programs that classify packets mostly return constants, so that the answer is
-//! exact for them. Conditions are not evaluated: a returned value may belong to a path that no packet takes.
+//! The idea: constant propagation. For each instruction and each register, it collects the set of constants
+//! (at most [`MAX_VALUES`]) that can reach the instruction along any path. All other values (memory, results
+//! of helpers and of calculations) are unknown. Programs that classify packets mostly return constants, so
+//! that the answer is exact for them. Conditions are not evaluated: a returned value may belong to a path
+//! that no packet takes.
 //!
 //! Pure. Cost: one visit of each instruction for each value that reaches it, microseconds for programs of
-//! thousands of instructions. When not to use it: for the result of a helper, such as a redirection that may
-//! fail; it is unknown. Reference: Documentation/bpf/standardization/instruction-set.rst; Kildall, "A Unified
-//! Approach to Global Program Optimization" (POPL 1973).
+//! thousands of instructions. When not to use it: for programs that return the result of a helper, such as a
+//! redirection that may fail: that result is unknown. Reference:
+//! Documentation/bpf/standardization/instruction-set.rst; Kildall, "A Unified Approach to Global Program
+//! Optimization" (POPL 1973).
 
 use std::collections::BTreeSet;
 
-/// Chosen, not measured: more return values than the kernel gives a meaning.
+/// Chosen, not measured: larger than the number of return values to which the kernel gives a meaning.
 const MAX_VALUES: usize = 16;
 const REGISTERS: usize = 11;
 const TAIL_CALL: i32 = 12;
 
-/// Values of the lower 32 bits, as the kernel reads a program's result.
+/// The values that a program can return: the lower 32 bits of its result, which are all that the kernel
+/// reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReturnValues {
     /// The program returns these values only.
@@ -45,8 +48,8 @@ impl ReturnValues {
         values.len() > count
     }
 
-    /// The values that this program can return. Instructions that make no sense end their path with any
-    /// value.
+    /// Returns the values that this program can return. A path that reaches an invalid instruction counts as
+    /// returning any value.
     pub fn of_program(code: &[u64]) -> Self {
         let mut states: Vec<Option<RegisterValues>> = vec![None; code.len()];
         let mut returned = Self::Known(BTreeSet::new());
@@ -95,7 +98,7 @@ type RegisterValues = [ReturnValues; REGISTERS];
 
 enum NextInstruction {
     Return,
-    /// Another program takes this one's place, or the next instruction follows.
+    /// A tail call: another program replaces this one or, if the call fails, the next instruction follows.
     TailCall,
     /// One of these instructions follows.
     At([Option<usize>; 2]),
@@ -132,7 +135,8 @@ fn step(code: &[u64], at: usize, registers: &mut RegisterValues) -> NextInstruct
         0x06 => return NextInstruction::At([Some(jump(number.into())), None]),
         _ => match operation & 7 {
             5 | 6 => return NextInstruction::At([Some(at + 1), Some(jump(offset.into()))]),
-            // loads by the old instructions call helpers
+            // the legacy packet loads (`BPF_ABS`, `BPF_IND`) overwrite the same registers as a call of a
+            // helper
             0 => registers[..6].fill(ReturnValues::Any),
             // atomic operations may return the old value, in R0 or in their source
             3 if operation & 0xe0 == 0xc0 => {

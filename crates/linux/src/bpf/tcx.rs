@@ -13,9 +13,10 @@ use std::os::fd::{AsFd, AsRawFd};
 const PROGRAM_QUERY: i32 = 16;
 const REPLACE: u32 = 1 << 2;
 const BEFORE: u32 = 1 << 3;
-/// The programs of a hook that are listed; the kernel allows 63.
+/// The maximum number of programs of a hook that are read; the kernel allows 63.
 const MAX_PROGRAMS: usize = 64;
-/// The answer of a program that lets the next program, and at last the stack, have the packet (`TCX_NEXT`).
+/// The result of a program that leaves the packet to the next program or, after the last one, to the network
+/// stack (`TCX_NEXT`).
 pub const NEXT: i32 = -1;
 
 /// A place where a device runs programs.
@@ -40,8 +41,9 @@ pub fn programs(device: Index, hook: TcxHook) -> io::Result<Vec<LoadedProgram>> 
     ids[..count].iter().filter_map(|id| LoadedProgram::by_id(*id).transpose()).collect()
 }
 
-/// Attaches a program in place of the one that has its name, or else before all others. Fails with `EINVAL`
-/// if the kernel is older than 6.6, and with `ENODEV` if the device does not exist.
+/// Attaches a program: it replaces the program of this name at the hook; if there is none, it runs before all
+/// others. Fails with `EINVAL` if the kernel is older than 6.6, and with `ENODEV` if the device does not
+/// exist.
 pub fn replace_or_prepend(
     program: &ClassifierProgram,
     name: &str,

@@ -34,8 +34,8 @@ impl TypeInformation {
         Ok(Self(owned(descriptor)))
     }
 
-    /// Minimal type information that the kernel accepts, with a single integer type, for maps whose values
-    /// own no objects. Fails as [`load`](Self::load) does.
+    /// Loads minimal type information that the kernel accepts, with a single integer type, for maps whose
+    /// values own no objects. Fails as [`load`](Self::load) does.
     pub fn minimal() -> io::Result<Self> {
         // an integer of four bytes with the name `int`
         Self::load(&encode(b"\0int\0", &[1, 1 << 24, 4, 32]))

@@ -104,7 +104,8 @@ pub(super) fn btf(host: &ProbedHost) -> TrialFinding {
     }
 }
 
-/// Whether programs can be queueing disciplines: the kernel's types include the structure that they fill in.
+/// Checks whether BPF programs can implement queueing disciplines: the kernel's types then include the
+/// structure that such programs fill in.
 pub(super) fn qdisc(host: &ProbedHost) -> TrialFinding {
     const STRUCTURE: &[u8] = b"\0bpf_struct_ops_Qdisc_ops\0";
     const REMEDY: &str = "use Linux 6.16 or later with CONFIG_NET_SCH_BPF for fair queuing inside the kernel; HTB \

@@ -129,8 +129,8 @@ impl ProbedHost {
     /// The text of a kernel's file, or `None` if this kernel lacks the file.
     ///
     /// # Errors
-    /// The reason why neither can be said: the file cannot be read, or `parent`, which every kernel has, is
-    /// not there either (a sandbox without procfs or sysfs).
+    /// Returns a reason if it is unknown whether the kernel has the file: the file cannot be read, or
+    /// `parent`, which every kernel has, does not exist either (a sandbox without procfs or sysfs).
     fn kernel_file(&self, path: &str, parent: &str) -> Result<Option<String>, String> {
         match fs::read_to_string(self.path(path)) {
             Ok(text) => Ok(Some(text.trim().to_owned())),

@@ -68,7 +68,7 @@ pub(super) fn network_namespaces(_: &ProbedHost) -> TrialFinding {
 }
 
 pub(super) fn qdiscs(host: &ProbedHost) -> TrialFinding {
-    // the kernel refuses a discipline that needs options with another errno than an unknown discipline
+    // for a discipline that needs options, the kernel's errno differs from that for an unknown discipline
     let finding = kinds(host, "sch", &QDISCS, netlink::new_qdisc, |errno| errno != libc::ENOENT);
     let present = finding.detail.split("; not ").next().unwrap_or_default();
     let has = |wanted: &str| present.split(", ").any(|kind| kind.split(' ').next() == Some(wanted));

@@ -12,12 +12,12 @@ pub(super) fn in_thread(body: impl FnOnce() -> i32 + Send) -> i32 {
     thread::scope(|scope| scope.spawn(body).join()).unwrap_or(libc::EAGAIN)
 }
 
-/// 0 for success, else the `errno`. Async-signal-safe.
+/// Returns 0 for success, else the `errno`. Async-signal-safe.
 pub(super) fn errno<T>(result: Result<T, impl Into<io::Error>>) -> i32 {
     result.err().map_or(0, |error| error.into().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// 0 if the system call succeeded, else its `errno`.
+/// Returns 0 if the system call succeeded, else its `errno`.
 pub(super) fn errno_of(result: i64) -> i32 {
     if result >= 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
 }

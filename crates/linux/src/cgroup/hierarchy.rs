@@ -122,9 +122,10 @@ impl CgroupHierarchy {
         ControlGroup { dir: self.root.join(inside), version: self.version }
     }
 
-    /// Opens the directory of a group by its path below the root. Nothing outside of this mount is looked at,
-    /// and links are not followed, so that no path can lead to a file system that does not answer. Fails with
-    /// `EXDEV` or `ELOOP` if it would, and with `ENOENT` for no group.
+    /// Opens the directory of a group by its path below the root. The lookup never leaves this mount and
+    /// follows no links, so that no path can lead to a file system that does not answer. Fails with `EXDEV`
+    /// or `ELOOP` if the path leaves the mount or contains a link, and with `ENOENT` if there is no such
+    /// group.
     pub fn open(&self, inside: &Path) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let root = rustix::fs::open(&self.root, flags, Mode::empty())?;

@@ -6,10 +6,11 @@
 //! from 5.2 on). Version 1 has a hierarchy for each controller. Cost: a write takes about 1.3 us with warm
 //! caches and 5 to 20 us after another program ran; freezing walks every task of the group.
 //!
-//! A process is moved through a [`ProcessMover`], which says why its number alone would not do.
+//! A process is moved through a [`ProcessMover`], which explains why the number of the process alone is not
+//! enough.
 //!
-//! When not: these calls change the machine for others. Whoever makes a group removes it, also after a
-//! crash (see the journal in `unisono-gang`).
+//! When not to use: these calls change the machine for other users. A program that makes a group has to
+//! remove it, even after a crash (see the journal in `unisono-gang`).
 //!
 //! Reference: cgroups(7); Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 
@@ -74,9 +75,9 @@ impl ControlGroup {
         &self.dir
     }
 
-    /// Makes a group inside this one. Fails with [`ErrorKind::AlreadyExists`] if somebody has made one of
-    /// this name: it may hold anything, and its maker may own it. See [`unguessable`] for a name that nobody
-    /// takes.
+    /// Makes a group inside this one. Fails with [`ErrorKind::AlreadyExists`] if a group of this name exists:
+    /// it may contain anything and belong to anybody. [`unguessable`] makes names that nobody else can have
+    /// taken.
     pub fn create(&self, name: &str) -> Result<ControlGroup, Error> {
         let dir = self.dir.join(name);
         match fs::create_dir(&dir) {
@@ -121,8 +122,8 @@ impl ControlGroup {
         OpenOptions::new().write(true).open(&path).map_err(wrong("open", &path))
     }
 
-    /// Moves a process with all its threads into this group. One that has ended is no error. For many
-    /// processes open a [`ControlGroup::mover`] once.
+    /// Moves a process with all its threads into this group. It is no error if the process has ended. For
+    /// many processes, open a [`ControlGroup::mover`] once.
     pub fn add(&self, process: &PinnedProcess) -> Result<MovedProcess, Error> {
         self.mover(self)?.add(process)
     }
@@ -180,8 +181,8 @@ impl ControlGroup {
         }
     }
 
-    /// The file that freezes and thaws this group, opened once for many writes. Fails without a version 2
-    /// hierarchy and without a `freezer` controller.
+    /// The file that freezes and thaws this group, opened once for many writes. Fails if the hierarchy is
+    /// neither of version 2 nor has the `freezer` controller.
     pub fn freeze_file(&self) -> Result<FreezeFile, Error> {
         let (file, words) = match self.version {
             CgroupVersion::V2 => ("cgroup.freeze", ["0", "1"]),
@@ -255,7 +256,7 @@ pub struct NumberFile {
 }
 
 impl NumberFile {
-    /// The current number; 0 if the file holds another word (`max`).
+    /// Reads the current number; 0 if the file holds a word instead (`max`).
     pub fn read(&self) -> Result<u64, Error> {
         Ok(self.start()?.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0))
     }

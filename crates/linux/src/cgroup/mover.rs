@@ -1,4 +1,5 @@
-//! Moving processes between groups, without harm to a process that takes the number of one that has ended.
+//! Moves processes between groups, without harm to a process that takes the number of a process that has
+//! ended.
 //!
 //! The kernel moves whatever process has the number that is written to `cgroup.procs`. The process that was
 //! meant may have ended a moment before, and the number may be another user's process by then. No check
@@ -8,9 +9,9 @@
 //! exactly the processes that this user could not have moved, or killed, before.
 //!
 //! ```text
-//!   group of    rights      a process of others is                    who could harm it meanwhile
-//!   root        root's      moved, seen by its pidfd, and sent back   root alone
-//!   a user      the user's  refused by the kernel                     nobody
+//!   group of    rights used  a process of another user is              who could harm it meanwhile
+//!   root        root's       moved, noticed by its pidfd, sent back    root alone
+//!   a user      the user's   refused by the kernel                     nobody
 //! ```
 //! Version 1 has no `cgroup.kill`, and there root's rights are used: a process that was moved by mistake is
 //! sent back.
@@ -49,9 +50,9 @@ pub struct ProcessMover {
     group: ControlGroup,
     path: PathBuf,
     procs: File,
-    /// With whose rights; `None`: this process's own.
+    /// The user whose rights are used for each move; `None`: this process's own rights.
     user: Option<Uid>,
-    /// Whether the file was given to that user for as long as this is open.
+    /// Whether `cgroup.procs` was given to that user only for the lifetime of this value.
     lent: bool,
 }
 
@@ -64,12 +65,13 @@ impl ControlGroup {
     }
 
     /// Moves this process into the group with its own rights. The kernel reads 0 as the number of the writer,
-    /// so that no process that has taken a number can be meant.
+    /// so no other process can be moved by mistake.
     pub fn enter(&self) -> Result<(), Error> {
         self.write(PROCS, "0")
     }
 
-    /// Opens this group to processes from `around` (a group around this one, or this one itself) and below.
+    /// Opens this group for processes that are moved into it from `around` (a group around this one, or this
+    /// one itself) or from a group below `around`.
     pub fn mover(&self, around: &ControlGroup) -> Result<ProcessMover, Error> {
         let path = self.path().join(PROCS);
         let owner = Uid::from_raw(around.owner()?);
@@ -122,17 +124,17 @@ impl ProcessMover {
         }
     }
 
-    /// Moves a process that has taken the number, and so came into the group by mistake, to where it came
-    /// from: a process that was just started is in the group of its parent.
+    /// Undoes a move of the wrong process: a process that took the number of `meant` goes back to the group
+    /// that it came from. It has only just started, so that is the group of its parent.
     fn send_back(&self, meant: &PinnedProcess) {
         let number = meant.number();
         if start_time(number).is_none_or(|now| now == meant.started()) {
-            return; // it has ended, or waits to be collected
+            return; // the process that was meant is still a zombie, or nobody has the number
         }
         let Ok(stranger) = PinnedProcess::now(number) else { return };
         let Some(origin) = self.group_of_parent(&stranger) else { return };
         if origin.path() == self.path.parent().unwrap_or(&self.path) {
-            return; // started by a process of this group
+            return; // the process was started inside this group
         }
         // a process that ends meanwhile need not be sent back
         let _ = stranger.read(|number| {
@@ -150,7 +152,7 @@ impl ProcessMover {
             .filter(|tree| self.path.starts_with(&tree.root))
             .max_by_key(|tree| tree.root.as_os_str().len())?;
         if tree.group_of(stranger.thread()).ok()?.path() != self.group.path() {
-            return None; // it is where it was
+            return None; // it was not moved into this group
         }
         let ProcessStat { parent, .. } = stranger.stat().ok()?;
         tree.group_of(Tid(parent)).ok()
@@ -166,14 +168,15 @@ impl Drop for ProcessMover {
 }
 
 fn revoke(procs: &Path) {
-    let _ = chown(procs, Some(rustix::process::geteuid().as_raw()), None); // the group is gone
+    let _ = chown(procs, Some(rustix::process::geteuid().as_raw()), None); // fails if the group is gone
 }
 
-/// Calls the system with another user's rights and no others. Only root can; it concerns the calling thread
-/// alone, which the user cannot signal, because the real user stays root.
+/// Makes a call with the rights of another user and no others. Only root can do that. It changes the calling
+/// thread alone, and the user cannot signal the thread, because its real user stays root.
 fn with_the_rights_of<T>(user: Uid, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let own = rustix::process::geteuid();
-    // the kernel takes all capabilities away with user 0, and gives them back with it
+    // a thread whose effective user is no longer 0 loses its effective capabilities, and gets them back with
+    // user 0
     set_thread_res_uid(None, user, None)?;
     let done = call();
     let back = set_thread_res_uid(None, own, None);
@@ -210,7 +213,7 @@ mod tests {
             Some(Self { around, home, children: Vec::new() })
         }
 
-        /// A child that stays where this process is.
+        /// Starts a child in the group of this process.
         fn start(&mut self) -> PinnedProcess {
             let child = Command::new("sleep").arg("100").spawn().expect("sleep is on every Linux");
             let pinned = PinnedProcess::of_child(&child).expect("our child");
@@ -252,11 +255,11 @@ mod tests {
         let mover = groups.home.mover(&groups.around).expect("it is there");
         assert_eq!(mover.add(&own).expect("it is in the group around"), MovedProcess::Yes);
         let number = stranger.number();
-        // as if the number of the user's own process had passed on after every check
+        // as if another process had taken the number of the user's own process after every check
         let refused = mover.add(&own.with_number(number)).expect_err("it is somewhere else");
         assert_eq!(refused.source.kind(), io::ErrorKind::PermissionDenied, "{refused}");
         assert!(!Groups::holds(&groups.home, number));
-        // and back: only from inside of what was handed over
+        // the opposite direction: only processes inside the delegated subtree can be moved
         let back = groups.around.mover(&groups.around).expect("it is there");
         assert!(back.add(&stranger).is_err() && !Groups::holds(&groups.around, number));
         let own = groups.children[0].id();

@@ -1,10 +1,10 @@
 //! Filters at the `clsact` queueing discipline of a device, where several programs have to coexist.
 //!
 //! The kernel runs the filters of a hook in the order of their preferences, and stops at the first filter
-//! that decides. Our filters have the handle `OURS` and come behind all others: a frame that another program
-//! drops or hands over is not ours, and a frame that our program takes away would never reach the others. So
-//! a foreign filter that accepts frames finally (`TC_ACT_OK`) keeps them from ours; [`foreign`] names the
-//! filters for a warning. Reference: tc-bpf(8), include/uapi/linux/pkt_cls.h.
+//! that decides. Our filters have the handle `OURS` and come behind all others: our program must not see a
+//! frame that another program drops or redirects, and a frame that our program takes away would never reach
+//! the others. The consequence: a foreign filter that accepts frames finally (`TC_ACT_OK`) hides them from
+//! ours; [`foreign`] names the filters for a warning. Reference: tc-bpf(8), include/uapi/linux/pkt_cls.h.
 
 use super::link::Index;
 use super::message::{Entry, NetlinkRequest, TABLE, attribute, text};
@@ -44,7 +44,8 @@ impl TrafficHook {
 pub struct Preference(u32);
 
 impl Preference {
-    /// `tcm_info`: the preference above, the protocol (all) in network byte order below.
+    /// Returns `tcm_info`: the preference in the upper half, the protocol (all) in network byte order in the
+    /// lower.
     pub(super) fn of_all_protocols(self) -> u32 {
         self.0 << 16 | u32::from((libc::ETH_P_ALL as u16).to_be())
     }
@@ -107,7 +108,7 @@ pub fn foreign(
         ForeignFilter { preference: preference(entry), kind, program, deciding_program }
     };
     let mut found: Vec<ForeignFilter> = entries.iter().filter(|entry| !is_ours(entry)).map(filter).collect();
-    // a preference whose filters have options is listed once more, without them
+    // the kernel lists a preference whose filters have options once more, without the options
     let named: Vec<Preference> =
         found.iter().filter(|filter| filter.program.is_some()).map(|filter| filter.preference).collect();
     let ours: Vec<Preference> = entries.iter().filter(|entry| is_ours(entry)).map(preference).collect();

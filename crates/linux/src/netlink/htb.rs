@@ -104,7 +104,7 @@ pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
     request
 }
 
-/// `struct tc_ratespec`: cell, link layer, overhead, alignment, minimum packet, rate.
+/// Encodes `struct tc_ratespec`: cell, link layer, overhead, alignment, minimum packet, rate.
 fn rate(ByteRate(bytes): ByteRate) -> [u8; 12] {
     let rate = u32::try_from(bytes).unwrap_or(u32::MAX);
     let mut bytes = [0, ETHERNET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

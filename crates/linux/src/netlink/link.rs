@@ -1,8 +1,8 @@
 //! Devices: pairs of virtual Ethernet devices (veth), each end in a namespace of its own.
 //!
 //! A single request makes both ends in their namespaces: no name ever appears in another namespace, and no
-//! device has to be moved. The caller may also choose the devices' numbers; a number with a meaning saves its
-//! reader a table.
+//! device has to be moved. The caller may also choose the devices' numbers; if the number has a meaning, its
+//! reader needs no table.
 //!
 //! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
 
@@ -30,7 +30,7 @@ const DATA: u16 = 2;
 const PEER: u16 = 1;
 
 pub(super) const UP: u32 = libc::IFF_UP as u32;
-/// `IFF_LOWER_UP`: the cable carries (since Linux 2.6.17).
+/// `IFF_LOWER_UP`: the device has a carrier (since Linux 2.6.17).
 const LOWER_UP: u32 = 1 << 16;
 pub(super) const WITHOUT_ARP: u32 = libc::IFF_NOARP as u32;
 
@@ -65,7 +65,7 @@ pub fn veth(near: &Device<'_>, far: &Device<'_>) -> NetlinkRequest {
     })
 }
 
-/// A pair with the far end down, and the same attributes for both ends.
+/// Makes a pair with the far end down, and the same attributes for both ends.
 pub(super) fn pair(
     near: &Device<'_>,
     far: &Device<'_>,
@@ -122,8 +122,8 @@ pub enum LinkState {
     Down,
 }
 
-/// Whether a device can send and receive frames: it is on, its cable is plugged in, and the other end is on
-/// too.
+/// Whether a device can send and receive frames: it is on, its cable is plugged in, and the device at the
+/// other end is on too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
     Present,
@@ -217,7 +217,7 @@ pub fn limit(device: Index, gso_max_size: u32, gso_ipv4_max_size: Option<u32>) -
     request
 }
 
-/// `struct ifinfomsg`: family, padding, type, index, flags, mask of the flags to change.
+/// Encodes `struct ifinfomsg`: family, padding, type, index, flags, mask of the flags to change.
 pub(super) fn head(index: Option<Index>, flags: u32, change: u32) -> [u8; 16] {
     let mut head = [0; 16];
     head[4..8].copy_from_slice(&index.map_or(0, |index| index.0).to_ne_bytes());

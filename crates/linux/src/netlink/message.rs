@@ -75,7 +75,7 @@ impl NetlinkRequest {
         &self.what
     }
 
-    /// Its length with its header.
+    /// The length of the request with its header.
     pub(super) fn len(&self) -> usize {
         HEADER + self.body.len()
     }
@@ -161,7 +161,7 @@ pub(super) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
 }
 
-/// Consecutive attributes; an invalid length ends the iteration.
+/// Iterates over consecutive attributes; an invalid length ends the iteration.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(half(rest.get(..4)?, 0));
@@ -207,7 +207,8 @@ pub(super) fn pieces(bytes: &[u8], sequence: u32, fixed: usize) -> impl Iterator
     )
 }
 
-/// The text of an error: it follows the error number and the header, or all, of the request.
+/// Returns the kernel's text about an error. It follows the error number and the request, of which the kernel
+/// repeats only the header or everything.
 fn explanation(message: &[u8], flags: u16) -> Option<String> {
     if flags & HAS_ATTRIBUTES == 0 {
         return None;
@@ -218,7 +219,7 @@ fn explanation(message: &[u8], flags: u16) -> Option<String> {
     attribute(rest, EXPLANATION).map(text)
 }
 
-/// Four bytes of a slice that is known to hold them.
+/// Reads four bytes of a slice that is known to hold them.
 pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

@@ -85,8 +85,8 @@ pub fn remove_root(device: Index) -> NetlinkRequest {
     NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, 0, ROOT, 0))
 }
 
-/// `struct tcmsg`, which begins each message about disciplines, classes and filters: family, device, handle,
-/// parent, info.
+/// Encodes `struct tcmsg`, which begins each message about disciplines, classes and filters: family, device,
+/// handle, parent, info.
 pub(super) fn head(device: Index, handle: u32, parent: u32, info: u32) -> [u8; 20] {
     let mut head = [0; 20];
     for (at, word) in (4..).step_by(4).zip([device.0, handle, parent, info]) {

@@ -1,4 +1,5 @@
-//! Limits a device's rate: the token bucket queueing discipline (TBF), first in first out behind a bucket.
+//! Limits a device's rate: the token bucket queueing discipline (TBF), a single first-in-first-out queue
+//! behind a token bucket.
 //!
 //! Packets larger than the bucket (of several segments) are segmented before they pass. Cost: a timer per
 //! packet while the link is full. When not to use: for shares; it has no classes. Reference: tc-tbf(8),
@@ -24,7 +25,7 @@ pub struct TokenBucket {
     pub limit: u32,
 }
 
-/// Gives a device this link, in place of its previous root discipline.
+/// Limits a device to this rate. The bucket replaces the device's previous root discipline.
 pub fn set(device: Index, link: TokenBucket) -> NetlinkRequest {
     let what = format!("give device {} a link of {} bit/s", device.0, link.bits_per_s);
     let bytes_per_s = link.bits_per_s / 8;

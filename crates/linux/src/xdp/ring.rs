@@ -1,4 +1,4 @@
-//! Rings with a power of two entries, written by one side and read by the other.
+//! Rings with a power of two of entries, written by one side and read by the other.
 
 use crate::mapping::Mapping;
 use rustix::mm::MapFlags;
@@ -117,7 +117,7 @@ impl<T: Copy> Consumer<T> {
         XdpRing::map(socket, page, layout, size).map(Self)
     }
 
-    /// Takes at most `max` entries, and tells the kernel that their places are free.
+    /// Takes at most `max` entries, and tells the kernel that it may reuse their places.
     pub(super) fn take(&mut self, max: usize, mut each: impl FnMut(T)) -> usize {
         let ring = &mut self.0;
         if ring.theirs == ring.mine {

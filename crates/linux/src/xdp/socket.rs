@@ -140,7 +140,8 @@ impl AsFd for XdpSocket {
     }
 }
 
-/// Fails with `EOPNOTSUPP` before Linux 5.4, whose rings have no wake-up flag.
+/// Converts the offsets of a ring. Fails with `EOPNOTSUPP` before Linux 5.4, whose rings have no wake-up
+/// flag.
 fn layout(offsets: &XdpRingOffset) -> io::Result<RingLayout> {
     offsets.flags.ok_or(Errno::OPNOTSUPP)?;
     Ok(RingLayout { producer: offsets.producer, consumer: offsets.consumer, entries: offsets.desc })

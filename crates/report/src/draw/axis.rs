@@ -80,7 +80,7 @@ pub(crate) fn draw_left(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, for
     canvas.end();
 }
 
-/// The width of the texts that [`left`] draws.
+/// Returns the width of the texts that [`draw_left`] draws.
 pub(crate) fn room(scale: &PixelScale, height: f64, format_value: TickFormat<'_>) -> f64 {
     let ticks = scale.ticks(((height / 38.0) as usize).clamp(2, 8));
     ticks.iter().map(|tick| width(&format_value(*tick), SIZE)).fold(0.0, f64::max) + 8.0

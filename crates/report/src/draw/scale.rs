@@ -51,7 +51,7 @@ impl PixelScale {
         let high = positive().fold(0.0, f64::max);
         let has_zero = values.iter().any(|v| *v <= 1e-300);
         let (low, high) = if low <= high { (low, high) } else { (1.0, 10.0) };
-        // values that hardly differ shall look so: the axis spans at least a factor of four
+        // values that hardly differ must look so: the axis spans at least a factor of four
         let (low, high) = if high / low < 4.0 {
             let middle = (low.ln() + high.ln()) / 2.0;
             ((middle - 2f64.ln()).exp(), (middle + 2f64.ln()).exp())
@@ -81,7 +81,7 @@ impl PixelScale {
         self.zero.map(|zero| (zero + self.from) / 2.0)
     }
 
-    /// About `most` round values at most, ascending, all within the scale.
+    /// Returns round values in ascending order, all within the scale, at most about `most` of them.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         let most = most.max(2);
         let mut ticks = match self.kind {

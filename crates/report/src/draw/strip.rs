@@ -142,7 +142,7 @@ fn draw_row(
     canvas.end();
 }
 
-/// Offsets that move overlapping dots up and down, so that they can be counted.
+/// Returns offsets that move overlapping dots up and down, so that they can be counted.
 fn dot_offsets(ascending: &[f64]) -> Vec<f64> {
     let mut offsets = Vec::with_capacity(ascending.len());
     let mut crowd = 0usize;

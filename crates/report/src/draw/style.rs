@@ -35,7 +35,7 @@ pub(crate) fn unused_class(used: &[&str]) -> &'static str {
     COLOURS.into_iter().find(|class| !used.contains(class)).unwrap_or(COLOURS[COLOURS.len() - 1])
 }
 
-/// Looks of variants that most studies have, so that they stay the same from report to report.
+/// Styles of variants that most studies have, so that these look the same from report to report.
 const KNOWN: [(&str, usize); 9] = [
     ("gang", 0),
     ("gangs", 0),
@@ -55,7 +55,7 @@ pub(crate) struct VariantStyles {
 }
 
 impl VariantStyles {
-    /// `None` if no variant of the study has this name.
+    /// Returns the style of a variant; `None` if no variant of the study has this name.
     pub(crate) fn known(&self, name: &str) -> Option<VariantStyle> {
         self.by_name.get(name).copied().map(nth_style)
     }
@@ -83,8 +83,9 @@ pub(crate) struct ReportStyles {
 }
 
 impl ReportStyles {
-    /// `variants`: pairs of the name in the records and the name that readers see. `charts`: the variants of
-    /// each chart that has not all of them; they get different colors first.
+    /// Assigns styles to the variants of a study. `variants`: pairs of the name in the records and the name
+    /// that readers see. `charts`: the variants of each chart that has not all of them; they get different
+    /// colors first.
     pub(crate) fn assign_study(
         &mut self,
         topic: &str,
@@ -128,8 +129,8 @@ impl ReportStyles {
         self.taken.insert(style, name.to_owned());
     }
 
-    /// A style that is free in the topic, with the color that the variants beside it use least, and then the
-    /// study.
+    /// Finds a style that is free in the topic, with the color that is used least by the variants beside it,
+    /// and among such colors least in the study.
     fn free_style(&self, styles: &VariantStyles, beside: &[&str]) -> usize {
         let is_used = |style: usize| styles.by_name.values().any(|used| *used == style);
         let times = |style: usize| {

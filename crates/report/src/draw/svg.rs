@@ -89,7 +89,7 @@ impl Canvas {
         self.strokes(class, &[(from, to)]);
     }
 
-    /// Straight lines of one class.
+    /// Draws straight lines of one class.
     pub(crate) fn strokes(&mut self, class: &str, lines: &[Stroke]) {
         if lines.is_empty() {
             return;
@@ -128,7 +128,7 @@ impl Canvas {
         self.body.push_str("\"/>");
     }
 
-    /// Small round dots of one class.
+    /// Draws small round dots of one class.
     pub(crate) fn dots(&mut self, points: &[(f64, f64)]) {
         let mut path = PathData::default();
         for point in points {
@@ -228,7 +228,7 @@ impl Canvas {
     }
 }
 
-/// Definitions of all markers. A page has them once, before its first drawing.
+/// Defines all markers. A page has the definitions once, before its first drawing.
 pub(crate) fn marks() -> String {
     let mut marks = String::from(r#"<svg class="marks" width="0" height="0" aria-hidden="true"><defs>"#);
     for size in [MarkerSize::Run, MarkerSize::Median] {

@@ -167,7 +167,8 @@ impl<'a> ConversationRun<'a> {
             command.arg("--certificate").arg(certificate).arg("--key").arg(key);
         }
         if self.scene.conversations > MAX_DEFAULT_CLIENTS {
-            // both ends of each conversation, and the server's others; one user has half of the places
+            // room for both ends of each conversation and for the server's other connections, twice, because
+            // the programs of one user get only half of the room
             command.args(["--clients", &(u32::from(self.scene.conversations) * 4 + 16).to_string()]);
         }
         self.host.start(MeasuredParty::Broker, self.pinned, command).map(Some)

@@ -26,7 +26,7 @@ use unisono_workload::ghost::GhostMeasurement;
 /// Repetitions of a measurement; the record has the minimum, the median and the maximum.
 const REPETITIONS: usize = 5;
 
-/// The methods by default.
+/// The methods that are measured if no setting names others.
 const METHODS: [&str; 4] = ["messages", "fence", "pscw", "lock"];
 
 /// Methods without a window.
@@ -40,7 +40,7 @@ const SIZES: [u64; 7] = [16, 64, 256, 1024, 16_384, 65_536, 262_144];
 const OPERATIONS: [&str; 3] = ["put-flush", "get-flush", "accumulate-flush"];
 const LENGTHS: usize = 4;
 
-/// A run is killed after its expected time and this.
+/// A run is killed this long after its expected end.
 const OVERRUN_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn method_suffix(method: &str, window: &str) -> String {
@@ -113,7 +113,7 @@ impl GhostDriver {
         self.methods.iter().filter(|method| self.is_possible(method)).flat_map(of).collect()
     }
 
-    /// Number of measurements of a run, over all sizes.
+    /// Returns the number of measurements of a run, over all sizes.
     fn count(&self) -> usize {
         let of = |part: &String| match part.trim_end_matches("-created") {
             "barrier" | "ibarrier" | "fetch-flush" => 1,
@@ -123,8 +123,8 @@ impl GhostDriver {
         self.measurements().iter().map(of).sum()
     }
 
-    /// Additional milliseconds for more than two processes. MPICH's processes spin while they start, create
-    /// windows and end, and a step of its windows takes longer than the limit.
+    /// Returns the additional milliseconds for more than two processes. MPICH's processes spin while they
+    /// start, create windows and end, and a step of its windows takes longer than the limit.
     fn oversubscription_ms(&self) -> u64 {
         let processes = self.processes as u64;
         match (self.program.as_str(), self.preload) {
@@ -174,7 +174,7 @@ impl GhostDriver {
         arguments
     }
 
-    /// Each measurement as a part of the run; missing parts get the reason.
+    /// Converts each measurement to a part of the run; missing parts get the reason.
     fn result(&self, measured: &[GhostMeasurement], failed: Option<&str>) -> RunResult {
         let part = |m: &GhostMeasurement| MeasuredPart {
             name: method_suffix(&m.method, &m.window),

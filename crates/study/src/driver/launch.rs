@@ -18,7 +18,7 @@ use unisono_linux::clock;
 use unisono_workload::competitor::Competitors;
 use unisono_workload::{Measurement, Options, Pin};
 
-/// A program counts as hung after the measured time and this.
+/// A program counts as hung this long after the end of the measured time.
 const OVERRUN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A program that meets at barriers, as settings describe it.
@@ -69,8 +69,8 @@ impl ProgramSpec {
     }
 }
 
-/// Participants of a concurrent program by default: one for each processor, so that two programs compete as
-/// in the paper.
+/// Returns the number of participants of a concurrent program by default: one for each processor, so that two
+/// programs compete as in the paper.
 pub fn threads(context: Context) -> usize {
     context.cpus.len().clamp(2, 64)
 }
@@ -116,7 +116,7 @@ pub enum StartedBy {
     Another,
 }
 
-/// The command of a program, with its own result file.
+/// Makes the command of a program, with its own result file.
 pub fn prepare(context: Context, app: &ProgramSpec, started_by: StartedBy) -> PreparedProgram {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -171,7 +171,7 @@ pub(crate) fn concurrently(
     results.iter().map(PreparedProgram::read).collect()
 }
 
-/// Busy loops beside a program, until the result is dropped. `None` if `count` is 0.
+/// Starts busy loops beside a program; they run until the result is dropped. `None` if `count` is 0.
 pub fn competitors(context: Context, count: usize, at: &Pin) -> Result<Option<Competitors>, NoResult> {
     let start = || Competitors::start(context.unisono, count, at);
     (count > 0).then(start).transpose().map_err(|error| NoResult::Failed(error.to_string()))

@@ -79,7 +79,8 @@ impl Driver for PairDriver {
     }
 }
 
-/// Figures of all programs together, of the first program (`app1_`), and of the others together (`app2_`).
+/// Returns the figures of all programs together, of the first program (`app1_`), and of the others together
+/// (`app2_`).
 fn combined_figures(measured: &[Measurement]) -> Vec<Figure> {
     let sum = |of: fn(&Measurement) -> f64| measured.iter().map(of).sum::<f64>();
     let mut figures = vec![

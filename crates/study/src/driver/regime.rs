@@ -81,7 +81,7 @@ impl RegimeSettings {
         self.slice_ms.unwrap_or(SLICE_MS)
     }
 
-    /// Options of `unisono gang run`.
+    /// Returns the options of `unisono gang run`.
     fn scheduler_arguments(&self) -> Vec<String> {
         let mut options = vec!["--slice".to_owned(), format!("{}ms", self.slice_ms())];
         if let Some(weights) = &self.weights {
@@ -165,7 +165,7 @@ fn ask_for_slices(process: &PinnedProcess, settings: &RegimeSettings) -> Result<
     }
 }
 
-/// One after the other, each for its share of the time on all processors.
+/// Runs the programs one after the other, each for its share of the time on all processors.
 fn batch(context: Context, apps: Vec<ProgramSpec>, seconds: f64) -> Result<Vec<Measurement>, NoResult> {
     let n = apps.len() as f64;
     let mut all = Vec::new();

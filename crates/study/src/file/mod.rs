@@ -156,7 +156,7 @@ impl StudyFile {
         Self::parse(&name, &text)
     }
 
-    /// `path` is for messages only.
+    /// Parses a study file; `path` is for messages only.
     pub fn parse(path: &str, text: &str) -> Result<Self, BadStudy> {
         let wrong = |at: usize, problem: String| {
             let (line, column) = place(text, at);
@@ -252,7 +252,7 @@ impl StudyFile {
         Ok(())
     }
 
-    /// Verdicts and charts must name existing variants: a typing error would leave them empty.
+    /// Checks that verdicts and charts name existing variants: a typing error would leave them empty.
     fn check_names(&self) -> Result<(), (String, String)> {
         let mut recorded = Vec::new();
         for variant in &self.variants {
@@ -289,7 +289,8 @@ impl StudyFile {
         Ok(())
     }
 
-    /// The run of a variant at a point of the sweeps. Does not fail for a file that [`Self::parse`] accepted.
+    /// Makes the driver of a run: a variant at a point of the sweeps. Does not fail for a file that
+    /// [`Self::parse`] accepted.
     pub(crate) fn run_of(&self, variant: &Variant, point: Settings) -> Result<Box<dyn Driver>, String> {
         let mut settings = self.settings.values();
         settings.extend(point);
@@ -324,8 +325,8 @@ impl StudyFile {
         }
     }
 
-    /// One verdict for each value of the sweeps that the verdict neither fixes nor is split by, so that one
-    /// ratio never mixes different points. Points without one of its variants are left out.
+    /// Splits a verdict into one for each value of the sweeps that it neither fixes nor is split by, so that
+    /// one ratio never mixes different points. Points without one of its variants are left out.
     fn split(&self, verdict: &Verdict, profile: Profile) -> Vec<Verdict> {
         let mut split = vec![verdict.clone()];
         for sweep in &self.sweeps {
@@ -372,7 +373,7 @@ fn is_variant_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
 }
 
-/// Line and column (from 1) of a byte offset.
+/// Converts a byte offset to a line and a column, both from 1.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -380,8 +381,8 @@ fn place(text: &str, at: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// Position of `needle` as a value or key, for problems found after parsing. The last occurrence is the
-/// likeliest: a duplicate, or a verdict after the variants.
+/// Finds the position of `needle` as a value or key, for problems found after parsing. The last occurrence is
+/// the likeliest: a duplicate, or a verdict after the variants.
 fn find_value(text: &str, needle: &str) -> usize {
     text.rfind(&format!("\"{needle}\"")).or_else(|| text.rfind(needle)).unwrap_or(0)
 }

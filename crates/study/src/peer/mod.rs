@@ -163,7 +163,7 @@ impl PeerBench {
 }
 
 impl PeerFile {
-    /// BARRIER over Unisono's own barriers: `algorithm` and `wait` as on the command line.
+    /// Makes the program BARRIER over Unisono's own barriers: `algorithm` and `wait` as on the command line.
     pub fn unisono(executable: &Path, algorithm: &str, wait: &str, spin_budget: Option<Duration>) -> Self {
         let mut arguments: Vec<String> =
             ["barrier", "--json", "--algorithm", algorithm, "--wait", wait].map(str::to_owned).into();
@@ -246,7 +246,8 @@ pub fn default_cache() -> Result<PathBuf, Error> {
 fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<String, Error> {
     let patience = expected * 4 + Duration::from_secs(30);
     let failed = |what: String| move |source| Error::Io { what, source };
-    // set before the program runs: if it set this itself, its parent might have been killed already
+    // requested before the program runs: if the program requested it itself, its parent might have been
+    // killed already
     end_with_starter(&mut command);
     let mut child = command
         .stdin(Stdio::null())

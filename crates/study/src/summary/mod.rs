@@ -61,8 +61,8 @@ struct SummaryRow<'a> {
     unit: &'a str,
 }
 
-/// One row for each variant and each combination of varying parameters, so that a row never mixes different
-/// points.
+/// Returns one row for each variant and each combination of varying parameters, so that a row never mixes
+/// different points.
 fn summary_rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<SummaryRow<'a>> {
     let mut rows: Vec<SummaryRow<'_>> = Vec::new();
     for run in runs {
@@ -147,7 +147,7 @@ fn circumstances(study: &StudyLine, differs: &[String], run: &RunLine) -> String
     format!("{}{at}{}", label(&run.variant), place.join(", "))
 }
 
-/// Parameters with more than one value among the measured runs.
+/// Returns the parameters with more than one value among the measured runs.
 fn varying(runs: &[&RunLine]) -> Vec<String> {
     let mut seen: BTreeMap<&str, Vec<&serde_json::Value>> = BTreeMap::new();
     for run in runs.iter().filter(|r| r.outcome == Outcome::Measured) {
@@ -161,8 +161,8 @@ fn varying(runs: &[&RunLine]) -> Vec<String> {
     seen.into_iter().filter(|(_, values)| values.len() > 1).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Cells in columns: the first `left` are left-aligned, the others right-aligned; the last column is not
-/// padded.
+/// Aligns cells in columns: the first `left` are left-aligned, the others right-aligned; the last column is
+/// not padded.
 fn align_columns(cells: &[Vec<String>], left: usize) -> String {
     let count = cells.iter().map(Vec::len).max().unwrap_or(0);
     let width =

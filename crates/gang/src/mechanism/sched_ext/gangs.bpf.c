@@ -164,7 +164,7 @@ static __always_inline void *only(void *map)
 	return bpf_map_lookup_elem(map, &first);
 }
 
-/* The gang whose group contains the thread, directly or in a group below. */
+/* Returns the gang whose group contains the thread, directly or in a group below. */
 static __always_inline u32 gang_of(struct task_struct *p)
 {
 	void *group = member(void *, member(void *, p, task_struct__cgroups), css_set__dfl_cgrp);
@@ -231,7 +231,7 @@ s32 select_cpu(u64 *arguments)
 	return cpu;
 }
 
-/* Makes a processor choose anew that runs a thread of a lent gang. */
+/* Makes a processor that runs a thread of a lent gang choose a thread anew. */
 static __always_inline void preempt_lent(const struct turn *now)
 {
 	u32 cpu = 0;
@@ -247,7 +247,7 @@ static __always_inline void preempt_lent(const struct turn *now)
 	}
 }
 
-/* A thread becomes runnable, or has to leave its processor. */
+/* Queues a thread that becomes runnable, or that has to leave its processor. */
 SEC("struct_ops/enqueue")
 int enqueue(u64 *arguments)
 {
@@ -350,7 +350,7 @@ static __always_inline bool breathe(struct state *state, u32 cpu)
 	return false;
 }
 
-/* A processor has no thread to run. */
+/* Finds a thread for a processor that has none to run. */
 SEC("struct_ops/dispatch")
 int dispatch(u64 *arguments)
 {
@@ -388,8 +388,8 @@ int dispatch(u64 *arguments)
 	return 0;
 }
 
-/* A thread gets a processor. It may have waited for it since its gang's turn, behind a thread of another
- * class: then it goes back. */
+/* Called when a thread gets a processor. The thread may have waited for it since its gang's turn, behind a
+ * thread of another class: then it is preempted and goes back to its gang's queue. */
 SEC("struct_ops/running")
 int running(u64 *arguments)
 {

@@ -31,8 +31,9 @@ const FLAGS: u64 = 1 << 1 | 1 << 3;
 /// The longest watchdog timeout that the kernel accepts.
 pub(super) const MAX_KERNEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A waiting thread runs after a tenth of the watchdog timeout, at most 3 s: it holds a lock of the kernel no
-/// longer than that. A gang that waits less is not disturbed.
+/// A thread of a waiting gang runs once it has waited for a tenth of the watchdog timeout, at most 3 s: if
+/// it holds a lock of the kernel, it holds it no longer than that. A gang that waits for a shorter time is
+/// not disturbed.
 const HEARTBEATS_PER_TIMEOUT: u32 = 10;
 
 /// Maximum number of gangs of one scheduler.
@@ -179,8 +180,8 @@ impl LoadedScheduler {
         self.turn.write(0, &turn_of(standings)).map_err(ProgramError::io("tell the kernel whose turn it is"))
     }
 
-    /// Makes every processor choose anew. [`ProgramError::Host`]: the kernel has unloaded the scheduler; the
-    /// error has the kernel's reason.
+    /// Makes every processor choose a thread anew. Fails with [`ProgramError::Host`] if the kernel has
+    /// unloaded the scheduler; the error has the kernel's reason.
     pub(super) fn switch(&self) -> Result<(), ProgramError> {
         match self.switch.call().map_err(ProgramError::io("switch the gangs in the kernel"))? {
             0 => Ok(()),

@@ -13,8 +13,8 @@
 //! Backfill: a gang that uses idle cores is preempted by any waking thread of the gang that has the turn.
 //!
 //! Cost: two system calls and an interrupt for each processor; the first turn of a gang one more call for
-//! each thread. When not: beside programs that keep the processors busy, because on each processor the fair
-//! class goes first and leaves the gangs the remaining time, at least a twentieth. The kernel's quotas
+//! each thread. When not to use: beside programs that keep the processors busy, because on each processor the
+//! fair class goes first and leaves the gangs the remaining time, at least a twentieth. The kernel's quotas
 //! (`cpu.max`) do not hold for these threads; the turns of the policy enforce them instead. A gang that waits
 //! for longer than 3 s runs for a slice in each 3 s, so that no thread waits long for a kernel lock of the
 //! gang's threads.
@@ -51,8 +51,8 @@ impl From<ProgramError> for Error {
 }
 
 /// Maximum number of threads per processor. Beside programs that never leave a processor, threads of gangs
-/// get a twentieth of it, and a thread that has waited long has a slice of at most 10 ms: all of 75 have had
-/// one after 15 s. The scheduler gives up before a thread has waited for 18 s.
+/// get a twentieth of it. A thread that has waited long then runs for a slice of at most 10 ms, so after 15 s
+/// all of 75 threads have had a slice. The scheduler gives up before a thread has waited for 18 s.
 const MAX_PER_PROCESSOR: usize = 75;
 
 /// Maximum number of threads of each of `gangs` gangs.
@@ -153,7 +153,7 @@ impl Mechanism for SchedExt {
     }
 
     fn promise(&self) -> Promise {
-        // an interrupt that is late, as on a virtual processor that does not run just now
+        // the interrupt may be late, for example on a virtual processor that does not run just now
         Promise { overrun: Duration::from_millis(1), leftover: 0.0, idle: Idle::Left }
     }
 

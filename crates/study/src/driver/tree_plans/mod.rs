@@ -162,7 +162,7 @@ fn plan_tree(network: &SwitchNetwork, group: &BarrierGroup, roots: Roots) -> Res
     plan(network, group, &options).map_err(|error| error.to_string())
 }
 
-/// One barrier of each group by its tree, all at once.
+/// Simulates one barrier of each group by its tree, all at once.
 fn simulate_barriers(
     network: &SwitchNetwork,
     trees: &[(&BarrierGroup, &TreePlan)],
@@ -298,7 +298,7 @@ fn without_links(network: &SwitchNetwork, failed: BTreeSet<u32>) -> SwitchNetwor
         .expect("sound because fewer links are at each port")
 }
 
-/// Number of switches whose register changed, appeared or vanished.
+/// Counts the switches whose register changed, appeared or vanished.
 fn changed(now: &Tree, before: &Tree) -> usize {
     let differ = |(switch, register)| before.registers.get(switch) != Some(register);
     let gone = before.registers.keys().filter(|switch| !now.registers.contains_key(switch)).count();
