@@ -142,3 +142,44 @@ fn input_without_an_end_is_refused_at_the_limit() {
         assert_eq!(said, expected);
     }
 }
+
+/// Converts the network of InfiniBand with these members. A program `sinfo` that prints `list` is in the path.
+fn converted(members: &str, list: Option<&str>) -> Result<String, String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().expect("a directory");
+    if let Some(list) = list {
+        let sinfo = directory.path().join("sinfo");
+        let script = format!("#!/bin/sh\n[ \"$3\" = --partition=gpu ] || exit 1\nprintf '%b' '{list}'\n");
+        std::fs::write(&sinfo, script).expect("there is room");
+        std::fs::set_permissions(&sinfo, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let network = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/networks/two-spines.ibnetdiscover");
+    let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
+        .env("PATH", directory.path())
+        .args(["tree", "convert", "--members", members])
+        .arg(network)
+        .output()
+        .expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if !output.status.success() {
+        return Err(text(&output.stderr));
+    }
+    let file: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    Ok(file["members"].to_string())
+}
+
+#[test]
+fn members_are_the_hosts_of_a_partition_of_slurm() {
+    assert_eq!(converted("host-[2-3]", None).as_deref(), Ok("[1,2]"), "the host's name begins its label");
+    assert_eq!(converted("partition=gpu", Some("host-[1-2,5]\\nhost-7\\n")).as_deref(), Ok("[0,1,4,6]"));
+    assert_eq!(converted("8,partition=gpu", Some("host-1\\n")).as_deref(), Ok("[0,8]"));
+    for (members, list, said) in [
+        ("partition=gpu", Some(""), "Slurm knows no such partition"),
+        ("partition=cpu", Some("host-1"), "sinfo failed"),
+        ("partition=gpu", None, "name the hosts, as gpu[001-004]"),
+        ("partition=gpu", Some("elsewhere-1\\n"), "\"elsewhere-1\" is neither a number"),
+    ] {
+        let why = converted(members, list).expect_err(members);
+        assert!(why.contains(said), "{why}");
+    }
+}

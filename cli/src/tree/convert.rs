@@ -51,8 +51,8 @@ pub(crate) struct Args {
     /// Add this many nodes to each switch
     #[arg(long, value_name = "N", default_value_t = 0)]
     nodes_per_switch: u16,
-    /// The members: all, or nodes by number or name, as 0,3,5-9 or gpu[001-004], or @FILE with a node a line
-    /// [default: the members in the file]
+    /// The members: all, or nodes by number or name, as 0,3,5-9 or gpu[001-004], @FILE with a node a line, or
+    /// partition=NAME, whose hosts Slurm's sinfo names [default: the members in the file]
     #[arg(long, value_name = "NODES")]
     members: Option<String>,
     #[command(flatten)]

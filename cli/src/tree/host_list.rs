@@ -1,7 +1,9 @@
-//! Lists of hosts as Slurm writes them: `gpu[001-004,7],login`.
+//! Lists of hosts as Slurm writes them: `gpu[001-004,7],login`; and the hosts of a partition, from Slurm itself.
 //!
 //! A range keeps the width of its first number: `[08-11]` is 08, 09, 10, 11. A name with several brackets
-//! stands for all combinations. Reference: Slurm, scontrol(1), `show hostnames`.
+//! stands for all combinations. Reference: Slurm, scontrol(1), `show hostnames`; sinfo(1).
+
+use std::process::{Command, Stdio};
 
 /// The most names of a list. Chosen, not measured: ten times the nodes of the largest networks that are
 /// planned.
@@ -46,7 +48,28 @@ pub(super) fn expand(part: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The numbers of a range, and the digits of each.
+/// The list of a partition's hosts, from Slurm's `sinfo`.
+pub(super) fn of_partition(partition: &str) -> Result<String, String> {
+    let mut sinfo = Command::new("sinfo");
+    sinfo.args(["--noheader", "--format=%N"]).arg(format!("--partition={partition}")).stdin(Stdio::null());
+    let output = sinfo.output().map_err(|error| {
+        format!("partition={partition}: Slurm's sinfo does not start here ({error}); name the hosts, as gpu[001-004]")
+    })?;
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let lists: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match (output.status.success(), lists.is_empty()) {
+        (true, false) => Ok(lists.join(",")),
+        (true, true) => Err(format!(
+            "partition={partition}: Slurm knows no such partition, or it has no hosts; see sinfo -s"
+        )),
+        (false, _) => Err(format!(
+            "partition={partition}: sinfo failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+    }
+}
+
+/// The numbers of a range, and the number of digits to which each is padded.
 fn numbers(range: &str) -> Option<(std::ops::RangeInclusive<u64>, usize)> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());

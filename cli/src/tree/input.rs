@@ -19,8 +19,8 @@ pub(crate) struct NetworkSource {
     /// standard input
     #[arg(value_name = "NETWORK")]
     pub(crate) network: PathBuf,
-    /// The members: all, or nodes by number or name, as 0,3,5-9 or gpu[001-004], or @FILE with a node a line
-    /// [default: the members in the file]
+    /// The members: all, or nodes by number or name, as 0,3,5-9 or gpu[001-004], @FILE with a node a line, or
+    /// partition=NAME, whose hosts Slurm's sinfo names [default: the members in the file]
     #[arg(long, value_name = "NODES")]
     pub(crate) members: Option<String>,
     /// Number of the group in the file
@@ -149,7 +149,7 @@ pub(super) fn members_of(
 }
 
 /// Parses `all`, or numbers, ranges and names, separated by commas. Names may be lists of Slurm; `@FILE`
-/// stands for the lines of a file.
+/// stands for the lines of a file, `partition=NAME` for the hosts of a partition of Slurm.
 pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, String> {
     if list == "all" {
         return Ok(topology.hosts().collect());
@@ -158,11 +158,16 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
     for (at, name) in topology.node_names.iter().enumerate() {
         names.entry(name).or_insert(at);
     }
+    let labels = unambiguous(topology.node_labels.iter());
+    // InfiniBand's labels are a host and its adapter, as in "gpu001 mlx5_0"
+    let hosts =
+        unambiguous(topology.node_labels.iter().map(|label| label.split(' ').next().unwrap_or(label)));
     let mut nodes = Vec::new();
     let mut add = |item: &str| -> Result<(), String> {
-        // a label names a node if no other node has the same label
         let named = |name: &str| {
-            let named = names.get(name).copied().or_else(|| topology.node_labels.only(name))?;
+            let in_labels = |labels: &HashMap<&str, Option<usize>>| labels.get(name).copied().flatten();
+            let named =
+                names.get(name).copied().or_else(|| in_labels(&labels)).or_else(|| in_labels(&hosts))?;
             u32::try_from(named).ok().map(NodeId)
         };
         if let Some(node) = named(item) {
@@ -172,12 +177,32 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
         for name in host_list::expand(item)? {
             match named(&name) {
                 Some(node) => nodes.push(node),
+                None if hosts.contains_key(name.as_str()) => {
+                    let of_host = |label: &&str| label.split(' ').next() == Some(&name);
+                    let adapters: Vec<String> = topology
+                        .node_labels
+                        .iter()
+                        .filter(of_host)
+                        .map(|label| format!("{label:?}"))
+                        .collect();
+                    return Err(format!(
+                        "{name:?} has {}, each a node of the network: name one of them: {}",
+                        counted(adapters.len(), "adapter"),
+                        adapters.join(", ")
+                    ));
+                }
                 None => nodes.extend(numbered(topology, &name)?),
             }
         }
         Ok(())
     };
     for item in host_list::parts(list) {
+        if let Some(partition) = item.strip_prefix("partition=") {
+            for item in host_list::parts(&host_list::of_partition(partition)?) {
+                add(item)?;
+            }
+            continue;
+        }
         match item.strip_prefix('@') {
             None => add(item)?,
             Some(path) => {
@@ -192,6 +217,15 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
         }
     }
     Ok(nodes)
+}
+
+/// The number of each text; `None` for a text that occurs several times.
+fn unambiguous<'a>(texts: impl Iterator<Item = &'a str>) -> HashMap<&'a str, Option<usize>> {
+    let mut numbers = HashMap::new();
+    for (number, text) in texts.enumerate() {
+        numbers.entry(text).and_modify(|known| *known = None).or_insert(Some(number));
+    }
+    numbers
 }
 
 /// The nodes of a number, or of a range of numbers.
