@@ -9,7 +9,7 @@ use super::parse::{ParsedFrame, parse};
 /// `CE`: the packet met congestion.
 const MET: u8 = 0b11;
 
-/// Marks a frame whose sender supports marks. Returns whether it did.
+/// Marks a frame if its sender supports marks. Returns whether the frame was marked by this call.
 pub(super) fn mark(frame: &mut [u8]) -> bool {
     let Ok(ParsedFrame::Ip(packet)) = parse(frame) else { return false };
     if matches!(packet.service & MET, 0 | MET) {

@@ -162,7 +162,7 @@ proptest! {
         let cut = cut.index(length) + 1;
         let unchanged = parse(&frame);
         frame.truncate(cut);
-        // a shorter frame never has facts that the longer one does not have
+        // if the truncated frame parses as IP, it has the same fields as the whole frame
         if let Ok(ParsedFrame::Ip(shorter)) = parse(&frame) {
             prop_assert_eq!(unchanged, Ok(ParsedFrame::Ip(shorter)));
         }
