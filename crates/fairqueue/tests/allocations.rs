@@ -1,5 +1,5 @@
-//! No enqueue and no dequeue allocates, in one level or in four, by arrival or by deadline, once the greatest
-//! backlog has been reached.
+//! Checks that no enqueue and no dequeue allocates, in trees of one level and of four, in order of arrival
+//! and by deadline, once the greatest backlog has been reached.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
