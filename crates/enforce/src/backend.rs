@@ -36,7 +36,7 @@ pub trait Backend: fmt::Debug {
 
     fn side(&self) -> LinkSide;
 
-    /// Notes of the last call for the user, besides its result.
+    /// Returns notes of the last call for the user, besides its result.
     fn notes(&self) -> &[String];
 
     /// Checks whether this backend can enforce a policy on this device. Changes nothing.

@@ -121,7 +121,7 @@ fn limit() -> impl Strategy<Value = Option<Limit>> {
     prop_oneof![3 => Just(None), 1 => limit]
 }
 
-/// Trees of every shape that is not too deep: the parent of each class is a class before it.
+/// Generates trees of every shape that is not too deep: the parent of each class is a class before it.
 fn hierarchy(most: usize) -> impl Strategy<Value = Hierarchy> {
     let class = (any::<prop::sample::Index>(), weight(), limit());
     (prop::collection::vec(class, 0..most), 0..4_usize).prop_map(|(classes, skew)| {
@@ -290,7 +290,7 @@ fn so_it_does_with_hundreds_of_classes() {
     });
 }
 
-/// Trees of many siblings under a limit that drops from the longest queue.
+/// Generates trees of many siblings under a limit that drops from the longest queue.
 fn flat() -> impl Strategy<Value = Hierarchy> {
     (prop::collection::vec(weight(), 30..80), 5..30_u64).prop_map(|(weights, packets)| {
         let leaf = |(at, weight): (usize, &Weight)| ClassSpec::new(at.to_string()).weighing(*weight);
@@ -309,7 +309,7 @@ fn so_it_does_when_waiting_classes_lose_their_last_packet() {
     });
 }
 
-/// Lists of trees that share names of classes, but not their structure.
+/// Generates lists of trees that share names of classes, but not their structure.
 fn trees(most: usize) -> impl Strategy<Value = Vec<Hierarchy>> {
     let tree = hierarchy(most).prop_map(|tree| tree.with_default("rest").expect("a new name"));
     prop::collection::vec(tree, 3)

@@ -21,8 +21,8 @@ use crate::scheduler::Scheduler;
 use crate::weight::{Weight, to_integers};
 use unisono_time::Instant;
 
-/// Start-time fair queuing without rounding: a [`Scheduler`] if its tags are exact, else a scheduler with
-/// longer tags.
+/// Returns a scheduler without rounding: a [`Scheduler`] if its tags are exact, else an [`Exact`], whose tags
+/// may be longer.
 pub fn start_time<T: 'static>(hierarchy: Hierarchy) -> Box<dyn Discipline<T>> {
     let scheduler = Scheduler::new(hierarchy.clone());
     if scheduler.is_exact() { Box::new(scheduler) } else { Box::new(Exact::new(hierarchy)) }

@@ -140,7 +140,7 @@ mod tests {
     use crate::hierarchy::ClassSpec;
     use proptest::prelude::*;
 
-    /// Three leaves; two of them share an inner class.
+    /// Returns a processor with three leaves, two of which share an inner class.
     fn nested() -> (Processor, [ClassId; 3]) {
         let leaf =
             |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));

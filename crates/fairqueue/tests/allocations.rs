@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A tree of `levels` levels, `fan_out` children for each class, and weights from 1 to `weights`.
+/// Returns a tree of `levels` levels, with `fan_out` children for each class and weights from 1 to `weights`.
 fn tree(levels: u32, fan_out: u32, weights: u32, order: Order) -> Hierarchy {
     fn below(name: &str, levels: u32, fan_out: u32, weights: u32, order: Order) -> ClassSpec {
         let mut class = ClassSpec::new(name);

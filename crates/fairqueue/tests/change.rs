@@ -19,7 +19,7 @@ fn weight(whole: u32) -> Weight {
     whole.to_string().parse().expect("it is a weight")
 }
 
-/// Trees of some of the names, with a default class. The parent of each class is a class before it.
+/// Generates trees of some of the names, with a default class. The parent of each class is a class before it.
 fn hierarchy() -> impl Strategy<Value = Hierarchy> {
     let classes: Vec<u32> = (0..NAMES).collect();
     let chosen = prop::sample::subsequence(classes, 1..=NAMES as usize).prop_shuffle();

@@ -59,7 +59,7 @@ pub(super) struct TurnTaking {
 }
 
 impl TurnTaking {
-    /// All groups are free at first. `leaves` are the groups' classes.
+    /// Returns the state at the start, in which all groups are free. `leaves` are the groups' classes.
     pub(super) fn new(hierarchy: Hierarchy, leaves: &[ClassId], quantum: u32) -> Self {
         let group = |class: &ClassId| TurnGroup {
             class: *class,

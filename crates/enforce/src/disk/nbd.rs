@@ -39,7 +39,7 @@ pub struct ExportFacts {
 }
 
 impl ExportFacts {
-    /// The transmission flags: the operations that a client may use.
+    /// Returns the transmission flags, which say which operations a client may use.
     pub fn flags(self) -> u16 {
         const HAS_FLAGS: u16 = 1 << 0;
         const READ_ONLY: u16 = 1 << 1;

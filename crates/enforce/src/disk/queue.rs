@@ -243,7 +243,7 @@ impl RequestQueue {
         self.work.notify_all();
     }
 
-    /// The counters of the leaves.
+    /// Returns the counters of the leaves.
     pub(super) fn figures(&self, tree: &Hierarchy) -> Vec<DiskClassFigures> {
         let state = self.state();
         let leaves = state.classes.iter().zip(tree.classes()).filter(|(_, (id, _))| tree.is_leaf(*id));
@@ -283,7 +283,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    /// A file of 4 MiB.
+    /// Makes a file of 4 MiB.
     fn backing() -> Backing {
         let file = tempfile::tempfile().expect("a scratch file");
         file.set_len(4 << 20).expect("room");

@@ -80,7 +80,7 @@ impl DiskServer {
         Ok(Self { policy, facts, users, backing: Backing::new(file), socket: None })
     }
 
-    /// The length of the disk in bytes.
+    /// Returns the length of the disk in bytes.
     pub fn size(&self) -> u64 {
         self.facts.size
     }

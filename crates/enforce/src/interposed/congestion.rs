@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The checksum of a header whose own field is zero, by its definition (RFC 791).
+    /// Returns the checksum, by its definition (RFC 791), of a header whose checksum field is zero.
     fn checksum(header: &[u8]) -> u16 {
         let mut sum: u32 =
             header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();

@@ -353,8 +353,8 @@ impl Backend for Interposed {
         .into())
     }
 
-    /// Also sets this backend's options: those of the running queue, changed as the user asked. Only if they
-    /// differ from the running queue's does the queue have to end.
+    /// Returns whether the running queue has to end: if its options are not those that the user asked for.
+    /// Also sets this backend's options to those of the running queue, changed as the user asked.
     fn conflicts_with(&mut self, in_force: &Record<serde_json::Value>) -> bool {
         if in_force.backend != INTERPOSED_BACKEND {
             return true;

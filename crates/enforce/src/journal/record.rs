@@ -43,7 +43,7 @@ pub enum Phase {
 }
 
 impl<B> Record<B> {
-    /// A record of a change that this process is about to begin.
+    /// Returns the record of a change that this process is about to begin.
     pub fn new(backend: &str, device: &str, index: u32, policy: &str, before: B) -> Self {
         Self {
             format: FORMAT.to_owned(),

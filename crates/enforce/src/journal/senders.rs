@@ -39,7 +39,7 @@ impl SenderNumbers {
         self.0.iter().map(|(group, number)| (group.as_str(), *number))
     }
 
-    /// The number of a group.
+    /// Returns the number of a group.
     pub(crate) fn number(&self, group: &str) -> Option<u16> {
         self.0.get(group).copied()
     }

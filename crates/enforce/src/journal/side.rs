@@ -24,7 +24,7 @@ impl LinkSide {
         Self { device: device.to_owned(), direction: TrafficDirection::Out }
     }
 
-    /// The same direction of a device with another name.
+    /// Returns the same direction of the device `device`.
     pub fn at(&self, device: &str) -> Self {
         Self { device: device.to_owned(), direction: self.direction }
     }

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(scheduler.dequeue_ahead(Instant::ZERO, a, u32::MAX), None, "nothing waits");
     }
 
-    /// The order of quanta when class a uses half of each of its quanta.
+    /// Returns the order of quanta if class a uses half of each of its quanta.
     fn halves(meanwhile: impl Fn(&mut Scheduler<u32>)) -> Vec<u32> {
         let (mut scheduler, [a, b]) = two();
         for item in 0..4 {

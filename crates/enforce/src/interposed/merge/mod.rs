@@ -70,9 +70,9 @@ pub struct FrameRun {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunSegmentation {
     pub version: Version,
-    /// Bytes of headers; each frame gets a copy.
+    /// The bytes of the headers, of which each frame gets a copy.
     pub headers: usize,
-    /// Bytes of payload in each frame.
+    /// The bytes of payload in each frame.
     pub segment: usize,
     /// The offset of the TCP header.
     pub transport: usize,

@@ -13,7 +13,7 @@ struct Connection {
     number: u16,
 }
 
-/// A checksum, computed by its definition.
+/// Returns the checksum, computed by its definition.
 fn reference(bytes: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {

@@ -264,14 +264,14 @@ fn a_program_of_a_thousand_rules_is_loaded() {
     assert_eq!(actual, u32::try_from(last.index()).expect("few classes") + 100);
 }
 
-/// A frame with these VLAN tags around its content.
+/// Returns a frame with VLAN tags of these types before its content.
 fn tagged(tags: &[u16], frame: &[u8]) -> Vec<u8> {
     let tags = tags.iter().flat_map(|kind| [kind.to_be_bytes(), [0x20, 7]].concat());
     frame[..12].iter().copied().chain(tags).chain(frame[12..].iter().copied()).collect()
 }
 
-/// A datagram from port 1 to port 53, or a fragment of it: its identification, its offset, and whether more
-/// fragments follow.
+/// Returns a datagram from port 1 to port 53, or a fragment of it, given by identification, offset, and
+/// whether more fragments follow.
 fn datagram(version: u8, fragment: Option<(u8, u16, bool)>) -> Vec<u8> {
     let content = [[0, 1, 0, 53, 0, 16, 0, 0], [7; 8]].concat();
     let mut frame = vec![2; 12];

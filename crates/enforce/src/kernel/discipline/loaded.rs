@@ -109,7 +109,7 @@ impl LoadedDiscipline {
         &self.kind
     }
 
-    /// For tests: sets the program's clock.
+    /// Sets the program's clock, for tests.
     pub fn set_clock(&self, now: Instant) -> Result<(), ProgramError> {
         self.clock.write(0, &now.as_nanos().to_ne_bytes()).map_err(ProgramError::io("set the clock"))
     }
@@ -142,7 +142,7 @@ fn structure(types: &KernelTypes, name: &str) -> Result<Structure, ProgramError>
 const HELD_KEY: u32 = 1;
 const HELD_VALUE: u32 = 5;
 
-/// The types of `struct held { struct sk_buff __kptr *skb; }` and of its key, a number. They tell the
+/// Returns the types of `struct held { struct sk_buff __kptr *skb; }` and of its key, a number. They tell the
 /// verifier that a value of the map owns a packet.
 fn held_types() -> Vec<u8> {
     let names = b"\0unsigned int\0sk_buff\0kptr\0held\0skb\0";
