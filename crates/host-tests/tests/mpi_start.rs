@@ -182,7 +182,7 @@ fn every_one_sided_call_is_taken_over() -> TestOutcome {
         };
         assert!(lacking.iter().all(|name| allowed(name)), "{} has no {lacking:?}", mpi.name());
 
-        // newer hosts may have more
+        // newer versions of an MPI may have more functions
         let of_c = |name: &&String| {
             let call = name.strip_prefix("MPI_").unwrap_or_default();
             let is_c = call.chars().nth(1).is_some_and(|second| second.is_ascii_lowercase());
@@ -196,7 +196,7 @@ fn every_one_sided_call_is_taken_over() -> TestOutcome {
             .collect();
         assert!(unknown.is_empty(), "{}: {unknown:?}", mpi.name());
 
-        // bindings call C's functions, or each other
+        // the bindings call C's functions or each other
         for library in &libraries {
             let asked = symbols(library, false)?;
             let theirs: Vec<&String> = asked
@@ -210,7 +210,8 @@ fn every_one_sided_call_is_taken_over() -> TestOutcome {
     Ok(())
 }
 
-/// Fortran's spellings: all small or all large letters, or Open MPI's own suffixes.
+/// Returns whether a symbol is a Fortran binding, by its spelling: all small or all capital letters, or Open
+/// MPI's suffixes.
 fn is_binding(name: &str) -> bool {
     let call = name.trim_start_matches("PMPI_").trim_start_matches("MPI_");
     let one_case = !call.chars().any(|letter| letter.is_ascii_lowercase())
@@ -218,7 +219,7 @@ fn is_binding(name: &str) -> bool {
     one_case || name.ends_with("_f") || name.ends_with("_f08")
 }
 
-/// The tool as a shared library, linked to nothing: its MPI is the program's.
+/// Compiles the profiling tool as a shared library that is linked to no MPI, so that it uses the program's.
 fn tool(mpi: TestedMpi) -> Result<PathBuf, Skipped> {
     mpi.present("any.c")?;
     let directory = target().join("mpi-programs").join(mpi.name());
@@ -250,7 +251,8 @@ fn a_profiling_tool_that_is_preloaded_sees_every_call() -> TestOutcome {
     Ok(())
 }
 
-/// It comes after what is preloaded, so that it is never called; that is said, and how to have it called.
+/// A linked tool comes after preloaded libraries in the search for symbols, so it is never called. A message
+/// says so, and how to have it called.
 fn a_profiling_tool_that_is_linked_is_named() -> TestOutcome {
     for mpi in MPIS {
         let tool = tool(mpi)?;
@@ -272,7 +274,7 @@ fn a_profiling_tool_that_is_linked_is_named() -> TestOutcome {
     Ok(())
 }
 
-/// A script that is started in place of the program hands the preload on to it.
+/// `unisono mpi` starts a script, and the preload is passed on to the program that the script starts.
 fn a_script_may_start_the_program() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("counted.c")?;
@@ -292,7 +294,7 @@ fn a_script_may_start_the_program() -> TestOutcome {
     Ok(())
 }
 
-/// The program's own run path leads to its MPI, and the preload uses the same.
+/// The program's own run path leads to its MPI, and the preload uses the same MPI.
 fn a_program_with_a_run_path_runs() -> TestOutcome {
     TestedMpi::Mpich.present("any.c")?;
     let shown = Command::new("mpicc.mpich").arg("-show").output().expect("it was found");
@@ -325,7 +327,7 @@ fn a_program_with_a_run_path_runs() -> TestOutcome {
 /// The program's MPI functions are its own, so the preload cannot replace them. It runs as without the
 /// preload.
 fn a_program_with_its_mpi_linked_in_runs_unserved_and_says_so() -> TestOutcome {
-    // an MPI of one function
+    // the source of a program with an MPI of one function
     let directory = tempfile::tempdir().expect("a directory");
     let (written, built) = (directory.path().join("own.c"), directory.path().join("own"));
     let own = "int MPI_Init(void) { return 6; }\nint main(int n, char **v) { return MPI_Init() + n; }\n";
