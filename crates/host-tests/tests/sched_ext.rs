@@ -127,7 +127,7 @@ fn the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed() -> TestOu
 fn gangs_keep_to_the_quota_of_the_group_that_they_are_started_in() -> TestOutcome {
     here()?;
     let group = quota::one_processor("sched-ext")?;
-    // long turns, because a switch takes milliseconds in an emulated machine
+    // turns of 0.2 s, because a switch takes milliseconds in an emulated machine
     group.write("cpu.max", "1000000 1000000").expect("root may change it");
     let work = "timeout 4 sh -c 'while :; do :; done' & timeout 4 sh -c 'while :; do :; done'; wait; exit 0";
     let mut command = gangs(&["--json", "--slice", "300ms"], [work, work]);
