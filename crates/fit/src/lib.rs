@@ -18,9 +18,9 @@
 //! exist yet.
 //!
 //! Cost: microseconds, and a pass over the program's bytes. When not to use it: for a program that asks for a
-//! number of threads in its code or arguments (`num_threads(8)`, `-t 8`), because no variable changes that
-//! number safely. The crate does *not* start programs or change affinities. [`lease`] only chooses processors
-//! and records the choice.
+//! number of threads in its code or arguments (`num_threads(8)`, `-t 8`), because no variable reduces that
+//! number without changing the program's result. The crate does *not* start programs or change affinities.
+//! [`lease`] only chooses processors and records the choice.
 //!
 //! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section
 //! 3; OpenMP 5.2, chapter 21 (environment variables).
