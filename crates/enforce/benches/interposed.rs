@@ -1,12 +1,12 @@
 //! Measures the cost of an interposed queue on this host: latency, goodput, shares. Uses two network
-//! namespaces and a cable; needs root.
+//! namespaces connected by a pair of veth devices (the cable); needs root.
 //!
 //! `cargo bench -p unisono-enforce --bench interposed -- [latency|goodput|unshaped|shares|change]...
 //! [--repeats N] [--seconds S]`
 //!
-//! Variants are alternated within a repetition and run in the opposite order in the next. The queue runs on
-//! the last processor, the rest of the work where the kernel puts it (latency: on the first). Each figure is
-//! a median with the minimum and maximum of the repetitions.
+//! Each repetition runs all variants, every other one in the opposite order. The queue runs on the last
+//! processor, the rest of the work where the kernel puts it (for `latency`, on the first). Each figure is a
+//! median with the minimum and maximum of the repetitions.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a measuring program speaks")]
 
@@ -113,8 +113,8 @@ fn main() {
     }
 }
 
-/// Another policy of so many classes while a frame of each waits: the time that a thread beside the link
-/// needs, and the time for which the link stops.
+/// Measures the change to another policy of so many classes while a frame of each waits: the time to prepare
+/// the change, which another thread does, and the time for which the link stops.
 fn change(classes: usize, repeats: usize) {
     let policy = |turn: usize| {
         let class = |number: usize| {
@@ -194,7 +194,7 @@ fn table(
     }
 }
 
-/// Two namespaces and a cable; dropping this value removes them.
+/// The two namespaces and the cable; dropping this value removes them.
 struct Cable;
 
 fn run(command: &str) {
@@ -308,8 +308,8 @@ fn enter(name: &str) {
     NetworkNamespace::from(OwnedFd::from(file)).enter().expect("root may");
 }
 
-/// Microseconds from a send until a spinning receiver has the packet. One thread holds both ends, so that no
-/// wake-up of a receiver is measured.
+/// Returns the median of the microseconds from a send until a spinning receiver has the packet. One thread
+/// has both ends, so that no wake-up of a receiver is measured.
 fn latency(_cable: &Cable, seconds: f64) -> f64 {
     let measure = move || {
         let _ = restrict_own(&CpuSet::single(0));
@@ -338,7 +338,7 @@ fn latency(_cable: &Cable, seconds: f64) -> f64 {
     thread::spawn(measure).join().expect("it measured")
 }
 
-/// Bits a second of each TCP connection, after half a second to find its rate.
+/// Returns the bits a second of each TCP connection, after half a second in which it finds its rate.
 fn goodput(_cable: &Cable, ports: &[u16], seconds: f64, control: &'static str) -> Vec<f64> {
     let stop = Arc::new(AtomicBool::new(false));
     let (mut counters, mut threads) = (Vec::new(), Vec::new());

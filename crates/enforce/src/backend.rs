@@ -36,21 +36,23 @@ pub trait Backend: fmt::Debug {
 
     fn side(&self) -> LinkSide;
 
-    /// Messages of the last call besides its result.
+    /// Returns notes of the last call for the user, besides its result.
     fn notes(&self) -> &[String];
 
-    /// Checks whether a policy can be enforced here, and changes nothing.
+    /// Checks whether this backend can enforce a policy on this device. Changes nothing.
     fn check(&mut self, policy: &Policy) -> Result<(), Error>;
 
-    /// Enforces a policy: all of it, or nothing and the previous state is restored. An existing policy is
-    /// replaced, without losing packets if possible. If the host does not support it, or has no such device,
+    /// Enforces a policy completely; on an error, restores the previous state. Replaces an existing policy,
+    /// without losing packets if possible. If the host does not support the policy, or has no such device,
     /// nothing has changed.
     fn apply(&mut self, policy: &Policy) -> Result<(), Error>;
 
-    /// The counters of each class. Fails if no policy is enforced there, or if the host does not answer.
+    /// Reads the counters of each class. Fails if no policy is in force on the device, or if the kernel or
+    /// the queue's process does not answer.
     fn live(&mut self) -> Result<Live, Error>;
 
-    /// As [`live`](Self::live), with the backend's own counters besides the classes, if it has any.
+    /// Reads the counters as [`live`](Self::live) does, and the backend's own counters besides the classes,
+    /// if it has any.
     fn figures(&mut self) -> Result<(Live, Option<Counters>), Error> {
         Ok((self.live()?, None))
     }
@@ -65,7 +67,8 @@ pub trait Backend: fmt::Debug {
     /// lock.
     fn install(&mut self, policy: &Policy, lock: &DirectoryLock) -> Result<(), Error>;
 
-    /// Whether the backend in force has to end before this one can begin.
+    /// Returns whether the record `in_force` is of another backend, or of this backend with other options, so
+    /// that [`apply`](Self::apply) cannot just replace its policy.
     fn conflicts_with(&mut self, in_force: &Record<Value>) -> bool {
         in_force.backend != self.kind().name
     }
@@ -81,7 +84,7 @@ pub trait Backend: fmt::Debug {
 pub enum DeviceHook {
     /// The queueing discipline of the device.
     Discipline,
-    /// The program that processes each packet before that discipline.
+    /// The egress hook, whose programs see each packet before that discipline does.
     Egress,
 }
 
@@ -149,21 +152,21 @@ impl fmt::Debug for BackendKind {
 pub struct Counters {
     /// Frames that the queue received.
     pub received: u64,
-    /// Dropped because they are malformed.
+    /// Frames dropped because they are malformed.
     pub malformed: u64,
-    /// Dropped because they did not come from the device.
+    /// Frames dropped because they did not come from the device.
     pub strangers: u64,
-    /// Dropped because there was no room for them.
+    /// Frames dropped because there was no room for them.
     pub overrun: u64,
-    /// Lost because the device did not take them.
+    /// Frames lost because the device did not take them.
     pub unsent: u64,
-    /// Sent to the device as parts of larger frames; the device segments them again.
+    /// Frames sent to the device as parts of larger frames, which the device segments again.
     #[serde(default)]
     pub merged: u64,
-    /// Longer than the queue's maximum, so they passed unscheduled.
+    /// Frames that were longer than the queue's maximum, so that they passed unscheduled.
     #[serde(default)]
     pub too_long: u64,
-    /// Passed by the queue, unscheduled, while its worker did not report that it is alive.
+    /// Frames that bypassed the queue, unscheduled, while its worker did not report that it is alive.
     #[serde(default)]
     pub unattended: u64,
 }

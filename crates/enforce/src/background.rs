@@ -13,7 +13,7 @@ pub const READY: &str = "ready";
 pub(crate) enum StartOutcome {
     Ready,
     Ended {
-        /// `None`: a signal ended it.
+        /// The exit code, or `None` if a signal ended the program.
         code: Option<i32>,
         /// The text that it wrote on standard error.
         why: String,
@@ -30,7 +30,7 @@ pub(crate) fn start(
     lock: Option<&DirectoryLock>,
     input: &[u8],
 ) -> io::Result<StartOutcome> {
-    // first: the following lines keep open a descriptor that this would close
+    // first, because it would also close the descriptor of the lock, which a following line keeps open
     descriptors::close_inherited(&mut command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(lock) = lock {
@@ -40,7 +40,7 @@ pub(crate) fn start(
     end_with_starter(&mut command);
     let mut program = process::start(&mut command, Vec::new(), Family::OwnSession)?;
     if let Some(mut stdin) = program.stdin.take() {
-        // if it has ended already, its error text is read below
+        // if the program has ended already, this fails, and its error text is read below
         let _ = stdin.write_all(input);
     }
     let mut line = String::new();

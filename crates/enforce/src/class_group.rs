@@ -22,8 +22,8 @@ use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierar
 /// Prefix of the names of the groups that programs run in.
 const RUN: &str = "run";
 
-/// The control group whose packets belong to a class, whatever their other properties. The error says how to
-/// correct the policy or the class's name.
+/// Returns the control group all of whose packets belong to a class: the group of a match that names nothing
+/// else. The error says how to correct the policy or the class's name.
 pub fn group_of_class<'a>(policy: &'a Policy, class: &str) -> Result<&'a str, String> {
     let tree = &policy.hierarchy;
     let names = |mut classes: Vec<&str>| {
@@ -53,7 +53,7 @@ pub fn group_of_class<'a>(policy: &'a Policy, class: &str) -> Result<&'a str, St
     })
 }
 
-/// The policy in force at a side of a device.
+/// Returns the policy in force at a side of a device.
 pub fn policy_in_force(side: &LinkSide) -> Result<Policy, Error> {
     let (_, journal) = Journal::find(side)?;
     let record = journal.read::<serde_json::Value>()?;
@@ -61,7 +61,7 @@ pub fn policy_in_force(side: &LinkSide) -> Result<Policy, Error> {
     Ok(Policy::parse(&record.policy)?)
 }
 
-/// This process in a group of its own.
+/// A control group of its own for this process, and the group from which it came.
 #[derive(Debug)]
 pub struct ClassGroup {
     group: ControlGroup,
@@ -92,7 +92,7 @@ impl ClassGroup {
         let name = unguessable(RUN).map_err(file("name a control group below"))?;
         let (group, home) = (above.create(&name)?, tree.group_of(Tid::SELF)?);
         if let Err(error) = group.enter() {
-            // it is empty
+            // succeeds, because the new group is empty
             let _ = group.remove();
             return Err(error.into());
         }
@@ -102,7 +102,8 @@ impl ClassGroup {
     /// Moves this process back, and removes the group. Returns a note if the group stays because processes
     /// are left in it.
     pub fn leave(self) -> Option<String> {
-        // a group that was removed meanwhile: this process is still counted for the class, and ends
+        // fails if the earlier group was removed meanwhile; this process then stays in the class until it
+        // ends
         let _ = self.home.enter();
         self.group.remove().err().map(|_| {
             format!(

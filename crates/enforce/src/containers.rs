@@ -1,21 +1,25 @@
-//! Packets of containers: their control group, where they enter the host.
+//! Marks packets of containers with the control group of their sender, where they enter the host.
 //!
-//! A packet names the socket that sent it, and so the control group, until it reaches an IP stack or a
-//! bridge. For a container with a network of its own that is the host's end of its veth pair:
+//! The kernel knows the socket that sent a packet, and so its control group, until the packet reaches an IP
+//! stack or a bridge. A packet of a container with a network of its own gets that far at the host's end of
+//! the container's veth pair:
 //!
 //! ```text
-//!   container: socket --> veth ==|== veth, our program: group --> tc_index --> bridge, routes, NAT -->
-//!   device other namespace | this namespace                          its classifier reads tc_index
+//!   namespace of the container | namespace of the policy
+//!      socket --> veth device ==|==> veth device --> bridge, routes, NAT --> device with the policy
+//!                               |    our program writes the group            its classifier reads
+//!                               |    number into tc_index                    tc_index
 //! ```
-//! The program writes the number of the deepest group that a policy of this namespace names
-//! ([`SenderNumbers`]) and never decides about the packet. It is attached by tcx, whose place no other
-//! program shares, to each veth device whose other end is in another namespace. Policies of several devices
-//! share the program; their journals say which groups it has to know.
+//! The program writes into the packet the number ([`SenderNumbers`]) of the deepest control group that
+//! contains the sender and that a policy of this namespace names. It passes every packet on. It is attached
+//! to each veth device whose other end is in another namespace, through tcx, where each program has an entry
+//! of its own. The policies of all devices share the program; the groups that it compares are those in their
+//! journals.
 //!
-//! Limits: a container that starts after `apply` and gets a device of its own is not known until the next
-//! `unisono queue` command, each of which looks for such devices ([`attach_to_all`]). If two policies name a
-//! group and a group below it, the packets of the lower group count for the policy that names it. Needs Linux
-//! 6.6.
+//! Limits: a veth device that is made after `apply` gets the program only at the next `unisono queue`
+//! command, because each command looks for new devices ([`attach_to_all`]). A packet carries one number: if
+//! one policy names a group and another policy names a group below it, packets of the lower group match only
+//! the policy that names the lower one. Needs Linux 6.6.
 
 use crate::cpu::below;
 use crate::error::Error;
@@ -41,16 +45,16 @@ const SKB_ANCESTOR_CGROUP_ID: i32 = 83;
 const CONTEXT: BpfRegister = BpfRegister(6);
 const NUMBER: BpfRegister = BpfRegister(7);
 
-/// The numbers of the control groups that a policy names. Groups that other policies of this namespace name
-/// keep theirs.
+/// Returns the numbers of the control groups that a policy names. A group that another policy of this
+/// namespace names, too, keeps its number.
 pub(crate) fn numbers(policy: &Policy) -> Result<SenderNumbers, Error> {
     let groups = policy.rules.iter().filter_map(|rule| rule.matcher.cgroup.as_deref());
     Ok(SenderNumbers::new(groups, &Journal::senders()?))
 }
 
-/// Has every device that leads to a container write the groups of all policies of this namespace, and of a
-/// policy that is about to come into force. Without such policies, removes the program. Returns what this
-/// kernel cannot do, as a note.
+/// Attaches the program to every veth device that leads to a container, for the groups of all policies in
+/// force in this namespace and for the groups of a `coming` policy. If there are no such groups, detaches the
+/// program instead. Returns a note if the kernel lacks tcx.
 pub(crate) fn attach_to_all(coming: &SenderNumbers) -> Result<Option<String>, Error> {
     let mut all = Journal::senders()?;
     all.extend(coming);
@@ -83,8 +87,8 @@ pub(crate) fn attach_to_all(coming: &SenderNumbers) -> Result<Option<String>, Er
     Ok(None)
 }
 
-/// As [`attach_to_all`] for the policies in force, after a change; a failure leaves a program that decides
-/// nothing.
+/// Calls [`attach_to_all`] for the policies in force, after a change. Ignores an error: it leaves the
+/// previous program attached, and that program drops or redirects no packet.
 pub(crate) fn refresh() {
     let _ = attach_to_all(&SenderNumbers::default());
 }
@@ -93,7 +97,8 @@ fn leads_to_another_namespace(device: &NetworkDevice) -> bool {
     device.kind.as_deref() == Some("veth") && device.other_end == PeerLocation::Elsewhere
 }
 
-/// Writes the number of the deepest group among the sender's, or 0.
+/// Returns the code of the program. It writes the number of the deepest named group that contains the sender,
+/// or 0.
 fn program(numbers: &SenderNumbers) -> Vec<u64> {
     let mut groups: Vec<(u32, u64, u16)> = directories(numbers.iter())
         .filter_map(|(path, directory, number)| {
@@ -115,11 +120,13 @@ fn program(numbers: &SenderNumbers) -> Vec<u64> {
         code.set(NUMBER, number.into()).jump(done).here(next);
     }
     code.here(done).store_four(CONTEXT, TC_INDEX, NUMBER).set(R0, tcx::NEXT).exit();
-    // a jump over more groups than fit would fail the load, which says so
+    // with several thousand groups a jump is too far; the kernel then refuses this empty program, and the
+    // error does not name the cause
     code.finish().unwrap_or_default()
 }
 
-/// The directories of control groups, where cgroup2 is mounted.
+/// Returns each control group with its directory in the mounted cgroup2 hierarchy, or nothing if cgroup2 is
+/// not mounted.
 fn directories<'a, T>(
     groups: impl Iterator<Item = (&'a str, T)>,
 ) -> impl Iterator<Item = (&'a str, PathBuf, T)> {
@@ -129,7 +136,7 @@ fn directories<'a, T>(
     groups.filter_map(move |(path, value)| Some((path, below(root.as_ref()?, path), value)))
 }
 
-/// Notes about control groups whose packets cannot reach a device of this namespace.
+/// Returns a note for each control group whose packets cannot reach a device of this namespace.
 pub(crate) fn unreachable_notes(policy: &Policy) -> Vec<String> {
     let groups = policy.rules.iter().filter_map(|rule| Some((rule.matcher.cgroup.as_deref()?, ())));
     let named: BTreeSet<&str> = groups.clone().map(|(group, ())| group).collect();
@@ -175,8 +182,8 @@ fn processes_below(directory: &Path, processes: &mut Vec<u32>) {
     }
 }
 
-/// Whether the namespace of a process has a device whose other end is a device of this thread's namespace.
-/// Any doubt counts as yes.
+/// Returns whether the network namespace of a process has a device whose other end is a device of this
+/// thread's namespace; true also if that cannot be found out.
 fn leads_here(process: u32) -> bool {
     let devices = || {
         let mut socket = NetlinkSocket::open().ok()?;
@@ -184,7 +191,7 @@ fn leads_here(process: u32) -> bool {
     };
     let Some(here) = devices() else { return true };
     let Ok(there) = NetworkNamespace::of_process(process) else { return true };
-    // the thread ends in the other namespace
+    // a thread of its own, because it cannot return from the other namespace
     let entered = std::thread::spawn(move || there.enter().ok().and_then(|()| devices()));
     let Ok(Some(there)) = entered.join() else { return true };
     let is_ours = |index: Index| here.iter().any(|device| device.index == index);

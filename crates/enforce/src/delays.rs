@@ -1,9 +1,9 @@
-//! Delays of packets and requests as figures.
+//! Converts histograms of the delays of packets and requests into figures.
 
 use unisono_fairqueue::DelayFigures;
 use unisono_measure::Histogram;
 
-/// `None` if nothing was recorded.
+/// Returns the figures of a histogram, or `None` if it is empty.
 pub(crate) fn figures(delays: &Histogram) -> Option<DelayFigures> {
     let distribution = delays.distribution(1.0)?;
     let nanos = |value: f64| value.max(0.0) as u64;

@@ -1,5 +1,5 @@
-//! Kinds of devices: the device at which a policy decides about the packets, and whether it gets forwarded
-//! ones.
+//! Kinds of devices: whether a device's own queue sees all its packets, and whether the device sends packets
+//! of other hosts.
 
 use crate::error::Error;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use unisono_fairqueue::TrafficDirection;
 use unisono_linux::netlink::link::NetworkDevice;
 
-/// Devices whose ports forward frames to each other past the device's own queue.
+/// The kinds of devices whose ports forward frames to each other past the device's own queue.
 const SWITCHES: [&str; 2] = ["bridge", "openvswitch"];
 
 fn is_switch(device: &NetworkDevice) -> bool {
@@ -44,13 +44,13 @@ pub(crate) fn check(
     Err(Error::BackendUnsupported { what })
 }
 
-/// Whether a device may send packets of other hosts, which arrive merged to up to 64 KiB (GRO).
+/// Returns whether a device may send packets of other hosts, which arrive merged to up to 64 KiB (GRO).
 pub(crate) fn forwards(device: &NetworkDevice, all: &[NetworkDevice]) -> bool {
     let master = all.iter().find(|other| Some(other.index) == device.master);
     master.is_some_and(is_switch) || ["ipv4", "ipv6"].into_iter().any(routes)
 }
 
-/// Whether any device of this thread's namespace forwards packets of this protocol.
+/// Returns whether any device of this thread's network namespace forwards packets of this protocol.
 fn routes(protocol: &str) -> bool {
     let devices = Path::new("/proc/sys/net").join(protocol).join("conf");
     let is_on = |entry: fs::DirEntry| {

@@ -1,10 +1,10 @@
-//! Programs of others at the hooks of a device: Cilium, Calico, systemd and firewalls have filters there.
+//! Finds programs of others at the hooks of a device, such as those of Cilium, Calico, systemd and firewalls.
 //!
-//! Ours run behind them, because a packet that ours take away reaches no later program. A program that ends
-//! the chain (`TC_ACT_OK`, a redirection) keeps its packets from the policy, and nothing can run behind it.
-//! The values that a program can return follow from its instructions ([`ReturnValues`]): a program that ends
-//! the chain for every packet is named as such, a program that never does is not worth a word, and all others
-//! are named with the condition.
+//! Our programs run behind them, because a packet that ours redirect reaches no later program. A program that
+//! ends the chain (`TC_ACT_OK`, a redirection) keeps its packets from the policy, and nothing can run behind
+//! it. The values that a program can return follow from its instructions ([`ReturnValues`]): the note says if
+//! a program ends the chain for every packet; it does not mention a program that never does, and says of all
+//! others that they may.
 
 use unisono_linux::bpf::tcx::{self, TcxHook};
 use unisono_linux::bpf::{LoadedProgram, ReturnValues};
@@ -12,15 +12,15 @@ use unisono_linux::netlink::filter::{self, TrafficHook};
 use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::{NetlinkSocket, Refused};
 
-/// The first letters of the names of our own programs.
+/// The prefix of the names of our own programs.
 const OURS: &str = "unisono";
-/// The results with which a packet goes on and no later program sees it: `TC_ACT_OK`, `TC_ACT_STOLEN`,
+/// The return values with which a packet goes on, but no later program sees it: `TC_ACT_OK`, `TC_ACT_STOLEN`,
 /// `TC_ACT_REDIRECT`, `TC_ACT_TRAP`.
 const ENDS: [i32; 4] = [0, 4, 7, 8];
-/// `TC_ACT_SHOT`: the packet is dropped, so that no policy misses it.
+/// `TC_ACT_SHOT`: the packet is dropped, so it does not matter that the policy does not see it.
 const DROPS: i32 = 2;
 
-/// For which packets a program ends the chain.
+/// The packets for which a program ends the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ChainEnd {
     Never,
@@ -43,7 +43,7 @@ impl ChainEnd {
         }
     }
 
-    /// A program whose instructions cannot be read may do anything.
+    /// Returns the answer for a program. A program whose instructions cannot be read may do anything.
     fn of_program(program: &LoadedProgram) -> Self {
         match program.instructions() {
             Ok(code) if !code.is_empty() => Self::of_values(&ReturnValues::of_program(&code)),
@@ -52,7 +52,7 @@ impl ChainEnd {
     }
 }
 
-/// A note that names the programs of a hook that keep packets from a policy, if there are any.
+/// Returns a note that names the programs at a hook that keep packets from a policy, if there are any.
 pub(crate) fn note(
     socket: &mut NetlinkSocket,
     index: Index,
@@ -76,7 +76,7 @@ pub(crate) fn note(
     Ok(words(&found, device, hook))
 }
 
-/// The note about programs in the order in which they run.
+/// Returns the note about the programs `found`, which are in the order in which they run.
 fn words(found: &[(String, ChainEnd)], device: &str, hook: TrafficHook) -> Option<String> {
     let (sends, way_out) = match hook {
         TrafficHook::Ingress => {

@@ -19,7 +19,7 @@ pub(crate) struct GroupWeight {
     pub(crate) ours: String,
 }
 
-/// The weights that the policy asks for, each with its present value.
+/// Returns the weights that the policy asks for, each with its present value.
 pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
     if policy.cpu.is_none() && policy.io.is_none() {
         return Ok(Vec::new());
@@ -36,7 +36,7 @@ pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
     Ok(weights)
 }
 
-/// A note if no disk of this host obeys the weights in `[io]`.
+/// Returns a note if no disk of this host obeys the weights in `[io]`.
 pub(crate) fn io_note(policy: &Policy) -> Option<String> {
     let obeyed =
         policy.io.is_none() || schedulers().any(|scheduler| scheduler.contains("[bfq]")) || has_io_cost();
@@ -47,26 +47,27 @@ pub(crate) fn io_note(policy: &Policy) -> Option<String> {
     })
 }
 
-/// The scheduler file of each block device; the chosen scheduler is in brackets.
+/// Returns the text of each block device's scheduler file; the chosen scheduler is in brackets.
 fn schedulers() -> impl Iterator<Item = String> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     devices.filter_map(|device| fs::read_to_string(device.path().join("queue/scheduler")).ok())
 }
 
-/// Whether the kernel distributes a disk's time by the weights in `io.weight` (iocost of version 2).
+/// Returns whether the kernel divides a disk's time by the weights in `io.weight` (iocost of version 2).
 fn has_io_cost() -> bool {
     let all = hierarchies().unwrap_or_default();
     let root = CgroupHierarchy::of_version(&all, CgroupVersion::V2).map(|tree| tree.root.join("io.cost.qos"));
     root.and_then(|file| fs::read_to_string(file).ok()).is_some_and(|text| text.contains("enable=1"))
 }
 
-/// How the kernel keeps one table of a policy.
+/// The kernel's controller for one table of a policy (`[cpu]` or `[io]`).
 struct Controller {
     /// The resource that the table shares, for messages.
     resource: &'static str,
     /// The controller's name in version 1 and version 2.
     names: [&'static str; 2],
-    /// The file for a weight of 1, its value there, and its range; for version 1 and version 2.
+    /// The files of a weight, for version 1 and for version 2: each with its name, its value for a weight of
+    /// 1, and its range.
     files: [&'static [(&'static str, f64, RangeInclusive<f64>)]; 2],
     /// What to do where the host lacks the controller.
     remedy: &'static str,
@@ -103,7 +104,7 @@ impl Controller {
         })
     }
 
-    /// Every file that has the weight of one control group: disks have one for each scheduler.
+    /// Returns every file with the weight of one control group; for disks there is one for each scheduler.
     fn weights_of(
         &self,
         hierarchy: &CgroupHierarchy,
@@ -133,14 +134,15 @@ impl Controller {
     }
 }
 
-/// The weight in a file: its only word, or the word after `default` where devices can have weights of their own.
+/// Returns the weight in a file: its only word, or the word after `default` in a file in which devices can
+/// have weights of their own.
 fn value(text: &str) -> &str {
     let first = text.lines().next().unwrap_or_default();
     first.strip_prefix("default ").unwrap_or(first).trim()
 }
 
-/// Bytes that each control group in `[io]` has read from disks and written to them. `None`: the group does not
-/// exist.
+/// Returns the bytes that each control group in `[io]` has read from disks and written to them, or `None` for
+/// a group that does not exist.
 pub fn disk_bytes(policy: &Policy) -> Result<Vec<(GroupShare, Option<u64>)>, Error> {
     let Some(io) = &policy.io else { return Ok(Vec::new()) };
     let all = hierarchies()?;
@@ -149,7 +151,8 @@ pub fn disk_bytes(policy: &Policy) -> Result<Vec<(GroupShare, Option<u64>)>, Err
         let group = below(&hierarchy.root, &share.cgroup);
         let read = |file| fs::read_to_string(group.join(file)).ok();
         match hierarchy.version {
-            // since Linux 6.10 the second file counts only while a throttle is set
+            // since Linux 6.10 the second file counts only while a throttle is set, so the greater number is
+            // the right one
             CgroupVersion::V1 => {
                 ["blkio.bfq.io_service_bytes_recursive", "blkio.throttle.io_service_bytes_recursive"]
                     .into_iter()
@@ -162,13 +165,14 @@ pub fn disk_bytes(policy: &Policy) -> Result<Vec<(GroupShare, Option<u64>)>, Err
     Ok(io.shares.iter().map(|share| (share.clone(), bytes(share))).collect())
 }
 
-/// The last line of a file of version 1 has the sum over all devices.
+/// Returns the sum over all devices, which the last `Total` line of a file of version 1 has.
 fn total_of_blkio(text: &str) -> u64 {
     let total = text.lines().filter_map(|line| line.strip_prefix("Total ")).next_back();
     total.and_then(|total| total.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Each line has a device, and fields such as `rbytes=4096`.
+/// Returns the sum over all devices of an `io.stat` file. Each line has a device, and fields such as
+/// `rbytes=4096`.
 fn total_of_io_stat(text: &str) -> u64 {
     let bytes = text.split_whitespace().filter_map(|field| {
         let (name, number) = field.split_once('=')?;

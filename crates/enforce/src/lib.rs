@@ -1,4 +1,5 @@
-//! The backends that enforce a policy of [`unisono_fairqueue`] on this host. Each is an [`Backend`].
+//! The backends that enforce a policy of [`unisono_fairqueue`] on this host. Those for a network device
+//! implement [`Backend`].
 //!
 //! ```text
 //!   Policy --> kernel       its classes and classifiers, set over netlink; or our scheduler in the kernel
@@ -6,13 +7,14 @@
 //!          --> cpu          its shares of processor time: the kernel's controller, or turns (the core)
 //!          --> disk         a file or block device that a process serves to programs (NBD), by its classes
 //!                 |
-//!              Journal      the previous state, written to disk before any change
+//!              Journal      the previous state, written to a file before any change
 //! ```
-//! A backend changes only its device or its groups, all of it or nothing. It restores the previous state on
-//! command, when a signal interrupts a change, and when the next start finds the journal of a killed process.
+//! A backend changes only its device or its control groups, and makes a change completely or not at all. The
+//! previous state is restored on command, when a signal interrupts a change, and when the next command finds
+//! the journal of a killed process.
 //!
-//! Read first `backend` (the trait of all backends), then `backends` (finds the backend of a device's
-//! policy), then `journal`, then `kernel` or `interposed`. The crate does *not* schedule (see
+//! Read first `backend` (the trait of all backends), then `backends` (the module that finds the backend of a
+//! device's policy), then `journal`, then `kernel` or `interposed`. The crate does *not* schedule (see
 //! [`unisono_fairqueue`]) and does not read arguments (the program does).
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,9 @@
 //! ```
 //! Each direction of a device has a unit: `unisono-queue-DEVICE.service` for outgoing packets, and
 //! `unisono-queue-DEVICE-in.service` for incoming packets. A start fails if a control group of a match does
-//! not exist yet; systemd tries again. This module makes only text and paths; the program checks the policy
-//! and calls systemd. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
+//! not exist yet; systemd tries again. This module only writes texts and paths; the command-line program
+//! checks the policy and calls systemd. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7),
+//! systemd-escape(1).
 
 use crate::journal::LinkSide;
 use unisono_fairqueue::TrafficDirection;
@@ -15,7 +16,7 @@ use unisono_linux::unit_file::{UnitFile, argument, program};
 
 /// The first line of our units. Other files are neither replaced nor removed.
 const MARK: &str = "# Written by `unisono queue install`; removed by `unisono queue uninstall`.";
-/// Names of devices are shorter (`IFNAMSIZ`).
+/// The names of devices are shorter than this (`IFNAMSIZ`, which counts a final zero).
 const MAX_NAME: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ pub struct DeviceUnit {
 #[error("{0:?} is not the name of a device; list the devices: ip link")]
 pub struct BadDeviceName(String);
 
-/// The unit of one direction of a device. Fails if no device can have that name.
+/// Returns the unit of one direction of a device. Fails if no device can have that name.
 pub fn unit(side: &LinkSide) -> Result<UnitFile, BadDeviceName> {
     Ok(UnitFile {
         name: unit_name(side)?,
@@ -55,17 +56,17 @@ fn unit_name(side: &LinkSide) -> Result<String, BadDeviceName> {
     {
         return Err(BadDeviceName(device.to_owned()));
     }
-    // an escaped name of a device has no `-`
+    // an escaped name has no `-`, so the name of no other device ends like this suffix
     let direction = if side.direction == TrafficDirection::In { "-in" } else { "" };
     Ok(format!("unisono-queue-{}{direction}.service", escaped(device)))
 }
 
-/// The unit that systemd makes for a network device.
+/// Returns the name of the unit that systemd makes for a network device.
 fn device_unit(device: &str) -> String {
     format!("sys-subsystem-net-devices-{}.device", escaped(device))
 }
 
-/// Escapes like systemd-escape(1) inside a name.
+/// Escapes a text as systemd-escape(1) does inside a name.
 fn escaped(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':');
     text.bytes()

@@ -1,8 +1,8 @@
-//! Compares `fairqueue.h`, which the kernel runs, with `unisono-fairqueue`: the same steps, the same order,
-//! the same drops.
+//! Compares `fairqueue.h`, which the kernel runs, with `unisono-fairqueue`: for the same steps both must
+//! choose the same order and the same drops.
 //!
 //! The C compiler that links Rust compiles the header for user space, with sanitizers if it has them. The
-//! test drives it over pipes: thousands of traces in some seconds, on any kernel.
+//! test sends steps to it over pipes: thousands of traces in some seconds, on any kernel.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -23,7 +23,7 @@ const CHOOSE: u32 = 3;
 const CHANGE: u32 = 4;
 const END: u32 = 5;
 
-/// The program around the header.
+/// The process that runs the header in user space.
 struct Native {
     child: Child,
     _place: tempfile::TempDir,
@@ -55,8 +55,8 @@ impl Native {
         Ok(Self { child: child.map_err(|error| error.to_string())?, _place: place })
     }
 
-    /// Sends steps to the program; returns all its answers. No trace here is long enough to fill a pipe with
-    /// answers before the questions have been written.
+    /// Sends steps to the program, and returns all its answers. No trace here is so long that the answers
+    /// would fill the pipe before all steps have been written.
     fn run(&mut self, start: &[u8], steps: &[u32], end: usize) -> (Vec<u32>, Vec<u8>) {
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
         let input = self.child.stdin.as_mut().expect("piped");
@@ -107,7 +107,7 @@ fn weight() -> impl Strategy<Value = Weight> {
     let text = prop_oneof![
         4 => (1..10_u32).prop_map(|whole| whole.to_string()),
         2 => (1..100_u32).prop_map(|tenths| format!("{}.{}", tenths / 10, tenths % 10 + 1)),
-        // so different that costs are rounded, and tags have to be reduced
+        // so different from the others that costs are rounded and tags have to be reduced
         1 => (999_999_000..999_999_999_u32).prop_map(|whole| whole.to_string()),
     ];
     text.prop_filter_map("a weight", |text| text.parse().ok())
@@ -121,7 +121,7 @@ fn limit() -> impl Strategy<Value = Option<Limit>> {
     prop_oneof![3 => Just(None), 1 => limit]
 }
 
-/// Trees of every shape that are not too deep: each class is below one made before it.
+/// Generates trees of every shape that is not too deep: the parent of each class is a class before it.
 fn hierarchy(most: usize) -> impl Strategy<Value = Hierarchy> {
     let class = (any::<prop::sample::Index>(), weight(), limit());
     (prop::collection::vec(class, 0..most), 0..4_usize).prop_map(|(classes, skew)| {
@@ -172,7 +172,7 @@ fn leaves(hierarchy: &Hierarchy) -> Vec<ClassId> {
     hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect()
 }
 
-/// The program's input: the steps, and for each change its plan for the classes at that time.
+/// Returns the program's input: the steps, and with each change the plan for the classes at that time.
 fn words(trees: &[Hierarchy], steps: &[Step]) -> Vec<u32> {
     let mut tree = &trees[0];
     let mut histograms: Vec<u32> = (0..tree.classes().count() as u32).collect();
@@ -192,7 +192,7 @@ fn words(trees: &[Hierarchy], steps: &[Step]) -> Vec<u32> {
                 words.extend([CHANGE, plan.len() as u32]);
                 let (plan, _) = plan.as_chunks::<4>();
                 words.extend(plan.iter().map(|word| u32::from_ne_bytes(*word)));
-                // a plan also assigns the classes' histograms
+                // after the change the test numbers the classes' histograms anew
                 histograms = (0..new.classes().count() as u32).collect();
                 tree = new;
             }
@@ -201,8 +201,7 @@ fn words(trees: &[Hierarchy], steps: &[Step]) -> Vec<u32> {
     words
 }
 
-/// Compares the program with a scheduler that executes the same steps; packets have the program's numbers.
-/// Both begin with the first tree.
+/// Compares the program with a scheduler that executes the same steps. Both begin with the first tree.
 fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(), TestCaseError> {
     let rest = std::iter::repeat_n(Step::Choose, steps.len() + 1);
     let steps: Vec<Step> = steps.iter().cloned().chain(rest).collect();
@@ -213,7 +212,7 @@ fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(
     let mut word = || said.next().expect("as many answers as questions");
 
     let mut scheduler: Scheduler<usize> = Scheduler::new(trees[0].clone());
-    // the packet of each number, at present
+    // the packet that has each of the program's numbers at present
     let mut packets = vec![usize::MAX; steps.len()];
     for (at, step) in steps.iter().enumerate() {
         match step {
@@ -262,7 +261,7 @@ fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(
     Ok(())
 }
 
-/// Runs a test with a number of cases that is relative to 64 cases of other tests.
+/// Runs a test with `cases` cases, scaled as the configured number of cases is to 64.
 fn with_native(cases: u32, test: impl Fn(&RefCell<Native>, &mut TestRunner)) {
     match Native::new() {
         Ok(native) => {
@@ -291,7 +290,7 @@ fn so_it_does_with_hundreds_of_classes() {
     });
 }
 
-/// Many siblings with one or two packets each, and a limit that takes packets from the longest.
+/// Generates trees of many siblings under a limit that drops from the longest queue.
 fn flat() -> impl Strategy<Value = Hierarchy> {
     (prop::collection::vec(weight(), 30..80), 5..30_u64).prop_map(|(weights, packets)| {
         let leaf = |(at, weight): (usize, &Weight)| ClassSpec::new(at.to_string()).weighing(*weight);
@@ -310,7 +309,7 @@ fn so_it_does_when_waiting_classes_lose_their_last_packet() {
     });
 }
 
-/// Trees that have names in common, but not their structure.
+/// Generates lists of trees that share names of classes, but not their structure.
 fn trees(most: usize) -> impl Strategy<Value = Vec<Hierarchy>> {
     let tree = hierarchy(most).prop_map(|tree| tree.with_default("rest").expect("a new name"));
     prop::collection::vec(tree, 3)

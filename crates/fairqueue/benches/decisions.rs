@@ -1,5 +1,5 @@
-//! The cost of a decision: the scheduler, a start-time fair queue on a binary heap, and four levels against
-//! one.
+//! Measures the cost of a decision: of the scheduler, of a start-time fair queue on a binary heap, and of
+//! four levels against one.
 //!
 //! ```text
 //! cargo bench -p unisono-fairqueue --bench decisions -- [samples=12] [packets=300000] [classes=1000]
@@ -7,8 +7,8 @@
 //! `classes=` is 10, 1000 or 100000; all three by default. Each step dequeues a packet and enqueues a new
 //! one: in the class just served (*saturated*: every class is always backlogged) or in a random class
 //! (*random*: classes fall idle and wake), the same sequence for all variants. Variants are interleaved, A B
-//! C C B A. Printed: nanoseconds for one packet, in and out, median with the interval of the middle 80 % of
-//! the samples; and whether the orders of departure were equal.
+//! C C B A. The program prints the nanoseconds to enqueue and dequeue one packet, as the median with the
+//! interval of the middle 80 % of the samples, and whether the variants' orders of departure were equal.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -19,7 +19,8 @@ use std::time::Instant as StdInstant;
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler, Weight};
 use unisono_time::Instant;
 
-/// The textbook version: one heap of (start tag, arrival), and a queue of packets for each flow.
+/// The textbook version of a start-time fair queue: one heap of (start tag, arrival), and a queue of packets
+/// for each flow.
 struct HeapSfq {
     heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
     flows: Vec<HeapFlow>,
@@ -130,7 +131,7 @@ impl Queue for Ours {
     }
 }
 
-/// Classes in `levels` levels of equal fan-out.
+/// Returns the scheduler with `flows` leaves in `levels` levels of equal fan-out.
 fn ours(flows: u32, levels: u32) -> Ours {
     fn level(name: &str, fan_out: u32, levels: u32, left: &mut u32) -> ClassSpec {
         if levels == 0 {
@@ -161,8 +162,8 @@ enum Pattern {
     Random,
 }
 
-/// Runs `packets` steps. A packet's item is its flow, so that orders can be compared. Returns nanoseconds a
-/// step.
+/// Runs `packets` steps. A packet's item is its flow, so that orders can be compared by their hash. Returns
+/// the nanoseconds of a step.
 fn run(queue: &mut dyn Queue, pattern: Pattern, flows: u32, packets: u32, hash: &mut u64) -> f64 {
     let mut random = Random(u64::from(flows));
     let lengths: Vec<(u32, u32)> =

@@ -4,9 +4,9 @@
 //!
 //! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing", theorems 1, 2 and 4.
 
-/// Bounds `|W_f / r_f - W_m / r_m|`, the difference in normalized service of two siblings, over any interval
-/// in which both are backlogged (theorem 1). `longest` holds each sibling's longest packet, `weights` holds
-/// their weights `r`.
+/// Returns the bound of `|W_f / r_f - W_m / r_m|`, the difference in normalized service of two siblings, over
+/// any interval in which both are backlogged (theorem 1). `longest` holds each sibling's longest packet,
+/// `weights` holds their weights `r`.
 ///
 /// ```
 /// // two siblings of weights 3 and 1, with packets of at most 1500 bytes
@@ -16,15 +16,15 @@ pub fn fairness(longest: [f64; 2], weights: [f64; 2]) -> f64 {
     longest[0] / weights[0] + longest[1] / weights[1]
 }
 
-/// Bounds how long after its expected arrival time a packet of a flow leaves (theorem 4): the time to send
-/// one longest packet of each other flow, and the packet itself. The link has a constant rate, and the
-/// weights are rates whose sum does not exceed it.
+/// Returns the bound of the time from the expected arrival of a flow's packet until it has left (theorem 4):
+/// the time to send one longest packet of each other flow, and the packet itself. The link has a constant
+/// rate, and the weights are rates whose sum does not exceed it.
 pub fn delay(longest_of_others: &[f64], length: f64, link: f64) -> f64 {
     longest_of_others.iter().sum::<f64>() / link + length / link
 }
 
-/// The expected arrival times of a flow's packets: the moments at which its packets would begin to leave on a
-/// private link of the flow's rate.
+/// Returns the expected arrival times of a flow's packets: the moments at which they would begin to leave on
+/// a link of the flow's own with the flow's rate.
 pub fn expected_arrivals(arrivals: &[(f64, f64)], rate: f64) -> Vec<f64> {
     let mut free = f64::NEG_INFINITY;
     let expected = arrivals.iter().map(|(time, length)| {
@@ -35,9 +35,9 @@ pub fn expected_arrivals(arrivals: &[(f64, f64)], rate: f64) -> Vec<f64> {
     expected.collect()
 }
 
-/// The least service that a backlogged class gets in an interval of a busy period in which its parent gets at
-/// least `service` bytes: its share of them, less the longest packets of its siblings and its own (theorem 2,
-/// by which classes can nest).
+/// Returns the least service that a backlogged class gets in an interval of a busy period in which its parent
+/// gets at least `service` bytes: its share of them, after the longest packet of each sibling is subtracted,
+/// less its own longest packet (theorem 2, by which classes can nest).
 pub fn least_service(
     service: f64,
     weight: f64,

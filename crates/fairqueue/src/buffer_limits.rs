@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 /// The limits of a hierarchy. Without limits nothing is counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BufferLimits {
-    /// For each class, the nearest limit at the class or above it; `NONE` without one.
+    /// For each class, the index of the nearest limit at the class or above it, or `NONE`.
     nearest: Vec<u32>,
     limited: Vec<LimitedClass>,
-    /// The backlog of each class; kept for leaves under a limit only.
+    /// The backlog of each class, counted only for leaves under a limit.
     leaves: Vec<Backlog>,
 }
 
@@ -22,7 +22,8 @@ struct LimitedClass {
     /// The backlog beyond which [`Overflow::DropLongest`] drops: the limit, or the backlog at the moment when
     /// the limit was set, until the backlog has shrunk to the limit.
     max_waiting: Backlog,
-    /// Leaves below the class, by the bytes that wait in them; kept for [`Overflow::DropLongest`] only.
+    /// The leaves below the class, ordered by the bytes that wait in them; maintained for
+    /// [`Overflow::DropLongest`] only.
     longest: BTreeSet<(u64, usize)>,
 }
 
@@ -62,7 +63,7 @@ impl BufferLimits {
         self.limited.is_empty()
     }
 
-    /// The limits that apply to a class, the nearest first.
+    /// Returns the indices of the limits that apply to a class, the nearest first.
     fn ancestors(&self, class: usize) -> impl Iterator<Item = usize> + use<'_> {
         let mut at = self.nearest.get(class).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
@@ -71,7 +72,7 @@ impl BufferLimits {
         })
     }
 
-    /// Whether an arriving packet has to be dropped itself.
+    /// Returns whether a packet that arrives has to be dropped itself.
     pub(crate) fn refuses(&self, leaf: usize, length: u32) -> bool {
         self.ancestors(leaf).any(|at| {
             let LimitedClass { limit, waiting, .. } = &self.limited[at];
@@ -137,7 +138,7 @@ impl BufferLimits {
         }
     }
 
-    /// After an arrival at `leaf`: the leaf whose last packet has to be dropped, if any.
+    /// Returns, after an arrival at `leaf`, the leaf whose last packet has to be dropped, if there is one.
     pub(crate) fn longest_to_drop(&self, leaf: usize) -> Option<usize> {
         self.ancestors(leaf).find_map(|at| {
             let LimitedClass { waiting, max_waiting, longest, .. } = &self.limited[at];

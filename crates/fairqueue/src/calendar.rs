@@ -1,12 +1,12 @@
 //! A priority queue for start tags: a calendar of the near future, and a wheel for tags further ahead.
 //!
 //! A start-time fair queue enters start tags between the virtual time and one packet's cost beyond it. The
-//! calendar has a page for each short stretch of that time, in a [ring](Ring), and a bit for each page that
-//! is not empty. An entry is appended to its page. If the ring is long enough, a page is one tag. Otherwise
-//! the queue sorts each page when the virtual time reaches it; the stretch is so short that most pages hold
-//! one or two entries, or entries of one tag. An entry beyond the ring waits in the [`Wheel`] until the ring
-//! has turned far enough. Only a class that weighs far less than its siblings enters tags that far ahead, and
-//! it does so rarely.
+//! calendar has a page for each short stretch of that time, in a ring ([`PageRing`]), and a bit for each page
+//! that is not empty. An entry is appended to its page. If the ring is long enough, a page is one tag.
+//! Otherwise the queue sorts each page when the virtual time reaches it; the stretch is so short that most
+//! pages hold one or two entries, or entries of one tag. An entry beyond the ring waits in the [`Wheel`]
+//! until the ring has turned far enough. Only a class whose weight is far less than its siblings' enters tags
+//! that far ahead, and it does so rarely.
 //!
 //! The order is exact; equal tags leave first in, first out. The wheel and the pages keep that order, and the
 //! wheel hands over the entries of a page before any other entry can be appended to that page.
@@ -28,7 +28,7 @@ pub(crate) struct Calendar {
     shift: u32,
     /// The number of the current page, counted from tag 0; this page is sorted.
     today: u64,
-    /// Entries from this page on are in the wheel. At most one turn of the ring from `today`.
+    /// The first page whose entries are in the wheel: at most one turn of the ring after `today`.
     horizon: u64,
     ring: PageRing,
     far: Wheel,
@@ -39,8 +39,8 @@ pub(crate) struct Calendar {
 const MAX_PAGES: usize = 1 << 17;
 
 impl Calendar {
-    /// A queue of at most `classes` entries. Usually an entry is at most `span` tags ahead when it is
-    /// inserted.
+    /// Returns a queue for at most `classes` entries. `span` is the distance ahead of the virtual time within
+    /// which tags are usually inserted.
     pub(crate) fn new(classes: usize, span: u64) -> Self {
         let wanted = usize::try_from(span).unwrap_or(MAX_PAGES).min(16 * classes).min(MAX_PAGES);
         let pages = wanted.next_power_of_two().max(512);
@@ -114,13 +114,13 @@ impl Calendar {
         }
     }
 
-    /// The slots that will probably be taken next, in order.
+    /// Returns the slots that will probably be taken next, in order.
     #[inline]
     pub(crate) fn coming(&self) -> impl Iterator<Item = u32> {
         self.ring.coming(self.ring.place(self.today))
     }
 
-    /// Takes a slot out of the queue. The slot must be in it with this tag. This searches, so use it rarely.
+    /// Takes a slot out of the queue, which must hold it with this tag. Searches for it, so call this rarely.
     pub(crate) fn remove(&mut self, entry: TaggedSlot) {
         let page = entry.tag >> self.shift;
         if page >= self.horizon {
@@ -130,7 +130,8 @@ impl Calendar {
         }
     }
 
-    /// Changes every tag in the queue and the tag taken last. `tag_now` must keep their order.
+    /// Changes every tag in the queue and the tag taken last to what `tag_now` returns for it. `tag_now` must
+    /// keep their order.
     pub(crate) fn rebuild(&mut self, tag_now: impl Fn(u64) -> u64) {
         let base = tag_now(self.base);
         let entries: Vec<TaggedSlot> = std::iter::from_fn(|| self.take()).collect();

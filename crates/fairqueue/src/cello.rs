@@ -1,5 +1,5 @@
 //! A disk scheduler: shares decide which class is served next; the purpose of the class decides which of its
-//! requests is sent.
+//! requests is sent to the disk.
 //!
 //! ```text
 //!   class-independent    start-time fair queuing over all classes, in bytes
@@ -10,16 +10,18 @@
 //! A class that is served out of turn gets its share earlier, not a greater share: the request is charged,
 //! and the class may be ahead of its share by at most [`Disk::ahead`] bytes. Before the scheduler serves any
 //! other request, it computes the slack of the real-time requests: how long the disk can do other work and
-//! still serve each of them by its deadline, given the disk's known speed. A sweep takes only the requests
-//! that were waiting when it began, so every request is served in the end.
+//! still serve each of them by its deadline, given the speed of the disk ([`Disk`]). A sweep takes only the
+//! requests that were waiting when it began, so every request is served in the end.
 //!
-//! The scheduler is pure: time is an argument, and the disk is the caller's. Several requests may be at the
-//! disk at the same time. The virtual time is the start tag of the request sent last (as in SFQ(D), Jin et
-//! al. 2004), which adds the bytes of these requests to the fairness bound.
+//! The scheduler is pure logic: time is an argument, and the caller sends the requests to the disk. Several
+//! requests may be at the disk at the same time. The virtual time is then the start tag of the request that
+//! was sent last (as in SFQ(D), Jin et al. 2004), which increases the fairness bound by the bytes of the
+//! requests at the disk.
 //!
-//! Cost: one decision of the scheduler, and a logarithm of the number of requests that wait in the class.
-//! Computing the slack of a class visits all its waiting real-time requests. When not to use it: on a
-//! solid-state disk whose users need neither shares nor deadlines, because position matters little there.
+//! Cost: one decision of the fair queue, and steps in the logarithm of the number of requests that wait in
+//! the class. Each decision also computes the slack of each real-time class, which visits all requests that
+//! wait in it. When not to use it: on a solid-state disk whose users need neither shares nor deadlines,
+//! because position matters little there.
 //!
 //! Reference: Shenoy, Vin, "Cello: a disk scheduling framework for next generation operating systems"
 //! (SIGMETRICS 1998), and QLinux, which uses it for its disks.
@@ -61,7 +63,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The time for a request of `length` bytes.
+    /// Returns the time for a request of `length` bytes.
     pub fn takes(&self, length: u32) -> Duration {
         let transfer = u64::from(length) * Duration::SECOND.as_nanos() / self.bytes_per_second.max(1);
         self.request + Duration::from_nanos(transfer)
@@ -72,7 +74,7 @@ impl Disk {
 #[derive(Clone, Debug)]
 enum CelloQueue<T> {
     Interactive(VecDeque<DiskRequest<T>>),
-    /// Requests of this sweep and of the next one, by position, then by arrival.
+    /// The requests of this sweep and those of the next one, by position, then by arrival.
     Throughput {
         sweep: BTreeMap<(u64, u64), DiskRequest<T>>,
         next: BTreeMap<(u64, u64), DiskRequest<T>>,
@@ -123,8 +125,8 @@ impl<T> CelloQueue<T> {
         }
     }
 
-    /// The time that the disk can spend on other work without making any request late that could still be in
-    /// time.
+    /// Returns the time that the disk can spend on other work so that each waiting request still ends by its
+    /// deadline; negative differences count as zero.
     fn slack(&self, now: Instant, disk: &Disk) -> Duration {
         let Self::RealTime(waiting) = self else { return Duration::MAX };
         let (mut ends, mut slack) = (now, Duration::MAX);
@@ -173,7 +175,8 @@ pub struct Cello<T> {
 }
 
 impl<T> Cello<T> {
-    /// A scheduler without requests. `purpose` is asked for every class; only leaves use it.
+    /// Returns a scheduler without requests. `purpose` returns the purpose of a class; it matters only at
+    /// leaves.
     pub fn new(hierarchy: Hierarchy, purpose: impl Fn(ClassId) -> Purpose, disk: Disk) -> Self {
         let leaves = |wanted: Purpose| {
             let leaves = hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id));
@@ -190,7 +193,7 @@ impl<T> Cello<T> {
         }
     }
 
-    /// A request arrives. Fails if the class has children, or if the request is too long.
+    /// Queues a request that arrives. Fails if the class has children, or if the request is too long.
     pub fn submit(
         &mut self,
         now: Instant,
@@ -204,7 +207,7 @@ impl<T> Cello<T> {
         Ok(())
     }
 
-    /// The request to send to the disk now.
+    /// Chooses the request to send to the disk now, and takes it out of the queue.
     pub fn dispatch(&mut self, now: Instant) -> Option<(ClassId, DiskRequest<T>)> {
         let class = self.out_of_turn(now).or_else(|| self.shares.dequeue(now).map(|(class, _)| class))?;
         let request = self.classes[class.index()].pop().expect("one waits because the scheduler counts them");
@@ -220,7 +223,7 @@ impl<T> Cello<T> {
         }
     }
 
-    /// A class to serve although it may not be its turn.
+    /// Chooses a class to serve although it may not be its turn, if there is one.
     fn out_of_turn(&mut self, now: Instant) -> Option<ClassId> {
         let slack = |id: &ClassId| self.classes[id.index()].slack(now, &self.disk);
         let urgent = self.real_time.iter().map(|id| (slack(id), *id)).min();
@@ -239,12 +242,12 @@ impl<T> Cello<T> {
         })
     }
 
-    /// The requests that wait, without those at the disk.
+    /// Returns the number and the bytes of the requests that wait, without those at the disk.
     pub fn backlog(&self) -> Backlog {
         self.shares.backlog()
     }
 
-    /// The scheduler of the shares, with the service that each class has received.
+    /// Returns the scheduler of the shares, which has the service that each class has received.
     pub fn shares(&self) -> &Scheduler<()> {
         &self.shares
     }

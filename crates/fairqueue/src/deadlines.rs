@@ -1,10 +1,10 @@
 //! Earliest deadline first, within one class.
 //!
 //! A min-max heap: the levels of a binary heap alternately hold the least and the greatest of the entries
-//! below them. So the packet to serve is at the top, and the packet to drop is the later of the two below it.
-//! A packet's deadline counts as no earlier than the deadlines of earlier packets of its flow, so that no
-//! flow is reordered. Cost: a logarithm at either end. Memory grows with the greatest number of packets that
-//! have waited at a time, and is reused.
+//! below them. So the packet to serve is at the top, and the packet to drop is the one of the two below it
+//! that has the later deadline. A packet's deadline counts as no earlier than the deadlines of earlier
+//! packets of its flow, so that no flow is reordered. Cost: steps in the logarithm of the number of packets,
+//! at either end. Memory grows with the greatest number of packets that have waited at a time, and is reused.
 //!
 //! Reference: Atkinson, Sack, Santoro, Strothotte, "Min-max heaps and generalized priority queues" (CACM
 //! 1986).
@@ -28,7 +28,7 @@ impl Deadlines {
         self.heap.is_empty()
     }
 
-    /// The packets that wait, in no order.
+    /// Returns the packets that wait, in no particular order.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u32> {
         self.heap.iter().map(|entry| entry.2)
     }
@@ -76,7 +76,8 @@ impl Deadlines {
         Some(entry.2)
     }
 
-    /// Whether entry `one` belongs above entry `other` on a level of the kind that `level_of` is on.
+    /// Returns whether entry `one` belongs above entry `other` by the rule (least or greatest on top) of the
+    /// level that `level_of` is on.
     fn above(&self, level_of: usize, one: usize, other: usize) -> bool {
         let (one, other) = (self.heap[one], self.heap[other]);
         if is_min_level(level_of) { one < other } else { one > other }
@@ -116,7 +117,7 @@ fn parent(at: usize) -> usize {
     (at - 1) / 2
 }
 
-/// Whether an entry is on a level that holds the least entries.
+/// Returns whether an entry is on a level that holds the least entries.
 fn is_min_level(at: usize) -> bool {
     (at + 1).ilog2().is_multiple_of(2)
 }

@@ -30,11 +30,11 @@ impl std::ops::AddAssign for Backlog {
     }
 }
 
-/// A queueing discipline: one server, many classes.
+/// A queueing discipline: one server that serves the packets of many classes.
 ///
-/// The caller is the server. It asks for a packet, serves it, and says that it has finished; asking for the
-/// next packet says so too. Moments are on the caller's clock and never decrease; start-time fair queuing
-/// does not use them.
+/// The caller is the server. It takes a packet ([`dequeue`](Self::dequeue)), serves it, and reports the end
+/// of the service ([`finish`](Self::finish)); taking the next packet also reports it. The instants are on the
+/// caller's clock and must never decrease; start-time fair queuing does not use them.
 pub trait Discipline<T> {
     /// Queues a packet that arrives. Fails if the class has children, or if the packet is too long; then
     /// nothing has changed.

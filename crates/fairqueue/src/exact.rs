@@ -2,12 +2,13 @@
 //!
 //! The [`Scheduler`] counts tags in 64 bits, in a unit such that a byte costs each sibling a whole number.
 //! With several weights such as 999,983 and 1,000,003, tags in that unit do not fit into 64 bits, and the
-//! scheduler rounds. Here tags are whole numbers of any length in that unit. Otherwise both decide alike: the
-//! child with the least start tag is served; among equal tags, the child that has waited longest.
+//! scheduler rounds. Here tags are whole numbers of any length in that unit. Apart from rounding, both decide
+//! in the same way: the child with the least start tag is served; among equal tags, the child that has waited
+//! longest.
 //!
-//! Cost: a choice compares all children of each class on the way, and a tag has as many digits as the
-//! siblings' weights together. When not to use it: where time matters, and where [`Scheduler::is_exact`]
-//! holds; [`start_time`] then uses the scheduler. Limits of classes are not applied.
+//! Cost: a choice compares all children of each class on the way down, and a tag has as many digits as the
+//! weights of all siblings together. When not to use it: where time matters, and where
+//! [`Scheduler::is_exact`] holds; [`start_time`] then uses the scheduler. Limits of classes are not applied.
 //!
 //! Reference: as [`Scheduler`].
 
@@ -20,8 +21,8 @@ use crate::scheduler::Scheduler;
 use crate::weight::{Weight, to_integers};
 use unisono_time::Instant;
 
-/// Start-time fair queuing without rounding: a [`Scheduler`] if its tags are exact, else a scheduler with
-/// longer tags.
+/// Returns a scheduler without rounding: a [`Scheduler`] if its tags are exact, else an [`Exact`], whose tags
+/// may be longer.
 pub fn start_time<T: 'static>(hierarchy: Hierarchy) -> Box<dyn Discipline<T>> {
     let scheduler = Scheduler::new(hierarchy.clone());
     if scheduler.is_exact() { Box::new(scheduler) } else { Box::new(Exact::new(hierarchy)) }
@@ -37,7 +38,7 @@ struct ExactClass {
     tag: Natural,
     /// Whether the class waits among its siblings or is in service.
     busy: bool,
-    /// When the class began to wait, as a value of `entered`; `None` while it does not wait.
+    /// The value of `entered` when the class began to wait, or `None` while it does not wait.
     since: Option<u64>,
     /// The virtual time among its children: the start tag of the child served last.
     now: Natural,
@@ -52,7 +53,7 @@ pub struct Exact<T> {
     queues: PacketQueues<T>,
     /// The leaf in service, and the length of its packet in bytes.
     in_service: Option<(usize, u32)>,
-    /// Counts how many times any class has begun to wait.
+    /// The number of times that a class, any class, has begun to wait.
     entered: u64,
     waiting: Backlog,
 }

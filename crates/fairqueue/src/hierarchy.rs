@@ -12,7 +12,7 @@ use std::collections::HashMap;
 pub struct ClassId(pub(crate) u32);
 
 impl ClassId {
-    /// The root: the whole link.
+    /// The root, which is the whole link.
     pub const ROOT: Self = Self(0);
 
     pub fn index(self) -> usize {
@@ -79,7 +79,7 @@ pub struct ClassSpec {
 }
 
 impl ClassSpec {
-    /// A leaf of weight 1, first in first out, without a limit.
+    /// Returns a leaf of weight 1, first in first out, without a limit.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), weight: Weight::ONE, order: Order::Fifo, limit: None, children: Vec::new() }
     }
@@ -128,7 +128,8 @@ pub struct Hierarchy {
     default: Option<ClassId>,
 }
 
-/// The most classes; higher numbers have other uses (the bit that marks inner classes, `NONE`).
+/// The most classes. Numbers above it are used otherwise: one bit marks inner classes, and `NONE` is the
+/// greatest number.
 const MAX_CLASSES: u32 = 1 << 30;
 
 impl Hierarchy {
@@ -189,7 +190,7 @@ impl Hierarchy {
         self
     }
 
-    /// The class for packets that belong to no other class.
+    /// Returns the class for packets that belong to no other class, if there is one.
     pub fn default_class(&self) -> Option<ClassId> {
         self.default
     }
@@ -210,19 +211,19 @@ impl Hierarchy {
         &mut self.classes[id.index()]
     }
 
-    /// The cost of a byte for each child of a class.
+    /// Returns the cost of a byte for each child of a class.
     pub(crate) fn scale(&self, id: ClassId) -> WeightScale {
         let weights: Vec<Weight> =
             self.class(id).children.iter().map(|child| self.class(*child).weight).collect();
         WeightScale::from_weights(&weights)
     }
 
-    /// Whether a class has no children. The root of a tree without any other class is a leaf.
+    /// Returns whether a class has no children. The root of a tree without any other class is a leaf.
     pub fn is_leaf(&self, id: ClassId) -> bool {
         self.classes[id.index()].children.is_empty()
     }
 
-    /// The cost of a byte for each class in its parent's virtual time, by class number. The kernel's
+    /// Returns the cost of a byte of each class in its parent's virtual time, by class number. The kernel's
     /// discipline computes its tags from these. The root's cost is unused.
     pub fn costs(&self) -> Vec<u64> {
         let mut costs = vec![1; self.classes.len()];
@@ -235,8 +236,8 @@ impl Hierarchy {
         costs
     }
 
-    /// [`share`](Self::share) of every class, by class number. Visits each class once, which for many
-    /// siblings is much cheaper than calling `share` for each of them.
+    /// Returns the [`share`](Self::share) of every class, by class number. Visits each class once, which for
+    /// many siblings is much cheaper than calling `share` for each of them.
     pub fn shares(&self) -> Vec<f64> {
         let mut shares = vec![1.0; self.classes.len()];
         for (id, class) in self.classes() {
@@ -249,7 +250,7 @@ impl Hierarchy {
         shares
     }
 
-    /// The part of the link that a class gets while all classes are backlogged, from 0 to 1.
+    /// Returns the part of the link, from 0 to 1, that a class gets while all classes are backlogged.
     pub fn share(&self, mut id: ClassId) -> f64 {
         let mut share = 1.0;
         while id != ClassId::ROOT {
@@ -259,8 +260,8 @@ impl Hierarchy {
         share
     }
 
-    /// The part of its parent's bandwidth that a class gets by its weight while all siblings are backlogged,
-    /// from 0 to 1.
+    /// Returns the part of its parent's bandwidth, from 0 to 1, that a class gets while all its siblings are
+    /// backlogged.
     pub fn part(&self, id: ClassId) -> f64 {
         if id == ClassId::ROOT {
             return 1.0;

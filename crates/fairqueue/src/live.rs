@@ -53,10 +53,11 @@ pub struct LiveClass {
     pub bytes: u64,
     pub dropped: u64,
     pub backlog: Backlog,
-    /// The kernel's name of the queue that the class's packets wait in, where the kernel classifies them.
+    /// The kernel's name for the queue in which the class's packets wait, if they wait in a queue of the
+    /// kernel.
     #[serde(default)]
     pub queue: Option<String>,
-    /// The delays of packets; `None` where the backend does not measure them.
+    /// The delays of the class's packets, or `None` if the backend does not measure them.
     pub delay: Option<DelayFigures>,
 }
 
@@ -76,14 +77,14 @@ pub struct DelayFigures {
 pub struct Pace {
     /// Bits a second.
     pub rate: f64,
-    /// The part of the bytes of all top-level classes, from 0 to 1.
+    /// The class's part, from 0 to 1, of the bytes of all top-level classes.
     pub share: f64,
     pub dropped: f64,
 }
 
 impl Live {
-    /// The rates of each class since an earlier reading, in the order of the classes. For a new class, or for
-    /// a class whose counters have restarted, the present counters are the difference.
+    /// Returns the rates of each class since an earlier reading, in the order of the classes. For a new
+    /// class, and for a class whose counters have restarted, the earlier counters count as zero.
     pub fn paces(&self, earlier: &Self) -> Vec<Pace> {
         let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
         let since = |class: &LiveClass| {

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 /// A whole number that is not negative.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Natural {
-    /// Digits of 64 bits, the lowest first; the last is not 0.
+    /// The digits to base 2^64, the lowest first; the last one is not 0.
     digits: Vec<u64>,
 }
 
@@ -49,7 +49,7 @@ impl Natural {
         Self::from_digits(digits)
     }
 
-    /// The quotient and the remainder; the divisor must not be 0.
+    /// Returns the quotient and the remainder. The divisor must not be 0.
     #[expect(clippy::cast_possible_truncation, reason = "both are below the divisor or below 2 to the 64th")]
     pub(crate) fn divided_by(&self, divisor: u64) -> (Self, u64) {
         let (mut digits, mut rest) = (vec![0; self.digits.len()], 0);
@@ -61,7 +61,7 @@ impl Natural {
         (Self::from_digits(digits), rest as u64)
     }
 
-    /// The least common multiple with a number that is not 0.
+    /// Returns the least common multiple with a number that is not 0.
     #[expect(clippy::cast_possible_truncation, reason = "a divisor of a number of 64 bits")]
     pub(crate) fn common_multiple(&self, other: u64) -> Self {
         let (_, rest) = self.divided_by(other);

@@ -1,12 +1,12 @@
 //! Computes when a link of a given rate is free again. Exact to the nanosecond; errors do not add up.
 //!
-//! A pause after each packet would add this process's lateness to every packet. Instead each packet occupies
-//! a virtual clock for its length, from the moment at which the link was free, even if this process sees that
-//! moment late. The rate is exact as long as the process is never later than the allowed lateness, and no
-//! burst is longer than that. Capacity is lost while no packet waits, as on a cable. The caller decides which
-//! bytes count as the length.
+//! If the sender slept after each packet, each wake-up that is late would lower the rate. Instead each packet
+//! advances a virtual clock by the time that the link needs for it, from the moment at which the link became
+//! free, even if the sender notices that moment late. The rate is exact as long as the sender is never later
+//! than the allowed lateness, and a burst that catches up is no longer than that. Capacity is lost while no
+//! packet waits, as on a cable. The caller decides which bytes count as the length.
 //!
-//! Pure: time is an argument.
+//! Pure logic: time is an argument.
 
 use crate::rate::Rate;
 use unisono_time::{Duration, Instant};
@@ -24,7 +24,7 @@ use unisono_time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub struct LinkPace {
     rate: Rate,
-    /// The process may be late by up to this time and catch up by sending faster.
+    /// The greatest lateness of the sender that it may make up for by sending faster.
     late: Duration,
     free_at: Instant,
     /// The remainder of the division that gave `free_at`: a fraction of a nanosecond, times the rate.
@@ -32,7 +32,7 @@ pub struct LinkPace {
 }
 
 impl LinkPace {
-    /// A free link. A process that is late by at most `late` catches up.
+    /// Returns a free link whose sender may make up for a lateness of at most `late`.
     #[must_use]
     pub const fn new(rate: Rate, late: Duration) -> Self {
         Self { rate, late, free_at: Instant::ZERO, remainder: 0 }
@@ -47,20 +47,21 @@ impl LinkPace {
         self.free_at
     }
 
-    /// No packet has waited until `now`, so the link's capacity until then is lost.
+    /// Records that no packet has waited until `now`, so that the link's capacity until then is lost.
     pub fn skip_until(&mut self, now: Instant) {
         if now > self.free_at {
             (self.free_at, self.remainder) = (now, 0);
         }
     }
 
-    /// The time for which a packet of this length occupies the link, rounded down.
+    /// Returns the time for which a packet of this length occupies the link, rounded down.
     #[must_use]
     pub fn time_of(&self, bytes: u32) -> Duration {
         Duration::from_nanos(bit_nanos(bytes) / self.rate.bits_per_second())
     }
 
-    /// Charges a packet that is sent now, or that would have been sent when the link became free.
+    /// Charges a packet that is sent now. It counts as sent when the link became free, or, if that is later,
+    /// at `now` minus the allowed lateness.
     #[inline]
     pub fn carry(&mut self, now: Instant, bytes: u32) {
         self.skip_until(now - self.late);
@@ -70,7 +71,7 @@ impl LinkPace {
     }
 }
 
-/// Bits times the nanoseconds of a second. Exact up to 2 GiB, more than any frame.
+/// Returns the bits of a packet times the nanoseconds of a second. Exact up to 2 GiB, more than any frame.
 fn bit_nanos(bytes: u32) -> u64 {
     u64::from(bytes).saturating_mul(8 * Duration::SECOND.as_nanos())
 }

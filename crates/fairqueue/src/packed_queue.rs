@@ -1,11 +1,11 @@
-//! A priority queue for a few children: their whole order in one number.
+//! A priority queue for a few children, whose order is encoded in one number.
 //!
 //! Each child has a place among its siblings, a digit of five bits. The waiting children form a number of
 //! such digits; the lowest digit is the next child. To insert a child, the queue counts the tags that are not
-//! greater, without a branch on any of them, and shifts the digits behind the new one. To take the next
-//! child, it shifts back. So a decision costs the same for all tags. (A search among six siblings takes few
-//! instructions, but each mispredicted branch costs more than they do.) The order is exact; equal tags leave
-//! first in, first out.
+//! greater, without a branch on any of them, and shifts the digits of the later children to make room. To
+//! take the next child, it shifts back. So a decision costs the same whatever the tags are. (A search among
+//! six siblings would take few instructions, but a single mispredicted branch in it costs more than they do.)
+//! The order is exact; equal tags leave first in, first out.
 
 use unisono_intrinsics::prefetch;
 
@@ -25,7 +25,7 @@ impl TaggedSlot {
 
 const DIGIT: u32 = 5;
 const PLACES: usize = 1 << DIGIT;
-/// The most children that fit into the number.
+/// The most children whose digits fit into the number.
 pub(crate) const MAX_PACKED: usize = (u128::BITS / DIGIT) as usize;
 /// The tag of a child that does not wait: greater than any other tag.
 const IDLE: u64 = u64::MAX;
@@ -42,7 +42,7 @@ pub(crate) struct PackedQueue {
 }
 
 impl PackedQueue {
-    /// A queue for at most [`MAX_PACKED`] children, given by their slots. No child waits yet.
+    /// Returns a queue for at most [`MAX_PACKED`] children, given by their slots. No child waits yet.
     pub(crate) fn new(children: &[u32]) -> Self {
         let size = u32::try_from(children.len().next_multiple_of(4)).expect("a small number");
         let mut slots = [0; PLACES];
@@ -87,7 +87,7 @@ impl PackedQueue {
         Some(TaggedSlot::new(tag, self.slots[place]))
     }
 
-    /// The child that would be taken after `after` others.
+    /// Returns the slot of the child that would be taken after `after` others.
     #[inline]
     pub(crate) fn peek(&self, after: u32) -> Option<u32> {
         let place = (self.order >> (DIGIT * after)) as usize % PLACES;
@@ -112,7 +112,7 @@ impl PackedQueue {
         self.waiting -= 1;
     }
 
-    /// Changes every tag. `tag_now` must keep their order.
+    /// Changes every tag to what `tag_now` returns for it. `tag_now` must keep their order.
     pub(crate) fn change(&mut self, tag_now: impl Fn(u64) -> u64) {
         for tag in self.tags.iter_mut().filter(|tag| **tag != IDLE) {
             *tag = tag_now(*tag);

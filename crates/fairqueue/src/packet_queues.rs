@@ -1,7 +1,7 @@
 //! The packet queues of all classes: one slab, and a linked list through it for each class.
 //!
-//! A list needs only two numbers in its class. An arriving packet takes the node of the packet that left
-//! last, so that the node is still in the cache. Nothing is allocated unless more packets wait than ever
+//! A class holds only two numbers, the ends of its list. An arriving packet takes the node of the packet that
+//! left last, so that the node is still in the cache. Nothing is allocated unless more packets wait than ever
 //! before. A leaf that orders by deadline keeps its packets in the same slab, and their order in a min-max
 //! heap of its own (`deadlines.rs`).
 
@@ -11,16 +11,16 @@ use crate::hierarchy::Order;
 use crate::packet::Packet;
 use unisono_time::Instant;
 pub(crate) const NONE: u32 = u32::MAX;
-/// Stands for "no packet": the node that ends every list. It may be written to, so that no code has to branch
-/// on an empty list.
+/// The node that ends every list and stands for "no packet". It may be written to, so that code need not
+/// branch on an empty list.
 const END: u32 = 0;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketQueue {
-    /// The packet that leaves next. In a leaf that orders by deadline: the number of its heap.
+    /// The packet that leaves next. In a leaf that orders by deadline: the index of its heap.
     head: u32,
-    /// The packet that came last, or [`END`] if none waits. In a leaf that orders by deadline: any other
-    /// value if packets wait.
+    /// The packet that arrived last, or [`END`] if none waits. In a leaf that orders by deadline: [`END`] if
+    /// none waits, else any other value.
     tail: u32,
     order: Order,
 }
@@ -118,7 +118,7 @@ impl<T> PacketQueues<T> {
         }
     }
 
-    /// Takes out the packet that would leave last.
+    /// Takes the packet that would leave last out of its list, and returns its node.
     fn detach_last(&mut self, queue: &mut PacketQueue) -> Option<u32> {
         match queue.order {
             Order::Fifo => {
@@ -154,7 +154,7 @@ impl<T> PacketQueues<T> {
         self.nodes[at as usize].length
     }
 
-    /// Returns a packet that is in no list any more, and frees its node.
+    /// Takes a packet that is in no list any more out of its node, and frees the node.
     #[inline]
     pub(crate) fn take(&mut self, at: u32) -> Packet<T> {
         let node = &mut self.nodes[at as usize];
@@ -171,7 +171,7 @@ impl<T> PacketQueues<T> {
         self.detach_last(queue).map(|at| self.take(at))
     }
 
-    /// The backlog of a list. Visits every packet in it.
+    /// Returns the backlog of a list. Visits every packet in it.
     pub(crate) fn waiting(&self, queue: &PacketQueue) -> Backlog {
         let mut sum = Backlog::default();
         let mut add = |node: &QueuedPacket<T>| sum += Backlog { packets: 1, bytes: u64::from(node.length) };

@@ -45,7 +45,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// A processor without runnable programs. `quantum` is in microseconds, from 1 to
+    /// Returns a processor without runnable programs. `quantum` is in microseconds, from 1 to
     /// [`Packet::MAX_LENGTH`].
     pub fn new(hierarchy: Hierarchy, quantum: u32) -> Self {
         let runnable = vec![false; hierarchy.classes().count()];
@@ -53,7 +53,7 @@ impl Processor {
         Self { shares: Scheduler::new(hierarchy), quantum, runnable, running: None }
     }
 
-    /// The program of a leaf becomes runnable. Fails if the class has children.
+    /// Makes the program of a leaf runnable. Fails if the class has children.
     pub fn wake(&mut self, class: ClassId) -> Result<(), EnqueueError> {
         if !std::mem::replace(&mut self.runnable[class.index()], true) && self.running != Some(class) {
             let woken = self.shares.enqueue(Instant::ZERO, class, Packet::new(self.quantum, ()));
@@ -63,14 +63,14 @@ impl Processor {
         Ok(())
     }
 
-    /// The class whose quantum begins, and the quantum in microseconds.
+    /// Begins the next quantum. Returns the class to run, and the quantum in microseconds.
     pub fn dispatch(&mut self) -> Option<(ClassId, u32)> {
         let (class, _) = self.shares.dequeue(Instant::ZERO)?;
         self.running = Some(class);
         Some((class, self.quantum))
     }
 
-    /// The quantum has ended after `used` microseconds; `wants` says whether the program stays runnable.
+    /// Ends the quantum after `used` microseconds; `wants` says whether the program stays runnable.
     pub fn ran(&mut self, used: u32, wants: Wants) {
         let Some(class) = self.running.take() else { return };
         self.shares.charge(used.min(Packet::<()>::MAX_LENGTH));
@@ -83,9 +83,9 @@ impl Processor {
         self.shares.finish(Instant::ZERO);
     }
 
-    /// The same as [`ran`](Self::ran) with [`Wants::More`] and [`dispatch`](Self::dispatch), if no other
-    /// program is runnable: the same class goes on. Returns false if the class still runs; then call those
-    /// two.
+    /// Does what [`ran`](Self::ran) with [`Wants::More`] and then [`dispatch`](Self::dispatch) do, at less
+    /// cost, if no other program is runnable: the same class runs again. Otherwise returns false; the quantum
+    /// has then not ended, so call those two.
     #[inline]
     pub fn go_on(&mut self, used: u32) -> bool {
         if self.running.is_none() {
@@ -97,7 +97,7 @@ impl Processor {
 
     /// Changes the classes ([`Scheduler::apply`]). Runnable programs of classes that are still leaves stay
     /// runnable, and the service that these classes have received is kept; a program whose leaf is gone is
-    /// not runnable any more. No class is owed anything from before: that is at most one quantum.
+    /// not runnable any more. The leads of classes over their siblings, of at most one quantum, are lost.
     ///
     /// # Panics
     /// A quantum runs; end it first.
@@ -119,7 +119,7 @@ impl Processor {
         changed
     }
 
-    /// The scheduler, with the service that each class has received, in microseconds.
+    /// Returns the scheduler, which has the service that each class has received, in microseconds.
     pub fn shares(&self) -> &Scheduler<()> {
         &self.shares
     }
@@ -128,9 +128,9 @@ impl Processor {
 /// Whether a program stays runnable after its quantum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wants {
-    /// To run again.
+    /// The program stays runnable.
     More,
-    /// To sleep until it is woken.
+    /// The program sleeps until it is woken.
     Sleep,
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use crate::hierarchy::ClassSpec;
     use proptest::prelude::*;
 
-    /// Three leaves; two of them share an inner class.
+    /// Returns a processor with three leaves, two of which share an inner class.
     fn nested() -> (Processor, [ClassId; 3]) {
         let leaf =
             |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
@@ -235,7 +235,7 @@ mod tests {
             (served[0] / served[1] - 2.0).abs() < 0.01 && (served[1] / served[2] - 3.0).abs() < 0.02,
             "{served:?}"
         );
-        // with one asleep, the others share by weight, and the sleeper is owed nothing
+        // programs that sleep are not served, and the last runnable one gets every quantum
         while let Some((class, quantum)) = processor.dispatch() {
             processor.ran(quantum, if class == ids[0] { Wants::More } else { Wants::Sleep });
             if class == ids[0] && !processor.runnable[ids[1].index()] && !processor.runnable[ids[2].index()] {

@@ -12,7 +12,7 @@ pub struct Rate(NonZeroU64);
 /// The highest rate, in bits a second.
 const MAX_RATE: u128 = 1_000_000_000_000_000;
 impl Rate {
-    /// A rate in bits a second, at least 1.
+    /// Returns a rate of so many bits a second, from 1 to 10^15.
     pub fn new(bits_per_second: u64) -> Option<Self> {
         NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MAX_RATE).map(Self)
     }
@@ -39,7 +39,7 @@ pub enum RateError {
     TooLow { text: String },
 }
 
-/// Bits a second.
+/// The lowest rate that can be written, in bits a second.
 const MIN_RATE: u64 = 8;
 
 impl FromStr for Rate {

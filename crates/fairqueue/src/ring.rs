@@ -1,4 +1,4 @@
-//! Pages in a ring. Each page is a list of entries, first in, first out.
+//! The pages of a calendar queue, in a ring. Each page is a list of entries, first in, first out.
 //!
 //! The lists of all pages share one slab of links. A word of bits for 64 pages, and another one for 64 such
 //! words, say which pages have entries. Appending an entry and taking the first have no branch on whether the
@@ -24,7 +24,7 @@ struct Page {
     last: u32,
 }
 
-/// All bits set or none: a mask that selects without a branch.
+/// Returns a mask that selects without a branch: all bits set if `condition` is true, otherwise none.
 #[inline]
 fn all_if(condition: bool) -> u32 {
     u32::from(condition).wrapping_neg()
@@ -33,7 +33,8 @@ fn all_if(condition: bool) -> u32 {
 #[derive(Clone, Debug)]
 pub(crate) struct PageRing {
     pages: Box<[Page]>,
-    /// Bits of the pages that have entries; `summary` has a bit for each word of `bits` that is not zero.
+    /// One bit for each page, set if the page has entries. `summary` has one bit for each word of `bits`, set
+    /// if the word is not zero.
     bits: Box<[u64]>,
     summary: Box<[u64]>,
     links: Box<[PageLink]>,
@@ -42,7 +43,7 @@ pub(crate) struct PageRing {
 }
 
 impl PageRing {
-    /// A ring of `pages` pages, a power of two and no less than 64, for `classes` entries.
+    /// Returns a ring of `pages` pages, a power of two and at least 64, with room for `classes` entries.
     pub(crate) fn new(pages: usize, classes: usize) -> Self {
         let count = u32::try_from(classes).expect("fits because classes have numbers of 30 bits");
         let link = |next| PageLink { tag: 0, slot: 0, next };
@@ -66,7 +67,7 @@ impl PageRing {
         self.pages.len() as u64
     }
 
-    /// The index in the ring of a page, given by its number counted from tag 0.
+    /// Returns the index in the ring of a page that is given by its number, counted from tag 0.
     #[inline]
     pub(crate) fn place(&self, page: u64) -> usize {
         page as usize & (self.pages.len() - 1)
@@ -112,7 +113,7 @@ impl PageRing {
         }
     }
 
-    /// The first page with entries, from `from` on around the ring.
+    /// Returns the index of the first page with entries, from `from` on around the ring.
     #[inline]
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
         let bits = self.bits[from / 64] >> (from % 64);
@@ -124,7 +125,7 @@ impl PageRing {
 
     #[inline(never)]
     fn next_word(&self, from: usize) -> Option<usize> {
-        // the words after this one, around the ring, and this one again at last
+        // looks at the words after this one, around the ring, and at last at this one again
         let from = (from / 64 + 1) & (self.bits.len() - 1);
         let words = self.summary.len();
         let word = (0..=words).find_map(|turn| {
@@ -153,7 +154,7 @@ impl PageRing {
         TaggedSlot::new(tag, slot)
     }
 
-    /// Takes a slot out of a page; searches the page.
+    /// Searches a page for a slot, and takes it out.
     pub(crate) fn remove(&mut self, place: usize, slot: u32) {
         let (mut before, mut at) = (END, self.pages[place].first);
         while at != END && self.links[at as usize].slot != slot {
@@ -180,9 +181,9 @@ impl PageRing {
     pub(crate) fn sort(&mut self, place: usize) {
         let first = self.pages[place].first;
         if first == END || self.is_sorted(first) {
-            return; // the link at the end may hold any tag
+            return; // sorting would read the tag of END, which may be any
         }
-        // merges lists of 1, 2, 4 and so on
+        // `sorted[size]` is END or a sorted list of 2^size entries; lists of equal length are merged
         let mut sorted = [END; u32::BITS as usize];
         let mut at = first;
         while at != END {
@@ -234,7 +235,7 @@ impl PageRing {
         first
     }
 
-    /// The slots of the pages from `from` on. The order is exact on pages that are sorted.
+    /// Returns the slots of the pages from `from` on. The order is exact on pages that are sorted.
     #[inline]
     pub(crate) fn coming(&self, from: usize) -> impl Iterator<Item = u32> {
         let mut place = from;

@@ -1,7 +1,7 @@
 //! Deficit round robin: in its turn, a class may send as many bytes as its deficit counter allows.
 //!
-//! Cost: constant for each packet; kernels have it for this reason. Its weakness: a class waits a whole
-//! round, however many classes there are. A leaf's weight is its share in the whole tree. Unused bandwidth
+//! Cost: constant for each packet, which is why kernels use it. Its weakness: a class waits for a whole round
+//! of all classes, however many there are. A leaf's weight is its share in the whole tree. Unused bandwidth
 //! goes to all classes, not to siblings first.
 //!
 //! Reference: Shreedhar, Varghese, "Efficient Fair Queuing using Deficit Round Robin" (SIGCOMM 1995).
@@ -23,7 +23,7 @@ pub struct RoundRobin<T> {
 
 #[derive(Clone, Debug)]
 struct ByteTurn<T> {
-    /// Bytes a round.
+    /// The bytes that the class may send in a round.
     quantum: f64,
     deficit: f64,
     /// Whether its turn has begun, so that this round's quantum is already in `deficit`.
@@ -32,8 +32,8 @@ struct ByteTurn<T> {
 }
 
 impl<T> RoundRobin<T> {
-    /// A discipline without packets. The class with the least share may send `min_quantum` bytes a round.
-    /// Use at least the length of the longest packet, so that no class is passed over.
+    /// Returns a discipline without packets. The class with the least share may send `min_quantum` bytes a
+    /// round. Use at least the length of the longest packet, so that no class is passed over.
     pub fn new(hierarchy: Hierarchy, min_quantum: u32) -> Self {
         let all = hierarchy.shares();
         let share = |id: ClassId| if hierarchy.is_leaf(id) { all[id.index()] } else { f64::INFINITY };

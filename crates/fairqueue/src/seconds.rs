@@ -37,7 +37,7 @@ impl Decimal {
         self.places
     }
 
-    /// The number in units of `10^-places` seconds; rounded down if it has more places.
+    /// Returns the number in units of `10^-places` seconds, rounded down if it has more places.
     pub(crate) fn scaled(self, places: u32) -> u128 {
         if places >= self.places {
             self.digits * 10_u128.pow(places - self.places)
@@ -55,7 +55,7 @@ pub struct Seconds {
 }
 
 impl Seconds {
-    /// The moment in whole nanoseconds, rounded down.
+    /// Returns the moment in whole nanoseconds, rounded down.
     pub(crate) fn instant(self) -> Instant {
         let (whole, rest) = (self.ticks / self.ticks_per_second, self.ticks % self.ticks_per_second);
         let nanos = whole * 1_000_000_000 + rest * 1_000_000_000 / self.ticks_per_second;
@@ -67,7 +67,7 @@ impl Seconds {
     }
 }
 
-/// Decimal, with 1 to 18 places.
+/// Writes a decimal number with 1 to 18 places.
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut whole, mut left) = (self.ticks / self.ticks_per_second, self.ticks % self.ticks_per_second);

@@ -35,7 +35,7 @@ pub struct Delays {
 }
 
 impl Trace {
-    /// The delays of the packets of each leaf.
+    /// Returns the delays of the packets of each leaf.
     pub fn delays(&self, departures: &[Departure]) -> Vec<Delays> {
         let mut of: Vec<(u64, Vec<f64>)> = vec![(0, vec![]); self.hierarchy.classes().count()];
         for departure in departures {
@@ -55,7 +55,8 @@ impl Trace {
             .collect()
     }
 
-    /// The departures under a discipline, in their order. Packets that it drops do not depart.
+    /// Returns the departures under a discipline, in their order. Packets that the discipline drops are not
+    /// among them.
     pub fn departures(&self, discipline: &mut dyn Discipline<usize>) -> Vec<Departure> {
         let places = self.arrivals.iter().map(|arrival| arrival.at.places()).max().unwrap_or(0);
         let per_second = u128::from(self.rate.bits_per_second()) * 10_u128.pow(places);

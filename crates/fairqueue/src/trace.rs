@@ -41,7 +41,7 @@ pub struct Trace {
 pub(crate) struct Arrival {
     pub(crate) at: Decimal,
     pub(crate) class: ClassId,
-    /// Its item is the position of the packet in the trace.
+    /// The packet. Its item is its position in the trace.
     pub(crate) packet: Packet<usize>,
     pub(crate) id: Value,
 }
@@ -64,7 +64,7 @@ pub enum TraceError {
     Tree(#[from] HierarchyError),
     #[error("packets[{number}]: {what}")]
     Packet {
-        /// Its position in `packets`, from 0.
+        /// The packet's position in `packets`, from 0.
         number: usize,
         what: String,
     },
@@ -204,7 +204,7 @@ fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Ar
     )
 }
 
-/// How deep brackets are nested, outside of strings.
+/// Returns how deep brackets outside of strings are nested.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {

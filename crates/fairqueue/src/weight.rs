@@ -30,7 +30,7 @@ impl Weight {
         Self { numerator: weight, denominator: NonZeroU32::MIN }
     }
 
-    /// The weight as a fraction: numerator and denominator.
+    /// Returns the weight as a fraction: numerator and denominator.
     pub fn fraction(self) -> (u32, u32) {
         (self.numerator.get(), self.denominator.get())
     }
@@ -72,14 +72,15 @@ impl fmt::Display for Weight {
     }
 }
 
-/// Costs stay below this, so that a packet's tags stay within a quarter of 64 bits.
+/// The greatest cost of a byte: the cost of the longest packet (2^24 bytes) is then below 2^62, a quarter of
+/// the range of 64 bits.
 const MAX_COST: u64 = 1 << 38;
 
 /// The costs of a byte for a group of siblings.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct WeightScale {
     pub(crate) costs: Vec<u64>,
-    /// Whether the costs are in exactly the inverse proportion of the weights.
+    /// Whether the costs are exactly in inverse proportion to the weights.
     pub(crate) exact: bool,
 }
 
@@ -96,8 +97,9 @@ impl WeightScale {
         Self { costs, exact: exact.is_some() }
     }
 
-    /// An estimate of the distance between the virtual time and most start tags: a few packets of the usual
-    /// length at the mean cost, with each child counted as often as it is served.
+    /// Returns an estimate of how far most start tags are ahead of the virtual time: 8192 bytes, a few
+    /// packets of usual length, at the mean cost of the children, where each child counts as often as it is
+    /// served.
     pub(crate) fn span(&self) -> u64 {
         let rate: f64 = self.costs.iter().map(|cost| 1.0 / *cost as f64).sum();
         #[expect(
@@ -117,7 +119,7 @@ fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {
     integers.iter().map(cost).collect()
 }
 
-/// The weights as whole numbers, all multiplied by the same factor. A denominator divides 10^9 and a
+/// Returns the weights as whole numbers, all multiplied by the same factor. A denominator divides 10^9 and a
 /// numerator is below 10^9, so the products fit.
 pub(crate) fn to_integers(weights: &[Weight]) -> Vec<u64> {
     let divide = |a: u64, b: u64| u64::try_from(gcd(a.into(), b.into())).map_or(1, |common| a / common);

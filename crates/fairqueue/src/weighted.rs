@@ -21,17 +21,17 @@ use unisono_time::Instant;
 pub struct Weighted<T> {
     hierarchy: Hierarchy,
     flows: Vec<Flow<T>>,
-    /// Leaves by the finish tag of their first packet.
+    /// The leaves with packets, by the finish tag of their first packet.
     next: BinaryHeap<Reverse<(FinishTag, ClassId)>>,
-    /// Bytes a nanosecond.
+    /// The rate of the link in bytes a nanosecond.
     rate: f64,
-    /// The ideal link's virtual time. It holds at the moment `computed`. `active` is the sum of the shares of
-    /// the classes that the ideal link serves.
+    /// The ideal link's virtual time at the moment `computed`. `active` is the sum of the shares of the
+    /// classes that the ideal link was then serving.
     virtual_time: f64,
     computed: Instant,
     active: f64,
-    /// Leaves by their last finish tag. At that virtual time the ideal link has served all packets of the
-    /// leaf.
+    /// The leaves that the ideal link serves, by their last finish tag: the virtual time at which it has
+    /// served all their packets.
     leaving: BinaryHeap<Reverse<(FinishTag, ClassId)>>,
     backlog: Backlog,
 }
@@ -40,7 +40,7 @@ pub struct Weighted<T> {
 struct Flow<T> {
     share: f64,
     last_finish: f64,
-    /// Whether the ideal link serves it.
+    /// Whether the ideal link is serving the flow.
     active: bool,
     waiting: VecDeque<(f64, Packet<T>)>,
 }
@@ -70,7 +70,7 @@ impl Ord for FinishTag {
 }
 
 impl<T> Weighted<T> {
-    /// A discipline without packets, for a link of this rate.
+    /// Returns a discipline without packets, for a link of this rate.
     pub fn new(hierarchy: Hierarchy, rate: Rate) -> Self {
         let shares = hierarchy.shares();
         let flow = |id: ClassId| Flow {
@@ -100,7 +100,7 @@ impl<T> Weighted<T> {
         while let Some(Reverse((FinishTag(finish), class))) = self.leaving.peek().copied() {
             let flow = &mut self.flows[class.index()];
             if finish < flow.last_finish {
-                self.leaving.pop(); // packets have arrived since
+                self.leaving.pop(); // packets have arrived since, so that the leaf has a later entry
                 continue;
             }
             let needs = ((finish - self.virtual_time) * self.active / self.rate).max(0.0);
@@ -114,7 +114,7 @@ impl<T> Weighted<T> {
             self.active -= flow.share;
             self.leaving.pop();
         }
-        self.active = 0.0; // 0 exactly, without rounding errors
+        self.active = 0.0; // exactly 0, because no class is served; sums leave rounding errors
     }
 }
 

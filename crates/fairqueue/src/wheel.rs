@@ -1,19 +1,20 @@
 //! A monotone priority queue for any distance of tags: no tag is inserted below the last one taken.
 //!
 //! The start tags that a start-time fair queue serves never decrease, and no tag is ever inserted below the
-//! one served last. For such monotone queues a heap does too much. This is a radix structure of 64 buckets a
-//! level. An entry's level is the highest digit (six bits) in which its tag differs from the tag served last,
-//! and that digit selects its bucket. So all entries of a lower level come before all entries of a higher
-//! one, and one word of bits a level finds the first bucket. When a bucket above the lowest level becomes the
-//! first, its least tag becomes the tag served last and its entries move down.
+//! one served last. For such a monotone queue a heap does more work than necessary. This queue is a radix
+//! structure with 64 buckets on each level. An entry's level is the highest digit (six bits) in which its tag
+//! differs from the tag served last, and that digit selects its bucket. So all entries of a lower level come
+//! before all entries of a higher one, and one word of bits on each level finds the first bucket. When a
+//! bucket above the lowest level becomes the first, its least tag becomes the tag served last and its entries
+//! move down.
 //!
 //! The order is exact; equal tags leave first in, first out: they always share a bucket, and buckets keep
 //! their order when they move down.
 //!
 //! Cost: an entry moves down at most once a level, in practice once or twice. A bucket is a chain of chunks
 //! of adjacent entries, so that moving it down reads neighboring memory instead of one class after the other.
-//! All chunks that can be needed are allocated in the beginning. Not for few entries: a level takes half a
-//! kilobyte (see `packed_queue.rs`).
+//! All chunks that can be needed are allocated when the queue is made. When not to use it: for few entries,
+//! because a level takes half a kilobyte (see `packed_queue.rs` instead).
 //!
 //! Reference: Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem" (radix
 //! heaps).
@@ -22,7 +23,7 @@ const DIGIT: u32 = 6;
 const BUCKETS: usize = 1 << DIGIT;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
 const NONE: u32 = u32::MAX;
-/// Entries of a chunk; with its header a chunk fills four cache lines.
+/// The entries of a chunk; with its header, a chunk fills four cache lines.
 const ROOM: usize = 15;
 
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +59,7 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    /// A queue of at most `classes` entries.
+    /// Returns a queue for at most `classes` entries.
     pub(crate) fn new(classes: usize) -> Self {
         // a bucket has at most two chunks that are not full, its first and its last; with one entry only one
         let count = classes / ROOM + 2 * classes.min(LEVELS * BUCKETS) + 1;
@@ -101,7 +102,8 @@ impl Wheel {
         self.take_below(u64::MAX)
     }
 
-    /// Takes the first slot if its tag is below `limit`. Tags inserted afterwards may be as low as the limit.
+    /// Takes the first slot if its tag is below `limit`. Afterwards tags from `limit` on may still be
+    /// inserted.
     pub(crate) fn take_below(&mut self, limit: u64) -> Option<(u32, u64)> {
         loop {
             if self.levels == 0 {
@@ -110,7 +112,7 @@ impl Wheel {
             let level = self.levels.trailing_zeros() as usize;
             let bucket = self.buckets[level].trailing_zeros() as usize;
             let shift = DIGIT * self.levels.trailing_zeros();
-            // the least tag that the bucket can have
+            // the least tag that the bucket can hold
             let above = self.base.checked_shr(shift + DIGIT).map_or(0, |base| base << (shift + DIGIT));
             let min_tag = above | (bucket as u64) << shift;
             if min_tag >= limit {
@@ -132,7 +134,7 @@ impl Wheel {
         }
     }
 
-    /// Takes a slot out of the queue. The slot must be in it with this tag. This searches, so use it rarely.
+    /// Takes a slot out of the queue, which must hold it with this tag. Searches for it, so call this rarely.
     pub(crate) fn remove(&mut self, slot: u32, tag: u64) {
         let (level, bucket) = self.place(tag);
         let entries = self.empty(level, bucket);
@@ -148,8 +150,8 @@ impl Wheel {
         self.base = base;
     }
 
-    /// The level and the bucket of a tag. The level is the position of the highest digit that differs between
-    /// the tag and the base.
+    /// Returns the level and the bucket of a tag. The level is the position of the highest digit in which the
+    /// tag differs from the base.
     #[inline]
     fn place(&self, tag: u64) -> (usize, usize) {
         let differs = (tag ^ self.base) | 1;

@@ -1,5 +1,5 @@
-//! No enqueue and no dequeue allocates, in one level or in four, by arrival or by deadline, once the greatest
-//! backlog has been reached.
+//! Checks that no enqueue and no dequeue allocates, in trees of one level and of four, in order of arrival
+//! and by deadline, once the greatest backlog has been reached.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A tree of `levels` levels, `fan_out` children for each class, and weights from 1 to `weights`.
+/// Returns a tree of `levels` levels, with `fan_out` children for each class and weights from 1 to `weights`.
 fn tree(levels: u32, fan_out: u32, weights: u32, order: Order) -> Hierarchy {
     fn below(name: &str, levels: u32, fan_out: u32, weights: u32, order: Order) -> ClassSpec {
         let mut class = ClassSpec::new(name);

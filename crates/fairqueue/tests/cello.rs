@@ -1,4 +1,5 @@
-//! The disk scheduler on a simulated disk: shares, deadlines, sweeps, and no request starves.
+//! Tests the disk scheduler on a simulated disk: shares and deadlines are kept, requests are served in
+//! sweeps, and none starves.
 
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -155,7 +156,7 @@ fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
         classes.push(cello.dispatch(at).expect("requests wait").0);
         cello.complete(at);
     }
-    // 64 KiB ahead after four of them, one more may go; then the others catch up
+    // after four of its requests the class is 64 KiB ahead; one more may go, and then the others catch up
     assert_eq!(classes.iter().filter(|class| **class == interactive).count(), 5, "{classes:?}");
     assert!(classes[..5].iter().all(|class| *class == interactive));
     // a real-time request that would be late after any other request

@@ -1,5 +1,5 @@
-//! Changes of classes and weights while packets wait: no packet is lost or reordered, and no class gets
-//! ahead.
+//! Tests changes of classes and weights while packets wait: no packet is lost or reordered, and no class
+//! gains an advantage.
 
 use crate::reference::Reference;
 use num_rational::BigRational;
@@ -19,7 +19,7 @@ fn weight(whole: u32) -> Weight {
     whole.to_string().parse().expect("it is a weight")
 }
 
-/// Trees of some of the names, with a default class; each class is below one made before it.
+/// Generates trees of some of the names, with a default class. The parent of each class is a class before it.
 fn hierarchy() -> impl Strategy<Value = Hierarchy> {
     let classes: Vec<u32> = (0..NAMES).collect();
     let chosen = prop::sample::subsequence(classes, 1..=NAMES as usize).prop_shuffle();
@@ -177,7 +177,7 @@ proptest! {
             for (one, other) in class.children.iter().flat_map(|one| class.children.iter().map(move |other| (*one, *other))) {
                 if one >= other { continue }
                 let weights = [one, other].map(|id| after.class(id).weight.to_f64());
-                // one byte for rounding on each side
+                // one byte more for the rounding of each class's lead
                 let bound = bounds::fairness([longest + 1.0; 2], weights);
                 let mut events: Vec<(usize, f64)> = vec![];
                 for (id, sign, weight) in [(one, 1.0, weights[0]), (other, -1.0, weights[1])] {
@@ -218,8 +218,8 @@ proptest! {
         let mut tree = ordered(trees[0].clone());
         let mut scheduler = Scheduler::new(tree.clone());
         let mut last: HashMap<u32, usize> = HashMap::new();
-        // packets that have moved may be overtaken by later arrivals at their old class, so this test sends
-        // none
+        // packets that have moved to the default class may be overtaken by later arrivals at their old class
+        // if it comes back, so this test sends none there
         let mut closed: Vec<u32> = vec![];
         for (at, step) in steps.iter().enumerate() {
             match step {

@@ -1,4 +1,5 @@
-//! A link served by the scheduler: the proven bounds, and invariants of all disciplines.
+//! Tests a link that the scheduler serves: the proven bounds hold, and so do the invariants of all
+//! disciplines.
 
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ fn class(hierarchy: &Hierarchy, name: &str) -> ClassId {
     hierarchy.find(name).expect("it is in the tree")
 }
 
-/// Keeps the classes in `lengths` backlogged; returns the class and the length of each packet served.
+/// Keeps the classes in `lengths` backlogged. Returns the class and the length of each packet served.
 fn saturate(
     scheduler: &mut Scheduler<()>,
     lengths: &HashMap<ClassId, Vec<u32>>,
@@ -195,8 +196,8 @@ proptest! {
         for (to, length, then) in &arrivals {
             let to = class(&hierarchy, &format!("c{to}"));
             scheduler.enqueue(Instant::ZERO, to, Packet::new(*length, ())).expect("a leaf");
-            // undoing the drops from the last one back: no leaf held more than the leaf whose packet was
-            // dropped
+            // undoes the drops, the last one first: before each drop, no leaf held more than the leaf whose
+            // packet was dropped
             let mut held: HashMap<ClassId, u64> =
                 hierarchy.classes().map(|(id, _)| (id, scheduler.waiting(id).bytes)).collect();
             let dropped: Vec<_> = std::iter::from_fn(|| scheduler.dropped()).collect();
@@ -237,7 +238,7 @@ proptest! {
             }
             prop_assert_eq!(scheduler.backlog().packets, before);
         }
-        // and soon the new weights take effect
+        // and the new weights soon take effect
         let before: Vec<u64> = ids.iter().map(|id| scheduler.served(*id).bytes).collect();
         for _ in 0..6000 {
             let (class, packet) = scheduler.dequeue(Instant::ZERO).expect("everybody wants service");

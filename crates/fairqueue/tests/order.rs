@@ -17,7 +17,7 @@ fn weight() -> impl Strategy<Value = Weight> {
     text.prop_filter_map("a weight", |text| text.parse().ok())
 }
 
-/// Trees of every shape: each class is below one made before it.
+/// Generates trees of every shape: the parent of each class is a class before it.
 fn hierarchy(most: usize, skew: bool) -> impl Strategy<Value = Hierarchy> {
     prop::collection::vec((any::<prop::sample::Index>(), weight()), 1..most).prop_map(move |classes| {
         let mut parents = vec![0];

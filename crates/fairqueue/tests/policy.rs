@@ -1,4 +1,4 @@
-//! Policies: an accepted policy has the meaning of its text, and an error names the position and a
+//! Tests policies: an accepted policy means what its text says, and an error names the position and a
 //! correction.
 
 use proptest::option::weighted as maybe;
@@ -357,7 +357,7 @@ fn a_match_that_can_never_hit_is_refused_and_those_before_it_are_named() {
         ("{ port = [1, 100] }", "{ port = [50, 60], address = \"10.0.0.1\" }"),
         ("{ address = \"0.0.0.0/0\" }", "{ address = \"10.0.0.0/8\", priority = 3 }"),
         ("{ cgroup = \"/a\" }", "{ cgroup = \"/a/b\" }"),
-        // only all of them together
+        // shadowed only by all earlier matches together
         ("{ port = [1, 50] }, { port = [51, 100] }", "{ port = [20, 80] }"),
         (
             "{ address = \"0.0.0.0/1\" }, { address = \"128.0.0.0/1\" }",
@@ -447,13 +447,13 @@ fn matchers() -> impl Strategy<Value = Matcher> {
         })
 }
 
-/// The first `number` of the 64 code points, as matches.
+/// Returns the first `number` of the 64 code points, as matches.
 fn code_points(number: u8) -> String {
     (0..number).map(|point| format!("{{ dscp = {point} }}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Every packet of a small world, which includes one address outside of all networks, one port, one protocol
-/// with ports and one without that no match names.
+/// Returns every packet of a small world. Besides what matches name, it has an address outside of all
+/// networks, a port, a protocol with ports and a protocol without ports that no match names.
 fn world() -> Vec<Facts<'static>> {
     let mut ends = Vec::new();
     for address in (0..8).map(|last| Ipv4Addr::new(10, 0, 0, last)).chain([Ipv4Addr::new(192, 0, 2, 1)]) {

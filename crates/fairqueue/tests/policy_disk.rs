@@ -1,4 +1,4 @@
-//! The table `disk` of a policy.
+//! Tests the table `disk` of a policy.
 
 use unisono_fairqueue::{DiskClass, Policy, Purpose};
 use unisono_time::Duration;
@@ -12,7 +12,7 @@ fn read(table: &str) -> Result<Policy, String> {
 #[test]
 fn a_class_has_a_purpose_or_a_deadline_and_its_users() {
     let text = "[disk.video]\ndeadline = \"10ms\"\nusers = [\"alice\", 1000]\n[disk]\nmail = { purpose = \"interactive\" }\nweb = {}\n";
-    // a table may follow its own parts
+    // the table `[disk]` may come after `[disk.video]`
     let policy = read(text).expect("it is sound");
     let of = |name: &str| {
         let class = policy.hierarchy.find(name).expect("it is there");

@@ -6,15 +6,15 @@
 //! cargo run --release -p unisono-fit --example matrix -- --minutes 5 > matrix.jsonl
 //! ```
 //! Situations: alone; beside a loop; beside as many loops as processors; beside a second copy of the program
-//! without settings; in a quota of 1 and of 1.5 processors; on one processor. Variants are interleaved within
-//! each repetition, forwards and backwards in turn. Programs: a loop of OpenMP reductions (needs gcc), and
-//! numpy's eigenvalues by OpenBLAS (if `python3` or `--python PATH` has numpy). Standard output gets one JSON
-//! object per run. Standard error gets the table: the median of each variant beside plain in the same
-//! repetition, and the regret of each variant.
+//! without settings; in a quota of 1 and of 1.5 processors; on one processor. Each repetition runs all
+//! variants, alternately in forward and in reverse order. Programs: a loop of OpenMP reductions (needs gcc),
+//! and numpy's eigenvalues by OpenBLAS (if `python3` or `--python PATH` has numpy). Standard output gets one
+//! JSON object per run. Standard error gets the table: for each variant, the median of its time relative to
+//! `plain` in the same repetition, and its regret (its worst slowdown against the best variant).
 //!
-//! `plain8` is plain as on a machine of eight processors: eight threads. A run that takes longer than
-//! [`LIMIT`] counts as [`LIMIT`]. Run it on a quiet machine, and as root for the quotas. Situations that this
-//! host cannot produce are skipped with a message.
+//! `plain8` is `plain` with the threads that it would start on a machine of eight processors: eight. A run
+//! that takes longer than [`LIMIT`] counts as [`LIMIT`]. Run it on a quiet machine, and as root for the
+//! quotas. Situations that this host cannot produce are skipped with a message.
 #![allow(clippy::print_stdout, reason = "what it measured is its answer")]
 
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ fn options() -> Options {
     options
 }
 
-/// A control group with this quota in hundredths of a processor; removed when dropped.
+/// A control group with a quota in hundredths of a processor. It is removed when this value is dropped.
 struct Quota(ControlGroup);
 
 impl Quota {
@@ -111,7 +111,7 @@ impl Drop for Quota {
     }
 }
 
-/// Programs that keep processors busy; killed when dropped.
+/// Programs that keep processors busy. They are killed when this value is dropped.
 struct Loops(Vec<Child>);
 
 impl Loops {
@@ -125,7 +125,7 @@ impl Loops {
         if at.twin {
             all.extend(start("while :; do \"$@\"; done", program));
         }
-        // the loops have to run already when `fit` looks at the load
+        // the loops have to run already when `fit` measures the load
         std::thread::sleep(Duration::from_millis(if all.is_empty() { 0 } else { 30 }));
         Self(all)
     }
@@ -141,7 +141,7 @@ impl Drop for Loops {
     }
 }
 
-/// The seconds that the program printed; `None` if it failed.
+/// Returns the seconds that the program printed, or `None` if it failed.
 fn measure(
     program: &[String],
     variant: (&str, Environment),

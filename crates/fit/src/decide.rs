@@ -1,25 +1,27 @@
-//! Decides which settings a program should get. Pure: the inputs are the host's limits, the traits read from
-//! the program's file, and the variables that the user set.
+//! Decides which settings a program should get. Pure functions: the inputs are the host's limits, the traits
+//! read from the program's file, and the variables that the user set.
 //!
 //! Three kinds of settings:
-//! - *The number of threads.* Set for every known runtime that would count wrongly, because a variable binds
-//!   only the runtime that reads it. Most runtimes count the processors of the affinity, so only a quota or
-//!   the other ranks of an MPI program deceive them; some count the whole machine.
+//! - *The number of threads.* Set for every known runtime that would count too many processors; each needs
+//!   its own variable, because a variable affects only the runtime that reads it. Most runtimes count the
+//!   processors of the affinity, so they are wrong only under a quota or beside other ranks of an MPI
+//!   program; some count the whole machine.
 //! - *The processors of the threads.* Threads are bound, one to each processor, only if the program is a pure
-//!   OpenMP program and its team has as many threads as allowed processors. Otherwise binding does harm. With
-//!   fewer threads than processors, two such programs would both use the first processors. Processes and
-//!   threads started by a bound thread (processes that load data, another library's threads) inherit its one
-//!   processor. Unbound, the kernel may put two threads of a team on one processor and never see an
-//!   imbalance.
-//! - *The way to wait.* Spinning is best while every thread has a processor of its own. Otherwise it ruins a
-//!   team, because a waiter holds the processor that the awaited thread needs. So the decision depends on the
-//!   machine's load. While there is a processor for each thread, the runtime's default stays (spin for a
-//!   while, then sleep); with more threads, waiting is passive.
+//!   OpenMP program and its team has as many threads as there are allowed processors. Otherwise binding does
+//!   harm. With fewer threads than processors, two such programs would both use the first processors.
+//!   Processes and threads started by a bound thread (processes that load data, another library's threads)
+//!   inherit its one processor. If threads of a team are not bound, the kernel may put two of them on one
+//!   processor and never notice the imbalance.
+//! - *The way to wait.* Spinning is best while every thread has a processor of its own. Otherwise it slows a
+//!   team down badly, because a thread that waits holds the processor that the awaited thread needs. So the
+//!   decision depends on the machine's load. While there is a processor for each thread, the runtime's
+//!   default stays (spin for a while, then sleep); with more threads, waiting is passive.
 //!
 //! Beside threads of other programs no setting is best in every situation. `decide` then chooses the setting
 //! of least regret: over all measured situations, its worst slowdown against the best setting is the smallest
-//! (docs/decisions/0018). For an OpenMP team this is binding. OpenBLAS cannot be told to let its threads
-//! sleep at once, and spinning threads stop the program for seconds, so OpenBLAS gets fewer threads.
+//! (docs/decisions/0018). For an OpenMP team that setting is to bind its threads. The threads of OpenBLAS
+//! cannot be made to sleep at once, and while they spin the program may stop for seconds, so OpenBLAS gets
+//! fewer threads.
 //!
 //! A variable that the user set is never changed. A variable that would override the user's is not set.
 
@@ -36,9 +38,9 @@ pub struct HostState {
     pub limits: ProcessorLimits,
     /// The number of processors that the limits allow.
     pub effective: Effective,
-    /// Threads of other programs that want the same processors now. `None` if unknown.
+    /// The number of threads of other programs that want the same processors now, or `None` if unknown.
     pub others: Option<usize>,
-    /// The ranks of an MPI program that share the processors with this one, if it is or starts a rank.
+    /// The ranks of an MPI program on this host, if this program is one of them or starts them.
     pub ranks: Option<LocalRanks>,
 }
 
@@ -47,13 +49,13 @@ pub struct HostState {
 pub struct Setting {
     pub name: &'static str,
     pub value: String,
-    /// The reason, for readers. Several settings may share one reason.
+    /// The reason, for the user. Several settings may have the same reason.
     pub why: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// No name occurs twice, and no variable that the user set.
+    /// The variables to set. No name occurs twice, and none is a variable that the user set.
     pub set: Vec<Setting>,
     /// Options that go before the program's own arguments.
     pub options: Vec<Setting>,
@@ -67,7 +69,7 @@ const OPENMP_LIBRARIES: [&str; 3] = ["libgomp", "libomp", "libiomp"];
 const THREADED_LIBRARIES: [&str; 7] =
     ["libopenblas", "libblas", "libmkl", "libblis", "libtbb", "libtorch", "libpython"];
 
-/// Variables by which a user places threads.
+/// The variables by which a user places threads on processors.
 pub(crate) const PLACEMENT: [&str; 5] =
     ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"];
 
@@ -104,8 +106,8 @@ impl Decision<'_> {
         self.observed.limits.affinity.len()
     }
 
-    /// Whether other programs or ranks were started with this one. The host's limits then do not hold for
-    /// this program alone.
+    /// Returns whether other programs or ranks share the processors, so that the host's limits are not this
+    /// program's alone.
     fn is_partition(&self) -> bool {
         matches!(self.there.limited_by, LimitedBy::Partition | LimitedBy::Ranks(_))
     }
@@ -121,27 +123,28 @@ impl Decision<'_> {
         names.iter().any(|name| (self.user)(name).is_some())
     }
 
-    /// Whether a runtime that counts in this way would start too many threads.
+    /// Returns whether a runtime that counts processors in this way would start too many threads.
     fn miscounts(&self, counts: CountedProcessors) -> bool {
         counts.count(&self.observed.limits) > self.processors()
     }
 
-    /// Threads of an OpenMP team: the number that the user asked for, or one for each processor.
+    /// Returns the threads of an OpenMP team: the number that the user asked for, or one for each processor.
     fn team_size(&self) -> usize {
         let asked = (self.user)("OMP_NUM_THREADS");
         let first = asked.as_deref().and_then(|list| list.split(',').next()?.trim().parse().ok());
         first.filter(|threads| *threads > 0).unwrap_or(self.processors())
     }
 
-    /// Processors that threads of other programs leave free (at least one), and the number of those threads.
-    /// `None` if there are processors for all.
+    /// Returns the number of processors that threads of other programs leave free (at least one), and the
+    /// number of those threads; or `None` if there are processors for all threads.
     fn free_processors(&self) -> Option<(usize, usize)> {
         let others = self.observed.others.filter(|others| *others > 0)?;
         let left = self.allowed().saturating_sub(others).max(1);
         (left < self.processors()).then_some((left, others))
     }
 
-    /// OpenBLAS reads its number of threads from either variable.
+    /// Limits OpenBLAS's threads to the free processors, unless the user set one of the two variables for
+    /// them.
     fn limit_blas_threads(&mut self) {
         let names = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"];
         let Some((left, others)) = self.free_processors().filter(|_| !self.any_set(&names)) else { return };
@@ -176,7 +179,8 @@ impl Decision<'_> {
         }
     }
 
-    /// The reason why waiting threads should sleep at once. `None` if there is a processor for each thread.
+    /// Returns the reason why waiting threads should sleep at once, or `None` if there is a processor for
+    /// each thread.
     fn oversubscription(&self, threads: usize) -> Option<String> {
         let others = self.observed.others.unwrap_or(0);
         let processors = self.observed.effective.processors;
@@ -204,7 +208,7 @@ impl Decision<'_> {
         self.set("KMP_BLOCKTIME", 0, &why);
     }
 
-    /// Whether each thread gets a processor of its own.
+    /// Returns whether each thread of the team is to be bound to a processor of its own.
     fn is_bound(&self) -> bool {
         let team_size = self.team_size();
         let whole = team_size == self.allowed() && team_size == self.processors() && team_size > 1;
@@ -232,8 +236,8 @@ impl Decision<'_> {
         self.set("OMP_PLACES", "threads", &why);
     }
 
-    /// A Go program that counts right gets no number, because it follows changes of its quota. Any other
-    /// program gets one, for the Go programs that it may start.
+    /// Sets Go's number of threads, unless the program is a Go program that counts right, because that one
+    /// follows changes of its quota. Other programs get the variable for Go programs that they may start.
     fn set_go_threads(&mut self) {
         if self.go_counts_right() || !self.miscounts(CountedProcessors::Affinity) {
             return;
@@ -255,7 +259,7 @@ impl Decision<'_> {
         self.observed.limits.quota.as_ref().is_some_and(|quota| quota.of == GroupRelation::Own)
     }
 
-    /// Whether the program is a Go program that starts as many threads as there are processors.
+    /// Returns whether the program is a Go program that starts the right number of threads by itself.
     fn go_counts_right(&self) -> bool {
         let Some(go) = self.program.go.filter(|go| go.reads_quota && !self.is_partition()) else {
             return false;
@@ -266,8 +270,8 @@ impl Decision<'_> {
         counted == self.processors()
     }
 
-    /// Java prints the variables that it reads on standard error, so it gets an option, and only where the
-    /// program is Java itself.
+    /// Sets Java's number of processors, by an option and so only if the program is Java itself, because Java
+    /// reports variables that it reads on standard error.
     fn set_java_threads(&mut self) {
         let Some(java) = self.program.java else { return };
         let quota = self.observed.limits.quota.as_ref();
@@ -324,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Eight processors; this program may use `allowed` of them.
+    /// Returns a host with eight processors, of which this program may use `allowed`.
     fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> HostState {
         let affinity: CpuSet = (0..allowed).collect();
         let limits = ProcessorLimits { affinity, quota, online: 8, ..ProcessorLimits::default() };
@@ -346,7 +350,7 @@ mod tests {
         all.map(|setting| format!("{}={}", setting.name, setting.value)).collect()
     }
 
-    /// The settings without the numbers of threads that every program gets.
+    /// Returns the settings without those of [`RUNTIME_VARIABLES`].
     fn set_beside_the_table(
         observed: &HostState,
         program: &ProgramTraits,
@@ -403,7 +407,7 @@ mod tests {
         assert_eq!(threads(&ranks(2, "0-7", idle())).as_deref(), Some("OMP_NUM_THREADS=4"));
         assert_eq!(threads(&ranks(16, "0-7", idle())).as_deref(), Some("OMP_NUM_THREADS=1"));
         assert_eq!(threads(&ranks(1, "0-7", idle())), None);
-        // the launcher bound each of two ranks to four processors, or to four that both share
+        // the launcher bound two ranks to four processors each, or four ranks in pairs to four processors
         assert_eq!(threads(&ranks(2, "0-7", host(4, None, Some(0)))), None);
         assert_eq!(threads(&ranks(4, "0-7", host(4, None, Some(0)))).as_deref(), Some("OMP_NUM_THREADS=2"));
         let quota = host(8, Some(quota(4, GroupRelation::Own)), Some(0));

@@ -3,20 +3,20 @@
 //!
 //! How to round a quota of 2.5 processors: three threads use all of the quota's time, but the kernel stops
 //! them in each period when that time is used up. Two threads are never stopped, but leave half a processor
-//! unused. When the time is used up, each processor still holds a slice of it that its thread may use (5 ms:
-//! `kernel.sched_cfs_bandwidth_slice_us`), and a thread that waits for a stopped thread spins on that slice.
-//! If there is one thread more than whole processors, each period loses at most the slice of every other
-//! thread. So the number is rounded up if the fraction is worth more than those slices, and down otherwise.
-//! In the usual period of 100 ms, 1.5 becomes two and 1.04 one; 8.3 becomes eight and 8.5 nine. (Go and Java
-//! always round up, Rust down.)
+//! unused. When the group's time is used up, each processor still has a slice of it (5 ms:
+//! `kernel.sched_cfs_bandwidth_slice_us`) that its thread may use, and a thread that waits for a stopped
+//! thread spends that slice spinning. If there is one thread more than whole processors, each period loses at
+//! most the slices of all other threads. So the number is rounded up if the fraction of a processor is more
+//! time in each period than those slices, and down otherwise. In the usual period of 100 ms, 1.5 becomes two
+//! and 1.04 one; 8.3 becomes eight and 8.5 nine. (Go and Java always round up, Rust down.)
 
 use std::fmt;
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::quota::{ProcessorLimits, Quota};
 use unisono_text::counted;
 
-/// The part of a group's time, in microseconds, that the kernel gives a processor at once (default since
-/// Linux 3.2).
+/// The part of a group's time, in microseconds, that the kernel gives to a processor at once (its default
+/// since Linux 3.2).
 const SLICE_US: u64 = 5000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum LimitedBy {
     Cpuset(CpuSet),
     /// The quota of a control group.
     Quota(Quota),
-    /// This program's part of the processors, which several programs share.
+    /// This program's part of the processors, which are divided among several programs.
     Partition,
     /// So many ranks of an MPI program share the processors of this host.
     Ranks(usize),
@@ -69,7 +69,7 @@ impl fmt::Display for Effective {
 pub fn effective(limits: &ProcessorLimits) -> Effective {
     let affinity = &limits.affinity;
     let allowed = limits.cpuset.as_ref().map_or_else(|| affinity.clone(), |set| set.intersection(affinity));
-    // a cpuset that is disjoint from the affinity is stale: the kernel obeys the affinity
+    // a cpuset that is disjoint from the affinity is out of date: the kernel obeys the affinity
     let allowed = if allowed.is_empty() { affinity.clone() } else { allowed };
     let limited_by = match &limits.cpuset {
         _ if allowed.len() >= limits.online => LimitedBy::Machine,
@@ -85,7 +85,7 @@ pub fn effective(limits: &ProcessorLimits) -> Effective {
     }
 }
 
-/// The number of threads for a quota, at least 1.
+/// Returns the number of threads for a quota, at least 1.
 fn quota_threads(quota: &Quota) -> usize {
     let (down, rest_us) = (quota.time_us / quota.period_us, quota.time_us % quota.period_us);
     let up = rest_us > down.saturating_mul(SLICE_US);

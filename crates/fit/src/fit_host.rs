@@ -17,21 +17,22 @@ use unisono_linux::topology::Topology;
 pub struct FitHost {
     pub limits: ProcessorLimits,
     pub effective: Effective,
-    /// Threads of other programs that want a processor now. `None` if the kernel does not tell.
+    /// The number of threads of other programs that want a processor now, or `None` if the kernel does not
+    /// report it.
     pub others: Option<usize>,
-    /// The processors of the launcher that started this process as a rank, if one did.
+    /// The processors of the launcher, if one started this process as a rank.
     pub launcher_cpus: Option<CpuSet>,
 }
 
 /// A program, its processors and its settings.
 #[derive(Clone, Debug)]
 pub struct FittedProgram {
-    /// With the options of `plan`.
+    /// The command, with the options of `plan`.
     pub command: Vec<OsString>,
     pub part: ProcessorPart,
     pub plan: Plan,
-    /// The number of processors to take a lease of, if the program has fewer than it may use, and nothing
-    /// forbids to bind it.
+    /// The number of processors to take a lease of, if the program gets fewer than it may use and may be
+    /// bound to them.
     pub lease: Option<usize>,
 }
 
@@ -69,7 +70,7 @@ impl FitHost {
                 ranks: local_ranks,
                 limits: ProcessorLimits { affinity: part.cpus.clone(), ..limits.clone() },
                 effective: Effective { processors: part.threads, limited_by },
-                // strangers may run on any part, so each part expects an equal share of them
+                // threads of other programs may run on any part, so each part expects an equal share of them
                 others: others.map(|others| others.div_ceil(count) + part.others),
             };
             let plan = decide(&observed, &traits, &user);
@@ -88,8 +89,9 @@ fn with_options(mut command: Vec<OsString>, plan: &Plan) -> Vec<OsString> {
     command
 }
 
-/// Whether the program may be bound to some of its processors: no launcher and no variable places its
-/// threads. A launcher of MPI programs counts the processors and refuses to start more ranks.
+/// Returns whether the program may be bound to some of its processors: it does not use MPI, and neither a
+/// launcher nor a variable places its threads. (A launcher of MPI programs counts its processors, and refuses
+/// to start more ranks than that.)
 fn may_be_bound(program: &ProgramTraits, user: impl Fn(&str) -> Option<String>) -> bool {
     !program.mpi && PLACEMENT.iter().chain(&RANK).all(|name| user(name).is_none())
 }
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(two.len(), 2);
         for fitted in &two {
             assert_eq!((fitted.part.cpus.len(), fitted.part.threads), (2, 2), "{fitted:?}");
-            // the program's two threads and its share of the two strangers want two processors
+            // the program's two threads and its share of the two other threads, one, want its two processors
             assert!(fitted.plan.set.iter().any(|set| set.name == "OMP_WAIT_POLICY"), "{fitted:?}");
         }
     }

@@ -1,21 +1,23 @@
-//! Leases of processors: a program that has fewer processors than it may use can be bound to as many as it
-//! has, so that a runtime that counts the affinity counts right without being told.
+//! Leases of processors. A program that effectively has fewer processors than its affinity can be bound to as
+//! many as it has. Then a runtime that counts the processors of the affinity counts right, without a
+//! variable.
 //!
-//! Programs that choose processors without knowledge of each other would choose the same ones. So each choice
-//! is recorded where every `unisono fit` of the host reads it: as locks on bytes of a file, one byte for each
-//! processor. The locks belong to a descriptor that the program inherits, so a lease ends with the program,
-//! however it ends. Programs that it starts inherit the lease, too.
+//! Without coordination, programs would choose the same processors. So each choice is recorded where every
+//! `unisono fit` of the host reads it: as locks on bytes of a file, one byte for each processor. The locks
+//! belong to an open file description that the program inherits, so a lease ends with the program, however it
+//! ends. Programs that it starts inherit the lease, too.
 //!
 //! ```text
 //!   /run/unisono/processors/        every user may make files here; root makes the directory
 //!       0  1000  1001               one file for each user, which only the user may lock
 //!           byte = slot * CpuSet::LIMIT + processor; each lease has a slot of its own
 //! ```
-//! Leases are advisory: a user who locks too much makes others choose worse, and nothing else. Without that
-//! directory, a user's own directory holds the file, and only the user's leases are seen.
+//! Leases are advisory: if a user locks too many bytes, others choose worse processors, and nothing else
+//! happens. If that directory does not exist, the file is in a directory of the user's own, and only the
+//! user's leases are taken into account.
 //!
 //! Cost: one reading of the load by processor ([`load::others_by_processor`]), and two system calls for each
-//! lease of the host. When not to use: see docs/decisions/0022.
+//! lease of the host. When not to use them: see docs/decisions/0022.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -32,31 +34,31 @@ use unisono_linux::private_directory::{PrivateDirectory, runtime_directory};
 use unisono_linux::topology::Topology;
 use unisono_linux::{load, process, record_lock};
 
-/// Where all users record their leases.
+/// The directory in which all users record their leases.
 pub const SHARED_DIRECTORY: &str = "/run/unisono/processors";
-/// Slots of a file. Chosen, not measured: more programs than any host starts.
+/// The slots of a file: more than the programs that any host runs at a time. Chosen, not measured.
 const SLOTS: u64 = 4096;
-/// Maximum number of files that are read: every user may create files in the directory.
+/// The most files that are read. There is a limit because every user may create files in the directory.
 const MAX_FILES: usize = 1000;
-/// How long a choice waits for another choice to end. After that both may choose the same processors.
+/// How long a choice waits for the end of another choice. After that, both may choose the same processors.
 const CHOICE_TIMEOUT: Duration = Duration::from_millis(100);
 const WIDTH: u64 = CpuSet::LIMIT as u64;
 
-/// Processors that a program is bound to, and the descriptor that records it.
+/// The processors to bind a program to, and the descriptor whose locks record them.
 #[derive(Debug)]
 pub struct ProcessorLease {
     pub cpus: CpuSet,
-    /// Keeps the lease while it is open in any process. It is inherited.
+    /// The lease lasts while this descriptor, which programs inherit, is open in any process.
     _recorded: OwnedFd,
 }
 
 impl ProcessorLease {
-    /// Takes a lease of `count` of the processors `allowed`, in the directory that all users share, or else
-    /// in this user's own.
+    /// Takes a lease of `count` of the processors `allowed`, recorded in the directory that all users share,
+    /// or else in this user's own.
     pub fn take(allowed: &CpuSet, count: usize) -> io::Result<Self> {
         let shared = Path::new(SHARED_DIRECTORY);
         if process::is_root() {
-            // without the directory the lease is this user's only
+            // if this fails, the lease is recorded in this user's own directory
             let _ = make_shared(shared);
         }
         Self::take_in(shared, allowed, count).or_else(|_| Self::take_in(&own_directory()?, allowed, count))
@@ -65,11 +67,12 @@ impl ProcessorLease {
     /// Takes a lease that is recorded in `directory`.
     pub fn take_in(directory: &Path, allowed: &CpuSet, count: usize) -> io::Result<Self> {
         let own = record_lock::open_own(&directory.join(own_user().to_string()))?;
-        // before the choice begins, because it takes long
+        // before the lock is taken, because it takes long
         let load = load::others_by_processor(allowed).unwrap_or_default();
         let _choosing = one_at_a_time(directory)?;
         let leases = leases_in(directory)?;
-        // leases stay; threads that nobody bound move to where a processor is free
+        // leases count first, because they stay, while threads that are not bound move to processors that
+        // become free
         let of = |counts: &BTreeMap<usize, usize>, cpu| counts.get(&cpu).copied().unwrap_or(0);
         let used = |cpu| (of(&leases, cpu), of(&load, cpu));
         let cpus = choose(&Topology::read(), allowed, count, used);
@@ -83,7 +86,7 @@ fn make_shared(directory: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o755).create(above)?;
     }
     match fs::create_dir(directory) {
-        // every user makes a file, and only its owner can remove it
+        // sticky: every user may make a file, and only its owner can remove it
         Ok(()) => fs::set_permissions(directory, Permissions::from_mode(0o1777)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
@@ -94,7 +97,8 @@ fn own_directory() -> io::Result<PathBuf> {
     Ok(PrivateDirectory::open(&runtime_directory())?.inside("processors")?.path().to_owned())
 }
 
-/// Waits until no other process chooses, for a limited time: any user could lock the directory for ever.
+/// Waits until no other process is choosing, but not for longer than [`CHOICE_TIMEOUT`], because any user
+/// could lock the directory for ever.
 fn one_at_a_time(directory: &Path) -> io::Result<File> {
     let file = File::open(directory)?;
     let until = Instant::now() + CHOICE_TIMEOUT;
@@ -104,14 +108,14 @@ fn one_at_a_time(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The number of leases of each processor, of all users.
+/// Returns the number of leases of each processor, of all users.
 fn leases_in(directory: &Path) -> io::Result<BTreeMap<usize, usize>> {
     let mut counts = BTreeMap::new();
     for entry in fs::read_dir(directory)?.flatten().take(MAX_FILES) {
         // a file that cannot be read records nothing
         let Ok(file) = record_lock::open_to_read(&entry.path()) else { continue };
         for range in record_lock::locked(&file, 0..SLOTS * WIDTH).unwrap_or_default() {
-            // a lease lies within one slot
+            // ignores bytes beyond one slot's length, because a lease lies within one slot
             for byte in range.start..range.end.min(range.start + WIDTH) {
                 *counts.entry((byte % WIDTH) as usize).or_default() += 1;
             }
@@ -124,7 +128,7 @@ fn leases_in(directory: &Path) -> io::Result<BTreeMap<usize, usize>> {
 fn record(own: &File, cpus: &CpuSet) -> io::Result<()> {
     for slot in 0..SLOTS {
         let bytes = slot * WIDTH..(slot + 1) * WIDTH;
-        // the directory may not be locked: another process may take the same slot at the same time
+        // may fail even so, because after the timeout another process may choose a slot at the same time
         if record_lock::try_lock(own, bytes.clone())? {
             return release_others(own, &bytes, cpus);
         }
@@ -142,8 +146,9 @@ fn release_others(own: &File, slot: &Range<u64>, cpus: &CpuSet) -> io::Result<()
     record_lock::unlock(own, start..slot.end)
 }
 
-/// Chooses `count` processors of `allowed`: those with the fewest leases, then the fewest threads of others
-/// (`used` has both numbers), then those whose core, and whose last cache, have the fewest chosen so far.
+/// Chooses `count` processors of `allowed`: those with the fewest leases; among these, those with the fewest
+/// threads of other programs (`used` returns both numbers); among these, those on whose core, and then at
+/// whose last-level cache, the fewest processors were chosen so far.
 fn choose(
     machine: &Topology,
     allowed: &CpuSet,
@@ -178,7 +183,8 @@ mod tests {
     use super::*;
     use unisono_linux::topology::{Cache, CacheKind, Cpu};
 
-    /// Two packages, each with a cache, of two cores of two hardware threads: 0-3 and 4-7, cores 0-1, 2-3...
+    /// Returns a machine of two packages (0-3 and 4-7), each with a cache and two cores of two hardware
+    /// threads (0-1, 2-3, ...).
     fn machine() -> Topology {
         let core = |cpu: usize| (cpu / 2 * 2..cpu / 2 * 2 + 2).collect();
         let cache = |first: usize| Cache {

@@ -1,10 +1,11 @@
-//! Gives a program as many threads as it really has processors: chooses the settings that make its runtime
-//! start that many, with the reason for each.
+//! Chooses the settings with which a program's runtime starts as many threads as the program effectively has
+//! processors, with the reason for each setting.
 //!
 //! A program counts processors when it starts. Most runtimes count the processors of the affinity, some those
-//! of the machine; few see the quota of a control group. With a quota of one processor, a team of eight
-//! threads spends its time waiting for threads that the kernel stopped. [`decide`](fn@decide) answers with
-//! environment variables, because they reach a program, and the programs that it starts, without changing it:
+//! of the machine; few take the quota of a control group into account. With a quota of one processor, a team
+//! of eight threads spends its time waiting for threads that the kernel stopped. [`decide`](fn@decide)
+//! answers with environment variables, because they reach a program, and the programs that it starts, without
+//! changing it:
 //!
 //! ```text
 //!   limits of the host ---> effective processors ---+
@@ -16,9 +17,9 @@
 //! [`unisono_linux::quota`] for the limits of this host. [`oci`] does the same for a container that does not
 //! exist yet.
 //!
-//! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight
-//! threads in its code (`num_threads(8)`, `-t 8`) gets them. No variable takes them away without changing the
-//! program's result. The crate does *not* start programs or change affinities.
+//! Cost: microseconds, and a pass over the program's bytes. When not to use it: for a program that asks for a
+//! number of threads in its code or arguments (`num_threads(8)`, `-t 8`), because no variable reduces that
+//! number without changing the program's result. The crate does *not* start programs or change affinities.
 //! [`lease`] only chooses processors and records the choice.
 //!
 //! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section

@@ -1,11 +1,11 @@
-//! Settings for a container, in the bundle that an engine hands to its OCI runtime.
+//! Adds settings for a container to the bundle that an engine passes to its OCI runtime.
 //!
-//! The idea: the limits of a container are in its `config.json` before it exists (`linux.resources.cpu`), and
-//! so is the environment of its first program. So the variables are added there, and the image stays as it
-//! is. A variable that the image or the user set is never changed.
+//! The limits of a container are in its `config.json` before the container exists (`linux.resources.cpu`),
+//! and so is the environment of its first program. So the variables are added there, and the image does not
+//! change. A variable that the image or the user set is never changed.
 //!
-//! Cost: pure. When not to use: a quota of a group around the container (a Kubernetes pod's) is not in the
-//! configuration, and the load of the host is not considered.
+//! Pure functions. When not to use it: if a control group around the container has a quota (such as a
+//! Kubernetes pod's), because that is not in the configuration. The load of the host is not considered.
 //!
 //! Reference: OCI runtime specification 1.1, config.md and config-linux.md.
 
@@ -19,15 +19,15 @@ use unisono_linux::affinity::CpuSet;
 use unisono_linux::cgroup::CgroupVersion;
 use unisono_linux::quota::{GroupRelation, ProcessorLimits, Quota};
 
-/// The period of a quota without one, in microseconds: the kernel's default.
+/// The period of a quota for which the configuration has none, in microseconds: the kernel's default.
 const DEFAULT_PERIOD_US: u64 = 100_000;
 
-/// Options of runc, crun, youki and runsc before the subcommand whose next word is their value.
+/// The options of runc, crun, youki and runsc before the subcommand that have the next word as their value.
 const GLOBAL_OPTIONS: [&str; 7] =
     ["--root", "--log", "--log-format", "--criu", "--rootless", "--cgroup-manager", "--debug-log"];
 
-/// The bundle of the container that these arguments of an OCI runtime create. `None` for other subcommands.
-/// Without `--bundle`, the bundle is the current directory.
+/// Returns the bundle of the container that an OCI runtime creates with these arguments, or `None` for other
+/// subcommands. Without `--bundle`, the bundle is the current directory.
 pub fn created_bundle(arguments: &[OsString]) -> Option<PathBuf> {
     let mut words = arguments.iter();
     let subcommand = loop {
@@ -52,8 +52,8 @@ pub fn created_bundle(arguments: &[OsString]) -> Option<PathBuf> {
     Some(apart.or(joined).unwrap_or_else(|| ".".into()))
 }
 
-/// Adds the variables that its first program needs to a container's configuration. `host` are the limits of
-/// the runtime's process. Returns the variables added.
+/// Adds to a container's configuration the variables that its first program needs. `host` has the limits of
+/// the OCI runtime's process. Returns the variables added.
 pub fn fit_container(config: &mut Value, host: &ProcessorLimits) -> Vec<Setting> {
     let limits = container_limits(config, host);
     let state = HostState { effective: effective(&limits), limits, others: None, ranks: None };
@@ -64,14 +64,15 @@ pub fn fit_container(config: &mut Value, host: &ProcessorLimits) -> Vec<Setting>
         let words = environment.iter().filter_map(Value::as_str).filter_map(|word| word.split_once('='));
         words.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next_back()
     };
-    // the program's file lies in the image, where its name may lead through links out of the root
+    // the program's file is not read: it is in the image, where symbolic links may lead out of the
+    // container's root
     let plan = decide(&state, &ProgramTraits::default(), user);
     let words = plan.set.iter().map(|set| Value::from(format!("{}={}", set.name, set.value)));
     environment.extend(words);
     plan.set
 }
 
-/// The limits that the container will have.
+/// Returns the limits that the container will have.
 fn container_limits(config: &Value, host: &ProcessorLimits) -> ProcessorLimits {
     let cpu = config.pointer("/linux/resources/cpu");
     let number = |name: &str| cpu?.get(name)?.as_i64().and_then(|number| u64::try_from(number).ok());
@@ -84,7 +85,7 @@ fn container_limits(config: &Value, host: &ProcessorLimits) -> ProcessorLimits {
         of: GroupRelation::Own,
         version: CgroupVersion::V2,
     });
-    // the container's cpuset replaces that of the runtime's process
+    // the container's cpuset replaces the affinity of the runtime's process
     let affinity = cpuset.clone().unwrap_or_else(|| host.affinity.clone());
     ProcessorLimits { affinity, cpuset, quota, online: host.online, unread: Vec::new() }
 }
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(two.iter().filter(|word| word.starts_with("GOMAXPROCS=")).count(), 1);
         let default_period = fitted(json!({"quota": 300_000}), &[]);
         assert!(default_period.contains(&"OMP_NUM_THREADS=3".to_owned()), "{default_period:?}");
-        // runtimes count a cpuset right, but for those that count the machine
+        // only the runtimes that count the machine are wrong under a cpuset
         let bound = fitted(json!({"cpus": "2-3"}), &[]);
         assert!(!bound.iter().any(|word| word.starts_with("OMP_NUM_THREADS")), "{bound:?}");
         assert_eq!(fitted(json!({}), &["A=1"]), ["A=1"], "no limit, nothing to set");

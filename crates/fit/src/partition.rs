@@ -1,9 +1,9 @@
 //! Divides the processors among several programs. Each program gets its own cores if there are enough cores,
 //! otherwise its own processors; if there are not even enough processors, all programs share all of them.
 //!
-//! The threads of one program, which wait for each other, then run at the same time on processors that no
-//! other of these programs uses. The paper calls this space partitioning (section 3.6). It is the cheapest
-//! solution while the programs' demands are steady.
+//! So the threads of one program, which wait for each other, run at the same time, on processors that no
+//! other of these programs uses. Peter and others call this space partitioning (the paper in the crate's
+//! documentation, section 3.6). It is the cheapest solution while the programs' demands do not change.
 
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::topology::Topology;
@@ -11,13 +11,15 @@ use unisono_linux::topology::Topology;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessorPart {
     pub cpus: CpuSet,
-    /// Threads that the program should start: at least 1, at most one for each of its processors.
+    /// The number of threads that the program should start: at least 1, at most one for each of its
+    /// processors.
     pub threads: usize,
-    /// Threads of the other programs that may run on the same processors.
+    /// The number of threads of the other programs that may run on the same processors.
     pub others: usize,
 }
 
-/// Divides `allowed`, and `effective` threads in all, among `programs` (at least one).
+/// Divides the processors `allowed`, and `effective` threads in all, among `programs` programs (at least
+/// one).
 pub fn partition(
     machine: &Topology,
     allowed: &CpuSet,
@@ -63,8 +65,8 @@ mod tests {
     use std::collections::BTreeSet;
     use unisono_linux::topology::Cpu;
 
-    /// Cores of `width` hardware threads, numbered as Linux does: first the first hardware thread of every
-    /// core.
+    /// Returns a machine whose cores have `width` hardware threads, numbered as by Linux: first the first
+    /// hardware thread of every core.
     fn machine(cores: usize, width: usize) -> Topology {
         let siblings = |core: usize| (0..width).map(|thread| core + thread * cores).collect::<CpuSet>();
         let cpu = |number| Cpu { number, package: 0, siblings: siblings(number % cores) };

@@ -1,9 +1,9 @@
-//! Reads from a program's file which runtime it has: the version of Go that built it, the Java that it
-//! starts, the shared libraries that it links to.
+//! Reads from a program's file which runtime the program has: the version of Go that built it, the version of
+//! Java if it is Java's launcher, the shared libraries that it links to.
 //!
-//! The file's bytes are untrusted; bytes that make no sense count as not found. Interpreters and scripts load
-//! libraries later, so "not found" excludes nothing. The names that belong to MPI are an argument, because
-//! the MPI preload knows them.
+//! The file's bytes are untrusted; what cannot be parsed counts as not found. Interpreters and scripts load
+//! libraries later, so a runtime that is not found may still be used. The names by which MPI is recognized
+//! are an argument, because the MPI preload has that list.
 //!
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
@@ -20,13 +20,13 @@ use unisono_linux::quota::{GroupRelation, Quota};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTraits {
     pub name: String,
-    /// Shared libraries that the program links to (`DT_NEEDED`).
+    /// The shared libraries that the program links to (`DT_NEEDED`).
     pub libraries: Vec<String>,
     pub go: Option<Go>,
-    /// The version, if the program is the launcher of a Java machine.
+    /// The version of Java, if the program is the launcher `java`.
     pub java: Option<Java>,
-    /// The number of ranks on this host, if the program launches an MPI program and its arguments tell
-    /// (`mpiexec -n 8`).
+    /// The number of ranks on this host, if the program launches an MPI program and its arguments name the
+    /// number (`mpiexec -n 8`).
     pub ranks: Option<usize>,
     /// Whether the program uses MPI or starts programs that do.
     pub mpi: bool,
@@ -35,9 +35,9 @@ pub struct ProgramTraits {
 /// The names by which MPI is recognized.
 #[derive(Clone, Copy, Debug)]
 pub struct MpiNames {
-    /// Whether this program starts the ranks of MPI programs.
+    /// Returns whether a program of this name starts the ranks of MPI programs.
     pub is_launcher: fn(&str) -> bool,
-    /// Whether this shared library belongs to an MPI.
+    /// Returns whether a shared library of this name belongs to an MPI.
     pub is_library: fn(&str) -> bool,
 }
 
@@ -68,8 +68,8 @@ impl ProgramTraits {
         })
     }
 
-    /// Whether the program links to one of these libraries. `libgomp` means `libgomp.so.1`; `libmkl` also
-    /// means `libmkl_rt.so.2`.
+    /// Returns whether the program links to one of these libraries. `libgomp` matches `libgomp.so.1`;
+    /// `libmkl` also matches `libmkl_rt.so.2`.
     pub(crate) fn links(&self, stems: &[&str]) -> bool {
         let ends = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphabetic());
         let is = |library: &String, stem: &&str| library.strip_prefix(stem).is_some_and(ends);
@@ -79,10 +79,10 @@ impl ProgramTraits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Go {
-    /// The 24 of go1.24. 0 for a version before 1.18, whose number is not in the file as text.
+    /// The 24 of go1.24; 0 for a version before 1.18, whose number is not in the file as text.
     pub minor: u32,
-    /// Whether the program reads the quota of its own group: since Go 1.25, in modules of `go 1.25` and
-    /// later.
+    /// Whether the program reads the quota of its own control group: since Go 1.25, in modules of `go 1.25`
+    /// and later.
     pub reads_quota: bool,
 }
 
@@ -90,7 +90,7 @@ impl Go {
     pub fn from_binary(bytes: &[u8]) -> Option<Self> {
         const MAGIC: &[u8] = b"\xff Go buildinf:";
         const HEADER: usize = 32;
-        /// Since Go 1.18, versions are text after the header.
+        /// The flag for versions as text after the header, since Go 1.18.
         const INLINE: u8 = 2;
         // the linker aligns this section to 16 bytes
         let at = bytes.chunks_exact(16).position(|chunk| chunk.starts_with(MAGIC))? * 16;
@@ -108,7 +108,8 @@ impl Go {
         Some(Self { minor, reads_quota: minor >= 25 && !off })
     }
 
-    /// The threads that a program which reads the quota starts: the quota rounded up, but at least two.
+    /// Returns the number of threads of a program that reads the quota: the quota rounded up, but at least
+    /// two.
     pub fn threads_in(self, quota: &Quota) -> usize {
         usize::try_from(quota.time_us.div_ceil(quota.period_us)).unwrap_or(usize::MAX).max(2)
     }
@@ -153,8 +154,9 @@ impl Java {
         }
     }
 
-    /// Whether this Java counts processors by this quota. Version 1 of control groups: since 8u191 and 10.
-    /// Version 2: since 8u372, 11.0.16 and 15. Quotas of parent groups (JDK-8322420): since 24.
+    /// Returns whether this Java takes this quota into account. It does for version 1 of control groups since
+    /// 8u191 and 10, for version 2 since 8u372, 11.0.16 and 15, and for quotas of parent groups since 24
+    /// (JDK-8322420).
     pub fn counts_quota(self, quota: &Quota) -> bool {
         let Self { feature, update } = self;
         match (quota.of, quota.version) {
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bytes of a program with this version and module text, at the offset that linkers choose.
+    /// Returns the bytes of a program with this version and module text, at an offset such as linkers choose.
     fn built_by(version: &str, module: &str) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes.extend(b"\xff Go buildinf:\x08\x02");

@@ -1,9 +1,9 @@
-//! The ranks of an MPI program that share this host's processors: each should start only its part of the
-//! threads.
+//! Finds out how many ranks of an MPI program share this host's processors: each should start only its part
+//! of the threads.
 //!
-//! A launcher's arguments name the number (`mpiexec -n 8`), and a launcher tells it to each rank in a
-//! variable. A launcher may also bind its ranks. So the processors that all ranks of the host share are those
-//! of the launcher's process on this host.
+//! The number is in the launcher's arguments (`mpiexec -n 8`), and the launcher passes it to each rank in a
+//! variable. A launcher may also bind its ranks to processors, so the processors that all ranks of the host
+//! share are those of the launcher's process on this host.
 //!
 //! Reference: mpiexec(1) of MPICH and Open MPI; srun(1), "OUTPUT ENVIRONMENT VARIABLES".
 
@@ -14,7 +14,7 @@ use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::quota::ProcessorLimits;
 
-/// Variables of the ranks of MPI programs: the launcher that started a rank also places it.
+/// Variables that only ranks of MPI programs have. The launcher that started a rank also places its threads.
 pub(crate) const RANK: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
 
 /// The ranks of an MPI program on this host.
@@ -22,12 +22,12 @@ pub(crate) const RANK: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RA
 pub struct LocalRanks {
     /// At least 1.
     pub count: usize,
-    /// The processors that all of them share; a rank may be bound to some of these.
+    /// The processors that all ranks share; a rank may be bound to some of these.
     pub cpus: CpuSet,
 }
 
 impl LocalRanks {
-    /// The processors of each rank, if one rank alone could use `own`.
+    /// Returns the processors of each rank, if one rank alone could use `own`.
     pub(crate) fn part_of_each(&self, limits: &ProcessorLimits, own: &Effective) -> Effective {
         let all = effective(&ProcessorLimits { affinity: self.cpus.clone(), ..limits.clone() });
         let part = (all.processors / self.count).max(1);
@@ -39,21 +39,22 @@ impl LocalRanks {
     }
 }
 
-/// Variables in which launchers tell a rank how many ranks its host has.
+/// The variables in which launchers tell a rank the number of ranks on its host.
 const LOCAL_SIZES: [&str; 4] = [
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MPI_LOCALNRANKS", // MPICH and Intel MPI
     "MV2_COMM_WORLD_LOCAL_SIZE",
     "SLURM_STEP_TASKS_PER_NODE", // `2(x3),1`; the first host's number stands for all
 ];
-/// Processes that start the ranks of a host, as `/proc/PID/comm` cuts their names.
+/// The names of processes that start the ranks of a host, as `/proc/PID/comm` shortens them.
 const STARTERS: [&str; 8] =
     ["hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "orterun", "prted", "prterun", "slurmstepd"];
 /// Options that name other hosts, so that the number of ranks on this one is unknown.
 const HOSTS: [&str; 9] =
     ["-f", "-host", "--host", "-H", "-hosts", "-hostfile", "--hostfile", "-machinefile", "--machinefile"];
 
-/// The number of ranks on this rank's host. `None` if this process is no rank, or its launcher does not tell.
+/// Returns the number of ranks on this rank's host, or `None` if this process is no rank or its launcher sets
+/// no such variable.
 pub(crate) fn of_this_host(user: impl Fn(&str) -> Option<String>) -> Option<usize> {
     LOCAL_SIZES.into_iter().find_map(|name| first_number(&user(name)?))
 }
@@ -63,8 +64,9 @@ fn first_number(text: &str) -> Option<usize> {
     text[..digits].parse().ok()
 }
 
-/// The number of ranks that a launcher starts on this host: `mpiexec -n 8`, `mpirun -np 4 a : -np 2 b`,
-/// `mpiexec -ppn 2`, `srun --ntasks=8`. `None` if the arguments do not tell.
+/// Returns the number of ranks that a launcher starts on this host with arguments such as `mpiexec -n 8`,
+/// `mpirun -np 4 a : -np 2 b`, `mpiexec -ppn 2` and `srun --ntasks=8`, or `None` if the arguments do not name
+/// it.
 pub(crate) fn launched(arguments: &[OsString]) -> Option<usize> {
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let number_of = |names: &[&str]| {
@@ -83,7 +85,8 @@ pub(crate) fn launched(arguments: &[OsString]) -> Option<usize> {
     on_each.or_else(|| if elsewhere { None } else { all() })
 }
 
-/// The processors of the process that started the ranks of this host, if this process descends from one.
+/// Returns the processors of the process that started the ranks of this host, if this process descends from
+/// one.
 pub(crate) fn starters_processors() -> Option<CpuSet> {
     let mut number = ProcessStat::read("self")?.parent;
     while number > 1 {

@@ -1,19 +1,19 @@
-//! The environment variables by which runtimes take their number of threads: one table, with the processors
-//! that each runtime counts if its variable is not set.
+//! The table of the environment variables from which runtimes read their number of threads, with the
+//! processors that each runtime counts if its variable is not set.
 //!
-//! A variable binds only the runtime that reads it, so the whole table is set, whatever the program's file
-//! shows: a program may load a runtime later, and may start programs of other runtimes. A runtime is told a
-//! number only where it would count too many. docs/fit.md has the same table with the versions that were
-//! tried, and the runtimes without a variable.
+//! A variable affects only the runtime that reads it, and a program may load a runtime later or start
+//! programs of other runtimes. So all variables of the table are considered, whatever the program's file
+//! shows. A variable is set only if its runtime would count too many processors. docs/fit.md has the same
+//! table with the versions that were tried, and the runtimes without a variable.
 //!
-//! Not in the table, on purpose: `UV_THREADPOOL_SIZE` (libuv: always four threads, which mostly wait for
-//! disks and names), `MKL_DOMAIN_NUM_THREADS` (would override numbers that a program sets by call),
-//! `JULIA_NUM_THREADS` and `MC_CORES` (the default is one thread, or two processes), `JAVA_TOOL_OPTIONS`
-//! (Java prints it on standard error).
+//! These variables are not in the table on purpose: `UV_THREADPOOL_SIZE` (libuv: always four threads, which
+//! mostly wait for disks and names), `MKL_DOMAIN_NUM_THREADS` (would override numbers that a program sets by
+//! call), `JULIA_NUM_THREADS` and `MC_CORES` (the default is one thread, or two processes),
+//! `JAVA_TOOL_OPTIONS` (Java prints it on standard error).
 
 use unisono_linux::quota::ProcessorLimits;
 
-/// A variable of a runtime that a program, or a program that it starts, may load.
+/// A variable of a runtime that a program, or another program that it starts, may load.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimeVariable {
     pub name: &'static str,
@@ -22,11 +22,12 @@ pub struct RuntimeVariable {
     form: ValueForm,
 }
 
-/// The processors that a runtime counts by default. Runtimes that also count a quota are in the table as if
-/// they did not: each version counts other quotas, and the number is the same.
+/// The processors that a runtime counts by default. Runtimes that also read a quota are in the table as if
+/// they did not: which quotas they read depends on the version, and the variable has the number that they
+/// would count anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountedProcessors {
-    /// The affinity (and so the cpuset), but no quota.
+    /// The processors of the affinity (and so of the cpuset), without regard to a quota.
     Affinity,
     HalfOfAffinity,
     Machine,
@@ -45,9 +46,11 @@ impl CountedProcessors {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueForm {
     Number,
-    /// The runtime refuses a larger number, or never starts more threads by itself.
+    /// A number up to a limit, because the runtime refuses a larger number, or never starts more threads by
+    /// itself.
     NumberUpTo(usize),
-    /// Flags of the Erlang emulator: schedulers, which sleep at once if they have nothing to do.
+    /// Flags of the Erlang emulator: the number of schedulers, and that they sleep at once if they have
+    /// nothing to do.
     ErlangFlags,
 }
 
@@ -71,14 +74,14 @@ const fn machine(name: &'static str, runtime: &'static str) -> RuntimeVariable {
     RuntimeVariable { name, runtime, counts: CountedProcessors::Machine, form: ValueForm::Number }
 }
 
-/// Every variable that is set in the same way for all programs. `GOMAXPROCS` is not here, because a Go
-/// program that counts right must not get it.
+/// All variables that are set in the same way for all programs. `GOMAXPROCS` is not here, because a Go
+/// program that counts right by itself must not get it.
 pub const RUNTIME_VARIABLES: &[RuntimeVariable] = &[
     affinity("OMP_NUM_THREADS", "OpenMP (GNU, LLVM, Intel), PyTorch, R, Octave, nproc"),
     affinity("OPENBLAS_NUM_THREADS", "OpenBLAS"),
     affinity("MKL_NUM_THREADS", "MKL"),
     affinity("BLIS_NUM_THREADS", "BLIS"),
-    // without it NumExpr takes OMP_NUM_THREADS, without that at most 16; more than 64 are refused
+    // without it NumExpr uses OMP_NUM_THREADS, and without that at most 16 threads; it refuses more than 64
     RuntimeVariable { form: ValueForm::NumberUpTo(16), ..machine("NUMEXPR_NUM_THREADS", "NumExpr") },
     affinity("NUMBA_NUM_THREADS", "Numba"),
     affinity("LOKY_MAX_CPU_COUNT", "joblib and loky"),
@@ -88,7 +91,7 @@ pub const RUNTIME_VARIABLES: &[RuntimeVariable] = &[
     affinity("POLARS_MAX_THREADS", "Polars"),
     affinity("OPENCV_FOR_THREADS_NUM", "OpenCV"),
     affinity("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "ITK and SimpleITK"),
-    affinity("RAYON_NUM_THREADS", "Rayon"), // versions that ask num_cpus; newer versions see quotas
+    affinity("RAYON_NUM_THREADS", "Rayon"), // older versions, with num_cpus; newer ones see quotas
     affinity("TOKIO_WORKER_THREADS", "Tokio"),
     machine("JULIA_CPU_THREADS", "Julia"),
     RuntimeVariable {
@@ -96,7 +99,7 @@ pub const RUNTIME_VARIABLES: &[RuntimeVariable] = &[
         ..affinity("R_DATATABLE_NUM_THREADS", "data.table in R")
     },
     affinity("RCPP_PARALLEL_NUM_THREADS", "RcppParallel in R"),
-    // the flags of this variable come before those of the command line, which so prevail
+    // the flags in this variable come before those of the command line, so the latter prevail
     RuntimeVariable { form: ValueForm::ErlangFlags, ..affinity("ERL_AFLAGS", "Erlang and Elixir") },
     affinity("DOTNET_PROCESSOR_COUNT", ".NET"),
     machine("LLAMA_ARG_THREADS", "llama.cpp"),

@@ -1,7 +1,7 @@
-//! Measurements on a machine that other programs use at the same time.
+//! Repeats measurements that other programs on the same machine have disturbed.
 //!
-//! A run that others disturbed is no data: the caller repeats it. A run that nobody disturbed is judged at
-//! once.
+//! A wrong result of a disturbed run proves nothing, so the run is repeated. A wrong result of an undisturbed
+//! run is a failure at once.
 
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::processor_ticks::ProcessorTicks;
@@ -11,10 +11,11 @@ const MAX_RUNS: usize = 4;
 /// A run is disturbed if other programs, or the hypervisor, took more than this share of the processors.
 const MAX_FOREIGN: f64 = 0.02;
 
-/// Measures until a run is right, or is wrong without a disturbance.
+/// Measures until a run gives a right result, or gives a wrong one without a disturbance.
 ///
 /// # Panics
-/// An undisturbed run is wrong, or each of four runs; the message holds the reason and the disturbance.
+/// If an undisturbed run is wrong, or if each of four runs is wrong. The message has the reason and the
+/// disturbance.
 pub fn repeat_disturbed(mut measure: impl FnMut() -> Result<(), String>) {
     let mut said = Vec::new();
     for _ in 0..MAX_RUNS {
@@ -29,7 +30,7 @@ pub fn repeat_disturbed(mut measure: impl FnMut() -> Result<(), String>) {
     panic!("{}", said.join("\n"));
 }
 
-/// Processor time at one moment: of all programs, and of this process with the children that it has waited
+/// The processor time used so far: by all programs, and by this process with the children that it has waited
 /// for.
 #[derive(Clone, Copy)]
 struct ForeignTime {
@@ -38,13 +39,14 @@ struct ForeignTime {
 }
 
 impl ForeignTime {
-    /// `None` if /proc is not readable.
+    /// Reads the times from /proc. Returns `None` if /proc is not readable.
     fn now() -> Option<Self> {
         let own = ProcessStat::read("self")?;
         Some(Self { all: ProcessorTicks::now()?, own: own.own_ticks + own.children_ticks })
     }
 
-    /// The share of the processors' time that neither this process and its children used nor was idle.
+    /// Returns the share of the processors' time since `before` that was neither idle nor used by this
+    /// process and its children.
     fn share_since(self, before: Self) -> f64 {
         let all = self.all.since(before.all);
         let foreign = (all.busy + all.steal.unwrap_or(0)).saturating_sub(self.own - before.own);

@@ -1,4 +1,4 @@
-//! Control groups for tests, removed after their test however it ends.
+//! Control groups for tests, which are removed after the test, however it ends.
 //!
 //! A test that fails or is killed cannot remove its own groups. So their names contain the process number of
 //! the test, and the harness removes the groups of ended processes after each test. If the harness itself is
@@ -15,8 +15,8 @@ const PREFIX: &str = "unisono-test-";
 const MAX_REMOVE_ATTEMPTS: u32 = 200;
 const REMOVE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The name of a control group of this test, below the root of a hierarchy; `what` distinguishes it from
-/// other groups of the test.
+/// Returns the name of a control group of this test, below the root of a hierarchy. `what` distinguishes the
+/// group from other groups of the test.
 #[must_use]
 pub fn name(what: &str) -> String {
     format!("{PREFIX}{what}-{}", std::process::id())
@@ -46,7 +46,7 @@ fn remove(group: &Path) {
     for inner in child_groups(group) {
         remove(&inner);
     }
-    // a stopped process does not end; either of the two files exists
+    // thaws the group, because a frozen process does not end; one of the two files exists
     let _ = (
         fs::write(group.join("cgroup.freeze"), "0"),
         fs::write(group.join("freezer.state"), "THAWED"),

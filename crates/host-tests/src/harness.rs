@@ -1,4 +1,4 @@
-//! Runs a list of host tests, several at a time where they allow it, each in a process of its own.
+//! Runs a list of host tests, each in a process of its own, and several at a time if their needs allow it.
 
 use crate::needs::{Needs, TestQueue};
 use crate::supervisor::{self, Supervisor, TestVerdict};
@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of tests at the same time for each processor. Tests that need nothing wait for most of
-/// their time; four tests on two processors keep both busy. Chosen, not measured.
+/// Maximum number of tests at the same time for each processor. Tests that need nothing spend most of their
+/// time waiting; four tests keep two processors busy. Chosen, not measured.
 const MAX_RUNNING_PER_PROCESSOR: usize = 2;
 
 /// The options of the command line `cargo test -- ARGS`.
@@ -26,8 +26,7 @@ struct HarnessOptions {
 }
 
 impl HarnessOptions {
-    /// Understands the arguments that tools pass to a libtest program; flags without a meaning here are
-    /// ignored.
+    /// Parses the arguments that tools pass to a libtest program. Ignores flags that have no meaning here.
     fn parse(arguments: impl Iterator<Item = String>) -> Self {
         let mut options = Self::default();
         for argument in arguments {
@@ -56,7 +55,7 @@ impl HarnessOptions {
     }
 }
 
-/// Number of tests by verdict.
+/// The number of tests by verdict.
 #[derive(Debug, Default)]
 struct TestCounts {
     passed: u32,
@@ -64,7 +63,7 @@ struct TestCounts {
     skipped: u32,
 }
 
-/// Runs the tests that the command line asks for, of modules with their names, and prints one line each. A
+/// Runs those tests of the named `modules` that the command line asks for, and prints a line for each. A
 /// test's whole name is `module::test`.
 #[allow(clippy::print_stdout, reason = "a test harness speaks")]
 pub fn main(modules: &[(&str, &[Test])]) -> ExitCode {
@@ -93,7 +92,7 @@ fn qualified_name(module: &str, test: &Test) -> String {
     format!("{module}::{}", test.name())
 }
 
-/// Starts each test as soon as it may run beside the running tests.
+/// Runs all tests; starts each as soon as it may run beside the running ones.
 fn run_all(wanted: Vec<(Needs, String)>, options: &HarnessOptions) -> TestCounts {
     let mut queue = TestQueue::new(wanted, options.max_running());
     let mut counts = TestCounts::default();
@@ -119,8 +118,8 @@ fn run_all(wanted: Vec<(Needs, String)>, options: &HarnessOptions) -> TestCounts
     counts
 }
 
-/// Prints the verdict of a test. It prints only at the end, because several tests run at a time; if a test
-/// hangs, its supervisor names it and ends it.
+/// Prints the verdict of a test after its end. A line at its start would mix with those of other tests that
+/// run at the same time; if a test hangs, its supervisor ends it and names it.
 #[allow(clippy::print_stdout, reason = "a test harness speaks")]
 fn report(
     counts: &mut TestCounts,
@@ -131,7 +130,7 @@ fn report(
     match verdict {
         TestVerdict::Passed => {
             counts.passed += 1;
-            // the summary of all tests lists the slowest
+            // with the time, because the summary of all tests lists the slowest ones
             println!("test {name} ... ok ({:.1} s)", took.as_secs_f64());
         }
         TestVerdict::Skipped(reason) => {
@@ -147,7 +146,7 @@ fn report(
     if let Some(printed) = printed {
         print!("{printed}");
     }
-    let _ = std::io::stdout().flush(); // a pipe whose reader is gone ends the harness at its next line
+    let _ = std::io::stdout().flush(); // if the reader is gone, the next line ends the harness
 }
 
 #[cfg(test)]

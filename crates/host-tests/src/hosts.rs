@@ -1,14 +1,15 @@
-//! Two or three hosts on one machine: network namespaces, with a cable between each pair.
+//! Two or three simulated hosts on one machine: network namespaces, with a pair of veth devices (a cable)
+//! between each two.
 //!
-//! Their names contain the process number of the test, so parallel runs do not clash. The next test removes
-//! hosts that a killed test left behind.
+//! Their names contain the process number of the test, so that tests that run at the same time do not clash.
+//! Hosts that a killed test has left behind are removed by the next test that makes hosts.
 
 use crate::{Skipped, require};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Hosts named a, b and perhaps c, and their cables. Dropping this removes them.
+/// Hosts named a, b and perhaps c, and their cables. Dropping this value removes them.
 #[derive(Debug)]
 pub struct Hosts {
     names: Vec<String>,
@@ -39,7 +40,7 @@ impl Hosts {
     /// Makes three hosts, the third with a cable to each of the others.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as those of [`new`](Self::new).
     pub fn three() -> Result<Self, Skipped> {
         let hosts = Self::with_names(&["a", "b", "c"])?;
         let made = hosts.add_third();
@@ -69,13 +70,13 @@ impl Hosts {
             ip(&["-n", host, "link", "set", cable, "name", "cable"])?;
             ip(&["-n", host, "addr", "add", &format!("{}/24", Self::address(number)), "dev", "cable"])?;
             let v6 = format!("fd77::{}/64", number + 1);
-            // without duplicate address detection, which takes a second; a kernel without IPv6 refuses this
-            // command
+            // `nodad`: without duplicate address detection, which takes a second; a kernel without IPv6
+            // refuses this command
             let _ = ip(&["-n", host, "-6", "addr", "add", &v6, "dev", "cable", "nodad"]);
             ip(&["-n", host, "link", "set", "cable", "up"])?;
             ip(&["-n", host, "link", "set", "lo", "up"])?;
         }
-        // the kernel may take a second to detect both ends
+        // the kernel may take a second to notice that both ends are up
         for _ in 0..100 {
             let is_up = |host: &&String| {
                 ip(&["-n", host, "link", "show", "cable"]).is_ok_and(|said| said.contains("state UP"))
@@ -106,7 +107,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// The address of a host on its cable to another host.
+    /// Returns the address of a host on its cable to another host.
     #[must_use]
     pub fn address_towards(host: usize, other: usize) -> String {
         match (host, other) {
@@ -115,19 +116,19 @@ impl Hosts {
         }
     }
 
-    /// The name of a host's network namespace.
+    /// Returns the name of a host's network namespace.
     #[must_use]
     pub fn name(&self, host: usize) -> &str {
         &self.names[host]
     }
 
-    /// A host's address.
+    /// Returns the address of the first or second host on the cable between them.
     #[must_use]
     pub fn address(host: usize) -> String {
         format!("10.77.0.{}", host + 1)
     }
 
-    /// A command that runs on a host.
+    /// Returns a command that runs `program` on a host.
     #[must_use]
     pub fn command(&self, host: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
@@ -135,8 +136,8 @@ impl Hosts {
         command
     }
 
-    /// A program that replaces `ssh`: `PROGRAM [OPTIONS] ADDRESS COMMAND...` runs the command on the host
-    /// with this address, under that host's name.
+    /// Writes a script that replaces `ssh`, and returns its path: `SCRIPT [OPTIONS] ADDRESS COMMAND...` runs
+    /// the command on the host with this address, under that host's name.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -188,7 +189,7 @@ fn name(host: &str, id: u32) -> String {
     format!("unisono-{host}-{id}")
 }
 
-/// Removes the hosts of tests that were killed.
+/// Removes the hosts of tests that have ended.
 fn remove_leftovers() {
     let listed = ip(&["netns", "list"]).unwrap_or_default();
     for name in listed.lines().filter_map(|line| line.split_whitespace().next()) {

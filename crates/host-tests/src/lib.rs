@@ -1,8 +1,9 @@
 //! Tests that need a real host: root, control groups, real-time classes, several cores.
 //!
-//! A host test passes, fails, or is *skipped with a reason*, which is printed; otherwise a skipped test would
-//! look like a passed one. Each test runs in its own process and process group under a [`watchdog`]. If a
-//! test hangs, its stacks are printed. A test that leaves processes behind fails.
+//! A host test passes, fails, or is *skipped with a reason*. The reason is printed, because a test that was
+//! skipped silently would look like a passed one. Each test runs in its own process and process group under a
+//! [`watchdog`]. If a test hangs, the stacks of its threads are printed. A test that leaves processes behind
+//! fails.
 //!
 //! All host tests are one program, `tests/main.rs`. A module of it looks like this:
 //!
@@ -19,8 +20,8 @@
 //! host_tests![needs Nothing; a_frozen_group_gets_no_time within 120];
 //! ```
 //!
-//! [`Needs`] says which tests may run at the same time. Each test costs the start of two processes. A test
-//! that any machine can run is a plain `#[test]` function beside the code instead.
+//! [`Needs`] says which tests may run at the same time. Each test costs the start of two processes. When not
+//! to use it: a test that any machine can run is a plain `#[test]` function beside the code.
 #![forbid(unsafe_code)]
 
 pub mod disturbance;
@@ -44,17 +45,17 @@ pub use harness::main;
 pub use needs::Needs;
 pub use test::{Skipped, Test, TestOutcome};
 
-/// Set by `cargo xtask nightly`.
+/// The environment variable by which `cargo xtask nightly` asks for long tests.
 pub const LONG: &str = "UNISONO_LONG_TESTS";
 
-/// Whether tests with many similar cases run all of them.
+/// Returns whether this is a long test run, in which tests with many similar cases run all of them.
 #[must_use]
 pub fn is_long() -> bool {
     std::env::var_os(LONG).is_some()
 }
 
-/// The step between the cases that a test runs: 1 in long tests, `usually` in others, so that a whole test
-/// run does not take too long.
+/// Returns the step between the cases that a test runs: 1 in long tests, and `usually` in others, so that a
+/// usual test run does not take too long.
 ///
 /// ```
 /// # use unisono_host_tests::one_in;

@@ -19,8 +19,8 @@ pub enum TestedMpi {
 
 pub const MPIS: [TestedMpi; 2] = [TestedMpi::Mpich, TestedMpi::OpenMpi];
 
-/// The conformance programs. Each runs on two ranks of each MPI, with shared memory on one MPI and with
-/// messages on the other. In long tests it runs both ways on both.
+/// The conformance programs. Each runs on two ranks of each MPI: on one MPI with shared memory, on the other
+/// with messages. In long tests it runs in both ways on both MPIs.
 pub const PROGRAMS: &[&str] = &[
     "flavours.c",
     "operations.c",
@@ -56,14 +56,14 @@ pub const PROGRAMS: &[&str] = &[
     "fortran_2008.f90",
 ];
 
-/// The path of a test program's source.
+/// Returns the path of a test program's source.
 #[must_use]
 pub fn source(file: &str) -> PathBuf {
     workspace().join("abi/mpi/tests/programs").join(file)
 }
 
 impl TestedMpi {
-    /// The suffix of Debian's names for this MPI's programs, as in `mpiexec.mpich`.
+    /// Returns the suffix of Debian's names for this MPI's programs, as in `mpiexec.mpich`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -128,7 +128,8 @@ impl TestedMpi {
         Ok(program)
     }
 
-    /// `mpiexec -n ranks`; the caller appends a program. Ranks may outnumber processors.
+    /// Returns the command `mpiexec -n ranks`, to which the caller appends a program. There may be more ranks
+    /// than processors.
     #[must_use]
     pub fn launcher(self, ranks: usize) -> Command {
         let mut command = Command::new(format!("mpiexec.{}", self.name()));
@@ -146,7 +147,7 @@ impl TestedMpi {
         command
     }
 
-    /// `mpiexec -n RANKS unisono mpi ARGUMENTS`.
+    /// Returns the command `mpiexec -n RANKS unisono mpi ARGUMENTS`.
     #[must_use]
     pub fn with_preload(self, ranks: usize, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = self.launcher(ranks);
@@ -155,8 +156,9 @@ impl TestedMpi {
     }
 }
 
-/// A directory of this process for the sessions of Open MPI. Jobs of one user that begin and end at the same
-/// time in one directory fail now and then: one removes the user's directory while another makes it.
+/// Returns a directory for the sessions of Open MPI that this process starts. If jobs of one user begin and
+/// end at the same time in one directory, some of them fail, because one job removes the user's directory
+/// while another makes it.
 fn session_directory() -> PathBuf {
     let directory = target().join("mpi-programs").join(format!("session-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory for sessions");
@@ -164,7 +166,8 @@ fn session_directory() -> PathBuf {
     directory
 }
 
-/// The verdict on a conformance program's output: `Ok` if the program printed its `ok` line and ended with 0.
+/// Checks the output of a conformance program: `Ok` if the program printed its `ok` line and exited with code
+/// 0.
 ///
 /// # Errors
 /// The whole output.
@@ -176,15 +179,15 @@ pub fn verdict(name: &str, output: &Output) -> Result<(), String> {
     Err(format!("{name} ({}):\n{said}", output.status))
 }
 
-/// The lines below a window's name in the table of `unisono mpi --stats`: a line for each kind of operation
-/// and of synchronization.
+/// Returns the lines below a window's name in the table of `unisono mpi --stats`: a line for each kind of
+/// operation and of synchronization.
 #[must_use]
 pub fn below<'a>(said: &'a str, window: &str) -> Vec<&'a str> {
     let mut lines = said.lines().skip_while(|line| line.split(" (").next() != Some(window)).skip(1);
     std::iter::from_fn(|| lines.next().filter(|line| line.starts_with("  "))).collect()
 }
 
-/// The numbers in a line of the table, separated by single spaces.
+/// Returns the numbers in a line of the table, separated by single spaces.
 #[must_use]
 pub fn numbers(lines: &[&str], kind: &str) -> String {
     let line = lines.iter().find(|line| line.split_whitespace().next() == Some(kind)).unwrap_or(&"");

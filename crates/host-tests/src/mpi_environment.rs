@@ -1,4 +1,4 @@
-//! MPIs from PyPI, each in a directory of its own.
+//! MPIs from PyPI, each in a virtual environment of its own.
 
 use crate::{Skipped, pypi};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub struct MpiEnvironment {
 }
 
 impl MpiEnvironment {
-    /// Installs the packages, unless that was done before.
+    /// Installs the packages, unless an earlier run has done so.
     ///
     /// # Errors
     /// [`Skipped`] without Python, or if the registry cannot be reached.
@@ -25,7 +25,7 @@ impl MpiEnvironment {
         self.directory.join(below)
     }
 
-    /// `mpiexec -n ranks` of this MPI; the caller appends a program.
+    /// Returns the command `mpiexec -n ranks` of this MPI, to which the caller appends a program.
     #[must_use]
     pub fn launcher(&self, ranks: usize) -> Command {
         let mut command = Command::new(self.path("bin/mpiexec"));

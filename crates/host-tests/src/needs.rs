@@ -10,26 +10,27 @@ use std::collections::VecDeque;
 /// The resources that a test needs while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// A share of the processors.
+    /// Nothing but a share of the processors.
     Nothing,
-    /// The journals and the lock of `queue` below `/run/unisono/queue`.
+    /// The journals and the lock of `unisono queue` in `/run/unisono/queue`.
     Queues,
-    /// The notes of `tree deploy` below `/run/unisono/tree`; `tree undeploy` ends every deployment.
+    /// The records of `unisono tree deploy` in `/run/unisono/tree`, because `tree undeploy` ends every
+    /// deployment.
     Switches,
     /// The whole machine: the test measures, or its programs fill the processors.
     Machine,
 }
 
 impl Needs {
-    /// Whether a test with these needs may start beside a test with the `other` needs.
+    /// Returns whether a test with these needs may start beside a test with the `other` needs.
     fn may_run_beside(self, other: Self) -> bool {
         self != Self::Machine && other != Self::Machine && (self != other || self == Self::Nothing)
     }
 }
 
-/// The order in which tests start: by list, but a test that cannot start yet is overtaken. Tests that follow
-/// each other come first, so that their chains do not outlast the tests that run beside them. Tests that need
-/// the machine come last, so that they interrupt the others only once.
+/// The tests that wait, in the order of the list; a test that cannot start yet is overtaken. Tests that run
+/// one after the other come first, so that such a chain does not outlast the tests that run beside it. Tests
+/// that need the machine come last, so that the others are interrupted only once.
 #[derive(Debug)]
 pub(crate) struct TestQueue<T> {
     waiting: VecDeque<(Needs, T)>,
@@ -49,7 +50,8 @@ impl<T> TestQueue<T> {
         Self { waiting: waiting.into(), running: Vec::new(), max_running: max_running.max(1) }
     }
 
-    /// The next test that may start now; its caller reports the end with [`ended`](Self::ended).
+    /// Takes the next test that may start now. The caller starts it and reports its end with
+    /// [`ended`](Self::ended).
     pub(crate) fn start(&mut self) -> Option<(Needs, T)> {
         if self.running.len() >= self.max_running {
             return None;
@@ -62,7 +64,7 @@ impl<T> TestQueue<T> {
         Some(next)
     }
 
-    /// A test with these needs has ended.
+    /// Records that a test with these needs has ended.
     pub(crate) fn ended(&mut self, needs: Needs) {
         if let Some(at) = self.running.iter().position(|running| *running == needs) {
             self.running.swap_remove(at);

@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-/// Loopback addresses with free TCP ports. The kernel does not assign these ports by itself, so they stay
-/// free until the test uses them. (The kernel might assign a port that it chose for port 0 to the next
-/// connection.)
+/// Returns loopback addresses with free TCP ports, outside the range from which the kernel assigns ports. So
+/// they stay free until the test uses them. (A port that the kernel chose for port 0 might be assigned to
+/// another socket before the test uses it.)
 ///
 /// # Panics
 ///

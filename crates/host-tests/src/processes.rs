@@ -9,7 +9,7 @@ use unisono_linux::process_list::with_descendants;
 pub use unisono_linux::process_stat::is_gone;
 
 /// # Panics
-/// If the process has ended.
+/// If the process has ended and was waited for.
 pub fn send(pid: i32, signal: Signal) {
     PidFd::open(Tid(pid)).and_then(|process| process.send(signal)).expect("it runs");
 }
@@ -31,13 +31,13 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The output of a process, standard error first, because it is more informative.
+/// Returns the output of a process, standard error first, because it tells more.
 #[must_use]
 pub fn words(output: &Output) -> String {
     text(&output.stderr) + &text(&output.stdout)
 }
 
-/// The children of a process and all their descendants.
+/// Returns all descendants of a process.
 #[must_use]
 pub fn descendants(root: u32) -> BTreeSet<i32> {
     let mut found = with_descendants(|one| one.number == root.cast_signed());

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
 
-/// Builds the workspace's programs, libraries and examples, with the features that `cargo test --workspace`
-/// enables: what one of the two has compiled, the other does not compile again.
+/// The arguments of `cargo build` for the workspace's programs, libraries and examples. They enable the same
+/// features as `cargo test --workspace`, so that neither command compiles again what the other has compiled.
 pub const BUILD: [&str; 5] = ["--workspace", "--lib", "--bins", "--tests", "--examples"];
 
 /// The test program that holds all host tests; no other crate has a test of that name.
 pub const HOST_TESTS: &str = "host";
 
-/// The directory with the programs of the workspace and `libunisono.so`, built from this source tree, without
-/// optimization like the tests. `UNISONO_PROGRAM` names a program that is built already, with the others
-/// beside it.
+/// Returns the directory with the programs of the workspace and `libunisono.so`, after building them from
+/// this source tree, without optimization, as the tests. If the variable `UNISONO_PROGRAM` names a program,
+/// returns its directory, which must have the other programs, too, and builds nothing.
 ///
 /// # Panics
 /// If the build fails.
@@ -37,21 +37,21 @@ pub fn directory() -> PathBuf {
     target().join("debug")
 }
 
-/// The path of the `unisono` program; see [`directory`].
+/// Returns the path of the `unisono` program; see [`directory`].
 pub fn unisono() -> PathBuf {
     directory().join("unisono")
 }
 
-/// The path of an example of a crate; see [`directory`].
+/// Returns the path of an example of a crate; see [`directory`].
 pub fn example(name: &str) -> PathBuf {
     directory().join("examples").join(name)
 }
 
-/// Copies the program, and the laboratory that lies beside it, into a directory that other users may enter.
-/// Returns the program's path there.
+/// Copies `unisono` and `unisono-laboratory`, which is beside it, into a directory that other users may
+/// enter. Returns the path of the copy of `unisono`.
 ///
 /// # Panics
-/// If the laboratory does not lie beside the program.
+/// If `unisono-laboratory` is not beside `unisono`.
 pub fn copied_into(directory: &Path) -> PathBuf {
     let program = unisono();
     let laboratory = "unisono-laboratory";
@@ -61,9 +61,9 @@ pub fn copied_into(directory: &Path) -> PathBuf {
     copy
 }
 
-/// Linker flags before the directory of the library that a C program is linked with. With them the program
-/// also loads that library under cargo, which sets `LD_LIBRARY_PATH` to its own directories: the library
-/// there is from another build.
+/// Linker flags, to be followed by the directory of the library that a C program is linked with. They set the
+/// program's `RPATH`, which has precedence over `LD_LIBRARY_PATH`: cargo sets that variable to its own
+/// directories, where the library may be from another build.
 pub const LIBRARY_PATH: &str = "-Wl,--disable-new-dtags,-rpath";
 
 #[must_use]
@@ -71,15 +71,15 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Cargo's target directory, which also keeps test programs and virtual environments between runs.
+/// Returns Cargo's target directory, which also keeps test programs and virtual environments between runs.
 #[must_use]
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// Cargo as started from a terminal. Processes of cargo inherit variables that describe its current package.
-/// Build scripts that read them (such as ring's) would run again for each package, and all their dependents
-/// would be compiled again.
+/// Returns the command `cargo` with an environment as in a terminal. Tests that cargo starts inherit
+/// variables that describe their package. With these, build scripts that read them (such as ring's) would run
+/// again, and all crates that depend on them would be compiled again.
 #[must_use]
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

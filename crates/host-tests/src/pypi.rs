@@ -1,4 +1,4 @@
-//! Packages from PyPI, each selection in a virtual environment of its own.
+//! Packages from PyPI, each set of packages in a virtual environment of its own.
 
 use crate::processes::text;
 use crate::program::target;
@@ -6,8 +6,8 @@ use crate::{Skipped, require};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The directory `place`, below the build directory, with a virtual environment of `python` that has these
-/// packages. Nothing is installed twice.
+/// Makes a virtual environment of `python` with these packages in the directory `place` below the target
+/// directory, and returns the directory. Installs nothing if an earlier run has done so.
 ///
 /// # Errors
 /// [`Skipped`] without Python, or if the registry cannot be reached.

@@ -3,8 +3,8 @@
 use crate::{Skipped, groups, require};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 
-/// A control group with the time of one processor, on a machine with at least two. Dropping it removes
-/// nothing.
+/// Makes a control group with a quota of one processor, on a machine with at least two. Dropping it does not
+/// remove the group; the harness does.
 ///
 /// # Errors
 /// [`Skipped`] if no such group can be made, or if there is only one processor.

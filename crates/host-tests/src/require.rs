@@ -1,12 +1,13 @@
-//! Requirements of host tests. Each function returns `Ok(())`, or the reason to skip the test and its remedy.
+//! Checks the requirements of host tests. Each function returns `Ok(())`, or the reason to skip the test,
+//! with the remedy.
 
 use crate::{Skipped, TestOutcome, is_long};
 use std::path::Path;
 use std::process::Command;
 use unisono_linux::programs::on_path;
 
-/// A run with all cases, for a test that takes minutes or fetches programs of others; `part` of
-/// `cargo xtask nightly` runs it.
+/// Requires a long test run, for a test that takes minutes or fetches programs of others. `cargo xtask
+/// nightly` runs the test in its part `part`.
 ///
 /// # Errors
 /// [`Skipped`] in other runs.
@@ -18,7 +19,7 @@ pub fn nightly(part: &str) -> TestOutcome {
     }
 }
 
-/// Root's privilege.
+/// Requires root.
 ///
 /// # Errors
 /// [`Skipped`] if the effective user is not root.
@@ -30,7 +31,7 @@ pub fn root() -> TestOutcome {
     }
 }
 
-/// At least `n` processors that this process may use.
+/// Requires at least `n` processors that this process may use.
 ///
 /// # Errors
 /// [`Skipped`] if there are fewer.
@@ -43,7 +44,7 @@ pub fn cpus(n: usize) -> TestOutcome {
     }
 }
 
-/// A kernel with sched_ext and without a loaded scheduler.
+/// Requires a kernel with sched_ext and without a loaded scheduler.
 ///
 /// # Errors
 /// [`Skipped`] if the kernel lacks sched_ext, or has a loaded scheduler.
@@ -59,7 +60,7 @@ pub fn sched_ext() -> TestOutcome {
     }
 }
 
-/// A file or directory, for example a kernel interface below `/sys`.
+/// Requires a file or directory, for example a kernel interface below `/sys`.
 ///
 /// # Errors
 /// [`Skipped`] if `path` does not exist; `what` explains the consequence.
@@ -72,7 +73,7 @@ pub fn path(path: impl AsRef<Path>, what: &str) -> TestOutcome {
     }
 }
 
-/// A program on `PATH`.
+/// Requires a program on `PATH`.
 ///
 /// # Errors
 /// [`Skipped`] if `name` is in no directory of `PATH`; `remedy` tells how to install it.
@@ -84,7 +85,7 @@ pub fn program(name: &str, remedy: &str) -> TestOutcome {
     }
 }
 
-/// The namespaces that `unshare` creates with these options.
+/// Requires that `unshare` can create namespaces with these options.
 ///
 /// # Errors
 /// [`Skipped`] with the message of `unshare` if it fails, as it does in many containers.

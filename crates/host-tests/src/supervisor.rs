@@ -3,9 +3,9 @@
 //! ```text
 //!   harness --> supervisor (adopts orphans, watches the deadline) --> the test, a process group of its own
 //! ```
-//! The supervisor adopts each process that the test starts and that loses its parent. So it knows which test
-//! left a process behind, also while other tests run. It writes its answer to its standard output: a line
-//! with the verdict, then the test's output.
+//! The supervisor adopts each process of the test that loses its parent. So the process that is left behind
+//! is assigned to the right test, even while other tests run. The supervisor answers on its standard output:
+//! with a line that has the verdict, and then the test's output.
 
 use crate::groups;
 use crate::test::{Skipped, Test};
@@ -21,7 +21,7 @@ use unisono_linux::parent_death::die_with_parent;
 
 /// Maximum time for the last processes of a test to end after the test itself.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The exit status of a test's process that means "skipped", as Automake has it.
+/// The exit status of a test's process that means "skipped", as in Automake.
 const SKIPPED: u8 = 77;
 /// The first argument of a supervisor; the test's name follows.
 const SUPERVISE: &str = "--supervise";
@@ -37,7 +37,7 @@ pub(crate) enum TestVerdict {
 }
 
 impl TestVerdict {
-    /// The answer of a supervisor: the verdict in a line, and the output of the test.
+    /// Returns the answer of a supervisor: a line with the verdict, and the output of the test.
     fn write(&self, printed: &str) -> String {
         match self {
             Self::Passed => format!("passed\n{printed}"),
@@ -46,7 +46,7 @@ impl TestVerdict {
         }
     }
 
-    /// The verdict and the output in an answer.
+    /// Parses an answer. Returns the verdict and the output.
     fn read(answer: &str) -> (Self, String) {
         let (line, text) = answer.split_once('\n').unwrap_or((answer, ""));
         let verdict = match line {
@@ -78,7 +78,7 @@ impl Supervisor {
         Ok(Self { child: command.spawn()? })
     }
 
-    /// Waits for the end; returns the verdict and the output of the test.
+    /// Waits for the end of the supervisor. Returns the verdict and the output of the test.
     pub(crate) fn wait(self) -> (TestVerdict, String) {
         match self.child.wait_with_output() {
             Ok(output) => TestVerdict::read(&String::from_utf8_lossy(&output.stdout)),
@@ -101,7 +101,7 @@ pub(crate) fn run_role<'a>(
         return None;
     }
     let Some(test) = find(name) else { return Some(print_and_exit(&format!("no test is called {name}"), 1)) };
-    // a harness that is killed takes its supervisors with it, and these take their tests
+    // if the harness is killed, the kernel kills its supervisors, and with each of these its test
     if let Err(error) = die_with_parent(None) {
         return Some(print_and_exit(&format!("the harness is gone: {error}"), 1));
     }
@@ -165,8 +165,7 @@ fn read_output(output: &mut File) -> io::Result<String> {
 
 /// Runs one test in this process.
 fn run_here(test: &Test) -> ExitCode {
-    // a shell starts its background commands with interrupts ignored, and the tests' programs would inherit
-    // that
+    // a shell starts its background commands with SIGINT ignored, and the tests' programs would inherit that
     if let Err(error) = interrupt::usual() {
         return print_and_exit(&format!("the usual answers to signals could not be restored: {error}"), 1);
     }
@@ -180,7 +179,7 @@ fn run_here(test: &Test) -> ExitCode {
     }
 }
 
-/// The panic hook has printed the message already.
+/// Drops the payload of a panic, because the panic hook has printed the message already.
 fn drop_payload(_payload: Box<dyn Any + Send>) {}
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::needs::Needs;
 use std::time::Duration;
 
-/// Deadline of a test without one of its own.
+/// The deadline of a test that sets no other, in seconds.
 const DEADLINE_S: u64 = 60;
 /// Why a test was not run on this machine, and how to make it run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// A reason in one line.
+    /// Returns a verdict with this reason, in one line.
     pub fn because(reason: impl Into<String>) -> Self {
         Self { reason: reason.into().replace('\n', " ") }
     }
@@ -31,7 +31,7 @@ pub struct Test {
 }
 
 impl Test {
-    /// A test that is given up after a minute.
+    /// Returns a test whose deadline is a minute.
     pub const fn new(name: &'static str, run: fn() -> TestOutcome, needs: Needs) -> Self {
         Self { name, run, needs, deadline: Duration::from_secs(DEADLINE_S) }
     }

@@ -1,7 +1,7 @@
-//! Waits for a child process for a limited time. Then it records the stacks of all its processes and kills
-//! them.
+//! Waits for a child process for a limited time. If the child has not ended by then, records the stacks of
+//! all processes that belong to it, and kills them.
 //!
-//! These processes are the child's descendants, or all processes that this process started
+//! These processes are the child and its descendants, or all processes that this process started
 //! ([`WatchedProcesses`]). A descendant that loses its parent (a guardian) becomes the child of a process
 //! that adopts orphans ([`adopt_orphans`]). Cost: one `waitpid` every 10 ms.
 
@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-/// The number of rounds of killing, because killed processes may leave children.
+/// The most rounds of killing. One round may not be enough, because killed processes may leave children.
 const MAX_KILL_ROUNDS: u32 = 300;
 
 /// The processes that belong to a child.
@@ -34,11 +34,11 @@ pub enum WatchedProcesses {
 pub enum Ended {
     /// The child ended by itself.
     Exited(ExitStatus),
-    /// The deadline passed; the child was killed. Holds the stacks of its threads as text.
+    /// The deadline passed, and the child was killed. Has the stacks of its threads as text.
     Hung(String),
 }
 
-/// From now on orphaned descendants become children of this process, so that it can find all of them.
+/// Lets orphaned descendants become children of this process from now on, so that it can find all of them.
 ///
 /// # Errors
 /// The error of prctl(2).
@@ -80,7 +80,7 @@ pub fn wait_unless(
     }
 }
 
-/// Whether descendants of this process still exist after `grace`.
+/// Returns whether descendants of this process still exist after `grace`.
 pub fn has_left_behind(grace: Duration) -> bool {
     let start = Instant::now();
     while !living_descendants().is_empty() {
@@ -92,7 +92,7 @@ pub fn has_left_behind(grace: Duration) -> bool {
     false
 }
 
-/// Kills all descendants of this process. It takes some rounds, because killed processes may leave children,
+/// Kills all descendants of this process, in several rounds, because killed processes may leave children,
 /// which this process adopts: a gang's scheduler, for example, leaves its programs to its guardian.
 pub fn kill_left_behind() {
     for _ in 0..MAX_KILL_ROUNDS {
@@ -105,7 +105,7 @@ pub fn kill_left_behind() {
     }
 }
 
-/// The descendants of this process that have not ended; waits for children that have.
+/// Reaps the children that have ended, and returns the descendants of this process that have not.
 fn living_descendants() -> BTreeSet<i32> {
     // an error means that there is no child
     while let Ok(Some(_)) = reap(WaitOptions::NOHANG) {}
@@ -119,7 +119,7 @@ fn kill_group(child: &Child) {
 }
 
 fn kill(pid: i32) {
-    // as above
+    // an error means that the process has ended, as wanted
     let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
 }
 
@@ -127,8 +127,8 @@ fn group_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// The stacks of all threads of these processes: kernel stacks from `/proc` (root only), user stacks from gdb
-/// if it is installed.
+/// Returns the stacks of all threads of these processes: kernel stacks from `/proc` (for root only), and user
+/// stacks from gdb if it is installed.
 fn stacks(family: &[i32]) -> String {
     let mut text = String::new();
     for pid in family {
@@ -176,7 +176,7 @@ fn user_stacks(pid: &str) -> String {
     }
 }
 
-/// The child first, then the other processes that belong to it.
+/// Returns the child first, and then the other processes that belong to it.
 fn family(child: &Child, reach: WatchedProcesses) -> Vec<i32> {
     let root = if reach == WatchedProcesses::Ours { std::process::id() } else { child.id() };
     let first = child.id() as i32;
@@ -194,7 +194,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).collect()
 }
 
-/// The file's text, or an empty string: a process may end during the reading.
+/// Returns the file's text, or an empty string if it cannot be read, because a process may end meanwhile.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

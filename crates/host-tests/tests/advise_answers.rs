@@ -1,10 +1,11 @@
-//! `unisono advise` on programs whose right answer is known: half of them need no remedy.
+//! Tests `unisono advise` on programs for which the right answer is known: for half of them it is that they
+//! need no remedy.
 //!
 //! Programs of the distribution run unmodified: numpy with OpenBLAS, gofmt, javac, stress-ng, pigz, zstd,
-//! sort. The others are loops in C for OpenMP and MPI. Four run always, each for some seconds, all of them in
-//! long tests. An answer `undecided` is asked for again, and so is a wrong one beside much load of others,
-//! because a busy machine cannot tell. If that does not help, the test is skipped and says why.
-//! `--nocapture` shows the answers as rows of the table in docs/advice.md.
+//! sort. The others are loops in C for OpenMP and MPI. Four programs run always, each for some seconds; in
+//! long tests all run. If the answer is `undecided`, or wrong while other programs load the machine, the
+//! question is repeated, because a trial on a busy machine shows little. If that does not help, the test is
+//! skipped and says why. `--nocapture` shows the answers as rows of the table in docs/advice.md.
 
 use serde_json::Value;
 use std::fs;
@@ -15,7 +16,7 @@ use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::process::{Family, start};
 use unisono_measure::quantile;
 
-/// Programs as a shell would split them, started together.
+/// Programs that are started together, each as a list of words, and the answer that is right for them.
 struct Reference<'a> {
     what: &'a str,
     programs: &'a [Vec<String>],
@@ -25,7 +26,8 @@ struct Reference<'a> {
     right: &'a [&'a str],
 }
 
-/// From so many processors on that others use, a priority may be the best remedy for anything.
+/// If other programs use so many processors or more, a higher priority may be the best remedy for any
+/// program.
 const BUSY: f64 = 0.3;
 
 const TRIED: [&str; 10] = [
@@ -41,7 +43,8 @@ const TRIED: [&str; 10] = [
     "gangs-100ms",
 ];
 const NEEDS_NOTHING: &[&str] = &["nothing"];
-/// Settings of the caller that would stay, so that nothing could be found.
+/// Variables that are removed from the environment: `advise` would keep the caller's settings, and find
+/// nothing to improve.
 const SETTINGS: [&str; 7] = [
     "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY",
@@ -56,12 +59,13 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// How often advice is asked for, and how long a trial takes: a minute for the four tests that run always.
+/// Returns how often advice is asked for at most, and how long a trial takes: a minute in all for the four
+/// tests that always run.
 fn timeout() -> (u32, &'static str) {
     if is_long() { (3, "30s") } else { (2, "8s") }
 }
 
-/// Asks for advice, prints it as a row of a table, and holds it against what is right.
+/// Asks for advice, prints it as a row of a table, and compares it with the right answers.
 fn check(reference: &Reference<'_>) -> TestOutcome {
     let (tries, time) = timeout();
     let mut why = String::new();
@@ -85,8 +89,8 @@ fn check(reference: &Reference<'_>) -> TestOutcome {
     )))
 }
 
-/// Whether any remedy made the program clearly faster than it was as it is. A loop in a quota may run at full
-/// speed: where the kernel puts its threads is not the same each time.
+/// Returns whether any remedy made the program clearly faster than it was without one. A loop in a quota may
+/// run at full speed without one, depending on where the kernel puts its threads.
 fn was_hurt(answer: &Value) -> bool {
     let median = |way: &str| {
         let runs = answer["runs"].as_array().expect("runs").iter().filter(|run| run["way"] == way);
@@ -118,7 +122,7 @@ fn ask(reference: &Reference<'_>, time: &str) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Prints the answer; whether it is right.
+/// Prints the answer. Returns whether it is right.
 fn row(reference: &Reference<'_>, answer: &Value, verdict: &str) -> bool {
     let is_right = reference.right.contains(&verdict);
     let gain = match (answer["gain"]["median"].as_f64(), answer["gain_at_least"].as_f64()) {
@@ -142,7 +146,7 @@ fn row(reference: &Reference<'_>, answer: &Value, verdict: &str) -> bool {
     is_right
 }
 
-/// A trial of a minute.
+/// Requires a long test run, because the trial takes a minute.
 fn long() -> TestOutcome {
     require::nightly("advise")
 }
@@ -163,16 +167,16 @@ fn compiled(directory: &Path, compiler: &[&str], source: PathBuf, package: &str)
     }
 }
 
-/// A loop of OpenMP reductions, of 8192 numbers each (10 us for one thread) unless the second argument says
-/// how many.
+/// Compiles a loop of OpenMP reductions, of 8192 numbers each (10 us for one thread) unless the program's
+/// second argument is another number.
 fn reductions(directory: &Path) -> Result<String, Skipped> {
     let source = program::workspace().join("crates/fit/examples/reductions.c");
     compiled(directory, &["gcc", "-fopenmp"], source, "gcc")
 }
 
-/// Eigenvalues by numpy, which waits for OpenBLAS's threads all the time.
+/// Returns a command that computes eigenvalues with numpy, and so waits for OpenBLAS's threads all the time.
 fn eigenvalues() -> Result<Vec<String>, Skipped> {
-    // Debian's: another Python on PATH may have no numpy, or one with its own BLAS
+    // Debian's Python: another one on PATH may have no numpy, or one with its own BLAS
     const PYTHON: &str = "/usr/bin/python3";
     const LOADED: &str = "import numpy; numpy.linalg.eigvals(numpy.eye(9)); \
         raise SystemExit('libopenblas' not in open('/proc/self/maps').read())";
@@ -193,8 +197,9 @@ fn openmp_in_a_quota_of_one_processor_has_too_many_threads() -> TestOutcome {
     let reductions = reductions(directory.path())?;
     check(&Reference {
         what: "OpenMP loop in a quota of one processor",
-        // 0.6 us for one thread. Longer reductions need as much processor time with two threads as with one,
-        // but for the barriers, so that a quota hurts them only where the kernel stops the threads apart
+        // a reduction takes 0.6 us for one thread; longer ones need about as much processor time with two
+        // threads as with one, so that a quota hurts them only if the kernel stops the two threads at
+        // different times
         programs: &[vec![reductions, "300000".into(), "512".into()]],
         environment: &[],
         quota: Some(&quota::one_processor("advise")?),
@@ -299,7 +304,7 @@ fn one_thread_alone_needs_nothing() -> TestOutcome {
     })
 }
 
-/// Bytes to compress or sort.
+/// Writes a file to compress or sort, and returns its path.
 fn text(directory: &Path) -> String {
     let file = directory.join("text");
     let lines: Vec<String> =
@@ -350,7 +355,7 @@ fn stress_ng_and_pigz_need_nothing() -> TestOutcome {
     })
 }
 
-/// The folder of Go's own library, as something to read.
+/// Returns the directory of a package of Go's own library, as input for gofmt.
 fn go_sources() -> Result<String, Skipped> {
     require::program("gofmt", "apt-get install golang-go")?;
     let root = Command::new("go").args(["env", "GOROOT"]).output().ok();

@@ -1,4 +1,4 @@
-//! `unisono doctor` on this host, as root and as nobody.
+//! Tests `unisono doctor` on this host, as root and as the user nobody.
 
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 const NOBODY: u32 = 65534;
 
-/// The program in a directory that every user may enter.
+/// A copy of the program in a directory that every user may enter.
 struct Installed {
     directory: tempfile::TempDir,
 }
@@ -59,7 +59,7 @@ fn the_doctor_leaves_nothing_behind() -> TestOutcome {
     Ok(())
 }
 
-/// Trial groups, temporary directories and network devices that a probe might forget.
+/// Returns the control groups, temporary directories and network devices of probes that still exist.
 fn left_behind() -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(Path::new("/sys/fs/cgroup"), 3, &mut found);

@@ -1,12 +1,13 @@
-//! Which broker a program finds that names none: its user's, the host's, never another user's. Each test has
-//! a /tmp and a /run of its own.
+//! Tests which broker a program finds that names none: its user's, or the host's, but never another user's.
+//! Each test has a /tmp and a /run of its own.
 
 use std::process::Command;
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::privilege::NOBODY;
 
-/// Runs a script, with the program as `$0`, where /tmp and /run are empty; what it says.
+/// Runs a script, with the program as `$0`, in a mount namespace where /tmp and /run are empty. Returns its
+/// output.
 fn script(lines: &str) -> Result<String, unisono_host_tests::Skipped> {
     require::root()?;
     require::unshare(&["--mount", "--pid", "--fork"])?;
@@ -35,7 +36,7 @@ fn a_broker_without_a_runtime_directory_has_one_in_tmp_of_its_own() -> TestOutco
         ["700:0", r#"{"format":"unisono-events-publish-1","sequence":1,"outcome":"taken","consumers":0}"#],
         "{said}"
     );
-    // whoever clears up after the broker may have removed the socket already
+    // the process that tidies up after the broker may have removed the socket already
     let (begins, ends) =
         ("unisono: no broker at /tmp/unisono-0/events: ", ", and none at /run/unisono/events; ");
     assert!(lines[2].starts_with(begins) && lines[2].contains(ends), "{said}");

@@ -1,5 +1,5 @@
-//! What the commands of `unisono events` can say: names, leases, replies, and a flag for each thing that the
-//! channel can do.
+//! Tests what can be asked for with the commands of `unisono events`: names, leases, replies, and a flag for
+//! each feature of the channel.
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,7 +17,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -62,21 +62,21 @@ impl Site {
         self.command(arguments).output().expect("it starts")
     }
 
-    /// What a command says that fails.
+    /// Runs a command, which must fail. Returns its error message.
     fn fails(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(!output.status.success(), "{arguments:?} does it: {}", text(&output.stdout));
         text(&output.stderr)
     }
 
-    /// What a command says that succeeds.
+    /// Runs a command, which must succeed. Returns its output.
     fn says(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// Starts a command that subscribes under a name, and waits until the broker has it.
+    /// Starts a command that subscribes under a name, and waits until the broker knows the subscription.
     fn start(&self, arguments: &[&str], name: &str) -> Killed {
         let mut command = self.command(arguments);
         let started = command.args(["--name", name]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -92,7 +92,7 @@ impl Site {
         started
     }
 
-    /// Starts a supplier of a topic that stays, and waits until the broker has it.
+    /// Starts a supplier that keeps offering a topic, and waits until the broker knows the offer.
     fn offer(&self, topic: &str, flags: &[&str]) -> (Killed, ChildStdin) {
         let (arguments, start) = ([&["publish", topic, "--json"], flags].concat(), Instant::now());
         loop {
@@ -101,8 +101,8 @@ impl Site {
             let mut supplier = Killed(command.spawn().expect("it starts"));
             let mut lines = supplier.0.stdin.take().expect("piped");
             let mut answer = String::new();
-            // it may have ended: the topic is what the supplier before it said until the broker knows that it
-            // has gone
+            // fails if this supplier has ended, because until the broker notices the end of the previous
+            // supplier, the topic has that one's qualities
             let _ = lines.write_all(b"x\n");
             BufReader::new(supplier.0.stdout.take().expect("piped")).read_line(&mut answer).expect("text");
             if answer.contains("taken") {
@@ -115,8 +115,8 @@ impl Site {
 
 fn a_command_answers_requests_some_at_once_and_says_when_it_fails() -> TestOutcome {
     let site = Site::new(&[]);
-    // a request to nobody lasts until its timeout; on a loaded machine a short one ends before the broker
-    // answers
+    // if nobody subscribes, the request fails at its timeout; on a loaded machine a short timeout may expire
+    // before the broker answers at all
     let mut said = String::new();
     for timeout in ["50ms", "1s", "30s"] {
         said = site.fails(&["request", "sums", "1", "--timeout", timeout]);
@@ -134,7 +134,7 @@ fn a_command_answers_requests_some_at_once_and_says_when_it_fails() -> TestOutco
     assert_eq!(reply["payload"], "sums k 7: hello\n");
     let said = site.fails(&["request", "sums", "bad", "--timeout", "60s"]);
     assert!(said.contains("the request failed: `read a") && said.contains("exit status: 3"), "{said}");
-    // two that take too long hold both places; the third waits for one of them
+    // two slow requests occupy both workers; the third request waits for one of them
     let slow: Vec<Child> = (0..2)
         .map(|_| {
             let mut asking = site.command(&["request", "sums", "slow", "--timeout", "60s"]);
@@ -173,7 +173,7 @@ fn a_program_that_is_stopped_longer_than_its_lease_is_told_when_it_goes_on() -> 
     let mut supplier = Killed(command.spawn().expect("it starts"));
     let (mut lines, answers) = (supplier.0.stdin.take(), supplier.0.stdout.take());
     let mut client = site.client();
-    // one that waits keeps its lease, and so does a supplier that only waits for its next line
+    // a consumer that waits keeps its lease, and so does a supplier that only waits for its next line
     std::thread::sleep(Duration::from_secs(2));
     lines.as_mut().expect("piped").write_all(b"fast\n").expect("it reads");
     let mut answer = String::new();
@@ -227,7 +227,8 @@ fn names_misses_refusals_and_groups_are_in_top_and_in_the_metrics() -> TestOutco
     Ok(())
 }
 
-/// Each request that an offer does not meet is refused with both values, and is admitted where it does.
+/// A request that an offer does not meet is refused, with both values in the message; one that it meets is
+/// admitted.
 fn each_quality_can_be_asked_for_and_offered_by_a_flag() -> TestOutcome {
     let site = Site::new(&[]);
     let asks: [(&[&str], &[&str], &str); 4] = [
@@ -237,7 +238,8 @@ fn each_quality_can_be_asked_for_and_offered_by_a_flag() -> TestOutcome {
         (&["--offer-deadline", "5ms"], &["--deadline", "10ms"], "deadline: offered none"),
     ];
     for (number, (offered, asked, why)) in asks.into_iter().enumerate() {
-        // what a topic keeps outlives its supplier, and with it the offer: each case has a topic of its own
+        // each case has a topic of its own, because the events that a topic keeps, and the offer with them,
+        // outlive the supplier
         let topic = format!("state/{number}");
         let once = [&["subscribe", &topic, "--timeout", "1ms"], asked].concat();
         let plain = site.offer(&topic, &[]);
@@ -246,13 +248,13 @@ fn each_quality_can_be_asked_for_and_offered_by_a_flag() -> TestOutcome {
         drop(plain);
         let start = Instant::now();
         let _supplier = site.offer(&topic, offered);
-        // until the broker knows that the plain one has gone
+        // until the broker has noticed the end of the plain supplier
         while !site.run(&once).status.success() {
             assert!(start.elapsed() < Duration::from_secs(60), "{asked:?} is refused");
         }
     }
     site.says(&["subscribe", "all", "--timeout", "1ms", "--share", "0.5"]);
-    // one class: it is sure of everything, and of no more
+    // with a single class, a share of at most 1 can be guaranteed
     assert!(site.fails(&["subscribe", "all", "--share", "1.5"]).contains("from 0 to 1"));
     Ok(())
 }
@@ -261,7 +263,7 @@ fn what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags() -> 
     let site = Site::new(&[]);
     let mut listener = site.client();
     listener.subscribe(&SubscriptionSpec::new("fast")).expect("it fits");
-    // the rate: of five at once three are a burst
+    // the rate: of five events at once, three are within the burst
     let output = site.run(&["publish", "fast", "x", "--count", "5", "--period", "1h", "--burst", "3"]);
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.contains("more than the rate offered"), "{said}");
@@ -274,7 +276,7 @@ fn what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags() -> 
     assert!(tick.contains("\"notice\":\"tick\""), "{tick}");
     let silence = site.says(&["subscribe", "t", "--silence", "10ms", "--timeout", "500ms"]);
     assert!(silence.contains("nothing has come"), "{silence}");
-    // the reservation: too large an event is a gap
+    // the reservation: an event that is too large becomes a gap
     let reserved =
         ["subscribe", "big", "--period", "10ms", "--due", "10ms", "--largest", "4", "--json", "--count", "1"];
     let mut small = site.start(&reserved, "small");
@@ -289,7 +291,7 @@ fn what_waits_what_is_acknowledged_and_what_time_does_can_be_said_by_flags() -> 
             .contains("would need"),
         "the time for each KiB counts"
     );
-    // a group's queue outlives its last consumer, and what one of any patterns makes comes alone
+    // a group's queue outlives its last consumer; with `any`, an event of one pattern comes alone
     let group =
         ["subscribe", "jobs", "--group", "g", "--linger", "60s", "--acknowledge", "60s", "--attempts", "2"];
     drop(site.start(&[&group[..], &["--window", "1"]].concat(), "worker"));
@@ -333,7 +335,7 @@ fn who_publishes_or_replays_waits_for_a_consumer_whose_suppliers_wait() -> TestO
     let spec = SubscriptionSpec { queue_events, full, again: Some(again), ..SubscriptionSpec::new("feed") };
     blocking.subscribe(&spec).expect("it fits");
     let mut take = |supplier: &mut Killed| {
-        // it is stopped by the queue of one event, so it does not end before the consumer takes some
+        // the queue of one event blocks the supplier, so it does not end before the consumer takes events
         std::thread::sleep(Duration::from_millis(300));
         assert!(supplier.0.try_wait().expect("our child").is_none(), "it does not wait");
         for number in 1..=20 {

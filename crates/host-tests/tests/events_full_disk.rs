@@ -1,5 +1,5 @@
-//! `unisono events` with a log on a disk that becomes full: who was promised something is told, everybody
-//! else notices nothing, and the log goes on when there is room again.
+//! Tests `unisono events` with a log on a disk that becomes full: suppliers to which durability was promised
+//! get an error, all others notice nothing, and the log continues when there is room again.
 //!
 //! The disk is a tmpfs of 512 KiB in a mount namespace of the broker's own.
 
@@ -15,7 +15,7 @@ use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 const PAYLOAD: [u8; 4000] = [7; 4000];
 
-/// A broker, killed with its drop.
+/// A broker that is killed when this value is dropped.
 struct BrokerOnSmallDisk(Child);
 
 impl Drop for BrokerOnSmallDisk {
@@ -41,7 +41,7 @@ impl BrokerOnSmallDisk {
         Self(command.spawn().expect("unshare is there"))
     }
 
-    /// A path of the broker's disk, as this process sees it.
+    /// Returns the path by which this process reaches a path in the broker's mount namespace.
     fn seen(&self, path: &Path) -> std::path::PathBuf {
         let root = Path::new("/proc").join(self.0.id().to_string()).join("root");
         root.join(path.strip_prefix("/").expect("it is absolute"))
@@ -106,7 +106,7 @@ fn on_a_full_disk_suppliers_are_told_and_nobody_else_notices() -> TestOutcome {
     let log = log_of(&mut durable);
     assert_eq!((log.written, log.failed, log.synced), (taken, 1, taken + 1));
 
-    // nobody got the event; topics without a log, or without a promise, go on
+    // nobody got the event; topics without a log, and events without a promise of durability, still pass
     others.publish(plain, &EventDraft::new(b"plain")).expect("it leaves");
     assert_eq!(&*next(&mut consumer).payload.bytes(), b"plain");
     let published = others.try_publish(kept, &EventDraft::new(&PAYLOAD)).expect("it is taken");
@@ -129,7 +129,7 @@ fn on_a_full_disk_suppliers_are_told_and_nobody_else_notices() -> TestOutcome {
         assert_eq!((event.delivery, &*event.payload.bytes()), (Some(position), &PAYLOAD[..]));
         reader.acknowledge(&event).expect("it goes on");
     }
-    // what a broker finds that is started again
+    // what a broker finds that is started again on a copy of the log
     let copy = scratch.path().join("copy");
     std::fs::create_dir(&copy).expect("a scratch directory");
     for entry in std::fs::read_dir(disk.join("log")).expect("the log is there") {

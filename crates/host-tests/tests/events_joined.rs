@@ -1,8 +1,8 @@
-//! Brokers of several hosts, joined over zenoh by `unisono-join`. Each host is a network namespace with a
-//! broker and a join of its own; the test speaks to all brokers by their sockets.
+//! Tests brokers of several hosts that `unisono-join` joins over zenoh. Each host is a network namespace with
+//! a broker and a join process of its own; the test reaches all brokers by their sockets.
 //!
-//! The program brings hundreds of crates. So it is built, and these tests run, only in
-//! `cargo xtask nightly joined`.
+//! `unisono-join` depends on hundreds of crates. So it is built, and these tests run, only in `cargo xtask
+//! nightly joined`.
 
 use crate::joined::{Counters, Joined, MINUTE, follow, next, reads_over_a_gap, stream};
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn events_flow_between_two_hosts_both_ways_once_and_in_order() -> TestOutcome {
         let more = reader.receive(Some(Duration::from_millis(500))).expect("it goes on");
         assert!(more.is_none(), "nothing goes round: {more:?}");
     }
-    // a supplier that leaves is missed on the other host, too
+    // consumers on the other host also get the notice that a supplier has left
     writers[0].withdraw(here).expect("it goes on");
     assert!(matches!(next(&mut readers[1]), Err(NoticeText::Gone { .. })));
 
@@ -94,7 +94,7 @@ fn copies_that_come_by_two_ways_are_delivered_once_and_one_way_is_enough() -> Te
     let mut second = joined.join_called("second", 0, &["--topics", "#", "--listen", &other]);
     let mut far = joined.join(1, &["--topics", "#", "--connect", &one, "--connect", &other]);
     let (mut of_second, mut of_far) = (Counters::of(&mut second), Counters::of(&mut far));
-    // joins of one host do not count each other
+    // the two join processes of a host do not count each other
     Counters::of(&mut first).hosts("events", 1);
     of_second.hosts("events", 1);
     of_far.hosts("events", 2);
@@ -110,7 +110,7 @@ fn copies_that_come_by_two_ways_are_delivered_once_and_one_way_is_enough() -> Te
             let event = loop {
                 match next(&mut reader) {
                     Ok(event) => break event,
-                    // what the killed one had taken may come by the other way too late
+                    // events that the killed join had taken over may come by the other join too late
                     Err(NoticeText::Gap { last: end, .. }) => last = end + 1,
                     Err(other) => panic!("{other:?}"),
                 }
@@ -226,7 +226,7 @@ fn the_flood_of_one_class_does_not_delay_another() -> TestOutcome {
             let mut payload = vec![0; 60_000];
             while !stop.load(Ordering::Relaxed) {
                 payload[..8].copy_from_slice(&stamp());
-                // about five times what the cable carries
+                // about five times as much as the cable carries
                 writer.publish(outlet, &EventDraft::new(&payload)).expect("the broker is there");
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -270,7 +270,7 @@ fn the_flood_of_one_class_does_not_delay_another() -> TestOutcome {
     Ok(())
 }
 
-/// Room for what a busy machine is late with.
+/// Queues that are long enough for the delays of a busy machine.
 const ROOMY: &str = r##"
 [[class]]
 name = "events"
@@ -305,7 +305,7 @@ fn a_host_whose_broker_stands_still_holds_up_no_other_host() -> TestOutcome {
     flood(EVENTS);
     follow(&mut at_b, EVENTS as usize);
     of_c.until("events", |of| of["dropped_here"].as_u64() > Some(EVENTS / 2));
-    // the same for one that is not there
+    // the same for a host whose broker is gone
     drop(third_broker);
     flood(EVENTS);
     follow(&mut at_b, EVENTS as usize);
@@ -319,7 +319,7 @@ fn two_receiving_joins_deliver_once_and_one_that_is_killed_costs_a_gap_that_is_t
     let _brokers = [joined.broker(0), joined.broker(1)];
     let endpoint = format!("tcp/{}:7447", Hosts::address(0));
     let mut first = joined.join(0, &["--topics", "#", "--listen", &endpoint]);
-    // the joins of a host may even have one name
+    // the two join processes of a host may even have the same name
     let far = || joined.join(1, &["--topics", "#", "--connect", &endpoint]);
     let (mut one, mut other) = (far(), far());
     let mut of_first = Counters::of(&mut first);
@@ -339,7 +339,7 @@ fn two_receiving_joins_deliver_once_and_one_that_is_killed_costs_a_gap_that_is_t
             last += 1;
             assert_eq!(next(&mut reader).expect("the other one goes on").sequence, last);
         }
-        // the host is there while one of its joins is
+        // a host counts as present while one of its joins runs
         of_first.until("events", |of| of["hosts"].as_array().is_some_and(|hosts| hosts.len() == 1));
         drop(other);
         of_first.hosts("events", 0);

@@ -1,5 +1,5 @@
-//! Events from C and from Python, with the broker as a process that is killed, and the examples in all
-//! languages, each beside each: the programs check themselves.
+//! Tests events from C and from Python with a broker process that is killed, and the examples in all
+//! languages, each language with each: the programs check their results themselves.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts a broker, and waits until it says that it serves: its socket is there a moment earlier, and refuses
+/// Starts a broker, and waits for the message that it serves: its socket exists a moment earlier, but refuses
 /// programs until then.
 fn serve(socket: &Path) -> Killed {
     let mut command = Command::new(program::unisono());
@@ -27,7 +27,7 @@ fn serve(socket: &Path) -> Killed {
     let mut broker = Killed(command.stderr(Stdio::piped()).spawn().expect("unisono starts"));
     let mut lines = BufReader::new(broker.0.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.starts_with("serving at")), "the broker does not serve");
-    // what else it says belongs into the test's output, and must not fill the pipe
+    // copies the broker's further messages to the test's output, so that they do not fill the pipe
     std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
     broker
 }
@@ -63,7 +63,8 @@ fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() ->
     Ok(())
 }
 
-/// Python with the package of this source tree and the library that was built with the program under test.
+/// Returns the command `python3` with the package of this source tree and the library that was built with the
+/// program under test.
 fn python() -> Result<Command, Skipped> {
     require::program("python3", "apt-get install python3")?;
     Ok(with_package("python3"))
@@ -127,7 +128,7 @@ enum ExampleLanguage {
 const LANGUAGES: [ExampleLanguage; 3] = [ExampleLanguage::Rust, ExampleLanguage::C, ExampleLanguage::Python];
 
 impl ExampleLanguage {
-    /// An example by its name in C and Python; those in C lie in `built`.
+    /// Returns the command of an example, given by its name in C and Python. Examples in C are in `built`.
     fn example(self, name: &str, built: &Path) -> Result<Command, Skipped> {
         Ok(match self {
             Self::Rust => Command::new(program::directory().join(name.replace('_', "-"))),
@@ -155,7 +156,8 @@ fn compiled(to: &Path) -> TestOutcome {
     Ok(())
 }
 
-/// Runs a consumer in each language beside a supplier in each, and answers what the consumers said.
+/// Runs a consumer in each language with a supplier in each language, and passes the consumers' output to
+/// `check`.
 fn each_with_each(
     name: &str,
     supplier: &[&str],
@@ -190,7 +192,7 @@ fn each_with_each(
         }
         check(scratch.path(), &said);
         if supplier.len() == 1 && supplier[0].parse::<u32>().is_ok() {
-            // it has published all that it had to
+            // the supplier ends by itself when it has published as many events as it was told to
             assert!(supplying.0.wait().expect("our child").success(), "{supplies:?}");
         }
     }
@@ -198,7 +200,7 @@ fn each_with_each(
 }
 
 fn sensor_feeds_in_all_languages_lose_nothing() -> TestOutcome {
-    // of each 60 temperatures 39 are above 40 degrees
+    // of every 60 temperatures, 39 are above 40 degrees
     let all = |_: &Path, said: &str| assert!(said.starts_with("sensor feed: 78 hot events, none"), "{said}");
     each_with_each("sensor_feed", &["120"], |_| "120".to_owned(), all)
 }
@@ -224,7 +226,7 @@ fn files_are_downloaded_in_all_languages_as_they_are() -> TestOutcome {
     each_with_each("file_download", &[file.to_str().expect("plain")], copy, all)
 }
 
-/// The blocks of a language in docs/events.md.
+/// Returns the code blocks of a language in docs/events.md.
 fn of_the_guide(language: &str) -> Vec<String> {
     let guide = std::fs::read_to_string(program::workspace().join("docs/events.md")).expect("it is there");
     let begin = format!("```{language}\n");
@@ -260,7 +262,7 @@ fn the_programs_of_the_guide_say_what_came() -> TestOutcome {
     };
     let mut consumer = Killed(start(subscribes)?.spawn().expect("python3 starts"));
     let mut said = BufReader::new(consumer.0.stdout.take().expect("a pipe")).lines();
-    // what is published before the consumer is there is lost
+    // events that are published before the consumer has subscribed are lost, so publish again
     let (sender, first) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(said.next()));
     let first = loop {

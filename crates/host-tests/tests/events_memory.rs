@@ -1,4 +1,5 @@
-//! Events through shared memory between processes: one is stopped, or killed, and nobody else notices.
+//! Tests events through shared memory between processes: if one process is stopped or killed, the others go
+//! on undisturbed.
 #![expect(clippy::print_stdout, reason = "a child process says to the test what it received")]
 
 use std::fs;
@@ -15,12 +16,12 @@ use unisono_events_wire::memory::{
 use unisono_host_tests::{TestOutcome, host_tests, one_in};
 use unisono_sync::{SpinBudget, Unwatched, Wait, WatchVerdict};
 
-/// What a child process of these tests does; see [`play`].
+/// The environment variable that says what a child process of these tests does; see [`play`].
 const ROLE: &str = "UNISONO_EVENTS_ROLE";
 const MAX_EVENT_BYTES: u32 = 64 << 10;
 const WAY: (Wait, SpinBudget) = (Wait::Adaptive, SpinBudget::DEFAULT);
 
-/// A process with one end of a socket as its standard input.
+/// A child process that has one end of a socket as its standard input.
 struct Party {
     child: Child,
     doorbell: Doorbell,
@@ -39,7 +40,7 @@ impl Party {
         assert!(sent.expect("kill starts").success());
     }
 
-    /// What it says, in numbers, once it ends by itself.
+    /// Returns the numbers that the process reports when it ends by itself.
     fn says(&mut self) -> Vec<u64> {
         let out = BufReader::new(self.child.stdout.take().expect("piped"));
         let numbers = out.lines().map_while(Result::ok).filter_map(|line| {
@@ -62,7 +63,8 @@ fn supplier(consumers: u32) -> MemorySupplier {
     MemorySupplier::create(geometry, WAY).expect("a memfd")
 }
 
-/// Every byte of an event is its turn's lowest: a half event shows.
+/// Returns the content of the event with this number: each byte is the lowest byte of the number, so that an
+/// event that is mixed from two is noticed.
 fn content(turn: u64) -> Vec<u8> {
     vec![turn as u8; (turn % 5000) as usize]
 }
@@ -88,8 +90,8 @@ fn join(doorbell: &Doorbell) -> MemoryConsumer {
     }
 }
 
-/// Receives until the supplier closes or dies; how many came and how many were lost. Calls `came_one`
-/// for each event.
+/// Receives until the supplier closes or dies. Returns the number of events that were received and that were
+/// lost. Calls `came_one` for each event received.
 fn consume(doorbell: &Doorbell, holds: bool, mut came_one: impl FnMut()) -> (u64, u64) {
     let mut consumer = join(doorbell);
     println!("joined");
@@ -133,7 +135,7 @@ fn consume(doorbell: &Doorbell, holds: bool, mut came_one: impl FnMut()) -> (u64
     (received, consumer.lost())
 }
 
-/// The other side of the tests, in a process of its own.
+/// Runs the other end of a test, in a child process.
 fn play(role: &str) {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor is free");
     let doorbell = Doorbell::new(socket);
@@ -148,7 +150,7 @@ fn play(role: &str) {
     println!("said {received} {lost}");
 }
 
-/// Publishes for so long; how many events.
+/// Publishes for `time`. Returns the number of events.
 fn publish_for(supplier: &mut MemorySupplier, time: Duration) -> u64 {
     let (start, first) = (Instant::now(), supplier.turn());
     while start.elapsed() < time {
@@ -255,7 +257,7 @@ fn a_supplier_that_is_killed_leaves_whole_events_and_no_memory() -> TestOutcome 
     Ok(())
 }
 
-/// Plays the part of another program of a test, if this process was started for that.
+/// Runs a role of [`play`], if this process was started for that.
 pub(crate) fn play_role() -> Option<ExitCode> {
     play(&std::env::var(ROLE).ok()?);
     Some(ExitCode::SUCCESS)

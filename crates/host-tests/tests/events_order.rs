@@ -1,5 +1,5 @@
-//! Which event goes first from `unisono events serve POLICY`, where a consumer is a process that stands
-//! still.
+//! Tests which event `unisono events serve POLICY` sends first, to a consumer process that is stopped
+//! meanwhile.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -50,7 +50,7 @@ fn publish(client: &mut Client, topic: &str, count: u32, due: Duration) {
     client.statistics().expect("all of it has come");
 }
 
-/// Topic and number of the next event that a consumer has printed.
+/// Returns topic and number of the next event that a consumer prints.
 fn event(lines: &mut impl Iterator<Item = String>) -> (String, u64) {
     loop {
         let told: Value = serde_json::from_str(&lines.next().expect("it goes on")).expect("an object");
@@ -66,8 +66,8 @@ fn a_consumer_that_was_stopped_gets_first_what_is_due_first() -> TestOutcome {
     const BEFORE: u32 = 300;
     const LATE: u32 = 900;
     const SOON: u32 = 9;
-    /// What had left for the consumer before cannot be overtaken: some hundred KB in a socket, a ring of 256
-    /// events in shared memory.
+    /// Events that have left for the consumer already cannot be overtaken: some hundred KB in a socket, or a
+    /// ring of 256 events in shared memory.
     const IN_SOCKET: usize = 100;
     const IN_RING: usize = 256;
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -85,7 +85,7 @@ fn a_consumer_that_was_stopped_gets_first_what_is_due_first() -> TestOutcome {
         until("it subscribes", || supplier.statistics().expect("an answer").consumers.len() == 1);
         let lines = BufReader::new(stopped.0.stdout.take().expect("piped")).lines();
         let mut lines = lines.map(|line| line.expect("text"));
-        // the kernel would give one that was fast more room
+        // only a few, because the kernel enlarges the socket buffer of a consumer that reads fast
         publish(&mut supplier, "before", BEFORE, HOUR);
         for _ in 0..BEFORE {
             assert_eq!(event(&mut lines).0, "before");

@@ -1,4 +1,5 @@
-//! The end of a host, or of the path to it: both ends of a connection notice it, although nothing tells them.
+//! Tests the failure of a host, or of the path to it: both ends of a connection notice it, although no packet
+//! tells them.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -27,7 +28,7 @@ fn start(mut command: Command) -> Killed {
     Killed(command.spawn().expect("it starts"))
 }
 
-/// A broker on the first host, for programs of both.
+/// Starts a broker on the first host, for programs of both hosts.
 fn broker(hosts: &Hosts, directory: &Path) -> (Killed, PathBuf, String) {
     let (socket, address) = (directory.join("events"), format!("tcp:{}:7400", Hosts::address(0)));
     let mut serves = hosts.command(0, &program::unisono());
@@ -38,14 +39,15 @@ fn broker(hosts: &Hosts, directory: &Path) -> (Killed, PathBuf, String) {
     (broker, socket, address)
 }
 
-/// An owner on the second host that publishes each line of its input.
+/// Starts, on the second host, the owner of an exclusive topic, which publishes each line of its input.
 fn owner(hosts: &Hosts, address: &str) -> Killed {
     let mut owner = hosts.command(1, &program::unisono());
     owner.args(["events", "publish", "own", "--exclusive", "--strength", "9", "--at", address]);
     start(owner)
 }
 
-/// A stand-by on the first host, once the owner is heard.
+/// Connects a stand-by supplier on the first host, and waits until the owner is the supplier whose events
+/// count.
 fn standby(socket: &Path) -> (Client, unisono_events_client::TopicHandle) {
     let mut standby = Client::connect_unix(socket).expect("it serves");
     standby.subscribe(&SubscriptionSpec::new("own")).expect("it fits");
@@ -59,7 +61,7 @@ fn outcome(standby: &mut Client, topic: unisono_events_client::TopicHandle) -> P
     standby.try_publish(topic, &EventDraft::new(b"standby")).expect("the broker is there").outcome
 }
 
-/// Waits until the stand-by is heard, and its consumer was told of the owner's end.
+/// Waits until the stand-by has taken over the topic and its consumer has the notice of the owner's end.
 fn takes_over(standby: &mut Client, topic: unisono_events_client::TopicHandle) {
     until("the stand-by is heard", || outcome(standby, topic) != PublishOutcome::Standby);
     let told = std::iter::from_fn(|| standby.receive(Some(Duration::from_secs(20))).expect("it goes on"))
@@ -75,10 +77,10 @@ fn a_standby_is_heard_and_the_owner_told_when_the_cable_of_an_idle_owner_is_cut(
     let (mut standby, topic) = standby(&socket);
     hosts.cut();
     takes_over(&mut standby, topic);
-    // the owner learns of it at its next event
+    // the former owner learns of it at its next event
     let mut input = owner.0.stdin.take().expect("piped");
     until("the owner is told", || {
-        let _ = input.write_all(b"x\n"); // the pipe of an owner that has ended is broken
+        let _ = input.write_all(b"x\n"); // fails if the owner has ended already
         owner.0.try_wait().expect("it can be asked").is_some()
     });
     Ok(())

@@ -1,14 +1,15 @@
-//! The broker's MQTT listener as rumqttc sees it: every quality of service, sessions, retained messages whose
-//! expiry is counted down, shared subscriptions, wills. `crates/broker/peers/rumqttc` has the client.
+//! Tests the broker's MQTT listener with the client rumqttc: every quality of service, sessions, retained
+//! messages whose expiry is counted down, shared subscriptions, wills. The client program is
+//! `crates/broker/peers/rumqttc`.
 //!
-//! Only in `cargo xtask nightly rumqttc`: the client is built from crates of the network, which takes
-//! minutes.
+//! Runs only in `cargo xtask nightly rumqttc`, because the client is built from crates that are downloaded,
+//! which takes minutes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
-/// A broker, killed with its drop.
+/// A broker that is killed when this value is dropped.
 struct MqttBroker(Child);
 
 impl Drop for MqttBroker {

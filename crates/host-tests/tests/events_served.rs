@@ -1,5 +1,4 @@
-//! `unisono events` as programs: suppliers, consumers and the broker are processes that are stopped and
-//! killed.
+//! Tests `unisono events` with processes: suppliers, consumers and the broker are stopped and killed.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +17,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -46,7 +45,7 @@ fn connect(address: &str) -> Client {
     }
 }
 
-/// The next event's payload, or the notice.
+/// Receives the next event's payload, or a notice.
 fn next(client: &mut Client) -> Result<Vec<u8>, NoticeText> {
     match client.receive(Some(Duration::from_secs(60))).expect("the broker is there") {
         Some(Reception::Event(event)) => Ok(event.payload.bytes().to_vec()),
@@ -76,7 +75,8 @@ fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcom
         let subscriber =
             ["subscribe", "plant/+", "--filter", "celsius > 80", "--json", "--count", "1", "--at", to];
         let mut subscriber = events(&subscriber);
-        // it may not have subscribed yet: until somebody has got it, it is published again
+        // the subscriber may not have subscribed yet, so the event is published again until it has been
+        // delivered
         let publish = ["publish", "plant/1", "hot", "--field", "celsius=81.5", "--json", "--at", from];
         let start = Instant::now();
         loop {
@@ -92,7 +92,7 @@ fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcom
         let lines = BufReader::new(subscriber.0.stdout.take().expect("piped")).lines();
         let mut objects =
             lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("an object"));
-        // a publisher that nobody heard may leave after the subscription has begun
+        // skips notices: a publisher whose event nobody got may leave after the subscription has begun
         let got = objects.find(|told| told["notice"].is_null()).expect("an event");
         assert_eq!(
             (&got["topic"], &got["payload"], &got["fields"]["celsius"]),
@@ -106,7 +106,7 @@ fn what_one_program_publishes_another_prints_over_each_transport() -> TestOutcom
     Ok(())
 }
 
-/// Files of this host's shared memory that have names.
+/// Returns the number of files with names in this host's shared memory.
 fn named_memory() -> usize {
     std::fs::read_dir("/dev/shm").map_or(0, Iterator::count)
 }
@@ -123,7 +123,7 @@ fn a_party_that_is_killed_leaves_nothing_and_nobody_else_notices() -> TestOutcom
         let address = format!("{kind}{}", socket.display());
         killed(&address);
         let names: Vec<_> = std::fs::read_dir(scratch.path()).expect("it is there").collect();
-        // a broker that root starts leaves none
+        // a broker that root has started leaves no socket behind
         assert!(names.len() <= 1, "the last broker's socket alone: {names:?}");
     }
     Ok(())
@@ -200,7 +200,7 @@ fn a_consumer_that_is_stopped_costs_the_others_no_event() -> TestOutcome {
         assert_eq!(next(&mut fast).map(|bytes| bytes.len()), Ok(2000));
     }
     signal(&stopped, rustix::process::Signal::CONT);
-    // it goes on, and is told what it missed
+    // the consumer goes on, with notices of what it missed
     let lines = BufReader::new(stopped.0.stdout.take().expect("piped")).lines();
     let (mut got, mut lost) = (0, 0);
     for line in lines {
@@ -225,22 +225,22 @@ fn programs_that_speak_garbage_are_closed_and_the_broker_serves_on() -> TestOutc
     let _broker = serve(&[unix]);
     let mut client = connect(unix);
     let mut state = 1_u64;
-    // those who would speak through memory ring four times first
+    // four bytes of 1 are the beginning of a connection through shared memory
     for begin in [[16, 0, 0, 0], [1; 4]].into_iter().cycle().take(200) {
         let mut stream = UnixStream::connect(unix).expect("it listens");
         let bytes: Vec<u8> = (0..500)
             .map(|_| {
-                // xorshift64: the same garbage each time
+                // xorshift64: the same pseudo-random bytes each time
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
                 state as u8
             })
             .collect();
-        // it may be closed while it speaks
+        // fails if the broker closes the connection meanwhile
         let _ = stream.write_all(&[&begin[..], &bytes].concat());
     }
-    // one that stays, and so cannot be missed
+    // a client that does not disconnect by itself: only the broker's refusal ends it
     let mut stays = UnixStream::connect(unix).expect("it listens");
     stays.write_all(&[1, 1, 1, 1, 7]).expect("it is connected");
     let start = Instant::now();
@@ -255,7 +255,7 @@ fn programs_that_speak_garbage_are_closed_and_the_broker_serves_on() -> TestOutc
     Ok(())
 }
 
-/// A publisher of an exclusive topic that takes its events line by line.
+/// A process that publishes on an exclusive topic each line that it reads.
 struct Standing {
     process: Killed,
     said: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -280,7 +280,7 @@ impl Standing {
         Self { process: Killed(child), said }
     }
 
-    /// Publishes a line; what became of it.
+    /// Publishes a line. Returns the outcome.
     fn publish(&mut self, line: &str) -> String {
         let to = self.process.0.stdin.as_mut().expect("a pipe");
         writeln!(to, "{line}").expect("it reads");
@@ -298,7 +298,7 @@ fn a_weaker_supplier_goes_on_where_the_stronger_one_was_killed() -> TestOutcome 
     client.subscribe(&SubscriptionSpec::new("speed")).expect("it fits");
     let mut strong = Standing::start(&socket, "2");
     assert_eq!(strong.publish("1"), "taken");
-    // had the weaker one been the first, consumers would be told twice who is heard
+    // the stronger one begins; otherwise consumers would get two notices of the owner
     let mut weak = Standing::start(&socket, "1");
     assert_eq!(
         (weak.publish("1"), strong.publish("2"), weak.publish("2")),
@@ -317,7 +317,7 @@ fn a_weaker_supplier_goes_on_where_the_stronger_one_was_killed() -> TestOutcome 
     Ok(())
 }
 
-/// A client of MQTT 3.1.1. What it does not read stays with the broker.
+/// A client of MQTT 3.1.1. Messages that it does not read stay at the broker.
 struct MqttSocket(TcpStream);
 
 impl MqttSocket {
@@ -326,7 +326,7 @@ impl MqttSocket {
         socket.set_nodelay(true).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
         let mut client = Self(socket);
-        // its session begins and ends with the connection, and it need not say that it lives
+        // a clean session, and no keep-alive
         let front = [0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0, name.len() as u8];
         client.send(0x10, &[&front, name.as_bytes()]);
         assert_eq!(client.receive(), (0x20, vec![0, 0]), "it is connected");
@@ -356,7 +356,7 @@ impl MqttSocket {
         self.0.write_all(&packet).expect("the broker reads");
     }
 
-    /// The next packet's first byte, and what follows its length.
+    /// Receives a packet. Returns its first byte, and the bytes after its length.
     fn receive(&mut self) -> (u8, Vec<u8>) {
         let mut byte = || {
             let mut byte = [0];
@@ -377,7 +377,7 @@ impl MqttSocket {
     }
 }
 
-/// A number of /proc/PID/status, in KiB.
+/// Returns a number of /proc/PID/status, in KiB.
 fn memory(process: &Killed, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");
@@ -388,7 +388,8 @@ fn an_mqtt_subscriber_that_is_stopped_costs_a_fast_one_no_message_and_the_broker
 -> TestOutcome {
     const MESSAGES: usize = 4000;
     const UNDERWAY: usize = 8;
-    /// The queue of the stopped one holds 1 MiB; without a bound it would hold some 60 MiB.
+    /// The greatest growth of the broker's memory: the queue of the stopped subscriber holds 1 MiB; without a
+    /// bound it would hold some 60 MiB.
     const MAX_KIB: u64 = 8 << 10;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let unix = scratch.path().join("bus").display().to_string();

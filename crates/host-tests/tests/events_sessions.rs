@@ -1,9 +1,10 @@
-//! MQTT sessions of a broker with a log that is killed again and again (SIGKILL), while one client publishes
-//! with QoS 2 and others receive: no message is lost, and none of QoS 2 comes twice.
+//! Tests the MQTT sessions of a broker with a log that is killed again and again (SIGKILL), while one client
+//! publishes with QoS 2 and others receive: no message is lost, and none of QoS 2 comes twice.
 //!
-//! Four kills; twenty in `cargo xtask nightly`. The clients keep what MQTT has clients keep: the writer the
-//! message that it has not released, each reader the identifiers that it has not seen released. They take the
-//! kill at any packet, and connect again.
+//! The broker is killed four times; twenty times in `cargo xtask nightly`. The clients keep the state that
+//! MQTT requires of clients: the writer keeps the message that it has not released, and each reader the
+//! identifiers whose release it has not seen. Whichever packet a kill interrupts, they connect again and
+//! continue.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _, Write as _};
@@ -29,7 +30,8 @@ fn serve(address: &str, directory: &Path) -> Child {
 struct MqttLink(TcpStream);
 
 impl MqttLink {
-    /// Connects, again and again while no broker is there; returns whether a session was found.
+    /// Connects; tries again while there is no broker. Returns the connection, and whether the broker had a
+    /// session for it.
     fn connect(address: &str, name: &str) -> (Self, bool) {
         loop {
             if let Ok(stream) = TcpStream::connect(address)
@@ -53,7 +55,7 @@ impl MqttLink {
         Ok((link, answer[0] == 1))
     }
 
-    /// The next packet of fewer than 128 bytes. None: nothing comes for now.
+    /// Receives a packet of fewer than 128 bytes. Returns `None` if none arrives within the time limit.
     fn packet(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
         let mut head = [0; 2];
         match self.0.read(&mut head[..1]) {
@@ -73,7 +75,7 @@ impl MqttLink {
     }
 }
 
-/// Publishes numbers, one exchange after the other; `written` counts the ended ones.
+/// Publishes numbers, one exchange after the other. `written` counts the completed exchanges.
 fn write(address: &str, written: &AtomicU32, is_over: &AtomicBool) {
     let (mut number, mut has_receipt, mut is_again) = (0_u32, false, false);
     loop {
@@ -106,7 +108,7 @@ fn write(address: &str, written: &AtomicU32, is_over: &AtomicBool) {
     }
 }
 
-/// Receives until all that was written has come.
+/// Receives until all numbers that were written have arrived. Returns them in the order of arrival.
 fn read(address: &str, (name, qos): (&str, u8), written: &AtomicU32, is_written: &AtomicBool) -> Vec<u32> {
     let (mut received, mut got) = (BTreeSet::new(), Vec::new());
     loop {

@@ -1,12 +1,13 @@
-//! `unisono events` with a log, while every kind of party is killed at random: no acknowledged event is
-//! lost, a reader that keeps its place gets each one once, and the broker's memory stays flat.
+//! Tests `unisono events` with a log while processes of every role are killed at random: no acknowledged
+//! event is lost, a reader that keeps its position gets each event once, and the broker's memory does not
+//! grow.
 //!
-//! Ten seconds; ten minutes in `cargo xtask nightly soak`. All parties are processes of their own, and end
-//! without a trace (SIGKILL): the broker; two writers that number their events, one at a Unix socket and one
-//! in shared memory; an MQTT client that publishes with QoS 1 and publishes again what was not confirmed; a
-//! reader that resumes by name, over TCP; a reader that keeps its position itself, in shared memory; a
-//! supplier and a consumer with a ring between them, whose events no log keeps. In the middle third the
-//! broker lives on, because a broker that lives for seconds would hide what it does not give back.
+//! The test takes ten seconds, or ten minutes in `cargo xtask nightly soak`. All parties are processes, and
+//! are killed without warning (SIGKILL): the broker; two writers that number their events, one at a Unix
+//! socket and one in shared memory; an MQTT client that publishes with QoS 1 and publishes again what was not
+//! confirmed; a reader that resumes by name, over TCP; a reader that keeps its position itself, in shared
+//! memory; a supplier and a consumer with a ring between them, whose events no log keeps. In the middle third
+//! the broker is not killed, because a broker that lives only for seconds would hide a leak.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -23,13 +24,13 @@ use unisono_events_client::{Client, LogStatistics};
 use unisono_host_tests::ports::free_ports;
 use unisono_host_tests::{TestOutcome, host_tests, is_long, program, require};
 
-/// The last one is the MQTT client.
+/// The number of writers; the last one is the MQTT client.
 const WRITERS: usize = 3;
 const BY_MQTT: usize = WRITERS - 1;
-/// The part of the rate without pauses that the writers publish at.
+/// The rate at which the writers publish, as a part of their rate without pauses.
 const LOAD: f64 = 0.8;
-/// Kilobytes. What two readers that are behind may have in their queues is far below. In 200 s there are more
-/// than 300,000 events, so the loss of 30 bytes for each would be above.
+/// The most growth of the broker's memory, in kilobytes. The queues of two readers that are behind are far
+/// smaller. In 200 s there are more than 300,000 events, so a leak of 30 bytes for each would exceed it.
 const FLAT: u64 = 8 << 10;
 
 /// A process that is started again when it ends, and may be killed at any time.
@@ -51,7 +52,8 @@ impl Party {
 
     /// Waits for the end of a process that this party has started.
     fn wait(&self, child: &mut Child) {
-        // nobody may kill it once its number can be another process's
+        // reaps the process only after its number is removed, so that no thread kills another process that
+        // gets the same number
         while child.try_wait().expect("it is a child").is_none() && lock(&self.pid).is_some() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -61,7 +63,7 @@ impl Party {
 
     fn kill(&self) {
         if let Some(pid) = *lock(&self.pid) {
-            // it may have ended, and is waited for only under this lock's owner
+            // it may have ended, but it is reaped only after its number is removed under this lock
             let _ = kill_process(pid, Signal::KILL);
         }
     }
@@ -73,16 +75,17 @@ fn unisono(arguments: &[&str]) -> Command {
     command
 }
 
-/// What the soak has seen.
+/// What the test has observed.
 #[derive(Default)]
 struct Seen {
-    /// The last number that was acknowledged to each writer.
+    /// The last number of each writer that was acknowledged to it.
     acknowledged: [AtomicU64; WRITERS],
-    /// By the reader that resumes by name: every number of each writer.
+    /// All numbers of each writer that the reader that resumes by name has received.
     by_name: Mutex<BTreeSet<(usize, u64)>>,
-    /// By the reader that keeps its place: position and number, in the order of its coming.
+    /// Position, writer and number of each event that the reader that keeps its position has received, in the
+    /// order of arrival.
     exact: Mutex<Vec<(u64, usize, u64)>>,
-    /// Events that came through the ring.
+    /// The number of events that came through the ring.
     by_ring: AtomicU64,
 }
 
@@ -91,7 +94,7 @@ struct Addresses {
     unix: String,
     shared: String,
     tcp: String,
-    /// Of MQTT clients.
+    /// The port for MQTT clients.
     mqtt: String,
 }
 
@@ -99,7 +102,7 @@ struct Soak<'a> {
     scratch: &'a Path,
     at: Addresses,
     is_over: AtomicBool,
-    /// No more events; readers go on.
+    /// Set when no more events are to be written; readers go on.
     is_written: AtomicBool,
     broker: Party,
     writers: [Party; WRITERS],
@@ -107,10 +110,10 @@ struct Soak<'a> {
     /// The supplier and the consumer of the ring.
     ring: [Party; 2],
     seen: Seen,
-    /// Kilobytes of the broker's memory, the least and the most, without the pages of the program's file: how
-    /// many of these are there depends on how far the broker has come since it was started.
+    /// The least and the most memory of the broker in kilobytes, without the pages of the program's file,
+    /// because the number of those depends on what the broker has executed since its start.
     memory: Mutex<Option<(u64, u64)>>,
-    /// Between two events of a writer, in microseconds. 0: none.
+    /// The pause of a writer between two events, in microseconds; 0 for none.
     pause: AtomicU64,
 }
 
@@ -127,7 +130,7 @@ impl Soak<'_> {
         }
     }
 
-    /// The life of a party of the ring.
+    /// Keeps one party of the ring running: starts it again whenever it ends.
     fn by_ring(&self, which: usize) {
         let publish =
             ["publish", "ring", "--every", "1ms", "--count", "1000000", "--at", &self.at.shared, "turn"];
@@ -145,7 +148,7 @@ impl Soak<'_> {
         }
     }
 
-    /// Gives a writer's process the numbers from `first` on, a line each, until it ends.
+    /// Writes the numbers from `first` on, a line each, to a writer's process until it ends.
     fn number(&self, which: usize, first: u64, mut lines: impl Write) {
         for number in first.. {
             let over = self.is_written.load(Ordering::Relaxed);
@@ -159,8 +162,8 @@ impl Soak<'_> {
         }
     }
 
-    /// The life of a writer that knows no numbers of its own: what was not confirmed before it was killed, it
-    /// publishes again.
+    /// Keeps the MQTT writer running. The messages that were not confirmed before it was killed are published
+    /// again.
     fn write_by_mqtt(&self) {
         let (which, port) = (BY_MQTT, self.at.mqtt.rsplit(':').next().expect("it has a port"));
         while !self.is_written.load(Ordering::Relaxed) {
@@ -173,7 +176,7 @@ impl Soak<'_> {
             let (lines, said) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
             std::thread::scope(|scope| {
                 scope.spawn(|| self.number(which, first, lines));
-                // it confirms in order; after a new connection it would number anew
+                // confirmations come in order; after a reconnection the client would number its messages anew
                 let said = BufReader::new(said).lines().map_while(Result::ok);
                 let mut connections = 0;
                 for line in said {
@@ -185,15 +188,15 @@ impl Soak<'_> {
                         self.seen.acknowledged[which].fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                self.writers[which].kill(); // so that the other thread ends, too
+                self.writers[which].kill(); // so that the thread that writes ends, too
             });
             self.writers[which].wait(&mut child);
-            std::thread::sleep(Duration::from_millis(20)); // without a broker it ends at once
+            std::thread::sleep(Duration::from_millis(20)); // while there is no broker, it ends at once
         }
     }
 
-    /// A writer's life: publishes numbers, from the first one that was not acknowledged on, until it is
-    /// killed.
+    /// Keeps a writer running: after each start it publishes numbers from the first one on that was not
+    /// acknowledged.
     fn write(&self, which: usize) {
         let name = format!("w{which}");
         let durability = ["written", "synced"][which % 2];
@@ -219,7 +222,7 @@ impl Soak<'_> {
             let (lines, said) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
             std::thread::scope(|scope| {
                 scope.spawn(|| self.number(which, first, lines));
-                // a line that was cut off by a death was not heard
+                // a line that a kill has cut off counts as not read
                 let objects = BufReader::new(said).lines().map_while(Result::ok);
                 for (at, line) in (first..).zip(objects) {
                     let Ok(told) = serde_json::from_str::<Value>(&line) else { break };
@@ -227,14 +230,14 @@ impl Soak<'_> {
                     assert!(outcome == durability || outcome == "duplicate", "{line}");
                     self.seen.acknowledged[which].store(at, Ordering::Relaxed);
                 }
-                self.writers[which].kill(); // so that the other thread ends, too
+                self.writers[which].kill(); // so that the thread that writes ends, too
             });
             self.writers[which].wait(&mut child);
         }
     }
 
-    /// A reader's life. With `exact` it goes on after what this test has taken note of, else after what the
-    /// broker knows it has acknowledged.
+    /// Keeps a reader running. With `exact` it resumes after the last position that this test has recorded,
+    /// otherwise after the last event whose acknowledgement the broker has recorded.
     fn read(&self, exact: bool) {
         let socket = if exact { &self.at.shared } else { &self.at.tcp };
         let name = if exact { "exact" } else { "named" };
@@ -245,7 +248,8 @@ impl Soak<'_> {
             if exact {
                 arguments.extend(["--after", &last]);
             } else if lock(&self.seen.by_name).is_empty() {
-                // a name that the broker does not know begins with the next event, not with the first
+                // a reader whose name the broker does not know would begin with the next event, not with the
+                // first
                 arguments.extend(["--after", "0"]);
             }
             let mut child = unisono(&arguments).spawn().expect("unisono starts");
@@ -273,7 +277,7 @@ impl Soak<'_> {
         Client::at(&self.at.unix.parse().ok()?).ok()?.statistics().ok()?.log
     }
 
-    /// Takes note of the broker's memory.
+    /// Records the broker's memory.
     fn look(&self) {
         let Some(pid) = *lock(&self.broker.pid) else { return };
         let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
@@ -288,7 +292,7 @@ impl Soak<'_> {
         }
     }
 
-    /// Kills one party after the other for that long; `before_each` is called before each kill.
+    /// Kills random parties, one after the other, for `time`. Calls `before_each` before each kill.
     fn kill_for(&self, time: Duration, random: &mut Pcg64Mcg, parties: &[&Party], before_each: impl Fn()) {
         let start = Instant::now();
         while start.elapsed() < time {
@@ -332,7 +336,7 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
         with_mqtt.iter().for_each(|()| drop(scope.spawn(move || soak.write_by_mqtt())));
         (0..2).for_each(|which| drop(scope.spawn(move || soak.by_ring(which))));
         [false, true].into_iter().for_each(|exact| drop(scope.spawn(move || soak.read(exact))));
-        // how much is taken without pauses, once all are there
+        // measures the rate without pauses, once all parties run
         let count = || soak.seen.acknowledged.iter().map(|last| last.load(Ordering::Relaxed)).sum::<u64>();
         while count() < 100 {
             std::thread::sleep(Duration::from_millis(10));
@@ -348,7 +352,7 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
         let programs: Vec<&Party> = soak.writers.iter().chain(&soak.readers).chain(&soak.ring).collect();
         let all = [&programs[..], &[&soak.broker]].concat();
         soak.kill_for(third, &mut random, &all, || ());
-        // a broker that has just been started has not yet touched what it needs
+        // a broker that was just started has not touched all its memory yet
         while soak.statistics().is_none_or(|log| log.consumers.len() < 2) {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -356,7 +360,8 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
         soak.kill_for(third, &mut random, &all, || ());
         soak.is_written.store(true, Ordering::Relaxed);
         soak.writers.iter().for_each(Party::kill);
-        // what a reader acknowledged, it has written: its thread reads that to the end after its death
+        // a reader prints an event before it acknowledges it, and its thread reads what it has printed even
+        // after the reader's death
         let all_read = || {
             soak.statistics().is_some_and(|log| {
                 ["named", "exact"].iter().all(|name| log.consumers.get(*name) == Some(&(log.next - 1)))
@@ -375,7 +380,8 @@ fn nothing_that_was_acknowledged_is_lost_while_every_party_is_killed_at_random()
         let acknowledged = soak.seen.acknowledged[which].load(Ordering::Relaxed);
         let mut got = numbers.remove(&which).unwrap_or_default();
         if which == BY_MQTT {
-            // what was not confirmed came again, behind what had come
+            // messages that were not confirmed were published again, so they may come a second time, after
+            // later ones
             let mut last = 0;
             got.retain(|number| {
                 let is_new = *number > last;

@@ -1,4 +1,4 @@
-//! A broker that root started gives its privileges away, and still serves, logs and tidies up.
+//! Tests that a broker that root has started gives up its privileges, and still serves, logs and tidies up.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,7 +10,7 @@ use unisono_events_client::{
 };
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
-/// A broker that is killed when the test ends, once it has said which user it is.
+/// A running broker, with the line in which it said which user it is. It is killed when the test ends.
 struct ServedBy {
     broker: Child,
     said: String,
@@ -18,7 +18,7 @@ struct ServedBy {
 
 impl Drop for ServedBy {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.broker.kill();
         let _ = self.broker.wait();
     }
@@ -30,7 +30,7 @@ fn serve(arguments: &[&str]) -> Child {
     command.stderr(Stdio::piped()).spawn().expect("unisono starts")
 }
 
-/// Waits until the broker has said `last`.
+/// Starts a broker, and waits until it prints a line that begins with `last`.
 fn served(arguments: &[&str], last: &str) -> ServedBy {
     let mut broker = serve(arguments);
     let mut lines = BufReader::new(broker.stderr.take().expect("piped")).lines();
@@ -38,7 +38,7 @@ fn served(arguments: &[&str], last: &str) -> ServedBy {
     ServedBy { broker, said: said.expect("it serves") }
 }
 
-/// What the kernel says of each thread: its users, its groups, what it may do.
+/// Returns, for each thread of a process, what the kernel says of its users, groups and capabilities.
 fn threads(process: u32) -> Vec<Vec<String>> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     let status = tasks.map(|task| {
@@ -91,7 +91,7 @@ fn exchange(address: &str) {
     }
 }
 
-/// Owners of all files of a log.
+/// Returns the owners of all files of a log.
 fn owners(log: &Path) -> Vec<u32> {
     let mut owners = vec![log.metadata().expect("it is there").uid()];
     for directory in [log.to_owned(), log.join("consumers"), log.join("sessions")] {

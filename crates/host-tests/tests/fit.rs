@@ -1,6 +1,6 @@
-//! `unisono fit` on this host: an OpenMP program in a group with a quota gets the right number of threads, so
-//! do the programs that a program starts and the ranks of MPI programs; programs are bound to leases; and the
-//! program replaces the command.
+//! Tests `unisono fit` on this host. An OpenMP program in a control group with a quota gets the right number
+//! of threads, and so do programs that the program starts and the ranks of MPI programs. Programs are bound
+//! to the processors of their leases. And the program replaces the `unisono` process.
 
 use serde_json::Value;
 use std::fs;
@@ -18,7 +18,7 @@ use unisono_linux::process::Signal;
 use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::record_lock;
 
-/// Prints how many threads its team has.
+/// The source of a program that prints the number of threads in its team.
 const TEAM: &str = "#include <omp.h>\n#include <stdio.h>\nint main(void)\n{\n\
     #pragma omp parallel\n#pragma omp master\nprintf(\"%d\\n\", omp_get_num_threads());\nreturn 0;\n}\n";
 
@@ -36,7 +36,8 @@ pub(crate) fn team(directory: &Path) -> Result<PathBuf, Skipped> {
     }
 }
 
-/// A group with so much processor time in each 100,000 us, and one inside that has no quota of its own.
+/// Makes a control group with `time_us` of processor time in each 100,000 us, and a group inside it that has
+/// no quota of its own.
 pub(crate) fn groups_with_a_quota(time_us: u32) -> Result<[ControlGroup; 2], Skipped> {
     require::root()?;
     let all = hierarchies().expect("mounts can be read");
@@ -53,7 +54,7 @@ pub(crate) fn groups_with_a_quota(time_us: u32) -> Result<[ControlGroup; 2], Ski
     Ok([around, inside])
 }
 
-/// `unisono` without the variables that this test's own environment may have.
+/// Returns the command `unisono fit`, without variables that this test's own environment may have.
 pub(crate) fn fit(arguments: &[&str]) -> Command {
     let mut command = Command::new(program::unisono());
     command.arg("fit").args(arguments);
@@ -100,7 +101,7 @@ fn a_team_in_a_quota_of_one_processor_has_one_thread_also_where_a_group_around_h
 
 fn advice_about_a_running_process_is_about_its_own_quota() -> TestOutcome {
     require::cpus(2)?;
-    // so little that it is used up on a loaded machine, too
+    // a quota so small that it is used up even on a loaded machine
     let [around, inside] = groups_with_a_quota(10_000)?;
     let mut loops = Command::new("sh");
     loops.args(["-c", "while :; do :; done & while :; do :; done"]).stdin(Stdio::null());
@@ -191,7 +192,7 @@ fn programs_that_a_shell_starts_get_the_number_of_every_runtime() -> TestOutcome
     Ok(())
 }
 
-/// The answer of a dry run with `--json`.
+/// Returns the answer of a dry run with `--json`.
 fn dry_run(command: &mut Command) -> Value {
     let output = command.output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -220,7 +221,7 @@ fn threads_on_processors_that_the_program_may_not_use_do_not_count() -> TestOutc
         child.kill().expect("a child");
         child.wait().expect("a child");
     }
-    // other programs of the host may run there
+    // other programs of the host may count, too, but not all of our loops
     assert!(answer["others"].as_u64().is_some_and(|others| others < LOOPS), "{answer}");
     Ok(())
 }
@@ -298,7 +299,7 @@ fn leased(group: &ControlGroup) -> (Child, CpuSet) {
     (child, cpus)
 }
 
-/// The number of locked bytes of root's file: one for each processor of each lease.
+/// Returns the number of locked bytes in root's file: one for each processor of each lease.
 fn leased_processors() -> u64 {
     let Ok(file) = record_lock::open_to_read(Path::new("/run/unisono/processors/0")) else { return 0 };
     let ranges = record_lock::locked(&file, 0..1 << 40).expect("our own file");
@@ -324,7 +325,7 @@ fn programs_that_start_together_are_bound_to_different_processors_until_they_are
         child.kill().expect("a child");
         child.wait().expect("a child");
     }
-    // a command that the killed shell had started may end a moment later
+    // a command that the killed shell had started holds the lease until it ends, a moment later
     until("a killed program has no lease", || leased_processors() == before);
     let mut unbound = fit(&["--quiet", "--", "grep", "Cpus_allowed_list", "/proc/self/status"]);
     let output = joined(&mut unbound, &inside);

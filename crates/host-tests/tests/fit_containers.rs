@@ -1,5 +1,5 @@
-//! `unisono fit --oci-runtime` under the OCI runtimes of the distribution, with a bundle made by hand: the
-//! container's first program has the variables, and the image is as it was.
+//! Tests `unisono fit --oci-runtime` with the OCI runtimes of the distribution and a bundle that is made
+//! here: the container's first program gets the variables, and the image is unchanged.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -19,7 +19,7 @@ fn copy_with_libraries(root: &Path, file: &str) {
     }
 }
 
-/// A bundle whose container has a quota of one processor and says its number of threads.
+/// Makes a bundle whose container has a quota of one processor and prints its number of threads.
 fn bundle(directory: &Path, runtime: &str) -> Result<(), Skipped> {
     copy_with_libraries(&directory.join("rootfs"), "/bin/sh");
     let spec = Command::new(runtime).arg("spec").current_dir(directory).output();

@@ -1,5 +1,6 @@
-//! The runtimes of the table in docs/fit.md: in a quota of one processor, each counts one processor where
-//! `unisono fit` starts it. The quota belongs to a group around the program's own, which few runtimes read.
+//! Tests the runtimes of the table in docs/fit.md: under a quota of one processor, each counts one processor
+//! if `unisono fit` starts it. The quota is that of an ancestor of the program's control group, which few
+//! runtimes read.
 
 use crate::fit::{fit, groups_with_a_quota, joined, team};
 use std::ffi::OsString;
@@ -16,7 +17,7 @@ const PART: &str = "fit-runtimes";
 /// The number of runtimes that must be tried.
 const MIN_TRIED: usize = 20;
 
-/// By which of `fit`'s means a runtime counts right.
+/// The means of `fit` by which a runtime counts right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Means {
     /// A variable or an option; the lease is not needed.
@@ -28,9 +29,9 @@ enum Means {
 struct TriedRuntime {
     name: &'static str,
     means: Means,
-    /// Its last line is the number of processors that the runtime counts.
+    /// The command; the last line of its output is the number of processors that the runtime counts.
     command: Vec<OsString>,
-    /// Variables of the trial: a library to load.
+    /// Variables for the command, such as a library to preload.
     environment: Vec<(&'static str, String)>,
 }
 
@@ -43,7 +44,8 @@ fn tried(name: &'static str, means: Means, command: &[&str]) -> TriedRuntime {
     }
 }
 
-/// Packages of PyPI, and for each runtime in them a program that prints its number.
+/// The packages of PyPI; [`PYTHON`] has, for each runtime in them, a program that prints the number that it
+/// counts.
 const PACKAGES: [&str; 14] = [
     "numpy",
     "threadpoolctl",
@@ -58,7 +60,7 @@ const PACKAGES: [&str; 14] = [
     "pytest-xdist",
     "pyarrow",
     "simpleitk",
-    // the last one: it is left out where pip has none for this Python
+    // must be last: it is left out if PyPI has no build for this Python
     "tensorflow-cpu",
 ];
 const PYTHON: [(&str, &str); 14] = [
@@ -102,7 +104,7 @@ const PYTHON: [(&str, &str); 14] = [
     ),
 ];
 
-/// Without TensorFlow, which is not built for each version of Python.
+/// Returns the runtimes of PyPI, without TensorFlow if it is not built for this version of Python.
 fn python_runtimes(missing: &mut Vec<String>) -> Vec<TriedRuntime> {
     // `process_cpu_count` came with 3.13
     let Some(python) = ["python3.13", "python3.14"].into_iter().find(|name| on_path(name).is_some()) else {
@@ -128,7 +130,7 @@ fn python_runtimes(missing: &mut Vec<String>) -> Vec<TriedRuntime> {
     rows.map(|(name, script)| tried(name, Means::Variable, &[&directory, "-c", script])).collect()
 }
 
-/// Runtimes of the distribution: the name, the program, a package, the arguments.
+/// A runtime of the distribution: its name, the means, the program, the package, the arguments.
 type Installed = (&'static str, Means, &'static str, &'static str, &'static [&'static str]);
 
 const INSTALLED: [Installed; 9] = [
@@ -184,7 +186,7 @@ fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Runtimes whose programs are compiled in `directory`.
+/// Returns the runtimes whose programs have to be compiled, which is done in `directory`.
 fn compiled_runtimes(directory: &Path, missing: &mut Vec<String>) -> Result<Vec<TriedRuntime>, Skipped> {
     let path = |name: &str| directory.join(name).display().to_string();
     let team = team(directory)?.display().to_string();
@@ -238,7 +240,8 @@ fn last_line(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().trim().to_owned()
 }
 
-/// The number that a runtime prints plainly, and under `fit` with the means that it needs.
+/// Returns the number that a runtime prints without `fit`, and the number that it prints with `fit` and the
+/// means that it needs.
 fn counted(one: &TriedRuntime, group: &ControlGroup) -> [String; 2] {
     let mut plain = Command::new(&one.command[0]);
     plain.args(&one.command[1..]);

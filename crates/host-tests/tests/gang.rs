@@ -1,4 +1,5 @@
-//! `unisono gang run` on this host: what gangs get, and that every kind of end leaves nothing changed.
+//! Tests `unisono gang run` on this host: the time that gangs get, and that every kind of end leaves the host
+//! unchanged.
 
 use crate::gang_shared::{
     assert_nothing_is_left, end, gangs, groups_of, journal_of, kill, programs, summary, turns_in, unisono,
@@ -29,11 +30,12 @@ fn start(options: &[&str]) -> Child {
     arguments.extend(["--", "sh", "-c", SPIN, ":::", "sh", "-c", SPIN]);
     let mut command = unisono(&arguments);
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    // a group of its own, as a shell gives to what it starts
+    // a process group of its own, as a shell gives to a job
     command.process_group(0).spawn().expect("unisono starts")
 }
 
-/// The program runs on: free of groups, with all processors, in the default class, and using time.
+/// Asserts that a program runs freely: outside our control groups, on all processors, in the default
+/// scheduling class, and using processor time.
 fn assert_free(pid: i32) {
     let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
     assert!(!group.contains("unisono-"), "process {pid} is still in {group}");
@@ -57,11 +59,11 @@ fn finish(child: Child) -> Output {
 
 fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> TestOutcome {
     gangs()?;
-    // the broker's socket lies here, and is for others too
+    // this directory also has the broker's socket, so others must be able to enter it
     let shared = Path::new("/run/unisono");
     fs::create_dir_all(shared).expect("root may");
     fs::set_permissions(shared, Permissions::from_mode(0o755)).expect("root may");
-    // an empty directory would go with the journals
+    // a file in it, because an empty directory would be removed with the journals
     let of_others = shared.join("test-gang");
     fs::write(&of_others, "").expect("root may");
     let script = "unisono gang run --json -- sh -c 'echo one; exit 0' ::: sh -c 'echo two >&2; exit 7'";
@@ -93,7 +95,8 @@ fn a_trace_shows_one_gang_at_a_time_on_each_processor() -> TestOutcome {
     let refused = refused.expect("unisono starts");
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let spin = "end=$(($(date +%s) + 2)); while [ $(date +%s) -lt $end ]; do :; done";
-    // the shells wait for date(1): a gang that waits for long rests, and has no turns
+    // `--no-rest`, because the shells wait for date(1), and a gang that waits for long would rest and have no
+    // turns
     let words = ["gang", "run", "--quiet", "--no-rest", "--slice", "5ms", "--trace", file, "--"];
     let words = [&words[..], &["sh", "-c", spin, ":::", "sh", "-c", spin]].concat();
     let output = unisono(&words).output().expect("unisono starts");
@@ -115,7 +118,7 @@ fn ended_by(signal: Signal, options: &[&str]) {
     let output = finish(child);
     assert_eq!(output.status.code(), Some(128 + signal.number()), "{output:?}");
     assert_nothing_is_left(scheduler);
-    // the shells have ended; their background loops, which nobody told, go on
+    // the shells have ended; their background loops, to which no signal was sent, go on
     let survivors: Vec<i32> = programs.iter().copied().filter(|pid| !is_gone(*pid)).collect();
     assert!(!survivors.is_empty(), "somebody to look at among {programs:?}");
     survivors.iter().for_each(|pid| assert_free(*pid));
@@ -124,7 +127,7 @@ fn ended_by(signal: Signal, options: &[&str]) {
 
 fn an_interrupt_reaches_the_programs_and_everything_is_put_back() -> TestOutcome {
     gangs()?;
-    // a shell's background child ignores interrupts by rule, so it outlives its shell and is released
+    // a background child of a shell ignores SIGINT, so it outlives its shell and has to be released
     ended_by(Signal::Interrupt, &[]);
     Ok(())
 }
@@ -240,7 +243,8 @@ fn time_follows_the_weights_and_waiting_gangs_get_none() -> TestOutcome {
         let ratio = cpu(1) / cpu(0);
         let switch = answer["switch_us"]["median"].as_f64().expect("both cores ran both gangs");
         assert_eq!(answer["not_measured"], Value::Null);
-        // a rare late switch costs the short slices most; unweighted time would be 1
+        // a wide range, because a rare late switch costs the short slices most; without weights the ratio
+        // would be 1
         let weighted = (1.8..8.0).contains(&ratio);
         let within_a_turn = switch > 0.0 && switch < 20_000.0;
         let right = weighted && within_a_turn && answer["leak"].as_f64().expect("watched") < 0.2;
@@ -255,7 +259,7 @@ fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> TestOutcome {
     if !hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu")) {
         return Err(Skipped::because("backfill needs a cgroup cpu controller"));
     }
-    // a twentieth of the time is the second gang's by right, which could use all cores
+    // the second gang, which could use all cores, is entitled to a twentieth of the time
     let cores = affinity::allowed(Tid::SELF).expect("own").len();
     let spin = format!("{} wait", "while :; do :; done & ".repeat(cores));
     let run = |option: &str| {
@@ -267,7 +271,7 @@ fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> TestOutcome {
     };
     repeat_disturbed(|| {
         let (with, without) = (run("--spread"), run("--no-backfill"));
-        // its own turns are a twentieth
+        // without backfill it gets only its own turns, a twentieth
         let right = (0.03..0.15).contains(&without) && with > 0.3;
         if right { Ok(()) } else { Err(format!("{with} of the cores with backfill, {without} without")) }
     });
@@ -279,7 +283,7 @@ fn a_gang_that_blocks_rests_and_takes_turns_again_when_it_wants_its_cores() -> T
     gangs()?;
     let cores = affinity::allowed(Tid::SELF).expect("own").len();
     let spin = format!("{} wait", "while :; do :; done & ".repeat(cores));
-    // each start of a program takes about a millisecond
+    // each turn of the loop starts a program, which takes about a millisecond
     let blocks = "i=0; while [ $i -lt 120 ]; do sleep 0.01; i=$((i+1)); done";
     let both = format!("{blocks}; timeout 5 sh -c '{spin}'; exit 0");
     let start = |option: &str| {
@@ -301,14 +305,14 @@ fn a_gang_that_blocks_rests_and_takes_turns_again_when_it_wants_its_cores() -> T
     Ok(())
 }
 
-/// The weight of a gang's group.
+/// Returns the weight of a gang's control group, if it has one.
 fn weight_of(scheduler: &Child, gang: &str) -> Option<f64> {
     let groups = groups_of(scheduler.id());
     let mut files = groups.iter().flat_map(|group| ["cpu.shares", "cpu.weight"].map(|file| (group, file)));
     files.find_map(|(group, file)| fs::read_to_string(group.join(gang).join(file)).ok()?.trim().parse().ok())
 }
 
-/// Seconds so far in which the processors that this test may use had something to do.
+/// Returns the seconds so far in which the processors that this test may use were busy.
 fn busy() -> f64 {
     let allowed = affinity::allowed(Tid::SELF).expect("own");
     let text = fs::read_to_string("/proc/stat").expect("proc");
@@ -316,7 +320,7 @@ fn busy() -> f64 {
     for cpu in allowed.iter() {
         let name = format!("cpu{cpu} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&name)).expect("its line");
-        // hundredths of a second: user, nice, system, idle, waiting for a disk, interrupts, soft, stolen
+        // hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal
         let times: Vec<f64> =
             line.split_whitespace().filter_map(|n| n.parse::<f64>().ok()).map(|n| n / 100.0).collect();
         sum += times[0] + times[1] + times[2] + times[5] + times[6] + times[7];
@@ -324,7 +328,7 @@ fn busy() -> f64 {
     sum
 }
 
-/// Whether gangs have a weight here.
+/// Requires that gangs can have a weight here.
 fn weighed() -> TestOutcome {
     gangs()?;
     if hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu")) {
@@ -339,7 +343,7 @@ fn a_new_process_runs_while_gangs_spin_on_all_cores() -> TestOutcome {
     let scheduler = child.id();
     let programs = programs(scheduler);
     std::thread::sleep(Duration::from_millis(500));
-    // a session of its own: what else this machine does does not count as the same program
+    // a session of its own, so that the kernel does not group it with other programs of this machine
     let work = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; cat /proc/$$/schedstat";
     let used = || programs.iter().map(|pid| processor_time(*pid)).sum::<f64>();
     let (before, used_before) = (busy(), used());
@@ -351,8 +355,8 @@ fn a_new_process_runs_while_gangs_spin_on_all_cores() -> TestOutcome {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut numbers = text.split_whitespace().map(|n| n.parse::<f64>().expect("a number"));
     let (ran, waited) = (numbers.next().expect("ran"), numbers.next().expect("waited"));
-    // the gangs leave others a tenth of the processors, which others share; real-time gangs would leave them
-    // the twentieth that the kernel reserves
+    // the gangs leave a tenth of the processors to all other programs together; real-time gangs would leave
+    // them only the twentieth that the kernel reserves
     let cores = affinity::allowed(Tid::SELF).expect("own").len() as f64;
     let others = (all - by_gangs) / (cores * (ran + waited) / 1e9);
     let own = ran / (ran + waited);
@@ -363,9 +367,9 @@ fn a_new_process_runs_while_gangs_spin_on_all_cores() -> TestOutcome {
     Ok(())
 }
 
-/// What a process has used so far, in seconds.
+/// Returns the processor time that a process has used so far, in seconds.
 fn processor_time(pid: i32) -> f64 {
-    // one that has just ended has used no more
+    // a process that has just ended counts as zero
     schedstat::read(Tid(pid)).map_or(0.0, |time| time.ran_ns as f64 / 1e9)
 }
 

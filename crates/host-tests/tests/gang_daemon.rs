@@ -1,5 +1,5 @@
-//! `unisono gang daemon` on this host: gangs that come and go while they run, who may change them, and that
-//! no end of the daemon leaves a program stopped.
+//! Tests `unisono gang daemon` on this host: gangs are added and removed while they run, only permitted users
+//! change them, and no end of the daemon leaves a program stopped.
 
 use crate::gang_shared::served::{Program, SPIN, Served, daemon, homes_of, second_version, top};
 use crate::gang_shared::{gangs, journal_of, kill, turns_in, unisono};
@@ -16,7 +16,7 @@ use unisono_linux::privilege::NOBODY;
 use unisono_linux::process::Signal;
 use unisono_linux::quota::limits_of;
 
-/// Whether each of two groups is stopped, in moments at which neither changed.
+/// Samples whether each of two groups is stopped, in moments in which neither changed.
 fn moments(groups: [&Path; 2]) -> Vec<[bool; 2]> {
     let is_stopped = |group: &Path| {
         let text = fs::read_to_string(group.join("cgroup.freeze"));
@@ -97,7 +97,7 @@ fn weights_and_slices_change_while_gangs_run() -> TestOutcome {
     served.told(&["add", "--pid", &one.pid(), "--name", "one"]);
     served.told(&["add", "--pid", &two.pid(), "--name", "two", "--weight", "4"]);
     let ratio = |for_a_while: Duration| {
-        // both from one answer: an answer takes its time
+        // both numbers from one answer, because an answer takes time
         let had = || {
             let list = served.list();
             ["one", "two"].map(|name| {
@@ -190,7 +190,7 @@ fn a_killed_daemon_leaves_nobody_stopped_and_the_next_one_takes_over() -> TestOu
     let first = served.child.id();
     kill(first.cast_signed(), Signal::Kill);
     served.child.wait().expect("it was killed");
-    // by the guardian
+    // the guardian restores everything, and removes the journal
     until("the journal's end", || !journal_of(first).exists());
     one.assert_free();
     two.assert_free();
@@ -204,7 +204,7 @@ fn a_killed_daemon_leaves_nobody_stopped_and_the_next_one_takes_over() -> TestOu
     until("turns", || served.gang("two")["turns"].as_u64() > before.map(|turns| turns + 20));
     served.end();
     one.assert_free();
-    // a daemon that ended in order has nothing to take over
+    // a daemon that ended normally leaves nothing to take over
     let served = Served::start(&[]);
     assert_eq!(served.list()["gangs"].as_array().map(Vec::len), Some(0));
     served.end();
@@ -219,7 +219,7 @@ fn what_a_daemon_and_its_guardian_left_is_restored_by_the_next_one() -> TestOutc
     served.told(&["add", "--pid", &two.pid(), "--name", "two"]);
     until("turns", || served.gang("two")["turns"].as_u64() > Some(20));
     let first = served.child.id();
-    // the guardian first, or it restores
+    // the guardian first, because otherwise it would restore everything
     descendants(first).into_iter().for_each(|pid| kill(pid, Signal::Kill));
     kill(first.cast_signed(), Signal::Kill);
     served.child.wait().expect("it was killed");
@@ -269,7 +269,7 @@ fn other_users_may_add_only_what_is_theirs() -> TestOutcome {
     Ok(())
 }
 
-/// Others reach what lies in the directory.
+/// Lets other users enter a directory.
 fn open(directory: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("it is ours");

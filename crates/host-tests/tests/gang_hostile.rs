@@ -1,5 +1,5 @@
-//! `unisono gang daemon` against users who mean ill: names taken before, tiny quotas, paths that do not
-//! answer, names of programs that are no text, many processes.
+//! Tests `unisono gang daemon` against hostile users: names that are taken in advance, tiny quotas, paths
+//! that do not answer, names of programs that are not UTF-8, many processes.
 
 use crate::gang_shared::served::{Program, SPIN, Served, second_version, top};
 use crate::gang_shared::{gangs, kill, unisono};
@@ -18,7 +18,7 @@ use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::privilege::NOBODY;
 use unisono_linux::process::Signal;
 
-/// A daemon that every user may ask.
+/// Starts a daemon to which every user may connect.
 fn open_to_all(options: &[&str]) -> Served {
     let served = Served::start(&[&["--mode", "666"], options].concat());
     let open = fs::Permissions::from_mode(0o755);
@@ -26,7 +26,7 @@ fn open_to_all(options: &[&str]) -> Served {
     served
 }
 
-/// A group of version 2 that was handed to the user `nobody`.
+/// Makes a control group of version 2 that is delegated to the user `nobody`.
 fn handed_over(what: &str) -> ControlGroup {
     let group = top().create(&groups::name(what)).expect("root may");
     for file in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "cgroup.kill"] {
@@ -41,7 +41,7 @@ fn nobodys(script: &str, processes: usize) -> Program {
     Program::of(shell, processes)
 }
 
-/// Sends a line and answers the reply, and how long it took.
+/// Sends a line. Returns the reply and how long it took.
 fn ask(served: &Served, line: &str) -> (Value, Duration) {
     let begun = Instant::now();
     let mut stream = UnixStream::connect(served.socket()).expect("it listens");
@@ -58,7 +58,7 @@ fn a_user_who_makes_groups_of_names_like_ours_ends_nothing_and_evades_nothing() 
     second_version()?;
     let group = handed_over("names");
     let served = open_to_all(&[]);
-    // as the next gangs were called that a daemon makes here
+    // the names that the daemon would give to the next gangs here
     for number in 1..20 {
         let taken = group.path().join(format!("unisono-{}-gang-{number}", served.child.id()));
         fs::create_dir_all(taken.join("inside")).expect("root may");
@@ -71,7 +71,7 @@ fn a_user_who_makes_groups_of_names_like_ours_ends_nothing_and_evades_nothing() 
     served.told(&["add", "--pid", &program.pid(), "--name", "one"]);
     until("turns", || served.gang("one")["threads"].as_u64() == Some(2));
     served.told(&["remove", "one"]);
-    // a group with such a name that a user has made is a group like others
+    // a group with such a name that a user has made is treated as any other group
     let like_ours = group.path().join(format!("unisono-{}-gang-1/inside", served.child.id()));
     let like_ours = ControlGroup::at(like_ours, group.version());
     program.move_to(&like_ours);
@@ -108,7 +108,7 @@ fn a_program_of_a_user_comes_into_its_gang_and_back_by_the_rights_of_that_user()
     }
     served.told(&["remove", "one"]);
     assert_eq!(group.processes().expect("it is there").len(), 2);
-    // a user who takes the right to move processes away from oneself is refused, and nobody else
+    // if users take the right to move their processes away from themselves, only they are refused
     fs::set_permissions(group.path().join("cgroup.procs"), fs::Permissions::from_mode(0o444))
         .expect("root may");
     let refused = served.ask(&["add", "--pid", &program.pid()]);
@@ -140,7 +140,7 @@ fn a_quota_in_tiny_periods_does_not_set_how_often_the_machine_is_switched() -> T
     std::thread::sleep(Duration::from_secs(3));
     let after = switches();
     let rate = (after.1 - before.1) as f64 / (after.0 - before.0).as_secs_f64();
-    // turns of 5 ms, with a pause between two: 17,000 and more without a shortest turn
+    // turns last at least 5 ms; without a shortest turn there would be 17,000 switches a second or more
     assert!(rate < 400.0, "{rate} switches a second");
     served.end();
     programs.iter().for_each(Program::assert_free);
@@ -149,7 +149,7 @@ fn a_quota_in_tiny_periods_does_not_set_how_often_the_machine_is_switched() -> T
 
 fn a_path_that_does_not_answer_stops_nobody() -> TestOutcome {
     gangs()?;
-    // a file system whose server says nothing: whoever looks into it waits
+    // a FUSE file system whose server never answers, so every access to it waits
     let place = tempfile::tempdir().expect("a directory");
     let Ok(device) = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") else {
         return Err(Skipped::because("it needs /dev/fuse; modprobe fuse"));
@@ -217,7 +217,8 @@ fn a_list_is_answered_while_a_program_with_many_processes_comes_and_goes() -> Te
     until("all of them", || served.gang("many")["threads"].as_u64() == Some(MANY as u64 + 1));
     let removed = slowest(&["remove", "many"]);
     eprintln!("lists while {MANY} processes came: {added:?}, and went: {removed:?} (slowest, how many)");
-    // as many as fit between pieces of work; one before and one after without pieces
+    // the daemon answers between pieces of its work; without pieces there would be one answer before and one
+    // after
     assert!(added.1 >= 4 && removed.1 >= 3, "came {added:?}, went {removed:?}");
     served.end();
     Ok(())
@@ -252,7 +253,7 @@ fn a_signal_ends_a_daemon_while_it_works() -> TestOutcome {
     let program = Program::start(script, 301);
     let mut add = served.command(&["add", "--pid", &program.pid()]).spawn().expect("unisono starts");
     kill(served.child.id().cast_signed(), Signal::Terminate);
-    let _ = add.wait(); // it may have come or not
+    let _ = add.wait(); // the command may have succeeded or not
     served.end();
     program.all.iter().for_each(|pid| {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");

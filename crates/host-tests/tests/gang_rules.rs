@@ -1,5 +1,5 @@
-//! `unisono gang daemon --rules`: programs and control groups become gangs by themselves, and the file may
-//! change while the daemon runs.
+//! Tests `unisono gang daemon --rules`: programs and control groups become gangs automatically, and the file
+//! may change while the daemon runs.
 
 use crate::gang_shared::served::{Program, SPIN, Served, daemon, second_version, top};
 use crate::gang_shared::{gangs, journal_of, kill};
@@ -12,10 +12,10 @@ use unisono_host_tests::processes::until;
 use unisono_host_tests::{TestOutcome, host_tests, require};
 use unisono_linux::process::Signal;
 
-/// Slices that let the commands of a test run soon.
+/// A short slice, so that a test's own commands need not wait long.
 const SHORT: &str = "slice = \"5ms\"\n";
 
-/// A file of rules in a directory with a program that no other test runs.
+/// A file of rules, in a directory that also has a program that no other test runs.
 struct Rules {
     directory: tempfile::TempDir,
     program: String,
@@ -33,7 +33,7 @@ impl Rules {
         self.directory.path().join("gangs.toml")
     }
 
-    /// Writes the file, whole or not at all.
+    /// Replaces the file atomically.
     fn write(&self, text: &str) {
         let beside = self.directory.path().join("new");
         fs::write(&beside, text).expect("room");
@@ -79,7 +79,7 @@ fn programs_become_gangs_as_the_rules_say_and_as_they_change() -> TestOutcome {
         weight(&served, "solver") == Some(2) && weight(&served, "solver-2") == Some(2)
     });
     assert_eq!(served.list()["slice_ms"].as_f64(), Some(3.0));
-    // what was removed by hand stays removed, until the rules are read again
+    // a gang that was removed by command stays removed until the rules are read again
     served.told(&["remove", "solver-2"]);
     let third = rules.start(SPIN, 2);
     until("a round", || served.list()["gangs"].as_array().map(Vec::len) == Some(2));
@@ -88,7 +88,7 @@ fn programs_become_gangs_as_the_rules_say_and_as_they_change() -> TestOutcome {
     late.assert_free();
     kill(served.child.id().cast_signed(), Signal::Hangup);
     until("all again", || target("solver-3") == Some(late.shell.id().into()));
-    // no rule names them any more
+    // then no rule applies to them any more
     rules.write("");
     until("no gangs", || served.list()["gangs"].as_array().map(Vec::len) == Some(0));
     early.assert_free();
@@ -97,7 +97,7 @@ fn programs_become_gangs_as_the_rules_say_and_as_they_change() -> TestOutcome {
     Ok(())
 }
 
-/// Less than the time for which the daemon waits for the rest of a file.
+/// How long the file may be empty: less than the time for which the daemon waits for the rest of a file.
 const MAX_EMPTY: Duration = Duration::from_millis(400);
 
 fn an_editor_that_empties_the_file_before_it_writes_it_costs_no_gang() -> TestOutcome {
@@ -112,11 +112,11 @@ fn an_editor_that_empties_the_file_before_it_writes_it_costs_no_gang() -> TestOu
         let before = turns();
         let emptied = Instant::now();
         fs::write(rules.file(), "").expect("room");
-        let during = turns(); // the daemon looks at the file with each question
+        let during = turns(); // the daemon checks the file at each request
         let slice = 5 + attempt;
         let text = format!("slice = \"{slice}ms\"\n{}", rules.of_program("weight = 2"));
         fs::write(rules.file(), text).expect("room");
-        // on a busy machine the file may have been empty for longer: then this attempt shows nothing
+        // on a busy machine the file may have been empty for longer; then this attempt proves nothing
         let is_quick = emptied.elapsed() < MAX_EMPTY;
         until("the new slice", || served.list()["slice_ms"].as_f64() == Some(f64::from(slice)));
         is_quick.then(|| during >= before && turns() >= before)
@@ -127,7 +127,7 @@ fn an_editor_that_empties_the_file_before_it_writes_it_costs_no_gang() -> TestOu
     Ok(())
 }
 
-/// A daemon whose messages can be read.
+/// Starts a daemon whose messages can be read.
 fn talking(socket: &Path, rules: &Path) -> Child {
     let mut command = crate::gang_shared::unisono(&["gang", "daemon", "--socket"]);
     command.arg(socket).arg("--rules").arg(rules).spawn().expect("unisono starts")
@@ -180,7 +180,7 @@ fn groups_of_a_pattern_become_gangs_and_a_killed_daemon_leaves_none() -> TestOut
         program.move_to(job);
     }
     let below = group.path().strip_prefix(root_of(group.path())).expect("below the mount").display();
-    // the file comes later than the daemon
+    // the file is written after the daemon has started
     let mut served = rules.served();
     rules.write(&format!("[[gang]]\ncgroup = \"/{below}/job_*\"\nweight = 2\n"));
     until("two gangs", || weight(&served, "job_1") == Some(2) && weight(&served, "job_2") == Some(2));
@@ -204,7 +204,7 @@ fn groups_of_a_pattern_become_gangs_and_a_killed_daemon_leaves_none() -> TestOut
     Ok(())
 }
 
-/// The mount that a group is in.
+/// Returns the mount point of the hierarchy that a group is in.
 fn root_of(group: &Path) -> PathBuf {
     let all = unisono_linux::cgroup::hierarchies().expect("mounts");
     let around = all.into_iter().map(|hierarchy| hierarchy.root).filter(|root| group.starts_with(root));

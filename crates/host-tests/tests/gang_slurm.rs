@@ -1,5 +1,6 @@
-//! Jobs of Slurm as gangs: the prolog and the epilog on two nodes, each of which is a daemon in namespaces of
-//! its own and control groups as Slurm makes them. Gangs of both nodes have their turns by the clock.
+//! Tests Slurm's jobs as gangs: the prolog and the epilog run on two simulated nodes. Each node has a daemon
+//! in namespaces of its own, and control groups as Slurm makes them. The gangs of both nodes take their turns
+//! by the clock.
 
 use crate::gang_shared::served::{Program, SPIN, Served, second_version, top};
 use crate::gang_shared::unisono;
@@ -14,15 +15,15 @@ use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, require};
 use unisono_linux::cgroup::ControlGroup;
 
 const SLICE: Duration = Duration::from_millis(20);
-/// How often it is tried to watch two seconds in which no gang rests.
+/// The most attempts to watch two seconds in which no gang rests.
 const WATCHES: u32 = 10;
 
-/// What one node of a cluster has.
+/// A simulated node of a cluster.
 struct Node {
     served: Served,
-    /// Where Slurm's jobs have their groups.
+    /// The control group in which Slurm's jobs have theirs.
     scope: ControlGroup,
-    /// With the scripts, as `cargo xtask install` writes them.
+    /// A directory with the scripts, as `cargo xtask install` writes them.
     prefix: tempfile::TempDir,
 }
 
@@ -64,7 +65,7 @@ impl Node {
         output
     }
 
-    /// A job of two spinning processes, which Slurm starts after the prolog.
+    /// Starts a job of two spinning processes as Slurm does, after the prolog.
     fn job(&self, job: u32) -> Job {
         self.slurm("prolog.sh", job);
         let group = self.scope.create(&format!("job_{job}")).expect("root may");
@@ -74,7 +75,7 @@ impl Node {
         Job { group, step, program }
     }
 
-    /// Whether no gang rests. A gang that gets next to nothing beside other programs does.
+    /// Returns whether no gang rests. A gang that gets next to no time because of other programs rests.
     fn all_take_turns(&self) -> bool {
         [11, 12].iter().all(|job| {
             let state = self.served.gang(&format!("slurm-{job}"))["state"].clone();
@@ -106,16 +107,17 @@ fn is_stopped(job: &Path) -> bool {
     fs::read_to_string(job.join("cgroup.freeze")).expect("its file").trim() == "1"
 }
 
-/// When groups of two nodes were let run, in moments of the same clock.
+/// The observations of two nodes by the same clock.
 #[derive(Default)]
 struct Seen {
-    /// How often it was looked, and how often both nodes had the job run that the clock says.
+    /// The number of samples, and the number of those in which both nodes ran the job whose turn it was by
+    /// the clock.
     looks: usize,
     as_the_clock_says: usize,
     let_run: [Vec<Duration>; 2],
 }
 
-/// Watches for a while which of two jobs runs on each of two nodes.
+/// Samples, for a while, which of two jobs runs on each of two nodes.
 fn watch(jobs: [[&Path; 2]; 2], how_long: Duration) -> Seen {
     let mut seen = Seen::default();
     let mut before = [true; 2];
@@ -137,7 +139,8 @@ fn watch(jobs: [[&Path; 2]; 2], how_long: Duration) -> Seen {
     seen
 }
 
-/// How far apart in microseconds each turn on the first node and the nearest one on the second began, sorted.
+/// Returns the times, in microseconds, between the beginning of each turn on the first node and the nearest
+/// one on the second, sorted.
 fn skews(seen: &Seen) -> Vec<u128> {
     let nearest = |moment: &Duration| seen.let_run[1].iter().map(|other| moment.abs_diff(*other)).min();
     let mut skews: Vec<u128> =
@@ -177,7 +180,7 @@ fn jobs_on_two_nodes_have_their_turns_at_the_same_moments() -> TestOutcome {
             seen.looks,
             skews.len()
         );
-        // nodes that do not agree would be right a quarter of the time
+        // nodes that do not agree would run the right jobs in a quarter of the samples
         assert!(share > 0.7, "{share} of {} looks", seen.looks);
     }
     for node in &nodes {
@@ -204,7 +207,7 @@ fn a_node_without_a_daemon_runs_its_jobs_without_turns() -> TestOutcome {
     second_version()?;
     require::unshare(&["--net", "--uts"])?;
     let node = Node::start("slurm-c", &["--by-clock"]);
-    // a job that ends before it has a group: who waits for it gives up
+    // a job that ends before it has a group: the process that waits for the group gives up
     node.slurm("prolog.sh", 7);
     assert!(node.prefix.path().join("jobs/7").exists());
     node.slurm("epilog.sh", 7);

@@ -1,4 +1,5 @@
-//! What `unisono gang run` prints, what it passes on to the programs, and what it finds of an earlier run.
+//! Tests what `unisono gang run` prints, what it passes on to the programs, and how it treats what an earlier
+//! run has left.
 
 use crate::gang_shared::{
     assert_nothing_is_left, end, gangs, groups_of, journal_of, kill, programs, summary, unisono,
@@ -26,7 +27,7 @@ fn number(gang: &Value, key: &str) -> f64 {
 fn no_gang_used_more_processor_time_than_there_was_before_its_end() -> TestOutcome {
     gangs()?;
     let cores = affinity::allowed(Tid::SELF).expect("own").len() as f64;
-    // short ones, the first of which could be over before the last is started
+    // short programs: the first may end before the last one is started
     let short = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
     let mut words = vec!["gang", "run", "--json", "--"];
     for _ in 0..20 {
@@ -35,7 +36,8 @@ fn no_gang_used_more_processor_time_than_there_was_before_its_end() -> TestOutco
     words.pop();
     let answer = summary(&unisono(&words).output().expect("unisono starts"));
     for gang in answer["gangs"].as_array().expect("gangs") {
-        // its processes are counted until they are gone, a little after the end of its program
+        // a gang's processes are counted until they are gone, which may be a little after the end of its
+        // program
         let there_was = cores * (number(gang, "elapsed_s") + 0.01);
         assert!(number(gang, "cpu_s") <= there_was, "more than {there_was} s: {answer}");
     }
@@ -81,7 +83,7 @@ fn the_next_run_puts_back_what_a_killed_scheduler_and_its_guardian_left_and_says
     Ok(())
 }
 
-/// Gangs of one shell each, started with these options in a process group of their own, as from a shell.
+/// Starts gangs of one shell each, with these options, in a process group of their own, as from a shell.
 fn start(scripts: &[&str], options: &[&str]) -> Child {
     let mut words = vec!["gang", "run", "--slice", "5ms"];
     words.extend(options);
@@ -118,7 +120,7 @@ fn an_alarm_and_a_new_size_of_the_terminal_are_passed_on() -> TestOutcome {
     Ok(())
 }
 
-/// The letter of a process's state.
+/// Returns the letter of a process's state, as in /proc.
 fn state(pid: i32) -> char {
     ProcessStat::read(pid).map_or('?', |stat| stat.state)
 }
@@ -140,7 +142,7 @@ fn a_suspended_run_stops_its_programs_and_goes_on_when_it_is_continued() -> Test
         until("both have run", || ran().iter().all(|ns| *ns > 0));
         kill(scheduler, Signal::Suspend);
         until("the scheduler stops", || state(scheduler) == 'T');
-        // what was running stops when it is told, and what was held stays held
+        // the running gang stops by a signal, and gangs that were held stay held
         std::thread::sleep(Duration::from_millis(50));
         let before = ran();
         std::thread::sleep(Duration::from_millis(200));
@@ -169,7 +171,7 @@ fn the_summary_is_short_says_what_others_keep_and_can_be_left_out() -> TestOutco
     };
     assert_eq!(run(&["--quiet"]).stderr, b"");
     let said = String::from_utf8_lossy(&run(&[]).stderr).into_owned();
-    // a blank line, the head, a line a gang, and two
+    // at most: a blank line, the heading, a line for each of the two gangs, and two more
     assert!(said.lines().count() <= 6, "{said}");
     let weighed = hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu"));
     if !weighed {
@@ -183,23 +185,24 @@ fn the_summary_is_short_says_what_others_keep_and_can_be_left_out() -> TestOutco
     let (others, used) = (number(&answer, "others"), number(&answer["gangs"][0], "cpu_s"));
     let cores = affinity::allowed(Tid::SELF).expect("own").len() as f64;
     let by_gang = used / number(&answer, "elapsed_s") / cores;
-    // both are rounded to a hundredth of a second a core
+    // a tolerance, because both are rounded to a hundredth of a second on each core
     assert!(others >= 0.0 && others + by_gang < 1.05, "{others} and {by_gang}: {answer}");
     Ok(())
 }
 
-/// The processor time for each turn, as parts of the mean, must be equal. Time that other programs took falls
-/// on some gangs more than on others; time that was lent although it was not idle gave a third to a
-/// neighbour.
+/// Gangs of equal weight must get the same processor time in each turn, compared with the mean. Time that
+/// other programs take falls on some gangs more than on others. When time was lent that was not idle, a
+/// neighbour got a third of it.
 fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> TestOutcome {
     require::nightly("gangs")?;
     gangs()?;
-    // a thread a core, each of which is given its own
+    // one thread for each core
     let program = program::unisono();
     let program = program.to_str().expect("a path in UTF-8");
     let cores = affinity::allowed(Tid::SELF).expect("own").len().to_string();
     let spin = [program, "barrier", "--json", "--threads", &cores, "--wait", "spin", "--seconds", "5"];
-    // with ten, a round lasts as long as two programs outside need for a turn, and always the same gangs wait
+    // seven gangs, not ten: with ten, a round would last as long as two programs outside need for a turn, and
+    // always the same gangs would wait
     let mut words = vec!["gang", "run", "--json", "--slice", "5ms", "--"];
     for _ in 0..7 {
         words.extend(spin);

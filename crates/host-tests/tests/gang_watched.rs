@@ -1,4 +1,5 @@
-//! What the gang daemon shows to people and to monitoring programs, and the unit that starts it at boot.
+//! Tests what the gang daemon shows to people and to monitoring programs, and the unit that starts it at
+//! boot.
 
 use crate::gang_shared::served::{Program, SPIN, Served};
 use crate::gang_shared::{gangs, kill, unisono};
@@ -18,7 +19,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A daemon with two gangs that have had some turns.
+/// Starts a daemon with two gangs, and waits until they have had some turns.
 fn two_gangs(one: &Program, two: &Program) -> Served {
     let served = Served::start(&[]);
     served.told(&["add", "--pid", &one.pid(), "--name", "one", "--weight", "2"]);
@@ -45,7 +46,7 @@ fn top_shows_what_each_gang_used_since_the_last_table() -> TestOutcome {
         )
     };
     let ((first, long), (second, short)) = (turn("one"), turn("two"));
-    // they share all of the time, two to one
+    // together they have all the time, two to one
     assert!((90.0..=110.0).contains(&(long + short)) && long > short * 1.3, "{table}");
     assert!(first > 0.0 && second > 0.0, "{table}");
     served.end();
@@ -127,7 +128,7 @@ fn a_monitoring_program_reads_the_same_figures_as_list() -> TestOutcome {
     Ok(())
 }
 
-/// The words of the line of a unit that begins with this.
+/// Returns the words of the line of a unit that begins with `key`.
 fn words_of(unit: &str, key: &str) -> Vec<String> {
     let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("{unit}"));
     line.split_whitespace().map(|word| word.trim_matches('"').to_owned()).collect()

@@ -1,4 +1,4 @@
-//! The harness tests itself: it provokes each verdict of a host test.
+//! Tests the harness itself with host tests of each verdict.
 //!
 //! The functions named `sample_*` are tests that pass, skip, fail, hang or leave processes behind.
 
@@ -102,7 +102,7 @@ host_tests![
     an_unmet_need_names_its_remedy,
 ];
 
-/// Tests that this program offers instead of its own, with one of each verdict.
+/// The tests that this program offers instead of its own, one of each verdict.
 pub(crate) const SAMPLES: &[(&str, &[Test])] = &[(
     "samples",
     &[
@@ -114,7 +114,7 @@ pub(crate) const SAMPLES: &[(&str, &[Test])] = &[(
     ],
 )];
 
-/// Whether this process was started to run the samples.
+/// Returns whether this process was started to run the samples.
 pub(crate) fn wants_samples() -> bool {
     std::env::var_os(WANTS_SAMPLES).is_some()
 }

@@ -1,4 +1,4 @@
-//! All tests that need a real host, in one program: each module lists its tests with what they need.
+//! The program with all tests that need a real host. Each module lists its tests and their needs.
 
 use std::process::ExitCode;
 use unisono_host_tests::Test;

@@ -1,10 +1,9 @@
-//! What every gang mechanism guarantees, tested on real processes by one suite for all of them.
+//! Tests what every gang mechanism guarantees, on real processes, with one suite for all mechanisms.
 //!
-//! A [`Stage`] has gangs that run programs and a mechanism that was built for them. It cleans up after
-//! itself. Progress is measured in processor time, so other load makes these tests slower but does not fail
-//! them: a process that waits for a processor uses none, and the tests wait for one that should run.
-//! Mechanisms promise different things: [`Promise`](unisono_gang::mechanism::Promise) is data, and the tests
-//! ask for it.
+//! A [`Stage`] has gangs that run programs, and a mechanism that was built for them. It cleans up after
+//! itself. Progress is measured in processor time, and the tests wait for a process that should run, so other
+//! load makes these tests slower but does not make them fail. Mechanisms promise different things; each
+//! states its [`Promise`](unisono_gang::mechanism::Promise), and the tests check that one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,10 +28,10 @@ use unisono_linux::process_stat::ProcessStat;
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 
-/// How long progress is looked at.
+/// The time over which progress is measured.
 const WINDOW: Duration = Duration::from_millis(400);
 
-/// Two processes that compute until they are ended.
+/// A script of two processes that compute until they are ended.
 const SPIN: &str = "while :; do :; done & while :; do :; done";
 
 fn require_for(kind: MechanismKind) -> TestOutcome {
@@ -50,11 +49,11 @@ fn require_for(kind: MechanismKind) -> TestOutcome {
     if freezes { Ok(()) } else { Err(Skipped::because("it needs a cgroup freezer; mount cgroup2")) }
 }
 
-/// Gangs, and a mechanism for them.
+/// Two gangs, and a mechanism for them.
 struct Stage {
     mechanism: Option<Box<dyn Mechanism>>,
     leaders: Vec<Child>,
-    /// All processes that were ever seen, so that none is left.
+    /// All processes that were ever seen in a gang, to be killed at the end.
     seen: BTreeSet<i32>,
     journal: PathBuf,
     flag: PathBuf,
@@ -63,10 +62,10 @@ struct Stage {
 }
 
 impl Stage {
-    /// Two gangs that run these scripts; `$FLAG` is a file that [`Stage::raise`] makes.
+    /// Starts two gangs that run these scripts. `$FLAG` is a file that [`Stage::raise`] makes.
     fn new(kind: MechanismKind, scripts: [&str; 2]) -> Result<Stage, Skipped> {
         require_for(kind)?;
-        // whoever looks on must not wait for those who are looked at
+        // this thread must not wait for the gangs that it observes
         let above = SchedulingPolicy::Fifo(Urgency::new(45));
         if kind == MechanismKind::RealTime && scheduling::set_own(above, Children::Reset).is_err() {
             return Err(Skipped::because("real-time priorities are refused; it needs CAP_SYS_NICE"));
@@ -132,13 +131,13 @@ impl Stage {
         self.mechanism().apply(&[(GangId(0), first), (GangId(1), second)])
     }
 
-    /// One gang's turn begins.
+    /// Begins the turn of a gang.
     fn turn_of(&mut self, gang: usize) {
         let standing = |of| if of == gang { Standing::Running } else { Standing::Waiting };
         self.apply(standing(0), standing(1)).expect("applied");
     }
 
-    /// The processes of a gang: its leader and what came from it.
+    /// Returns the processes of a gang: its leader and the leader's descendants.
     fn processes(&mut self, gang: usize) -> BTreeSet<i32> {
         let leader = self.leaders[gang].id();
         let mut processes = descendants(leader);
@@ -154,7 +153,7 @@ impl Stage {
         names.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tid)).collect()
     }
 
-    /// Processor time of all that are in a gang now.
+    /// Returns the processor time of all processes that are in a gang now.
     fn used(&mut self, gang: usize) -> Duration {
         let used = |pid| schedstat::refresh(Tid(pid)).unwrap_or(0);
         Duration::from_nanos(self.processes(gang).into_iter().map(used).sum())
@@ -165,34 +164,35 @@ impl Stage {
         until("progress", || self.used(gang) > before + Duration::from_millis(20));
     }
 
-    /// What a gang gets in a window.
+    /// Returns the processor time that a gang gets in a [`WINDOW`].
     fn gets(&mut self, gang: usize) -> Duration {
         let before = self.used(gang);
         std::thread::sleep(WINDOW.into());
         self.used(gang) - before
     }
 
-    /// It is the turn of one gang, which uses all cores; the other one gets no more than was promised.
+    /// Gives a gang its turn, and asserts that it makes progress and that the other gang gets no more than
+    /// was promised.
     fn assert_only(&mut self, running: usize, waiting: usize) {
         let promise = self.mechanism().promise();
         self.turn_of(running);
         let cores = affinity::allowed(Tid::SELF).expect("own").len() as u64;
         let (late, then) = (self.gets(waiting), self.gets(waiting));
         self.wait_for_progress(running);
-        // the kernel's reserve comes in pieces as long as the window; a thread that queues stops when it is
-        // picked
+        // four times the promise, because the kernel's reserve comes in pieces as long as the window; and a
+        // thread that waits in a run queue stops only when it is picked
         let reserve = Duration::from_nanos((WINDOW.as_nanos() as f64 * promise.leftover * 4.0) as u64);
         let most = promise.overrun * cores + reserve * cores * 2;
         assert!(late + then <= most, "{late:?} after it was stopped, then {then:?}; {promise:?}");
     }
 
-    /// Everybody runs as before anything was applied.
+    /// Asserts that all gangs run as before the mechanism was built.
     fn assert_free(&mut self) {
         for gang in 0..self.leaders.len() {
             self.wait_for_progress(gang);
             for thread in self.threads(gang) {
                 let class = scheduling::get(thread);
-                // one that has ended has none
+                // a thread that has ended has no class
                 let is_fair = class.is_err() || matches!(class, Ok(SchedulingPolicy::Other { .. }));
                 assert!(is_fair, "thread {thread} of gang {gang}: {class:?}");
             }
@@ -203,7 +203,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         drop(self.mechanism.take());
-        // who is stopped starts nobody who would not be seen
+        // first all are stopped, because a stopped process cannot start another one that would be missed
         until("all are stopped", || {
             let processes: Vec<i32> = (0..self.leaders.len()).flat_map(|gang| self.processes(gang)).collect();
             processes.iter().for_each(|pid| send(*pid, Signal::Stop));
@@ -221,7 +221,7 @@ impl Drop for Stage {
 }
 
 fn send(pid: i32, signal: Signal) {
-    // one that has ended
+    // fails if the process has ended
     let _ = PidFd::open(Tid(pid)).and_then(|process| process.send(signal));
 }
 
@@ -297,7 +297,7 @@ fn a_gang_that_ends_during_a_switch_is_no_error(kind: MechanismKind) -> TestOutc
     for pid in stage.processes(0) {
         let process = PidFd::open(Tid(pid)).expect("it runs");
         process.send(Signal::Kill).expect("sent");
-        // in the middle of its end, whichever that is
+        // changes turns at any moment of the process's end
         stage.turn_of(0);
         stage.turn_of(1);
     }
@@ -390,7 +390,7 @@ fn a_gang_that_joins_later_takes_turns_or_is_refused(kind: MechanismKind) -> Tes
     Ok(())
 }
 
-/// What `gang run` says about two programs.
+/// Returns the summary of `gang run` about two programs.
 fn summary(kind: MechanismKind, options: &[&str], programs: [&str; 2]) -> serde_json::Value {
     let mechanism = kind.to_string();
     let mut command = Command::new(program::unisono());
@@ -404,15 +404,15 @@ fn summary(kind: MechanismKind, options: &[&str], programs: [&str; 2]) -> serde_
         .unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
-/// The slices of `gang run`, and for how many seconds its programs compute. Kernels with schedulers made of
-/// programs are mostly emulated, and a switch then takes milliseconds.
+/// Returns the slice for `gang run`, and for how many seconds its programs compute. Kernels with sched_ext
+/// are tested mostly in an emulated machine, where a switch takes milliseconds.
 fn pace(kind: MechanismKind) -> (&'static str, u32) {
     if kind == MechanismKind::SchedExt { ("100ms", 4) } else { ("20ms", 2) }
 }
 
 fn time_follows_the_weights(kind: MechanismKind) -> TestOutcome {
     require_for(kind)?;
-    // as many threads as there are cores: they fit beside nobody
+    // as many threads as there are cores, so that no two gangs fit beside each other
     let cores = affinity::allowed(Tid::SELF).expect("own").len();
     let (slice, seconds) = pace(kind);
     let work = format!("exec $UNISONO workload tight-loop --threads {cores} --seconds {seconds}");
@@ -420,7 +420,8 @@ fn time_follows_the_weights(kind: MechanismKind) -> TestOutcome {
         let answer = summary(kind, &["--slice", slice, "--weights", "1,3"], [&work, &work]);
         let cpu = |gang: usize| answer["gangs"][gang]["cpu_s"].as_f64().expect("a number");
         let ratio = cpu(1) / cpu(0);
-        // other programs may take from either; without weights it would be 1
+        // a wide range, because other programs may take time from either gang; without weights the ratio
+        // would be 1
         let weighted = (1.6..8.0).contains(&ratio);
         if weighted { Ok(()) } else { Err(format!("weights 1,3 gave {ratio}: {answer}")) }
     });
@@ -435,12 +436,12 @@ fn gangs_that_fit_beside_each_other_share_a_slot(kind: MechanismKind) -> TestOut
             "without groups the threads of a gang are not known; use another mechanism",
         ));
     }
-    // one wants a core, and the two that wait for it none
+    // in each gang, one process uses a core, and the two that wait for it use none
     let work = "timeout 6 sh -c 'while :; do :; done'; exit 0";
     repeat_disturbed(|| {
         let answer = summary(kind, &["--slice", pace(kind).0], [work, work]);
         let number = |path: &str| answer.pointer(path).and_then(serde_json::Value::as_f64).expect("a number");
-        // with turns of their own till the end there would be a switch for each slice that passes
+        // if each gang had turns of its own until the end, there would be a switch after each slice
         let apart = number("/switches") * number("/slice_ms") / 1e3;
         let shared = apart < number("/elapsed_s") / 2.0;
         if shared { Ok(()) } else { Err(format!("turns of their own till the end: {answer}")) }

@@ -1,6 +1,7 @@
-//! The studies of `unisono study middleware --smoke` from beginning to end, by root and by an ordinary user:
-//! each variant is measured, or skipped with the reason; the report has the paper's figures and the lessons;
-//! nothing is left behind. `queue_study` runs those that it has in common with `unisono study queue`.
+//! Runs the studies of `unisono study middleware --smoke` from beginning to end, as root and as an ordinary
+//! user. Each variant is measured, or skipped with the reason; the report has the paper's figures and
+//! lessons; nothing is left behind. The studies that `unisono study queue` has, too, are run by
+//! `queue_study`.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
-/// Nobody.
+/// The number of the user nobody.
 const ORDINARY: u32 = 65534;
 const LESSONS: [&str; 5] =
     ["Overhead", "Effectiveness", "Isolation", "Programming effort", "The same scheduler in each place"];
@@ -30,7 +31,7 @@ fn study(program: &Path, directory: &Path, user: Option<u32>) -> Output {
     assert!(own.len() >= 15, "{own:?}");
     let mut command = Command::new(program);
     command.arg("study").args(own).args(["--smoke", "--tables", "--out"]).arg(directory.join("study"));
-    // peers are built anew: compiled ones of other users are none of the test's
+    // an empty cache, so that peers are compiled anew, and not taken from another user
     command.env("XDG_CACHE_HOME", directory.join("cache")).env("TMPDIR", &temporary).stdin(Stdio::null());
     if let Some(user) = user {
         command.uid(user).gid(user);
@@ -42,7 +43,7 @@ fn study(program: &Path, directory: &Path, user: Option<u32>) -> Output {
     output
 }
 
-/// The runs of each study.
+/// Returns the runs of each study.
 fn runs(directory: &Path) -> BTreeMap<String, Vec<Value>> {
     let text = std::fs::read_to_string(directory.join("study/records.jsonl")).expect("records");
     let mut runs: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -56,7 +57,7 @@ fn runs(directory: &Path) -> BTreeMap<String, Vec<Value>> {
     runs
 }
 
-/// What may be said of every run.
+/// Checks what must hold for every run.
 fn check(runs: &BTreeMap<String, Vec<Value>>, output: &Output) {
     for run in runs.values().flatten() {
         match run["outcome"].as_str() {
@@ -79,7 +80,7 @@ fn is_measured(runs: &[Value], variant: &str) -> bool {
     runs.iter().any(|run| run["variant"] == variant && run["outcome"] == "measured")
 }
 
-/// The points of the curve of a figure, in every run that has one.
+/// Returns the number of points of a figure's curve, for every run that has one.
 fn curves(runs: &[Value], figure: &str) -> Vec<usize> {
     let figures = runs.iter().filter_map(|run| run["figures"].as_array()).flatten();
     let curves = figures
@@ -88,7 +89,7 @@ fn curves(runs: &[Value], figure: &str) -> Vec<usize> {
     curves.map(Vec::len).collect()
 }
 
-/// Named namespaces and journals of policies.
+/// Returns the named network namespaces and the journals of policies that exist.
 fn left_behind() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for directory in ["/run/netns", "/run/unisono/queue"] {
@@ -106,7 +107,8 @@ fn by_root_every_workload_is_measured_on_the_link_too_and_nothing_is_left() -> T
     let output = study(&program::unisono(), scratch.path(), None);
     let runs = runs(scratch.path());
     check(&runs, &output);
-    // nginx and wrk are not everywhere, and the kernel's queue may be missing
+    // other variants may be skipped: nginx and wrk are not installed everywhere, and the kernel's queue may
+    // be missing
     for (study, variant) in [
         ("middleware-rpc", "channel-tcp"),
         ("middleware-remote", "reply-thread"),
@@ -136,8 +138,8 @@ fn by_an_ordinary_user_a_link_is_in_a_user_namespace_or_skipped_and_the_rest_is_
     require::nightly("laboratory")?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let output = if require::root().is_ok() {
-        // an ordinary user has to reach the program and write its records; a directory that others may write
-        // holds no cache unless it is sticky
+        // an ordinary user has to reach the program and write its records; the directory is sticky, because
+        // otherwise no cache is kept in a directory that others may write
         let mode = std::fs::Permissions::from_mode(0o1777);
         std::fs::set_permissions(scratch.path(), mode).expect("ours");
         let copy = program::copied_into(scratch.path());

@@ -1,5 +1,5 @@
-//! `unisono study monitor` on a real host: the monitor of the paper's section 4 runs under each regime, and
-//! its records and report have what Figure 4 needs.
+//! Tests `unisono study monitor` on a real host: the monitor of the paper's section 4 runs under each regime,
+//! and its records and report have what Figure 4 needs.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -45,7 +45,8 @@ fn a_monitor_of_packets_in_bursts_is_measured_under_each_regime() -> TestOutcome
         }
         assert!(figure(run, "waiting_us") >= 0.0, "{run}");
         assert!(figure(run, "latency_max_ms") >= figure(run, "latency_ms"), "{run}");
-        // twice as many threads as processors in bursts; one program alone for the barriers
+        // in bursts there are twice as many threads as processors; the study of barriers runs one program
+        // alone
         let alone = run["study"] == "monitor-barriers";
         assert_eq!(figure(run, "streams") >= 2.0, !alone, "{run}");
     }

@@ -1,4 +1,4 @@
-//! The MPI preload: the conformance programs run unmodified under `unisono mpi`, with each MPI.
+//! Tests the MPI preload: the conformance programs run unmodified under `unisono mpi`, with each MPI.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,10 +13,10 @@ fn run(mut command: Command) -> Output {
     command.output().expect("mpiexec starts because it was found")
 }
 
-/// The first program, and a step to the next ones; all in long tests.
+/// Which programs to run: the index of the first one, and the step to the next. In long tests all run.
 type Cases = (usize, usize);
 
-/// Runs programs and fails with the words of those that disagree.
+/// Runs programs, and fails with the output of those whose results are wrong.
 fn all(mpi: TestedMpi, ranks: usize, options: &[&str], programs: Cases) -> TestOutcome {
     let mut failures = Vec::new();
     let (first, step) = if is_long() { (0, 1) } else { programs };
@@ -49,13 +49,13 @@ fn programs_run_over_messages_of_open_mpi() -> TestOutcome {
     all(TestedMpi::OpenMpi, 2, &["--messages"], (0, 2))
 }
 
-/// Ranks that outnumber processors, in groups that are not powers of two.
+/// More ranks than processors, in groups whose sizes are no powers of two.
 fn programs_run_on_three_ranks() -> TestOutcome {
     all(TestedMpi::Mpich, 3, &[], (0, 6))?;
     all(TestedMpi::OpenMpi, 3, &[], (3, 6))
 }
 
-/// Twice as many ranks as processors on most machines that test this, each with locks that others want.
+/// On most test machines these are twice as many ranks as processors; each holds locks that others wait for.
 fn locks_in_opposite_orders_make_no_circle_on_four_ranks() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("crosswise.c")?;
@@ -103,7 +103,7 @@ fn empty_parts_are_as_on_the_mpi_alone() -> TestOutcome {
     Ok(())
 }
 
-/// A virtual environment with mpi4py's wheel, kept between runs.
+/// Returns the Python of a virtual environment with mpi4py's wheel, which is kept between runs.
 pub(crate) fn python() -> Result<PathBuf, Skipped> {
     require::program("python3", "apt-get install python3-venv")?;
     let environment = target().join("mpi-programs/python");
@@ -128,7 +128,8 @@ pub(crate) fn python() -> Result<PathBuf, Skipped> {
     Ok(python)
 }
 
-/// The wheel wants MPICH under the name that its own builds have; Debian has another.
+/// Returns a directory to find MPICH in: the wheel looks for MPICH's library under the name that MPICH's own
+/// builds have, and Debian's has another name.
 fn libraries(mpi: TestedMpi) -> Result<Option<PathBuf>, Skipped> {
     if mpi == TestedMpi::OpenMpi {
         return Ok(None);
@@ -174,7 +175,7 @@ fn statistics_are_printed_at_the_end() -> TestOutcome {
     let output = run(TestedMpi::Mpich.with_preload(2, &arguments));
     let said = text(&output.stderr);
     assert_eq!(said.matches("windows of 2 ranks together").count(), 1, "one table for the job: {said}");
-    // two ranks wait for each other for some microseconds at least, and say so
+    // the table must say that ranks waited for each other, for some microseconds at least
     let waited = |line: &str| {
         line.contains(" epochs, waited ") && !line.contains("waited 0.0 us awake and 0.0 us asleep")
     };
@@ -187,7 +188,7 @@ fn statistics_are_printed_at_the_end() -> TestOutcome {
     Ok(())
 }
 
-/// The handler that windows have at first ends the program; the words say who did what.
+/// The default error handler of windows ends the program. The message says which rank did what.
 fn an_error_that_nobody_handles_is_named() -> TestOutcome {
     let built = TestedMpi::OpenMpi.build("unhandled.c")?;
     let output = run(TestedMpi::OpenMpi.with_preload(2, &[OsStr::new("--"), built.as_os_str()]));
@@ -211,7 +212,7 @@ fn what_is_missing_is_said_with_its_exit_code() -> TestOutcome {
         command.args(["--", "unisono-no-such-program"]);
     });
     assert!(code == Some(2) && words.contains("unisono-no-such-program"), "{code:?} {words}");
-    // it may start a program that has an MPI
+    // a program without MPI runs, because it may start a program that has an MPI
     let (code, words) = said(&|command| {
         command.args(["--", "/bin/true"]);
     });

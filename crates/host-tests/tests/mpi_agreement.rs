@@ -1,5 +1,5 @@
-//! Jobs whose ranks were not all started alike: they end with one line, and with `--partly` the communicators
-//! of served ranks are served.
+//! Tests jobs whose ranks were not all started in the same way: they end with one line, and with `--partly`
+//! the communicators of served ranks are served.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,12 +8,12 @@ use unisono_host_tests::processes::{text, words};
 use unisono_host_tests::program::unisono;
 use unisono_host_tests::{TestOutcome, host_tests};
 
-/// How a part of a job is started.
+/// The words before the program in one part of a job.
 type Start<'a> = &'a [&'a str];
 const ALONE: Start = &[];
 const SERVED: Start = &["mpi", "--"];
 
-/// `mpiexec -n 1 FIRST PROGRAM : -n 2 OTHERS PROGRAM`.
+/// Runs `mpiexec -n 1 FIRST PROGRAM : -n 2 OTHERS PROGRAM`.
 fn job(mpi: TestedMpi, program: &Path, first: Start, others: Start) -> Output {
     fn append(command: &mut Command, start: Start, program: &Path) {
         if !start.is_empty() {

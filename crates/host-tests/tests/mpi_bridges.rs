@@ -1,5 +1,5 @@
-//! The bridges: their declarations are those of each MPI, and each process finds its own MPI, or says why
-//! not.
+//! Tests the bridges: their declarations agree with those of each MPI, and each process finds its own MPI, or
+//! says why not.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use unisono_host_tests::processes::{text, words};
 use unisono_host_tests::program::{self, workspace};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, require};
 
-/// Compiles `files` and answers where the result is.
+/// Compiles a program, and returns its path.
 fn compile(directory: &Path, compiler: impl AsRef<OsStr>, name: &str, arguments: &[&OsStr]) -> PathBuf {
     let built = directory.join(name);
     let output = Command::new(compiler)
@@ -24,11 +24,11 @@ fn compile(directory: &Path, compiler: impl AsRef<OsStr>, name: &str, arguments:
     built
 }
 
-/// What a header says of types, numbers and handles, as lines.
+/// Returns lines that say how a header declares types, numbers and handles.
 fn declared(directory: &Path, compiler: &OsStr, header: Option<&Path>) -> Vec<String> {
     let program = workspace().join("abi/mpi/tests/constants/abi.c");
     let define = header.map(|path| format!("-DHEADER=\"{}\"", path.display()));
-    // our header names no function, and the handles are looked up in a library that has to be there
+    // links the library even though our header declares no function, because the handles are looked up in it
     let always = OsStr::new("-Wl,--no-as-needed");
     let arguments: Vec<&OsStr> = define.iter().map(OsStr::new).chain([always, program.as_os_str()]).collect();
     let built = compile(directory, compiler, "declared", &arguments);
@@ -37,7 +37,7 @@ fn declared(directory: &Path, compiler: &OsStr, header: Option<&Path>) -> Vec<St
     text(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// Compares a bridge's header with an MPI's own: all that the older one of both has.
+/// Compares a bridge's header with an MPI's own, for everything that the older of the two declares.
 fn compare(bridge: &str, compiler: &OsStr, theirs: Option<&Path>) {
     let directory = tempfile::tempdir().expect("a directory");
     let header = workspace().join("abi/mpi/bridges").join(bridge).join("mpi.h");
@@ -82,7 +82,8 @@ fn alone(arguments: &[&OsStr]) -> Output {
     command.output().expect("it starts")
 }
 
-/// Two modules of a process, each linked to another MPI: the first is served, the second works as without us.
+/// A process has two modules, each linked to another MPI: the first is served, and the second works as
+/// without the preload.
 fn a_process_with_two_mpis_says_so_and_runs() -> TestOutcome {
     let directory = tempfile::tempdir().expect("a directory");
     let half = |mpi: TestedMpi| -> Result<PathBuf, Skipped> {
@@ -91,7 +92,8 @@ fn a_process_with_two_mpis_says_so_and_runs() -> TestOutcome {
         let arguments = ["-shared".as_ref(), "-fPIC".as_ref(), file.as_os_str()];
         Ok(compile(directory.path(), compiler, &format!("half-{}.so", mpi.name()), &arguments))
     };
-    // Open MPI makes itself global, where the other module would find it without us as well
+    // MPICH is the first, because Open MPI makes its symbols global, where the other module would find them,
+    // also without the preload
     let (first, second) = (half(TestedMpi::Mpich)?, half(TestedMpi::OpenMpi)?);
     let main = compile(directory.path(), "cc", "main", &[source("two_mpis_main.c").as_os_str()]);
     let arguments =
@@ -104,7 +106,7 @@ fn a_process_with_two_mpis_says_so_and_runs() -> TestOutcome {
     Ok(())
 }
 
-/// It runs unserved, its arguments arrive, and its exit code is its own.
+/// The program runs unserved, gets its arguments, and keeps its exit code.
 fn an_mpi_that_nobody_knows_runs_unserved_and_is_named() -> TestOutcome {
     require::program("cc", "apt-get install gcc")?;
     let directory = tempfile::tempdir().expect("a directory");
@@ -147,7 +149,7 @@ fn no_compiler_is_needed_to_be_served() -> TestOutcome {
     Ok(())
 }
 
-/// For an MPI that no bridge is made for; here with MPIs that are known, to have programs to run.
+/// This is meant for MPIs without a bridge. The test uses known MPIs, because there are programs for these.
 fn a_bridge_that_mpicc_compiles_serves() -> TestOutcome {
     for mpi in MPIS {
         for file in ["counted.c", "errors.c", "datatypes.c"] {

@@ -1,5 +1,5 @@
-//! How a job under the MPI preload ends if one rank aborts, is killed or exits while the others wait for it.
-//! No process hangs, the exit code reports the failure, and nothing is left in /dev/shm.
+//! Tests how a job under the MPI preload ends if one rank aborts, is killed or exits while the others wait
+//! for it: no process hangs, the exit code reports the failure, and nothing is left in /dev/shm.
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};
@@ -7,24 +7,24 @@ use unisono_host_tests::mpi::{MPIS, TestedMpi, verdict};
 use unisono_host_tests::processes::{text, words};
 use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
 
-/// Where the others wait, each in a call of its own.
+/// The calls in which the other ranks wait.
 const PLACES: [&str; 8] = ["fence", "wait", "complete", "lock", "copy", "barrier", "allocate", "free"];
 
-/// Whether the launcher sees that a rank is dead, and ends the others, or does not.
+/// Whether the launcher notices that a rank is dead and ends the others, or does not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Launcher {
     Ends,
     LooksOn,
 }
 
-/// What a job said, and what it left in a /dev/shm that was its own.
+/// The output of a job, and what it left in its own /dev/shm.
 struct Ended {
     output: Output,
     words: String,
     left: String,
 }
 
-/// `mpiexec -n 3 unisono mpi -- endings HOW WHERE`, with an empty /dev/shm that nobody else uses.
+/// Runs `mpiexec -n 3 unisono mpi -- endings HOW WHERE` with an empty /dev/shm that no other process uses.
 fn endings(
     mpi: TestedMpi,
     launcher: Launcher,
@@ -44,14 +44,12 @@ fn endings(
     command.envs(mpiexec.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.args(mpiexec.get_args()).arg(program::unisono()).arg("mpi").args(options).arg("--");
     if launcher == Launcher::LooksOn {
-        // what it started is a shell, which lives on until the ranks that are left have said what there is to
-        // say
+        // the launcher starts shells: that of the dead rank runs on until the remaining ranks have ended
         let linger = "\"$@\"; code=$?; : >$SAID.${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; \
                       until [ -e $SAID.0 ] && [ -e $SAID.2 ]; do sleep 0.05; done; exit $code";
         command.args(["sh", "-c", linger, "sh"]).env("SAID", directory.path().join("said"));
         if arguments.len() > 2 {
-            // Open MPI's daemon sees a rank's connection end, and would end the others; told not to, it waits
-            // for all
+            // otherwise Open MPI's daemon would notice the end of a rank's connection and end the others
             command.env("OMPI_MCA_orte_enable_recovery", "1");
         }
     }
@@ -64,7 +62,7 @@ fn endings(
     Ok(Ended { output, words, left })
 }
 
-/// Unwraps, or skips.
+/// Unwraps the result of [`endings()`], or returns it from the test.
 macro_rules! endings {
     ($($argument:expr),* $(,)?) => {
         match endings($($argument),*) {
@@ -74,14 +72,15 @@ macro_rules! endings {
     };
 }
 
-/// An orderly world: what a stock job leaves behind is not asked here, but it should not be ours.
+/// Asserts that no file of Unisono is left. Files that the MPIs themselves leave do not count.
 fn nothing_is_left(mpi: TestedMpi, place: &str, ended: &Ended) {
     let Ended { words, left, .. } = ended;
     let ours: Vec<&str> = left.lines().filter(|name| !is_of_host(name)).collect();
     assert!(ours.is_empty(), "{} in {place} left {ours:?}: {words}", mpi.name());
 }
 
-/// Segments by which the MPIs themselves pass messages; those of ranks that were killed stay.
+/// Returns whether a file is a segment through which an MPI itself passes messages; those of killed ranks
+/// stay.
 fn is_of_host(name: &str) -> bool {
     ["vader_segment.", "mpich_shar_tmp", "ucx_shm_"].iter().any(|stem| name.starts_with(stem))
 }
@@ -116,7 +115,7 @@ fn a_rank_that_is_killed_ends_the_job() -> TestOutcome {
     Ok(())
 }
 
-/// Where the launcher does not see it those who wait find out by themselves, and name the rank.
+/// If the launcher does not notice it, the ranks that wait find out by themselves, and name the rank.
 fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> TestOutcome {
     for mpi in MPIS {
         for place in PLACES.into_iter().step_by(one_in(3)) {
@@ -129,8 +128,8 @@ fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> TestOutcome {
     Ok(())
 }
 
-/// An error code in place of the program's end, whose words name the rank, and none of the calls that follow
-/// waits for the dead.
+/// Calls return an error code instead of ending the program. Its text names the rank, and no later call waits
+/// for the dead rank.
 fn a_program_that_handles_errors_learns_who_was_killed_and_goes_on() -> TestOutcome {
     for mpi in MPIS {
         for place in PLACES.into_iter().step_by(one_in(3)) {
@@ -149,7 +148,8 @@ fn a_program_that_handles_errors_learns_who_was_killed_and_goes_on() -> TestOutc
     Ok(())
 }
 
-/// The same for the program's own handlers, of the window or of the communicator where there is no window.
+/// The same with the program's own error handler, of the window, or of the communicator if there is no
+/// window.
 fn an_error_handler_learns_who_was_killed() -> TestOutcome {
     for mpi in MPIS {
         for (place, whose) in [("fence", "window"), ("lock", "window"), ("barrier", "communicator")] {
@@ -163,8 +163,8 @@ fn an_error_handler_learns_who_was_killed() -> TestOutcome {
     Ok(())
 }
 
-/// Launchers end the job for a rank that ends without MPI_Finalize, each in its way: MPICH's says nothing if
-/// the rank's exit code is zero.
+/// Each launcher ends the job if a rank ends without MPI_Finalize. MPICH's does so without a message if the
+/// rank's exit code is zero.
 fn a_rank_that_leaves_without_finalize_ends_the_job() -> TestOutcome {
     for mpi in MPIS {
         for how in ["exit", "leave"] {
@@ -196,7 +196,7 @@ fn a_rank_that_leaves_without_finalize_is_named_by_those_who_wait_for_it() -> Te
     Ok(())
 }
 
-/// A shell that is started in place of the program, and starts it as its child.
+/// `unisono mpi` starts a shell, which starts the program as its child.
 fn a_shell_may_start_the_program() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("counted.c")?;
@@ -213,7 +213,7 @@ fn a_shell_may_start_the_program() -> TestOutcome {
     Ok(())
 }
 
-/// `unisono mpi` twice is once.
+/// `unisono mpi` before `unisono mpi` has the effect of one.
 fn a_start_inside_a_start_changes_nothing() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("counted.c")?;
@@ -229,7 +229,7 @@ fn a_start_inside_a_start_changes_nothing() -> TestOutcome {
     Ok(())
 }
 
-/// The launcher belongs before `unisono mpi`, not after it.
+/// The launcher has to be before `unisono mpi`, not after it.
 fn a_launcher_in_place_of_the_program_is_refused() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("counted.c")?;
@@ -245,7 +245,8 @@ fn a_launcher_in_place_of_the_program_is_refused() -> TestOutcome {
     Ok(())
 }
 
-/// Jobs without MPI inside of each rank: their ranks are theirs, and the outer windows go on.
+/// Each rank starts a job without MPI. The ranks of these jobs are their own, and the windows of the outer
+/// job still work.
 fn a_program_may_start_jobs_without_mpi() -> TestOutcome {
     let table = program::directory().join("hash-table");
     for mpi in MPIS {

@@ -1,4 +1,4 @@
-//! The MPI preload between hosts: two network namespaces, and the MPI's own `mpiexec` across them.
+//! Tests the MPI preload between hosts: the MPI's own `mpiexec` starts ranks in two network namespaces.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use unisono_host_tests::mpi::{TestedMpi, verdict};
 use unisono_host_tests::processes::words;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, program, require};
 
-/// Some that need little time, and all three synchronizations.
+/// Programs that take little time; together they use all three kinds of synchronization.
 const PROGRAMS: &[&str] = &[
     "hosts.c",
     "flavours.c",
@@ -25,14 +25,14 @@ const PROGRAMS: &[&str] = &[
     "fortran_2008.f90",
 ];
 
-/// Whether the ranks of different hosts have only the network between them, as far as the MPI can be told.
+/// The transport that the MPI is told to use between ranks of different hosts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wire {
     Tcp,
     AsTheMpiLikes,
 }
 
-/// `mpiexec` on the first host, with as many ranks on each.
+/// Returns the command `mpiexec` on the first host, with `each` ranks on each host.
 fn mpiexec(hosts: &Hosts, mpi: TestedMpi, each: usize, wire: Wire) -> Command {
     let [a, b] = [Hosts::address(0), Hosts::address(1)];
     let launcher = format!("mpiexec.{}", mpi.name());
@@ -78,7 +78,7 @@ fn all(mpi: TestedMpi, each: usize, wire: Wire) -> TestOutcome {
         let mut command = mpiexec(&hosts, mpi, each, wire);
         command.arg(program::unisono()).args([OsStr::new("mpi"), OsStr::new("--")]).arg(built);
         if name == "hosts" {
-            // otherwise all of this would be in vain
+            // checks that there are two hosts; otherwise this test would prove nothing
             command.arg("2");
         }
         let output = command.output().expect("ip starts because it was found");
@@ -90,8 +90,8 @@ fn all(mpi: TestedMpi, each: usize, wire: Wire) -> TestOutcome {
     Ok(())
 }
 
-/// Over UCX's TCP this MPICH often hangs in MPI_Finalize, without the preload as well: what counts is what
-/// the program said before.
+/// Over UCX's TCP this MPICH often hangs in MPI_Finalize, also without the preload. So only the program's
+/// output before that counts.
 fn ranks_of_mpich_on_two_hosts_share_windows_over_tcp() -> TestOutcome {
     let hosts = hosts()?;
     let built = TestedMpi::Mpich.build("hosts.c")?;

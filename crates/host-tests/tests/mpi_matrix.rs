@@ -1,5 +1,5 @@
-//! MPIs from several places, each in a directory of its own, and the languages of their programs: what the
-//! table in README.md says is what happens. Without a network the MPIs from PyPI are skipped.
+//! Tests MPIs from several sources, each in a directory of its own, with programs in several languages: the
+//! results are those of the table in README.md. Without a network the MPIs from PyPI are skipped.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,23 @@ use unisono_host_tests::mpi_environment::MpiEnvironment;
 use unisono_host_tests::processes::words;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
 
-/// An MPI from PyPI in the table.
+/// An MPI from PyPI that has a row in the table.
 struct PypiMpi {
     label: &'static str,
     package: &'static str,
-    /// The package whose compiler makes the programs: Intel MPI's has none, and runs those of its ABI.
+    /// The package whose compiler compiles the programs. Intel MPI's package has no compiler; it runs
+    /// programs compiled by another MPI of the same ABI.
     compiler: &'static str,
-    /// What the names of its compilers end in.
+    /// The suffix of the names of its compilers.
     suffix: &'static str,
-    /// Whether mpi4py's wheel has a module for this ABI.
+    /// Whether mpi4py's wheel has an extension module for this ABI.
     python: bool,
 }
 
 const MPICH: &str = "mpich==5.0.2";
 
-/// Intel MPI's library of the standard ABI is not among them: a program that MPICH's compiler made means
-/// another error handler there (docs/mpi.md).
+/// Intel MPI's library of the standard ABI is not among them: in a program compiled by MPICH's compiler, an
+/// error handler's constant means another handler there (docs/mpi.md).
 const MPIS: [PypiMpi; 5] = [
     PypiMpi { label: "MPICH 5.0.2, its own ABI", package: MPICH, compiler: MPICH, suffix: "", python: true },
     PypiMpi {
@@ -65,7 +66,7 @@ fn programs_of_c() -> impl Iterator<Item = &'static str> {
     PROGRAMS.iter().copied().filter(of_c)
 }
 
-/// The row of the table that says this.
+/// Returns a row of the table.
 fn row(label: &str, cells: [&str; 4]) -> String {
     format!("| {label} | {} |", cells.join(" | "))
 }
@@ -76,7 +77,7 @@ fn check_row(label: &str, cells: [&str; 4]) {
     assert!(readme.lines().any(|line| line == row), "README.md has no line\n{row}");
 }
 
-/// Compiles a program with an MPI's own compiler.
+/// Compiles a program with an MPI's own compiler, and returns its path.
 fn compiled(place: &MpiEnvironment, file: &str, suffix: &str) -> PathBuf {
     let driver = if file.ends_with(".cpp") { "mpicxx" } else { "mpicc" };
     let built = place.path(format!("{}{suffix}", file.replace('.', "-")));
@@ -94,7 +95,7 @@ fn compiled(place: &MpiEnvironment, file: &str, suffix: &str) -> PathBuf {
     built
 }
 
-/// Runs a program and says how it was served; nothing was compiled for it.
+/// Runs a program. Fails unless it was served, without compiling a bridge for it.
 fn served(name: &str, mut command: Command) -> Result<(), String> {
     let output = command.output().expect("mpiexec starts because it was installed");
     verdict(name, &output)?;
@@ -148,7 +149,7 @@ fn each_mpi_from_pypi_is_served_as_the_table_says() -> TestOutcome {
     Ok(())
 }
 
-/// The languages beside Python, for which Debian's MPICH needs a link under another name (`mpi.rs`).
+/// Tests all languages except Python, for which Debian's MPICH needs a link under another name (`mpi.rs`).
 fn each_mpi_of_debian_is_served_as_the_table_says() -> TestOutcome {
     for (mpi, label) in
         [(TestedMpi::Mpich, "MPICH 4.0.2 (Debian)"), (TestedMpi::OpenMpi, "Open MPI 4.1.4 (Debian)")]
@@ -167,7 +168,7 @@ fn each_mpi_of_debian_is_served_as_the_table_says() -> TestOutcome {
     Ok(())
 }
 
-/// The hints about kinds of memory are MPI 4.1's.
+/// Runs on an MPI with MPI 4.1's hints about kinds of memory.
 fn a_window_of_a_devices_memory_is_left_to_the_programs_mpi() -> TestOutcome {
     require::nightly(PART)?;
     let place = MpiEnvironment::install(&[MPICH])?;
@@ -178,13 +179,13 @@ fn a_window_of_a_devices_memory_is_left_to_the_programs_mpi() -> TestOutcome {
         verdict("kinds", &output).expect("both windows work");
         let said = words(&output);
         assert_eq!(said.matches("are left to the program's MPI").count(), 1, "{said}");
-        // one of two windows, at each of two ranks
+        // the other window is counted once at each of two ranks
         assert!(said.contains("allocated named (2 times)"), "{said}");
     }
     Ok(())
 }
 
-/// A program that people use: Intel's benchmark of windows, on Intel's MPI.
+/// Runs a program that is widely used: Intel's benchmark of windows, on Intel's MPI.
 fn intels_benchmark_of_windows_is_served() -> TestOutcome {
     require::nightly(PART)?;
     let place = MpiEnvironment::install(&["impi-rt==2021.18.1"])?;

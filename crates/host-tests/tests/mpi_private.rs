@@ -1,5 +1,5 @@
-//! No user can choose what another user's programs preload or execute: where the preload and the peers are
-//! compiled, and who can write there.
+//! Tests that no user can choose what another user's programs preload or execute: where the preload and the
+//! peers are compiled, and who can write there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -13,14 +13,15 @@ use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
 
 const NOBODY: u32 = 65_534;
 
-/// A directory for temporary files that every user may write, as /tmp is.
+/// Makes a directory for temporary files that every user may write to, such as /tmp.
 fn shared() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).expect("it is ours");
     directory
 }
 
-/// The program and its library where every user may read them.
+/// Copies the program and its library to a place where every user may read them. Returns the program's path
+/// there.
 fn installed(directory: &Path) -> PathBuf {
     fs::create_dir_all(directory).expect("a directory");
     let unisono = program::unisono();
@@ -30,7 +31,7 @@ fn installed(directory: &Path) -> PathBuf {
     directory.join("unisono")
 }
 
-/// A command without a home directory, whose temporary files go to `temporary`.
+/// Returns a command without a home directory, whose temporary files go to `temporary`.
 fn homeless(command: &[&OsStr], temporary: &Path) -> Command {
     let (program, arguments) = command.split_first().expect("a program");
     let mut command = Command::new(program);
@@ -39,7 +40,7 @@ fn homeless(command: &[&OsStr], temporary: &Path) -> Command {
     command
 }
 
-/// What `unisono mpi --print` answers.
+/// Returns the path that `unisono mpi --print` prints.
 fn printed(mut command: Command) -> PathBuf {
     let output = command.output().expect("it starts");
     assert!(output.status.success(), "{}", words(&output));
@@ -52,7 +53,7 @@ fn print<'a>(before: &[&'a OsStr], unisono: &'a Path) -> Vec<&'a OsStr> {
     before.iter().copied().chain([unisono.as_os_str()]).chain(PRINT.map(OsStr::new)).collect()
 }
 
-/// Whether a file or directory is `user`'s, and nobody else may write it.
+/// Returns whether a file or directory belongs to `user`, and no other user may write to it.
 fn is_private(path: &Path, user: u32) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| !found.is_symlink() && found.uid() == user && found.mode() & 0o022 == 0)
@@ -102,7 +103,8 @@ fn each_user_without_a_home_has_a_cache_of_its_own() -> TestOutcome {
         let cache = temporary.path().join(format!("unisono-cache-{user}"));
         assert_eq!(fs::metadata(cache).expect("it is there").mode() & 0o777, 0o700);
     }
-    // root does not take what the other user compiled, in a home that root was left with (sudo -E)
+    // root does not use what the other user has compiled, even if HOME still names the other user's home
+    // (sudo -E)
     let home = temporary.path().join("home");
     let of_other: Vec<&OsStr> = other.iter().copied().chain(["mkdir", "-p"].map(OsStr::new)).collect();
     let mut make = homeless(&of_other, temporary.path());
@@ -146,7 +148,7 @@ fn a_library_that_others_could_have_written_is_built_anew() -> TestOutcome {
     Ok(())
 }
 
-/// Where the cache and the program lie has no say in whether the program is served.
+/// The program is served whatever the paths of the cache and of the program are.
 fn paths_with_spaces_colons_and_commas_are_served() -> TestOutcome {
     let place = tempfile::tempdir().expect("a directory");
     let unisono = installed(&place.path().join("a b:c,d"));

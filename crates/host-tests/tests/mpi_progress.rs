@@ -1,5 +1,5 @@
-//! The host MPI's messages make progress while a rank waits in Unisono. Each case also runs with that
-//! switched off and has to hang then, because otherwise it would show nothing.
+//! Tests that the messages of the program's own MPI make progress while a rank waits in Unisono. Each case
+//! also runs with that progress switched off, and must hang then; otherwise the case would prove nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,14 +8,15 @@ use unisono_host_tests::mpi::{MPIS, TestedMpi, verdict};
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{TestOutcome, host_tests, one_in, program, require};
 
-/// Where rank 0 waits while rank 1 is in MPI_Recv for a message of its, which needs rank 0 to arrive.
+/// The calls in which rank 0 waits while rank 1 is in MPI_Recv for a message from rank 0, which arrives only
+/// if rank 0 makes progress.
 const PLACES: [&str; 6] = ["fence", "wait", "complete", "lock", "barrier", "free"];
 
-/// Longer than a run takes that does not hang, even beside other load; what is waited for is that nothing
-/// happens.
+/// The time after which a run counts as hanging, in seconds: longer than a run that does not hang takes, even
+/// beside other load.
 const HANGS_S: &str = "15";
 
-/// `mpiexec -n 2 unisono mpi -- rendezvous PLACE`, ended after a while if that is wanted.
+/// Runs `mpiexec -n 2 unisono mpi -- rendezvous PLACE`, and ends it after `limit` seconds, or 300.
 fn rendezvous(mpi: TestedMpi, built: &Path, place: &str, limit: Option<&str>, progress: bool) -> Output {
     let launcher = mpi.launcher(2);
     let mut command = Command::new("timeout");
@@ -26,7 +27,8 @@ fn rendezvous(mpi: TestedMpi, built: &Path, place: &str, limit: Option<&str>, pr
         command.env("UNISONO_MPI_PROGRESS", "never");
     }
     if mpi == TestedMpi::OpenMpi {
-        // otherwise the receiver fetches the message from the sender's memory, where the kernel lets it
+        // otherwise, if the kernel permits it, the receiver copies the message out of the sender's memory by
+        // itself
         command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
     }
     command.stdin(std::process::Stdio::null()).output().expect("timeout starts because it was found")
@@ -50,7 +52,7 @@ fn without_progress_of_the_host_the_same_hangs() -> TestOutcome {
     require::program("timeout", "apt-get install coreutils")?;
     let built = MPIS.map(|mpi| mpi.build("rendezvous.c").map(|built| (mpi, built)));
     for place in PLACES.into_iter().step_by(one_in(6)) {
-        // one hangs whatever the other does: both at a time
+        // both MPIs at the same time, because each run hangs until its time limit
         let hanging = built.clone().map(|built| {
             let run = move |(mpi, built): (TestedMpi, PathBuf)| {
                 (mpi, rendezvous(mpi, &built, place, Some(HANGS_S), false))
@@ -65,7 +67,7 @@ fn without_progress_of_the_host_the_same_hangs() -> TestOutcome {
                 "{} in {place} needs no progress, so that it shows nothing: {said}",
                 mpi.name()
             );
-            // it came as far as the wait
+            // the program got as far as the wait
             assert!(said.contains("rank 0 waits"), "{} in {place}: {said}", mpi.name());
         }
     }

@@ -1,5 +1,5 @@
-//! Processes that a served program spawns: communicators with them are served, or left to the MPI. Debian's
-//! MPICH spawns no processes (its UCX cannot), so the tests run on Open MPI.
+//! Tests processes that a served program spawns: communicators with them are served, or left to the MPI.
+//! Debian's MPICH cannot spawn processes (because of its UCX), so the tests run on Open MPI.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -19,7 +19,7 @@ fn spawned_processes_share_windows_and_barriers_with_their_parents() -> TestOutc
         assert!(said.lines().any(|line| line == "ok children"), "{said}");
         let said = text(&output.stderr);
         let allocated = below(&said, "allocated");
-        // two worlds of two ranks each print what they put into three windows of 4, 4 and 2 ranks
+        // each of two worlds of two ranks prints a table, for windows of 4, 4 and 2 ranks
         assert_eq!(said.matches("windows of 2 ranks together").count(), 2, "{said}");
         assert_eq!(numbers(&allocated, "put"), "6 24 B - -", "{said}");
         assert!(!said.contains("left to the program's MPI"), "{said}");
@@ -27,7 +27,7 @@ fn spawned_processes_share_windows_and_barriers_with_their_parents() -> TestOutc
     Ok(())
 }
 
-/// Without the path of the program `unisono`, the children are started as the program says.
+/// If the environment lacks the path of `unisono`, the children are started without the preload.
 fn communicators_with_unserved_processes_stay_the_mpis() -> TestOutcome {
     let built = MPI.build("spawn.c")?;
     let arguments = ["--", "env", "-u", "UNISONO_MPI_PROGRAM"].map(OsStr::new);

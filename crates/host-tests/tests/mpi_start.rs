@@ -1,5 +1,5 @@
-//! Starting MPI programs with the preload: whether it takes over all windows, works with tools beside it and
-//! from scripts, and what it prints if it cannot.
+//! Tests the start of MPI programs with the preload: it takes over all windows, works with other tools and
+//! from scripts, and prints a message if it cannot.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use unisono_host_tests::processes::text;
 use unisono_host_tests::program::{self, target};
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in, require};
 
-/// `unisono mpi ARGUMENTS` without a launcher: its code and words.
+/// Runs `unisono mpi ARGUMENTS` without a launcher. Returns its exit code and output.
 fn said(arguments: &[&OsStr]) -> (Option<i32>, String) {
     let mut command = Command::new(program::unisono());
     command.arg("mpi").args(arguments);
@@ -21,7 +21,8 @@ fn said(arguments: &[&OsStr]) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stderr))
 }
 
-/// Every function of MPI-4.0 that concerns windows: chapter 12, and those of chapters 7 and 9 that take one.
+/// Every function of MPI 4.0 that concerns windows: those of chapter 12, and those of chapters 7 and 9 that
+/// have a window as an argument.
 const FUNCTIONS: &[&str] = &[
     "Accumulate",
     "Accumulate_c",
@@ -92,14 +93,14 @@ const FUNCTIONS: &[&str] = &[
     "Init_thread",
 ];
 
-/// What an MPI has that is no call of a program.
+/// Symbols of an MPI that look like calls of a program but are none, with the reason.
 const NO_CALLS: &[(&str, &str)] = &[
     ("Win_dup_fn", "a callback, which no call of ours calls because windows are not duplicated"),
     ("Win_null_copy_fn", "a callback"),
     ("Win_null_delete_fn", "a callback, called like any other"),
 ];
 
-/// Symbols of shared libraries; `defined` or asked for.
+/// Returns the symbols of a shared library: those that it defines, or those that it needs.
 fn symbols(library: &Path, defined: bool) -> Result<BTreeSet<String>, Skipped> {
     require::program("nm", "apt-get install binutils")?;
     let which = if defined { "--defined-only" } else { "--undefined-only" };
@@ -111,7 +112,7 @@ fn symbols(library: &Path, defined: bool) -> Result<BTreeSet<String>, Skipped> {
     Ok(text(&output.stdout).lines().filter_map(name).collect())
 }
 
-/// The shared libraries of an MPI that a Fortran program is linked to, and those of the C++ binding.
+/// Returns the shared libraries of an MPI to which programs in Fortran and C++ are linked.
 fn libraries(mpi: TestedMpi) -> Result<Vec<PathBuf>, Skipped> {
     require::program("ldd", "apt-get install libc-bin")?;
     let mut found = BTreeSet::new();
@@ -134,7 +135,7 @@ fn preload() -> PathBuf {
     PathBuf::from(text(&output.stdout).trim())
 }
 
-/// The names of the preload behind which the bridge to an MPI has a function.
+/// Returns the names that the preload defines and for which the bridge to an MPI has a function.
 fn taken_over(mpi: TestedMpi) -> Result<BTreeSet<String>, Skipped> {
     let preload = preload();
     let bridge = symbols(&preload.with_file_name(format!("libunisono-mpi-{}.so", mpi.name())), true)?;
@@ -142,7 +143,7 @@ fn taken_over(mpi: TestedMpi) -> Result<BTreeSet<String>, Skipped> {
     Ok(symbols(&preload, true)?.into_iter().filter(is_served).collect())
 }
 
-/// Whether a name speaks of windows or of an operation on them, in whatever spelling.
+/// Returns whether a symbol, in any language's spelling, names a call on windows.
 fn concerns_windows(symbol: &str) -> bool {
     let plain = symbol.to_ascii_lowercase();
     let core = plain.trim_end_matches('_');
@@ -156,8 +157,8 @@ fn concerns_windows(symbol: &str) -> bool {
     call.starts_with("win_") || call.contains("accumulate") || words.contains(&call.trim_end_matches("_c"))
 }
 
-/// C's names are those of the standard, and the host's own list; Fortran's bindings are the host's, so that
-/// what they call has to be taken over.
+/// For C, the expected names are those of the standard and those that the MPI defines. The Fortran bindings
+/// are the MPI's own, so the functions that they call have to be taken over.
 fn every_one_sided_call_is_taken_over() -> TestOutcome {
     for mpi in MPIS {
         let ours = taken_over(mpi)?;
@@ -174,14 +175,14 @@ fn every_one_sided_call_is_taken_over() -> TestOutcome {
         assert!(missing.is_empty(), "{}: {missing:?}", mpi.name());
         let lacking: Vec<&&str> =
             FUNCTIONS.iter().filter(|name| !hosts.contains(&format!("MPI_{name}"))).collect();
-        // handles are converted by macros in MPICH; Open MPI 4.1 is an MPI-3.1
+        // MPICH converts handles by macros; Open MPI 4.1 implements MPI 3.1
         let allowed = |name: &str| match mpi {
             TestedMpi::Mpich => name.ends_with("2f") || name.ends_with("2c"),
             TestedMpi::OpenMpi => name.ends_with("_c"),
         };
         assert!(lacking.iter().all(|name| allowed(name)), "{} has no {lacking:?}", mpi.name());
 
-        // newer hosts may have more
+        // newer versions of an MPI may have more functions
         let of_c = |name: &&String| {
             let call = name.strip_prefix("MPI_").unwrap_or_default();
             let is_c = call.chars().nth(1).is_some_and(|second| second.is_ascii_lowercase());
@@ -195,7 +196,7 @@ fn every_one_sided_call_is_taken_over() -> TestOutcome {
             .collect();
         assert!(unknown.is_empty(), "{}: {unknown:?}", mpi.name());
 
-        // bindings call C's functions, or each other
+        // the bindings call C's functions or each other
         for library in &libraries {
             let asked = symbols(library, false)?;
             let theirs: Vec<&String> = asked
@@ -209,7 +210,8 @@ fn every_one_sided_call_is_taken_over() -> TestOutcome {
     Ok(())
 }
 
-/// Fortran's spellings: all small or all large letters, or Open MPI's own suffixes.
+/// Returns whether a symbol is a Fortran binding, by its spelling: all small or all capital letters, or Open
+/// MPI's suffixes.
 fn is_binding(name: &str) -> bool {
     let call = name.trim_start_matches("PMPI_").trim_start_matches("MPI_");
     let one_case = !call.chars().any(|letter| letter.is_ascii_lowercase())
@@ -217,7 +219,7 @@ fn is_binding(name: &str) -> bool {
     one_case || name.ends_with("_f") || name.ends_with("_f08")
 }
 
-/// The tool as a shared library, linked to nothing: its MPI is the program's.
+/// Compiles the profiling tool as a shared library that is linked to no MPI, so that it uses the program's.
 fn tool(mpi: TestedMpi) -> Result<PathBuf, Skipped> {
     mpi.present("any.c")?;
     let directory = target().join("mpi-programs").join(mpi.name());
@@ -249,7 +251,8 @@ fn a_profiling_tool_that_is_preloaded_sees_every_call() -> TestOutcome {
     Ok(())
 }
 
-/// It comes after what is preloaded, so that it is never called; that is said, and how to have it called.
+/// A linked tool comes after preloaded libraries in the search for symbols, so it is never called. A message
+/// says so, and how to have it called.
 fn a_profiling_tool_that_is_linked_is_named() -> TestOutcome {
     for mpi in MPIS {
         let tool = tool(mpi)?;
@@ -271,7 +274,7 @@ fn a_profiling_tool_that_is_linked_is_named() -> TestOutcome {
     Ok(())
 }
 
-/// A script that is started in place of the program hands the preload on to it.
+/// `unisono mpi` starts a script, and the preload is passed on to the program that the script starts.
 fn a_script_may_start_the_program() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("counted.c")?;
@@ -291,7 +294,7 @@ fn a_script_may_start_the_program() -> TestOutcome {
     Ok(())
 }
 
-/// The program's own run path leads to its MPI, and the preload uses the same.
+/// The program's own run path leads to its MPI, and the preload uses the same MPI.
 fn a_program_with_a_run_path_runs() -> TestOutcome {
     TestedMpi::Mpich.present("any.c")?;
     let shown = Command::new("mpicc.mpich").arg("-show").output().expect("it was found");
@@ -321,9 +324,10 @@ fn a_program_with_a_run_path_runs() -> TestOutcome {
     Ok(())
 }
 
-/// Its functions are its own, so that nothing can take their place. It runs as without us.
+/// The program's MPI functions are its own, so the preload cannot replace them. It runs as without the
+/// preload.
 fn a_program_with_its_mpi_linked_in_runs_unserved_and_says_so() -> TestOutcome {
-    // an MPI of one function
+    // the source of a program with an MPI of one function
     let directory = tempfile::tempdir().expect("a directory");
     let (written, built) = (directory.path().join("own.c"), directory.path().join("own"));
     let own = "int MPI_Init(void) { return 6; }\nint main(int n, char **v) { return MPI_Init() + n; }\n";
@@ -342,7 +346,8 @@ fn a_program_with_its_mpi_linked_in_runs_unserved_and_says_so() -> TestOutcome {
     Ok(())
 }
 
-/// It runs, because it may start programs that have an MPI; the first rank says that it is not served itself.
+/// The program runs, because it may start programs that have an MPI. The first rank says that the program
+/// itself is not served.
 fn a_static_program_without_mpi_is_started_and_told_so() -> TestOutcome {
     let directory = tempfile::tempdir().expect("a directory");
     let (written, built) = (directory.path().join("alone.c"), directory.path().join("alone"));
@@ -364,7 +369,8 @@ fn a_static_program_without_mpi_is_started_and_told_so() -> TestOutcome {
     Ok(())
 }
 
-/// Each rank would be alone, and programs often do not notice: the first rank says so, and nothing runs.
+/// Each rank would be alone in its world, which programs often do not notice. So the first rank prints a
+/// message, and nothing runs.
 fn a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone() -> TestOutcome {
     TestedMpi::OpenMpi.present("any.c")?;
     let built = TestedMpi::Mpich.build("edges.c")?;
@@ -387,7 +393,7 @@ fn a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone() -> TestOu
     Ok(())
 }
 
-/// Four ranks would say the same; a rank beside another program speaks for itself.
+/// Four ranks would print the same message, so only one does; a rank beside another program prints its own.
 fn what_is_missing_for_all_ranks_is_said_once() -> TestOutcome {
     for mpi in MPIS {
         mpi.present("any.c")?;
@@ -406,15 +412,15 @@ fn what_is_missing_for_all_ranks_is_said_once() -> TestOutcome {
     Ok(())
 }
 
-/// In one line for all ranks, also by `ls`, which closes standard error before it ends, and by dash, which
-/// ends by _exit(2); and not by a shell whose child is the program.
+/// The message is one line for all ranks. It also comes from `ls`, which closes standard error before it
+/// ends, and from dash, which ends by _exit(2); but not from a shell whose child is the program.
 fn a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed() -> TestOutcome {
     const WORDS: &str = "ended without MPI_Init; 'unisono mpi' changed nothing for it";
     require::program("bash", "apt-get install bash")?;
     require::program("dash", "apt-get install dash")?;
     for mpi in MPIS {
         mpi.present("any.c")?;
-        // one rank where the code is not zero: launchers end the others as soon as one has failed
+        // one rank if the exit code is not zero, because launchers end the others as soon as one has failed
         for (ranks, started, code) in [
             (3, &["ls", "/dev/null"][..], 0),
             (3, &["env", "ls", "/dev/null"], 0),
@@ -446,7 +452,8 @@ fn a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed() -
     Ok(())
 }
 
-/// `unisono run` starts ranks of which no MPI knows: each would be alone, and compute nonsense in silence.
+/// `unisono run` starts ranks that no MPI knows: each would be alone in its world, and silently compute a
+/// wrong result.
 fn ranks_that_no_mpi_started_are_refused_with_what_to_type() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("counted.c")?.to_string_lossy().into_owned();
@@ -465,13 +472,13 @@ fn ranks_that_no_mpi_started_are_refused_with_what_to_type() -> TestOutcome {
             assert!(words.contains(&format!("'mpiexec -n 2 unisono mpi -- {built}'")), "{words}");
             assert!(stdout.is_empty(), "the program ran: {}", text(&stdout));
         }
-        // so are ranks without the preload
+        // ranks without the preload are refused, too
         let refused = on_run("2", &[&built]);
         let words = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{}: {words}", mpi.name());
         assert!(words.contains(&format!("linked to an MPI ({})", mpi.name())), "{words}");
         assert!(words.contains(&format!("'mpiexec -n 2 unisono mpi -- {built}'")), "{words}");
-        // one rank is alone rightly
+        // a single rank is alone by intention
         let alone = on_run("1", &direct);
         assert!(alone.status.success(), "{}: {}", mpi.name(), text(&alone.stderr));
     }

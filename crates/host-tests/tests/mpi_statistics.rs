@@ -1,4 +1,4 @@
-//! `unisono mpi --stats`: the table of a job's windows, against programs whose operations are known.
+//! Tests `unisono mpi --stats`: the table of a job's windows, with programs whose operations are known.
 
 use std::ffi::OsStr;
 use unisono_host_tests::mpi::{MPIS, TestedMpi, below, numbers, verdict};
@@ -35,7 +35,7 @@ fn statistics_agree_with_a_program_whose_operations_are_known() -> TestOutcome {
     Ok(())
 }
 
-/// Microseconds that the table says were waited, awake or asleep.
+/// Returns the microseconds that, according to the table, ranks waited, awake or asleep.
 fn waited(said: &str, window: &str, kind: &str) -> f64 {
     let said = numbers(&below(said, window), kind);
     let Some((_, waited)) = said.split_once("waited ") else { return 0.0 };
@@ -48,7 +48,8 @@ fn waited(said: &str, window: &str, kind: &str) -> f64 {
     waited.split(" and ").filter_map(micros).sum()
 }
 
-/// Rank 1 is 50 ms late in each; a fifth of that has to be found, because rank 0 may have been late itself.
+/// Rank 1 is 50 ms late at each synchronization. At least a fifth of that has to be in the table, because
+/// rank 0 may have been late itself.
 fn statistics_say_how_long_each_synchronization_waited() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("late.c")?;
@@ -63,8 +64,8 @@ fn statistics_say_how_long_each_synchronization_waited() -> TestOutcome {
                 assert!(waited > 10_000.0, "{waited} in {window} {options:?}: {said}");
             }
             if options.len() == 1 {
-                // one long row is added at a time: of two ranks that do nothing else one waits for the other,
-                // now and then at least where processors are few
+                // long rows are added one at a time, so of two ranks that do nothing else one waits for the
+                // other, at least now and then, even with few processors
                 assert!(waited(&said, "allocated gate", "passive") > 10.0, "{said}");
             }
         }
@@ -72,8 +73,8 @@ fn statistics_say_how_long_each_synchronization_waited() -> TestOutcome {
     Ok(())
 }
 
-/// A window that the program forgot is in the statistics, too; and MPI_Finalize's callbacks still use
-/// windows.
+/// A window that the program does not free is in the statistics, too; and callbacks of MPI_Finalize can still
+/// use windows.
 fn a_window_that_is_never_freed_is_counted() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("finalized.c")?;
@@ -83,7 +84,7 @@ fn a_window_that_is_never_freed_is_counted() -> TestOutcome {
         let said = text(&output.stderr);
         let left = below(&said, "allocated left open, never freed");
         assert!(numbers(&left, "fence").starts_with("2 epochs,"), "{said}");
-        // the callback's window and barriers are in the table, because it comes after the callback
+        // the callback's window and barriers are in the table, because it is printed after the callback
         let late = below(&said, "allocated");
         assert_eq!(numbers(&late, "put"), "2 8 B - -", "{said}");
         assert!(numbers(&below(&said, "barriers"), "fence").contains("epochs"), "{said}");
@@ -91,8 +92,8 @@ fn a_window_that_is_never_freed_is_counted() -> TestOutcome {
     Ok(())
 }
 
-/// The rank that ends the job prints what its windows did so far; a session has no world, and each process
-/// prints its own.
+/// A rank that ends the job prints the table of its windows so far. In a session there is no communicator of
+/// all ranks, so each process prints its own table.
 fn where_ranks_cannot_gather_each_prints_its_own_table() -> TestOutcome {
     let ended = |mpi: TestedMpi, file: &str| -> Result<String, Skipped> {
         let built = mpi.build(file)?;

@@ -1,5 +1,5 @@
-//! The conformance programs of the MPI preload run on the MPIs alone. A program is right if an MPI that knows
-//! nothing of Unisono agrees with it. The exceptions are listed with their reasons.
+//! Runs the conformance programs of the MPI preload on the MPIs alone. A conformance program is right if an
+//! MPI without Unisono passes it. The exceptions are listed with their reasons.
 
 use std::process::Command;
 use unisono_host_tests::mpi::{TestedMpi, verdict};
@@ -7,7 +7,7 @@ use unisono_host_tests::{TestOutcome, host_tests, one_in, require};
 
 const ROUNDING: &str = "4.0.2 looks for the parts of an allocated window in the wrong places unless their size is a multiple of 16";
 
-/// Each program, and why MPICH 4.0 or Open MPI 4.1 is known to fail it.
+/// Each program, with the reasons why MPICH 4.0 and Open MPI 4.1 are known to fail it, if they do.
 const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
     ("flavours.c", None, None),
     (
@@ -82,7 +82,8 @@ fn agrees(mpi: TestedMpi) -> TestOutcome {
         }
         let program = mpi.build(file)?;
         let name = file.split('.').next().expect("split has a first part because it always has");
-        // two spinning ranks on a busy machine are slow; what hangs is not this project's
+        // a minute, because two spinning ranks on a busy machine are slow; a hang here is not a fault of
+        // Unisono
         let mut command = Command::new("timeout");
         let launcher = mpi.launcher(2);
         command.args(["-k", "2", "60"]).arg(launcher.get_program()).args(launcher.get_args()).arg(&program);

@@ -1,5 +1,6 @@
-//! Waits for messages under `unisono mpi`: the same results, statuses and errors as on the MPI alone, awake
-//! and asleep, with a processor for each rank and without; the statistics of waits.
+//! Tests waits for messages under `unisono mpi`: results, statuses and errors are the same as on the MPI
+//! alone, whether ranks wait awake or asleep, and whether or not each rank has a processor. Also tests the
+//! statistics of waits.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -8,7 +9,7 @@ use unisono_host_tests::mpi::{MPIS, TestedMpi, verdict};
 use unisono_host_tests::processes::text;
 use unisono_host_tests::{Skipped, TestOutcome, host_tests, is_long};
 
-/// Programs of two MPIs on ranks that have a processor each on most machines, and that do not.
+/// Numbers of ranks: on most machines, with 2 ranks each has a processor, and with 4 not.
 const RANKS: [usize; 2] = [2, 4];
 
 fn with_preload(mpi: TestedMpi, ranks: usize, file: &str, options: &[&str]) -> Result<Output, Skipped> {
@@ -18,7 +19,8 @@ fn with_preload(mpi: TestedMpi, ranks: usize, file: &str, options: &[&str]) -> R
     Ok(mpi.with_preload(ranks, &arguments).output().expect("mpiexec starts because it was found"))
 }
 
-/// Runs a program as it comes, and with ranks that begin asleep, as they do beside other programs.
+/// Runs a program normally, and with ranks that wait asleep from the beginning, as they do beside other
+/// programs.
 fn awake_and_asleep(file: &str) -> TestOutcome {
     let name = file.trim_end_matches(".c");
     for (mpi, ranks) in MPIS.into_iter().flat_map(|mpi| RANKS.map(|ranks| (mpi, ranks))) {
@@ -40,14 +42,14 @@ fn requests_of_every_kind_end_in_every_wait() -> TestOutcome {
     awake_and_asleep("request_kinds.c")
 }
 
-/// The lines of a run that say in what state `MPI_Waitall` left its requests.
+/// Returns the lines of a run that say in which state `MPI_Waitall` left its requests.
 fn states(output: &Output) -> Vec<String> {
     verdict("waitall_errors", output).expect("the program agrees");
     text(&output.stdout).lines().filter(|line| line.starts_with("state")).map(str::to_owned).collect()
 }
 
 fn an_error_in_waitall_leaves_the_other_requests_as_the_mpi_alone_does() -> TestOutcome {
-    // Open MPI keeps its own MPI_Waitall, whose states depend on the time
+    // only MPICH: Open MPI's own MPI_Waitall is used, whose states depend on timing
     let mpi = TestedMpi::Mpich;
     for ranks in RANKS {
         let built = mpi.build("waitall_errors.c")?;
@@ -67,7 +69,7 @@ fn threads_with_communicators_made_from_groups_wait_at_once() -> TestOutcome {
     awake_and_asleep("from_group.c")
 }
 
-/// The lines of a run that say which bits all results have, in the order of the ranks.
+/// Returns the lines of a run that have the bits of all results, sorted by rank.
 fn bits(program: &str, output: &Output) -> Vec<String> {
     verdict(program, output).expect("the program agrees");
     let said = text(&output.stdout);
@@ -77,7 +79,7 @@ fn bits(program: &str, output: &Output) -> Vec<String> {
     lines
 }
 
-/// Sums of floating point numbers tell in which order they were added.
+/// The bits of a sum of floating-point numbers show in which order they were added.
 fn small_collectives_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
     for mpi in MPIS {
         let built = mpi.build("collectives.c")?;
@@ -122,7 +124,7 @@ fn collectives_of_random_shapes_give_the_very_bits_and_errors_of_the_mpi_alone()
     Ok(())
 }
 
-/// The bits of a sum of NaNs, and a minimum of a NaN and a number, depend on the order of two operands.
+/// The bits of a sum of NaNs, and the minimum of a NaN and a number, depend on the order of the two operands.
 fn reductions_of_nans_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
     let mpi = TestedMpi::Mpich;
     let built = mpi.build("nans.c")?;
@@ -135,8 +137,8 @@ fn reductions_of_nans_give_the_very_bits_of_the_mpi_alone() -> TestOutcome {
     Ok(())
 }
 
-/// The trials that tell the order of additions find one order on Debian's MPICH, and are few. An MPI that
-/// gives way by itself keeps its calls.
+/// The preload finds out by a few trials in which order Debian's MPICH adds. An MPI whose waiting ranks yield
+/// by themselves keeps its own calls.
 fn sums_of_crowded_ranks_are_served_once_their_order_is_known() -> TestOutcome {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let crowded = (processors + 1).max(3);
@@ -154,7 +156,7 @@ fn sums_of_crowded_ranks_are_served_once_their_order_is_known() -> TestOutcome {
     Ok(())
 }
 
-/// MPICH alone: Open MPI keeps its own waits.
+/// Only MPICH is tested, because Open MPI keeps its own waits.
 fn a_rank_sets_up_its_waits_at_the_first_of_them_and_not_in_mpi_init() -> TestOutcome {
     let mpi = TestedMpi::Mpich;
     let built = mpi.build("begins.c")?;
@@ -172,8 +174,8 @@ fn calls(of: &Value, call: &str) -> u64 {
     row.map_or(0, |row| row["calls"].as_u64().expect("a number of calls"))
 }
 
-/// One table by the first rank, and a file with each rank's waits. The program's own calls are known; MPI's
-/// beginning and end add a few collectives.
+/// The first rank prints one table, and writes a file with each rank's waits. The program's own calls are
+/// known; MPI_Init and MPI_Finalize add a few collectives.
 fn statistics_count_the_waits_of_each_rank() -> TestOutcome {
     let directory = tempfile::tempdir().expect("a directory");
     for (mpi, ranks) in MPIS.into_iter().flat_map(|mpi| RANKS.map(|ranks| (mpi, ranks))) {
@@ -203,7 +205,7 @@ fn statistics_count_the_waits_of_each_rank() -> TestOutcome {
     Ok(())
 }
 
-/// `--only windows` leaves waits alone, and `--json` without `--stats` prints nothing.
+/// With `--only windows` waits are not served, and `--json` without `--stats` prints nothing.
 fn windows_alone_have_no_waits() -> TestOutcome {
     let directory = tempfile::tempdir().expect("a directory");
     for mpi in MPIS {

@@ -1,5 +1,5 @@
-//! One-sided programs in Rust and C under `unisono run`. The examples check themselves, and a C program makes
-//! every call of the library between several ranks.
+//! Tests one-sided programs in Rust and C under `unisono run`. The examples check their own results, and a C
+//! program makes every call of the library between several ranks.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,7 +12,8 @@ fn run(ranks: &str, program: &Path, arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().expect("unisono starts")
 }
 
-/// Runs a program that checks itself with several numbers of ranks, also more than there are processors.
+/// Runs a program that checks its own result, with several numbers of ranks, also more than there are
+/// processors.
 fn check(program: &Path, arguments: &[&str], said: &str) {
     for ranks in ["1", "2", "4", "7"] {
         let output = run(ranks, program, arguments);
@@ -88,7 +89,7 @@ fn a_c_program_makes_every_call_between_ranks() -> TestOutcome {
 }
 
 fn a_rank_that_is_killed_is_named_by_the_others_and_nothing_hangs() -> TestOutcome {
-    // rank 1 dies in the midst of the exchange; the others say so and end by themselves
+    // rank 1 is killed during the exchange; the others say so and end by themselves
     let heat = program::directory().join("heat");
     let script = format!(
         "if [ $UNISONO_RANK = 1 ]; then {0} --size 64 --steps 100000000 --no-check & pid=$!; sleep 0.7; \

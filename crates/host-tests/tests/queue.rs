@@ -1,5 +1,5 @@
-//! Policies on a device of this host: they are enforced, each kind of match finds its packets, and a wrong
-//! policy changes nothing.
+//! Tests policies on a device of this host: they are enforced, each kind of match finds its packets, and a
+//! wrong policy changes nothing.
 
 use crate::queue_shared::{
     DEVICE, THREE, apply, class, datagrams, file, journal, name, on_a_host, policy, seen, unisono,
@@ -18,7 +18,7 @@ use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierar
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_congestion_control;
 
-/// How many packets a class gets by what `send` does.
+/// Returns how many packets a class gets while `send` runs.
 fn packets(kernel: &mut Kernel, name: &str, send: impl FnOnce()) -> u64 {
     let before = class(&kernel.live().expect("a policy holds"), name).packets;
     send();
@@ -122,7 +122,7 @@ fn a_control_group_that_is_not_there_is_named_with_its_place_and_nothing_changes
 
 fn a_control_group_of_version_1_alone_is_refused_with_what_to_do() -> TestOutcome {
     let _hosts = on_a_host()?;
-    drop(apply(THREE)?.remove()); // or skip
+    drop(apply(THREE)?.remove()); // or skips the test
     let all = hierarchies().expect("mounts can be read");
     let (Some(first), Some(_)) = (
         CgroupHierarchy::of_version(&all, CgroupVersion::V1),
@@ -146,7 +146,7 @@ fn a_control_group_of_version_1_alone_is_refused_with_what_to_do() -> TestOutcom
     Ok(())
 }
 
-/// Sends as fast as it goes over one connection to each port, for a while.
+/// Sends over one connection to each port, as fast as possible, for `time`.
 fn saturate(hosts: &Hosts, ports: &[u16], congestion: &str, time: Duration) {
     let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
     let listeners: Vec<TcpListener> = std::thread::spawn({
@@ -175,7 +175,7 @@ fn saturate(hosts: &Hosts, ports: &[u16], congestion: &str, time: Duration) {
         .iter()
         .map(|port| {
             let stream = TcpStream::connect(("10.77.0.2", *port)).expect("somebody listens");
-            let _ = set_congestion_control(&stream, congestion); // or the host's own
+            let _ = set_congestion_control(&stream, congestion); // if refused, the host's default is used
             stream.set_write_timeout(Some(Duration::from_secs(20))).expect("it is positive");
             std::thread::spawn(move || {
                 let bytes = vec![0; 16 * 1024];
@@ -228,7 +228,7 @@ fn three_busy_classes_get_about_their_shares_and_no_more_than_the_link() -> Test
     let paces = reading.0.paces(&reading.1);
     let shares: Vec<f64> = paces.iter().map(|pace| pace.share).collect();
     let all: f64 = paces.iter().map(|pace| pace.rate).sum();
-    // precise figures are the study's; here only an order that luck does not give
+    // wide ranges, because the study measures precise figures; this order cannot come about by chance
     assert!((0.45..0.75).contains(&shares[0]), "{shares:?}");
     assert!((0.15..0.45).contains(&shares[1]), "{shares:?}");
     assert!((0.02..0.25).contains(&shares[2]), "{shares:?}");
@@ -254,7 +254,7 @@ fn a_ceiling_holds_while_all_others_are_idle() -> TestOutcome {
     Ok(())
 }
 
-/// Sends datagrams to ports of the other host as fast as it goes, for a while.
+/// Sends datagrams to ports of the other host, as fast as possible, for `time`.
 fn flood(ports: &[u16], time: Duration) {
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
@@ -262,7 +262,7 @@ fn flood(ports: &[u16], time: Duration) {
             let socket = UdpSocket::bind("10.77.0.1:0").expect("the address is ours");
             scope.spawn(move || {
                 while Instant::now() < until {
-                    // a full queue may be told as an error
+                    // fails if a full queue drops the datagram
                     let _ = socket.send_to(&[7; 1400], ("10.77.0.2", *port));
                 }
             });
@@ -272,7 +272,7 @@ fn flood(ports: &[u16], time: Duration) {
 
 fn the_ceiling_of_an_inner_class_holds_while_all_its_children_are_flooded() -> TestOutcome {
     let _hosts = on_a_host()?;
-    // without its ceiling the class would be sure of a third of the link, which is more
+    // without its ceiling, a third of the link would be guaranteed to the class, which is more
     let text = "rate = \"100mbit\"\ndefault = \"rest\"\n[class.x]\n[class.rest]\n[class.g]\nceiling = \"30mbit\"\n\
         [class.g.a]\nweight = 2\nmatch = [{ port = 5001 }]\n[class.g.b]\nmatch = [{ port = 5002 }]\n";
     let mut kernel = apply(text)?;
@@ -285,7 +285,8 @@ fn the_ceiling_of_an_inner_class_holds_while_all_its_children_are_flooded() -> T
     }
     let sent = (class(&after, "g").bytes - class(&before, "g").bytes) as f64 * 8.0;
     let rate = sent / ((after.at_ns - before.at_ns) as f64 / 1e9);
-    // the time is read a moment after the bytes; the parts of the link would have been 33.3 Mbit/s
+    // a tolerance, because the time is read a moment after the bytes; without the ceiling the rate would have
+    // been 33.3 Mbit/s
     assert!(rate < 30.5e6, "{rate} bits a second");
     kernel.remove().expect("it is there");
     Ok(())
@@ -322,8 +323,8 @@ fn what_is_wrong_leaves_the_host_unchanged() -> TestOutcome {
     Ok(())
 }
 
-/// Everything of this namespace's network but the device itself: other devices, addresses, routes, rules,
-/// settings.
+/// Returns the state of this network namespace except the device itself: other devices, addresses, routes,
+/// rules, settings.
 fn around() -> String {
     let ask = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output().expect("it starts");
@@ -339,7 +340,7 @@ fn around() -> String {
     for file in ["tcp_congestion_control", "tcp_limit_output_bytes", "ip_forward", "conf/all/rp_filter"] {
         text += &fs::read_to_string(format!("/proc/sys/net/ipv4/{file}")).unwrap_or_default();
     }
-    // an address's line names the discipline of its device
+    // without the lines of the device, because the line of an address names the discipline of its device
     let lines = text.lines().filter(|line| !line.contains(&format!("{DEVICE}@")));
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -375,7 +376,8 @@ fn what_others_have_set_up_is_not_replaced_and_what_they_replace_stays() -> Test
     Ok(())
 }
 
-/// A control group of a controller, and of cgroup2, because packets carry the number of that one.
+/// A control group in the hierarchy of a controller and in cgroup2, because packets carry the number of the
+/// latter.
 struct Weighed {
     name: String,
     groups: Vec<ControlGroup>,
@@ -401,7 +403,8 @@ impl Weighed {
         Ok(Self { name, groups: [group].into_iter().chain(same).collect(), version: weighing.version })
     }
 
-    /// The weight in the first of these files that exists: the kernel's configuration decides.
+    /// Returns the weight in the first of these files that exists, which depends on the kernel's
+    /// configuration.
     fn weight(&self, files: &[&str]) -> Result<String, Skipped> {
         let text = files.iter().find_map(|file| self.groups[0].read(file).ok());
         let text = text.ok_or_else(|| Skipped::because(format!("no weights here: none of {files:?}")))?;
@@ -412,12 +415,13 @@ impl Weighed {
 impl Drop for Weighed {
     fn drop(&mut self) {
         for group in &self.groups {
-            let _ = group.remove(); // else the harness does
+            let _ = group.remove(); // if this fails, the harness removes it
         }
     }
 }
 
-/// Weights of a table of the policy are set, changed, and restored by a policy without the table and at the end.
+/// Tests that the weights of a table of the policy are set and changed, and restored by a policy without the
+/// table and at the end.
 fn weights_are_set_and_restored(table: &str, controllers: [&str; 2], files: [&[&str]; 2]) -> TestOutcome {
     let _hosts = on_a_host()?;
     let weighed = Weighed::new(controllers, table)?;
@@ -451,7 +455,8 @@ fn disk_weights_are_set_and_put_back() -> TestOutcome {
     weights_are_set_and_restored("io", ["blkio", "io"], files)
 }
 
-/// One `apply` gives a class its part of the link, of the processors and of the disks, and `show` tells all three.
+/// One `apply` gives a class its share of the link, of the processors and of the disks, and `show` prints all
+/// three.
 fn three_shares_of_one_policy_are_shown_side_by_side() -> TestOutcome {
     let _hosts = on_a_host()?;
     let disk = Weighed::new(["blkio", "io"], "three")?;
@@ -460,7 +465,7 @@ fn three_shares_of_one_policy_are_shown_side_by_side() -> TestOutcome {
     let Some(processors) = CgroupHierarchy::with(&processors, "cpu") else {
         return Err(Skipped::because("no control groups with the controller cpu"));
     };
-    // with version 1 each controller has a tree of its own
+    // in version 1 each controller may have a hierarchy of its own
     let own = !processors.top().path().join(&disk.name).exists();
     let own = own.then(|| processors.top().create(&disk.name).expect("root may"));
     let text = format!(

@@ -1,5 +1,6 @@
-//! Policies beside other programs: filters of others stay and come first, sockets do not choose their class,
-//! busy programs do not take the worker's processor, and a journal of a namespace that is gone means nothing.
+//! Tests policies beside other programs: filters of others stay and run first, sockets do not choose their
+//! class, busy programs do not take the worker's processor, and a journal of a namespace that no longer
+//! exists is ignored.
 
 use crate::queue_shared::{
     DEVICE, THREE, applied, apply, class, cleared, datagrams, file, journal, looks, on_a_host, queue_apply,
@@ -38,7 +39,7 @@ fn filters_of_others_stay_and_come_first_on_both_hooks() -> TestOutcome {
         ("egress", 1, &["--backend", "interposed"]),
         ("egress", 5, &["--backend", "interposed"]),
     ] {
-        // of another kind and protocol than ours, so that no filter of ours fits into its preference; without
+        // a filter of another kind and protocol than ours, so that ours cannot share its preference; without
         // an action, so that it never ends the chain
         tc(&format!("filter add dev {DEVICE} {hook} pref {pref} protocol ip u32 match u32 0 0"));
         let theirs = looks();
@@ -49,7 +50,7 @@ fn filters_of_others_stay_and_come_first_on_both_hooks() -> TestOutcome {
         let all = looks();
         let at = |what: &str| all.find(what).unwrap_or_else(|| panic!("{what} in {all}"));
         assert!(at("u32") < at("unisono_"), "ours come last: {all}");
-        applied(&policy, options)?; // over itself
+        applied(&policy, options)?; // once more, over the same policy
         cleared(&[]);
         crate::queue_shared::wait_until_it_looks(&theirs);
         tc(&format!("filter del dev {DEVICE} {hook} pref {pref} protocol ip"));
@@ -63,7 +64,8 @@ fn filters_of_others_stay_and_come_first_on_both_hooks() -> TestOutcome {
     Ok(())
 }
 
-/// A program of others at the device that returns a constant; detached at the end.
+/// A program at the device that is not ours and returns a constant. It is detached when this value is
+/// dropped.
 struct ForeignProgram(Index, TcxHook);
 
 impl ForeignProgram {
@@ -112,9 +114,9 @@ fn a_socket_cannot_choose_its_class_by_its_priority() -> TestOutcome {
     let rest = |kernel: &mut unisono_enforce::kernel::Kernel| {
         class(&kernel.live().expect("it holds"), "rest").packets
     };
-    datagrams("10.77.0.1:0", "10.77.0.2:9", 0); // asks for the neighbor's address
+    datagrams("10.77.0.1:0", "10.77.0.2:9", 0); // so that the neighbor's address is known
     let before = rest(&mut kernel);
-    // the discipline itself (past all classes), and each class
+    // priorities that name the discipline itself, which would bypass all classes, and each class
     for number in 0..5 {
         datagrams("10.77.0.1:0", "10.77.0.2:9", 0x556e_0000 | number);
     }
@@ -134,7 +136,7 @@ fn a_journal_of_another_namespace_with_the_same_number_is_forgotten() -> TestOut
     let cookie = record["namespace"].as_u64().expect("this kernel has cookies");
     record["namespace"] = (cookie + 1_000_000_000).into();
     let before = looks();
-    // the directory goes with its last journal
+    // makes the directory again, because it was removed with its last journal
     let directory = path.parent().expect("a file is in a directory");
     let make = || DirBuilder::new().recursive(true).mode(0o700).create(directory).expect("root may");
     make();
@@ -143,7 +145,7 @@ fn a_journal_of_another_namespace_with_the_same_number_is_forgotten() -> TestOut
     assert!(words(&shown).contains("has no policy"), "{}", words(&shown));
     assert_eq!(looks(), before);
     assert!(!path.exists(), "forgotten");
-    // and one whose namespace is gone altogether
+    // and a journal of a namespace number that no namespace has
     let gone = path.with_file_name("1-7.json");
     make();
     fs::write(&gone, record.to_string()).expect("root may");
@@ -153,7 +155,7 @@ fn a_journal_of_another_namespace_with_the_same_number_is_forgotten() -> TestOut
     Ok(())
 }
 
-/// Programs that take all processor time; killed at the end.
+/// Programs that use all processor time. They are killed when this value is dropped.
 struct BusyLoops(Vec<Child>);
 
 impl BusyLoops {
@@ -191,7 +193,8 @@ fn an_interposed_class_below_its_share_loses_nothing_beside_busy_programs() -> T
     let socket = UdpSocket::bind("10.77.0.1:0").expect("the address is ours");
     let (begin, mut sent) = (Instant::now(), 0_u64);
     while begin.elapsed() < Duration::from_secs(4) {
-        // never more at once than the class's queue takes: a late sender does not catch up
+        // one packet at a time, so that the class's queue never overflows: a sender that is late does not
+        // catch up
         sent += u64::from(socket.send_to(&[7; 500], "10.77.0.2:7001").is_ok());
         thread::sleep(Duration::from_micros(200));
     }

@@ -1,8 +1,10 @@
-//! Fair queuing as a queueing discipline of the kernel: packets leave a real device in the order of the core.
+//! Tests fair queuing as a queueing discipline of the kernel: packets leave a real device in the order that
+//! `unisono-fairqueue` chooses.
 //!
 //! This needs a kernel with `CONFIG_NET_SCH_BPF`. `cargo xtask vm` runs these tests in a virtual machine that
-//! has one. The tests set the time there themselves, so that nothing depends on the speed of the machine.
-//! One test is about the kernel's own classes, because that kernel has `fq_codel`.
+//! has one. Most tests set the discipline's clock themselves, so that nothing depends on the speed of the
+//! machine. One test is about the kernel's own classes; it is here because that virtual machine's kernel has
+//! `fq_codel`.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -29,17 +31,18 @@ use unisono_linux::packet::PacketSocket;
 const TYPE: u16 = 0x88b5;
 const NEAR: link::Index = link::Index(11);
 const FAR: link::Index = link::Index(12);
-/// A bit a nanosecond.
+/// A bit a nanosecond, in bits a second.
 const RATE: u64 = 1_000_000_000;
 
-/// A cable between two devices in a namespace of its own; it goes with the process.
+/// A pair of veth devices in a network namespace of its own, which the kernel removes with the process.
 struct Cable {
     netlink: NetlinkSocket,
     near: PacketSocket,
     far: PacketSocket,
-    /// The number of the discipline at the near device; one that replaces another has another.
+    /// The major number of the discipline at the near device. A discipline that replaces another one gets
+    /// another number.
     major: u16,
-    /// How often its classes were changed.
+    /// The number of changes of its classes.
     generation: u32,
 }
 
@@ -49,8 +52,7 @@ impl Cable {
         let here =
             NetworkNamespace::create().map_err(|error| Skipped::because(format!("no namespace: {error}")))?;
         here.enter().expect("root may");
-        // a device that solicits routers sends a frame of its own now and then; there is no such file without
-        // IPv6
+        // otherwise the device would sometimes send router solicitations; without IPv6 there is no such file
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
         let device = |index, name: &str, last| link::Device {
             namespace: std::os::fd::AsFd::as_fd(&here),
@@ -74,12 +76,12 @@ impl Cable {
         self.netlink.run(&[request]).map_err(|error| error.to_string())
     }
 
-    /// Has other classes put in the place of those that are there.
+    /// Replaces the classes of the discipline by others.
     fn change(&mut self, maps: &Attached, old: &Hierarchy, new: &Setup<'_>) {
         self.generation = maps.propose(old, new).expect("small enough");
         assert!(maps.is_pending().expect("it is there"), "nothing has come since");
         self.near.queue_with_priority(kick(self.major)).expect("root may");
-        let _ = self.near.send(&[0; 60]); // that it is dropped may be an error
+        let _ = self.near.send(&[0; 60]); // may fail, because the discipline drops this frame
         assert!(!maps.is_pending().expect("it is there"), "it sets the change going");
         assert_eq!(maps.generation().expect("it is there"), self.generation);
     }
@@ -88,11 +90,11 @@ impl Cable {
     fn send(&self, class: ClassId, length: u32, number: u32) {
         let priority = priority(self.major, self.generation, class);
         self.near.queue_with_priority(priority).expect("root may");
-        // a frame that the discipline drops is no error for who sent it, or ENOBUFS
+        // if the discipline drops the frame, the sender gets no error, or ENOBUFS
         let _ = self.near.send(&frame(length, number));
     }
 
-    /// The number of the next frame that arrives.
+    /// Returns the number of the next frame that arrives, if there is one.
     fn receive(&self) -> Option<u32> {
         let mut frame = [0; 2048];
         self.far.receive(&mut frame).expect("the device is up")?;
@@ -109,7 +111,7 @@ fn frame(length: u32, number: u32) -> Vec<u8> {
     frame
 }
 
-/// Loads the discipline, compiled here or before.
+/// Loads the discipline, compiled now or by an earlier test.
 fn load(setup: &Setup<'_>) -> Result<LoadedDiscipline, Skipped> {
     require::root()?;
     let skip = |error: ProgramError| match error {
@@ -132,7 +134,7 @@ fn leaves(hierarchy: &Hierarchy) -> Vec<ClassId> {
     hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect()
 }
 
-/// A tree of some classes, each below one made before it, some with limits.
+/// Returns a random tree of classes, some with limits. The parent of each class is a class before it.
 fn tree(random: &mut Pcg64Mcg, most: usize) -> Hierarchy {
     let count = random.random_range(2..=most);
     let (mut parents, mut depths, mut specs) = (vec![0], vec![0], vec![ClassSpec::new("link")]);
@@ -158,8 +160,8 @@ fn tree(random: &mut Pcg64Mcg, most: usize) -> Hierarchy {
     tree.with_default("rest").expect("a new name")
 }
 
-/// Frames go through the device and through the scheduler on paper, now and then to other classes than
-/// before; they must leave in the same order.
+/// Sends frames through the device and through the scheduler of `unisono-fairqueue` (`paper`), with changes
+/// of the classes now and then. Asserts that both choose the same order.
 fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes: f64) -> TestOutcome {
     let mut hierarchy = tree(random, most_classes);
     let others = |tree: &Hierarchy| tree.default_class().expect("every tree has one");
@@ -184,7 +186,7 @@ fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes
         discipline.set_clock(Instant::from_nanos(now)).expect("it is there");
         if now >= free_at {
             paper.finish(Instant::ZERO);
-            free_at = now; // nothing waits, as all that could leave has left
+            free_at = now; // nothing waits here, because everything that could leave has left
         }
         if random.random_bool(changes) {
             let new = tree(random, most_classes);
@@ -275,7 +277,7 @@ fn one_set_of_classes_serves_one_device_and_goes_with_it() -> TestOutcome {
     drop(discipline);
     assert!(Attached::open(&kind).is_some_and(|maps| maps.is_ok()), "the device still has it");
     cable.netlink.run(&[qdisc::remove_root(NEAR)]).expect("it goes");
-    // maps go a moment after the last that held them
+    // the kernel frees maps a moment after their last user
     for _ in 0..1000 {
         if Attached::open(&kind).is_some_and(|maps| maps.is_err()) {
             return Ok(());
@@ -310,7 +312,7 @@ fn what_waits_goes_with_the_discipline_which_can_be_given_again() -> TestOutcome
         let sum = |of: fn(&layout::Counted) -> u64| counted.iter().skip(1).map(of).sum::<u64>();
         assert_eq!((sum(|class| class.packets.into()), sum(|class| class.bytes)), (0, 0));
         assert_eq!((sum(|class| class.served_packets), sum(|class| class.dropped)), (round, 39 * round));
-        // the link has been free for long when it comes back
+        // the next round begins when the link has been free for long
         discipline.set_clock(Instant::from_secs(round + 1)).expect("it is there");
     }
     Ok(())
@@ -331,7 +333,7 @@ fn a_link_is_never_faster_than_its_rate() -> TestOutcome {
     for _ in 0..80 {
         cable.receive().expect("all of them arrive");
     }
-    // the last one need not have been sent when it arrives, and a timer that is late is made up for
+    // 79, not 80: the time after the last frame does not count, and a timer that is late is made up for
     assert!(begin.elapsed() >= Duration::from_millis(79), "{:?}", begin.elapsed());
     Ok(())
 }
@@ -345,7 +347,8 @@ fn priorities_stand_for_classes() -> TestOutcome {
     let discipline = load(&setup)?;
     cable.give(&discipline).expect("the device takes it");
     let class = |minor: u32| u32::from(cable.major) << 16 | minor;
-    // by number, by name, and what is no leaf, no class, or of another discipline
+    // priorities that stand for a class, that name a class, and that name no leaf, no class, or another
+    // discipline
     let priorities = [(6, 1), (0, 0), (7, 0), (class(3), 1), (class(1), 0), (class(99), 0), (0x0077_0003, 0)];
     for (number, (priority, wanted)) in (1..).zip(priorities) {
         let before = discipline.counted().expect("it counts");
@@ -359,7 +362,7 @@ fn priorities_stand_for_classes() -> TestOutcome {
     Ok(())
 }
 
-/// A UDP packet to a port, in a frame.
+/// Returns a frame with a UDP packet to a port.
 fn datagram(port: u16) -> Vec<u8> {
     let mut frame = frame(100, 0);
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -383,7 +386,7 @@ match = [{ priority = 6 }]
 fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> TestOutcome {
     let mut cable = Cable::new()?;
     require::path("/sys/fs/cgroup", "no control groups")?;
-    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
+    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // skips the test if the host lacks a feature
     let ip = PacketSocket::open(NEAR, 0x0800).expect("the device is up");
     let mut place = FairQueue::new("near");
     let policy = |text: &str| Policy::parse(text).expect("it is sound");
@@ -437,9 +440,9 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> T
     Ok(())
 }
 
-/// The kernel's own classes, which this kernel can give `fq_codel`.
+/// Tests the kernel's own classes (HTB) with `fq_codel`.
 fn a_flow_beside_a_bulk_one_in_a_class_of_the_kernel_does_not_wait_for_all_of_it() -> TestOutcome {
-    // what a socket may have under way is more, or the last one would be sent when many have left
+    // fewer than a socket's buffer holds; otherwise the last frame would be sent only after many have left
     const BULK: usize = 120;
     let mut cable = Cable::new()?;
     require::path("/sys/fs/cgroup", "no control groups")?;
@@ -476,7 +479,7 @@ fn a_flow_beside_a_bulk_one_in_a_class_of_the_kernel_does_not_wait_for_all_of_it
 fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
     let cable = Cable::new()?;
     require::path("/sys/fs/cgroup", "no control groups")?;
-    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
+    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // skips the test if the host lacks a feature
     let mut place = FairQueue::new("near");
     let policy = |text: &str| Policy::parse(text).expect("it is sound");
     // a frame takes a second
@@ -493,7 +496,7 @@ fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
     let (mail, rest) = (waiting(&mut place, "mail"), waiting(&mut place, "rest"));
     assert!(mail > Some(3) && rest > Some(3), "most of them wait: {mail:?} {rest:?}");
 
-    // other weights, at once; then another tree, in which one of the classes is gone
+    // other weights, immediately; then another tree, in which one of the classes is gone
     place.apply(&policy(&slow.replace("weight = 3", "weight = 5"))).expect("the same classes");
     assert!(waiting(&mut place, "mail") > Some(3), "they still do");
     let fast = "rate = \"1gbit\"\ndefault = \"rest\"\n[class.a.rest]\n[class.a.b]\nmatch = [{ port = 80 }]";
@@ -514,7 +517,7 @@ fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
 fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
     let cable = Cable::new()?;
     require::path("/sys/fs/cgroup", "no control groups")?;
-    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
+    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // skips the test if the host lacks a feature
     let policy = |text: &str| Policy::parse(text).expect("it is sound");
     let mut netlink = NetlinkSocket::open().expect("route netlink");
     let mut seen = || {
@@ -544,7 +547,7 @@ fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
         assert_eq!(std::fs::read(journal.path()).expect("it holds"), note);
         let live = place.live().expect("it holds");
         assert!(live.classes.iter().any(|class| class.name == "mail"), "{live:?}");
-        // and packets find its classes
+        // and packets get into its classes
         let before = live.classes.iter().find(|class| class.name == "mail").map(|class| class.packets);
         cable.near.queue_with_priority(6).expect("root may");
         cable.near.send(&frame(100, 1)).expect("the device is up");
@@ -552,7 +555,7 @@ fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> TestOutcome {
         let after = place.live().expect("it holds").classes.into_iter().find(|class| class.name == "mail");
         assert_eq!(after.map(|class| class.packets), before.map(|packets| packets + 1));
     }
-    // killed half way: the journal says so, and the next one puts back what was there
+    // as after a kill during a change: the journal says so, and the next command restores the previous state
     let half_way = String::from_utf8(note).expect("text").replace("\"holds\"", "\"changing\"");
     std::fs::write(journal.path(), half_way).expect("root may");
     assert!(place.live().is_err(), "nothing holds any more");

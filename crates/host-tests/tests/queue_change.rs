@@ -1,5 +1,5 @@
-//! Changes of policies on a device: if one is ended half way, the device is as before, and no waiting packet
-//! is lost.
+//! Tests changes of policies on a device: if a change is interrupted, the device is as before, and no waiting
+//! packet is lost.
 
 use crate::queue_shared::{
     DEVICE, THREE, applied, apply, class, cleared, datagrams, file, journal, name, on_a_host, policy, seen,
@@ -21,7 +21,8 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::{PidFd, Signal};
 
-/// Before all steps but the first so many, a change is told to stop. Whether it was.
+/// Applies a policy, and interrupts the change after `steps` steps. Returns whether it was interrupted,
+/// because it had more steps.
 fn stopped_after(steps: usize, text: &str) -> bool {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -47,7 +48,7 @@ fn a_change_that_is_stopped_anywhere_leaves_what_was_there() -> TestOutcome {
             let replace = ["qdisc", "replace", "dev", DEVICE, "root", "handle", "77:"];
             let made = Command::new("tc").args(replace).args(discipline).status().expect("tc starts");
             if !made.success() {
-                continue; // not in this kernel
+                continue; // this kernel lacks this discipline
             }
         }
         let before = seen();
@@ -114,7 +115,7 @@ fn other_weights_change_the_classes_that_are_there_and_they_count_on() -> TestOu
     Ok(())
 }
 
-/// What waits, in all classes together.
+/// Returns the number of packets that wait, in all classes together.
 fn waiting(kernel: &mut Kernel) -> u64 {
     let live = kernel.live().expect("a policy holds");
     live.classes.iter().filter(|class| class.parent.is_none()).map(|class| class.backlog.packets).sum()
@@ -128,7 +129,8 @@ fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
         [5001, 5002, 5003].map(|port| UdpSocket::bind(("10.77.0.2", port)).expect("it is free"))
     });
     let receivers = receivers.join().expect("no panic");
-    // a packet takes 8 ms; the queue of `stays` counts packets, then bytes; `moves` moves; `goes` goes
+    // a packet takes 8 ms; class `stays` has a limit of packets, then of bytes; `moves` gets another parent;
+    // `goes` is removed
     let first = "rate = \"1mbit\"\ndefault = \"rest\"\n\
         [class.stays]\npackets = 100\nmatch = [{ port = 5001 }]\n\
         [class.moves]\nlimit = \"100KiB\"\nmatch = [{ port = 5002 }]\n\
@@ -168,7 +170,7 @@ fn another_policy_is_applied_without_losing_what_waits() -> TestOutcome {
     Ok(())
 }
 
-/// Starts the program and signals it a while after its change has begun.
+/// Starts the program, and sends it a signal at time `after` after its change has begun.
 fn ended_by(signal: Signal, after: Duration, arguments: &[&str]) -> Output {
     let mut command = Command::new(program::unisono());
     let mut child =
@@ -176,15 +178,15 @@ fn ended_by(signal: Signal, after: Duration, arguments: &[&str]) -> Output {
     let process = PidFd::open(Tid(child.id().cast_signed())).expect("it is not waited for yet");
     let journal = journal();
     while !journal.exists() && child.try_wait().expect("it is ours").is_none() {
-        // a spinning test would take turns of the processor from the command that it waits for
+        // sleeps, because a spinning test would take processor time from the command that it waits for
         std::thread::sleep(Duration::from_micros(50));
     }
     std::thread::sleep(after);
-    let _ = process.send(signal); // it may have ended
+    let _ = process.send(signal); // fails if the command has ended already
     child.wait_with_output().expect("it is ours")
 }
 
-/// So many classes that a change takes a while.
+/// Returns a policy with so many classes that a change takes some time.
 fn many() -> String {
     let class = |number: u32| format!("[class.c{number}]\nmatch = [{{ port = {} }}]\n", 1000 + number);
     format!("rate = \"100mbit\"\n{}", (0..400).map(class).collect::<String>())
@@ -206,7 +208,7 @@ fn whatever_kills_a_change_the_next_command_puts_back_what_was_there() -> TestOu
         let note = fs::read_to_string(journal()).unwrap_or_default();
         half_way += usize::from(note.contains("\"changing\""));
         whole += usize::from(note.contains("\"holds\""));
-        // any command will do
+        // any command restores the previous state
         let next: &[&str] = match round % 3 {
             _ if note.is_empty() => &["queue", "clear"],
             0 => &["queue", "clear", "--dev", DEVICE],
@@ -257,10 +259,11 @@ fn a_signal_during_a_change_puts_back_what_was_there() -> TestOutcome {
     Ok(())
 }
 
-/// Classes of a large policy. A debug build takes seconds to read 1,000, as long as a guard waits.
+/// The number of classes of a large policy. A debug build needs seconds to parse 1,000, as long as the guard
+/// waits for its worker.
 const MANY: usize = if cfg!(debug_assertions) { 700 } else { 1000 };
 
-/// Sends a frame of the class `c0` every 200 us until it is told to stop; returns their number.
+/// Sends a frame of the class `c0` every 200 us until `stop` is set. Returns the number of frames.
 fn steady_sender(stop: &AtomicBool) -> u64 {
     let socket = UdpSocket::bind("10.77.0.1:0").expect("the address is ours");
     let mut sent = 0;

@@ -1,5 +1,5 @@
-//! Shares of processor time by turns: they are enforced, and if the process that enforces them ends, all
-//! groups run on.
+//! Tests shares of processor time by turns: they are enforced, and if the process that enforces them ends,
+//! all groups run again.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,14 +18,15 @@ use unisono_linux::process::{Family, PidFd, Signal, start};
 
 const NAMES: [&str; 2] = ["three", "one"];
 
-/// Two control groups with a busy loop each, on one processor. All end with this.
+/// Two control groups with a busy loop each, on one processor. Dropping this value ends the loops and removes
+/// the groups.
 struct Two {
     version: CgroupVersion,
-    /// One, or with version 1 one in each of two trees.
+    /// The parent group: one, or with version 1 one in each of two hierarchies.
     tops: Vec<ControlGroup>,
-    /// Where they are stopped.
+    /// The groups in which the loops are frozen.
     groups: Vec<ControlGroup>,
-    /// Where their time is counted.
+    /// The groups that count their time.
     counted: Vec<ControlGroup>,
     loops: Vec<Child>,
 }
@@ -98,13 +99,13 @@ impl Two {
         self.counted.iter().map(|group| group.used_ns().expect("it is counted") as f64).collect()
     }
 
-    /// Both run: each gets time of its processor.
+    /// Asserts that both groups run: each gets processor time.
     fn assert_all_run(&self, after: &str) {
         assert_eq!(self.stopped(), 0, "after {after}");
         let before = self.used();
         let ran = || self.used().iter().zip(&before).all(|(now, before)| now > before);
         while !ran() {
-            std::thread::sleep(Duration::from_millis(5)); // under the harness's watchdog
+            std::thread::sleep(Duration::from_millis(5)); // the harness's watchdog limits this wait
         }
     }
 }
@@ -118,7 +119,7 @@ impl Drop for Two {
         let both = self.groups.iter().chain(&self.counted).filter(|group| group.path().exists());
         for group in both.chain(&self.tops) {
             while group.path().exists() && group.remove().is_err() {
-                std::thread::sleep(Duration::from_millis(2)); // what was killed leaves a moment later
+                std::thread::sleep(Duration::from_millis(2)); // a killed process leaves a moment later
             }
         }
     }
@@ -128,7 +129,7 @@ fn unisono(arguments: &[&str]) -> Output {
     Command::new(program::unisono()).args(arguments).stdin(Stdio::null()).output().expect("it starts")
 }
 
-/// Starts `unisono queue cpu`, and waits until the shares hold and somebody is stopped.
+/// Starts `unisono queue cpu`, and waits until the shares are enforced and a group is frozen.
 fn keeping(two: &Two, file: &tempfile::NamedTempFile) -> Child {
     started(two, Command::new(program::unisono()), file)
 }
@@ -180,7 +181,7 @@ fn journal(process: u32) -> PathBuf {
     format!("/run/unisono/queue/cpu-{process}.json").into()
 }
 
-/// The processes that share out processors, by their journals.
+/// Returns the processes that keep shares of processor time, by their journals.
 fn keepers() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/run/unisono/queue") else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -191,7 +192,7 @@ fn signal(process: u32, signal: Signal) {
     PidFd::open(process).expect("it runs").send(signal).expect("root may");
 }
 
-/// The guard of a process: its child.
+/// Returns the guard of a process, which is its only child.
 fn guard_of(process: u32) -> u32 {
     let path = format!("/proc/{process}/task/{process}/children");
     loop {
@@ -208,15 +209,15 @@ fn time_by_weight(version: CgroupVersion) -> TestOutcome {
     let mut child = keeping(&two, &file);
     let before = two.used();
     let used = || two.used().iter().zip(&before).map(|(now, before)| now - before).collect::<Vec<f64>>();
-    // Time that they used, and not time that passed: beside other load they would have so few turns that the
-    // one under way decided.
+    // Waits for time that the groups used, not for time that passed: beside other load there would be so few
+    // turns that the current one would decide the result.
     while used().iter().sum::<f64>() < 3e9 {
-        std::thread::sleep(Duration::from_millis(5)); // under the harness's watchdog
+        std::thread::sleep(Duration::from_millis(5)); // the harness's watchdog limits this wait
     }
     let got = used();
     signal(child.id(), Signal::Interrupt);
     assert!(child.wait().expect("it is ours").success());
-    // without turns it would be 1; the last turn may not be over
+    // the weights are 3 to 1; without turns the ratio would be 1; the last turn may not have ended
     assert!((2.5..3.6).contains(&(got[0] / got[1])), "{got:?}");
     two.assert_all_run("Ctrl-C");
     Ok(())
@@ -238,21 +239,21 @@ fn whatever_ends_it(version: CgroupVersion) -> TestOutcome {
         signal(child.id(), Signal::Kill);
         child.wait().expect("it is ours");
         while journal(child.id()).exists() {
-            std::thread::sleep(Duration::from_millis(1)); // the guard is at it
+            std::thread::sleep(Duration::from_millis(1)); // until the guard has restored everything
         }
         two.assert_all_run("kill -9");
     }
     Ok(())
 }
 
-/// A container's first process has no terminal's session that it could see: `getsid` is 0.
+/// The first process of a PID namespace, as in a container, cannot see its session: `getsid` returns 0.
 fn a_hangup_ends_it_where_its_session_is_outside_its_namespace() -> TestOutcome {
     require::unshare(&["--pid", "--fork", "--mount-proc"])?;
     let two = Two::new(CgroupVersion::V2)?;
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc"]).arg(program::unisono());
     let mut child = started(&two, command, &two.file());
-    // `unshare` waits for its only child
+    // the child of `unshare` is the command under test
     signal(guard_of(child.id()), Signal::Hangup);
     assert!(child.wait().expect("it is ours").success());
     two.assert_all_run("Hangup");
@@ -265,7 +266,7 @@ fn after_the_death_of_its_guard(version: CgroupVersion) -> TestOutcome {
     for next in [&["queue", "clear"][..], &["queue", "show", "--once"]] {
         let mut child = keeping(&two, &file);
         signal(guard_of(child.id()), Signal::Kill);
-        signal(child.id(), Signal::Stop); // so that it dies while one is stopped
+        signal(child.id(), Signal::Stop); // so that it is killed while a group is frozen
         while two.stopped() == 0 {
             signal(child.id(), Signal::Continue);
             std::thread::sleep(Duration::from_millis(1));
@@ -303,7 +304,7 @@ fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> TestOutcome {
     while two.stopped() == 0 {
         std::thread::yield_now();
     }
-    // it is in the background: a terminal that hangs up does not end it
+    // in the background: a hangup of the terminal does not end it
     let keeper = keepers().into_iter().find(|process| !before.contains(process)).expect("it keeps a journal");
     for _ in 0..3 {
         for process in [keeper, guard_of(keeper)] {
@@ -316,7 +317,7 @@ fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> TestOutcome {
         }
         assert!(journal(keeper).exists(), "it ended by SIGHUP");
     }
-    // another takes its place; what cannot be had leaves it
+    // a new policy replaces the process; a policy that is refused leaves it running
     assert!(unisono(&apply).status.success());
     let mut refused = apply;
     refused[4] = "nosuch0";

@@ -1,4 +1,5 @@
-//! Disks that `unisono queue disk` serves, with the clients of the distribution: libnbd's tools and qemu-io.
+//! Tests disks that `unisono queue disk` serves, with the clients of the distribution: libnbd's tools and
+//! qemu-io.
 
 use serde_json::Value;
 use std::fs::{self, File};
@@ -13,10 +14,10 @@ use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::process::{Signal, is_root};
 
 const MIB: u64 = 1 << 20;
-/// A number that no user of a host has.
+/// The number of a user that no host has.
 const STRANGER: &str = "1999999999";
 
-/// A served disk in a directory of its own. Dropping it kills the server.
+/// A served disk, in a directory of its own. Dropping this value kills the server.
 struct ServedDisk {
     directory: tempfile::TempDir,
     server: Child,
@@ -24,7 +25,7 @@ struct ServedDisk {
 
 impl Drop for ServedDisk {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
@@ -38,7 +39,7 @@ fn clients() -> TestOutcome {
     Ok(())
 }
 
-/// Serves a new file of this length. Other users may enter the directory.
+/// Serves a new file of `bytes` bytes. Other users may enter its directory.
 fn served(bytes: u64, policy: &str, options: &[&str]) -> ServedDisk {
     let directory = tempfile::tempdir().expect("a scratch directory");
     fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o711)).expect("it is ours");
@@ -58,7 +59,7 @@ fn start(directory: &Path, options: &[&str]) -> Child {
     let mut server = command.spawn().expect("it starts");
     let mut lines = BufReader::new(server.stderr.take().expect("piped")).lines().map_while(Result::ok);
     let said: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("serving disk.img")).collect();
-    // the end of its standard error: it has ended
+    // if its standard error was closed instead, it has ended
     assert!(server.try_wait().expect("a child").is_none(), "{said:?}");
     thread::spawn(move || lines.for_each(drop));
     server
@@ -73,7 +74,7 @@ impl ServedDisk {
         format!("nbd+unix:///{class}?socket={}", self.path("socket").display())
     }
 
-    /// Runs a command of qemu-io in a class.
+    /// Runs commands of qemu-io in a class.
     fn qemu(&self, class: &str, commands: &[&str], options: &[&str]) -> Output {
         let mut command = Command::new("qemu-io");
         command.args(["--format", "raw"]).args(options);
@@ -81,7 +82,7 @@ impl ServedDisk {
         command.output().expect("it was looked for")
     }
 
-    /// Ends the server by Ctrl-C; returns what it printed.
+    /// Ends the server by SIGINT. Returns what it printed.
     fn end(&mut self) -> String {
         send(self.server.id().cast_signed(), Signal::Interrupt);
         let mut printed = String::new();
@@ -116,7 +117,7 @@ fn clients_of_all_classes_read_what_they_wrote_and_the_file_has_it() -> TestOutc
         "{}",
         words(&unknown)
     );
-    // four clients at the same time, each in a quarter of its own
+    // four clients at the same time, each in its own quarter of the disk
     thread::scope(|scope| {
         for (part, class) in ["video", "rest", "", "video"].into_iter().enumerate() {
             let disk = &disk;
@@ -149,7 +150,7 @@ fn clients_of_all_classes_read_what_they_wrote_and_the_file_has_it() -> TestOutc
         file.read_exact_at(&mut byte, quarter + 5 * 1024).expect("64 MiB");
         assert_eq!(byte, [9; 3]);
     }
-    // a whole copy out, and one in
+    // copies the whole disk out, and an image in
     let (copy, uri) = (disk.path("copy.img"), disk.uri("video"));
     succeeded(&run("nbdcopy", &[&uri, copy.to_str().expect("plain")]));
     let image: Vec<u8> = (0..8 * MIB).map(|at| ((at * 2_654_435_761) >> 11) as u8).collect();
@@ -190,7 +191,7 @@ fn classes_with_requests_waiting_get_their_shares_in_bytes() -> TestOutcome {
 
 fn a_killed_server_loses_nothing_that_was_flushed_and_the_next_one_takes_its_socket() -> TestOutcome {
     clients()?;
-    // a server that has left root behind has a process that removes its socket
+    // as root, `--user root`, because a server that gives up root has another process that removes its socket
     let stays: &[&str] = if is_root() { &["--user", "root"] } else { &[] };
     let mut disk = served(64 * MIB, TWO, stays);
     let in_use =
@@ -199,7 +200,7 @@ fn a_killed_server_loses_nothing_that_was_flushed_and_the_next_one_takes_its_soc
     assert!(words(&in_use).contains("another process serves or locks disk.img"), "{}", words(&in_use));
     let flushed = disk.qemu("video", &["write -P 5 0 8M", "flush", "write -f -P 6 8M 64k"], &[]);
     succeeded(&flushed);
-    // killed while another client writes
+    // the server is killed while another client writes
     let mut writer = Command::new("nbdcopy");
     writer.args([disk.path("disk.img").as_os_str(), disk.uri("rest").as_ref()]);
     let mut writer = writer.stderr(Stdio::null()).spawn().expect("it was looked for");
@@ -237,7 +238,7 @@ fn a_disk_that_is_read_only_refuses_writes() -> TestOutcome {
 const WRITE: u16 = 1;
 const WRITE_ZEROES: u16 = 6;
 
-/// A client that sends what it likes.
+/// A client that can send any bytes.
 struct Client(UnixStream);
 
 impl Client {
@@ -245,7 +246,7 @@ impl Client {
         Self(UnixStream::connect(disk.path("socket")).expect("it listens"))
     }
 
-    /// Chooses a class by the oldest option.
+    /// Connects, and chooses a class by the oldest option (NBD_OPT_EXPORT_NAME).
     fn chosen(disk: &ServedDisk, class: &str) -> Self {
         let mut client = Self::new(disk);
         let length = u32::try_from(class.len()).expect("short").to_be_bytes();
@@ -259,7 +260,8 @@ impl Client {
         self.0.write_all(bytes).expect("it reads");
     }
 
-    /// Sends a request for as many bytes as follow it, or a sector; returns the error of the reply.
+    /// Sends a request whose length is that of `data`, or a sector if there are none, and then `data`.
+    /// Returns the error of the reply.
     fn request(&mut self, kind: u16, offset: u64, data: &[u8]) -> u32 {
         let length = if data.is_empty() { 512 } else { u32::try_from(data.len()).expect("short") };
         self.send(&head(kind, offset, length));
@@ -272,12 +274,12 @@ impl Client {
 
     /// Sends these bytes and waits until the server has closed the connection.
     fn until_cut_off_by(mut self, bytes: &[u8]) {
-        // the server may close before it has read all, and close with an error for what it has not read
+        // fails if the server closes the connection before it has read everything
         let _ = self.0.write_all(bytes).and_then(|()| self.0.read_to_end(&mut Vec::new()));
     }
 }
 
-/// A request with the cookie 7.
+/// Returns the head of a request with the cookie 7.
 fn head(kind: u16, offset: u64, length: u32) -> Vec<u8> {
     [
         &[0x25, 0x60, 0x95, 0x13, 0, 0][..],
@@ -298,18 +300,18 @@ fn bad_bytes_hurt_their_sender_alone() -> TestOutcome {
     Client::new(&disk).until_cut_off_by(&endless);
     Client::chosen(&disk, "rest").until_cut_off_by(&[0; 28]);
     Client::chosen(&disk, "rest").until_cut_off_by(&head(WRITE, 0, u32::MAX));
-    // half a write, whose sender then leaves
+    // an incomplete write, whose sender then disconnects
     let mut half = Client::chosen(&disk, "rest");
     half.send(&[head(WRITE, 0, 4096), vec![9; 100]].concat());
     drop(half);
-    // refused requests, after which the connection goes on
+    // requests that are refused; the connection can still be used afterwards
     let mut client = Client::chosen(&disk, "rest");
     assert_eq!(client.request(WRITE, MIB - 1, &[9; 2]), 28, "ENOSPC");
     assert_eq!(client.request(WRITE, u64::MAX, &[9; 2]), 28, "ENOSPC");
     assert_eq!(client.request(0, MIB, &[]), 22, "EINVAL");
     assert_eq!(client.request(77, 0, &[]), 22, "EINVAL");
     assert_eq!(client.request(WRITE, 0, &[4; 512]), 0);
-    // a client that asks for all and reads nothing
+    // a client that sends many requests and reads no reply
     let mut greedy = Client::chosen(&disk, "rest");
     let socket = greedy.0.try_clone().expect("a descriptor");
     let requests = head(0, 0, 1 << 20).repeat(40_000);
@@ -317,7 +319,7 @@ fn bad_bytes_hurt_their_sender_alone() -> TestOutcome {
     assert_eq!(other.request(WRITE, 4096, &[8; 512]), 0);
     let file = fs::read(disk.path("disk.img")).expect("it is ours");
     assert_eq!((file[0], file[100], file[600], file[4096]), (4, 4, 0, 8));
-    // Ctrl-C ends it nevertheless
+    // SIGINT ends the server nevertheless
     let figures: Value = serde_json::from_str(&disk.end()).expect("JSON");
     assert_eq!((&figures["refused"], &figures["connections"]), (&4.into(), &8.into()));
     drop(socket);
@@ -345,7 +347,7 @@ fn a_class_is_for_the_users_that_the_policy_names() -> TestOutcome {
     succeeded(&as_user("nobody", &["nbdinfo", &disk.uri("video")]));
     succeeded(&as_user("root", &["nbdinfo", &disk.uri("video")]));
     disk.end();
-    // by default no other user connects, and the server is not root
+    // by default, no other user can connect, and the server gives up root
     let mut disk = served(MIB, &policy, &[]);
     let closed = as_user("nobody", &["nbdinfo", &disk.uri("video")]);
     assert!(

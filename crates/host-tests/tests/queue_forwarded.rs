@@ -1,5 +1,5 @@
-//! Policies on a host that forwards: containers match by control group, flows of other hosts get their rates,
-//! and a policy is taken at each kind of device, or refused with the device that would do.
+//! Tests policies on a host that forwards: containers match by control group, and flows of other hosts get
+//! their rates. Each kind of device accepts a policy, or the error names the device to use instead.
 
 use crate::queue_shared::{
     DEVICE, THREE, applied, class, cleared, datagrams, file, looks, name, on_a_host, policy, queue_apply,
@@ -20,7 +20,8 @@ use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierar
 use unisono_linux::interface::Interface;
 use unisono_linux::network_namespace::NetworkNamespace;
 
-/// The first host routes between the second and the third, a container. This thread is on the first.
+/// Makes three hosts. The first routes between the second and the third, which stands for a container. Moves
+/// this thread to the first.
 fn router() -> Result<Hosts, Skipped> {
     let hosts = Hosts::three()?;
     require::program("nsenter", "apt-get install util-linux")?;
@@ -33,7 +34,7 @@ fn router() -> Result<Hosts, Skipped> {
     Ok(hosts)
 }
 
-/// A control group of version 2, removed at the end.
+/// A control group of version 2, removed when this value is dropped.
 struct Group(ControlGroup, String);
 
 impl Group {
@@ -47,14 +48,14 @@ impl Group {
         Ok(Self(group, top))
     }
 
-    /// A shell in the group.
+    /// Returns the command of a shell that runs `script` in the group.
     fn shell(&self, script: &str) -> Command {
         let mut command = Command::new("bash");
         command.args(["-c", &format!("echo $$ > {}/cgroup.procs; {script}", self.0.path().display())]);
         command
     }
 
-    /// Five datagrams from a process in the group and in the container's network.
+    /// Sends five datagrams from a process in the group and in the container's network namespace.
     fn send(&self, hosts: &Hosts) {
         let script = format!(
             "exec nsenter --net=/run/netns/{} bash -c \
@@ -75,7 +76,7 @@ impl Drop for Group {
     }
 }
 
-/// The packets of the container's class, by any backend.
+/// Returns the number of packets of the container's class, whatever the backend.
 fn theirs() -> u64 {
     let output = unisono(&["queue", "show", "--dev", DEVICE, "--once", "--json", "--interval", "10ms"]);
     assert!(output.status.success(), "{}", words(&output));
@@ -95,7 +96,7 @@ fn a_container_with_a_network_of_its_own_matches_by_its_control_group() -> TestO
     let policy = file(&group.policy());
     for backend in ["kernel", "interposed"] {
         applied(&policy, &["--backend", backend])?;
-        // the container's first packet waits for the address of its neighbor
+        // once before counting, because the first packet waits for the neighbor's address
         group.send(&hosts);
         assert_eq!(got(|| group.send(&hosts)), 5, "{backend}");
         applied(&policy, &["--backend", backend])?;
@@ -140,7 +141,7 @@ fn a_container_behind_a_bridge_or_one_that_comes_later_matches_too() -> TestOutc
     ] {
         on_host(&words);
     }
-    theirs(); // the next command finds the device
+    theirs(); // any command finds the new device
     group.send(&hosts);
     assert_eq!(got(|| group.send(&hosts)), 5, "a device that came later");
     cleared(&[]);
@@ -181,7 +182,7 @@ fn a_group_whose_packets_cannot_come_here_is_named_by_check() -> TestOutcome {
     Ok(())
 }
 
-/// The bits per second of one TCP flow from the container, from its first to its fifth second.
+/// Returns the bits a second of one TCP flow from the container, from its first to its fifth second.
 fn forwarded(hosts: &Hosts, port: u16) -> f64 {
     let [far, container] = [1, 2].map(|host| NetworkNamespace::named(hosts.name(host)).expect("it is there"));
     let (ready, listening) = std::sync::mpsc::channel();
@@ -276,7 +277,7 @@ fn a_policy_holds_at_every_other_kind_of_device_that_this_kernel_can_make() -> T
         }
         on_host(&format!("-n {near} addr add 10.78.0.1/24 dev kind")).expect("root may");
         on_host(&format!("-n {near} link set kind up")).expect("root may");
-        // a tunnel needs no neighbor
+        // fails for a tunnel, which needs no neighbor
         let neighbor = format!("-n {near} neigh replace 10.78.0.2 lladdr 02:00:00:00:00:02 dev kind");
         let _ = on_host(&neighbor);
         let mut kernel = Kernel::new("kind");

@@ -1,5 +1,5 @@
-//! Policies for packets that a device receives: they are enforced and do not change the other direction.
-//! After a kill, a renaming or a removal, the next command leaves nothing behind.
+//! Tests policies for packets that a device receives: they are enforced and do not change the other
+//! direction. After a kill, a renaming or a removal, the next command leaves nothing behind.
 
 use crate::queue_shared::{
     DEVICE, THREE, applied, cleared, file, looks, name, on_a_host, queue_apply, unisono, wait_until_it_looks,
@@ -46,7 +46,7 @@ fn show(options: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one object")
 }
 
-/// The second host floods these ports of the first.
+/// Lets the second host flood these ports of the first host until `is_over` returns true.
 fn flood(
     hosts: &Hosts,
     ports: &[u16],
@@ -59,16 +59,18 @@ fn flood(
         let socket = UdpSocket::bind("10.77.0.2:0").expect("the address is ours");
         while !is_over() {
             for port in ports.iter().cycle().take(20) {
-                // a full queue holds up the sender: between namespaces it knows whose packets wait
+                // a full queue blocks the sender: between namespaces of one kernel, waiting packets still
+                // count for their socket
                 let _ = socket.send_to(&[7; 1400], ("10.77.0.1", *port));
             }
-            // far beyond what both classes may have, and little enough for a busy host
+            // far more than both classes may have, but not too much for a busy host
             thread::sleep(Duration::from_millis(1));
         }
     })
 }
 
-/// How many bits a second the first host receives at each port while the second floods all of them.
+/// Returns the bits a second that the first host receives at each port while the second host floods all of
+/// them.
 fn received(hosts: &Hosts, ports: &[u16]) -> Vec<f64> {
     let sockets: Vec<UdpSocket> = ports
         .iter()
@@ -79,13 +81,13 @@ fn received(hosts: &Hosts, ports: &[u16]) -> Vec<f64> {
     }
     let until = Instant::now() + Duration::from_secs(3);
     let flood = flood(hosts, ports, move || Instant::now() >= until);
-    // what the queues let through at once at the beginning does not count
+    // the first second does not count, because the queues let a burst through at the beginning
     let begin = Instant::now() + Duration::from_secs(1);
     let (mut bytes, mut packet) = (vec![0_usize; sockets.len()], [0; 2000]);
     while Instant::now() < until {
         for (socket, bytes) in sockets.iter().zip(&mut bytes) {
             while let Ok(length) = socket.recv(&mut packet) {
-                // with the headers, as ceilings count
+                // with the headers, because ceilings count them
                 *bytes += if Instant::now() < begin { 0 } else { length + 42 };
             }
         }
@@ -101,7 +103,7 @@ fn what_is_received_keeps_to_the_ceilings_and_is_as_before_after_clear() -> Test
     let before = looks();
     applied(&file(CEILINGS), &IN)?;
     let [gold, silver] = received(&hosts, &[5001, 5002])[..] else { panic!("two ports") };
-    // the lower bounds are for a busy machine
+    // the lower bounds are low, for a busy machine
     assert!((0.8e6..2.1e6).contains(&gold) && (0.4e6..1.05e6).contains(&silver), "{gold} {silver}");
     let shown = show(&["--dev", DEVICE]);
     assert_eq!((&shown["device"], &shown["direction"]), (&DEVICE.into(), &"in".into()));
@@ -150,7 +152,7 @@ fn both_directions_of_a_device_have_policies_that_know_nothing_of_each_other() -
                     apply_out()?;
                     applied(&incoming, &IN)?;
                 }
-                applied(&incoming, &IN)?; // over itself
+                applied(&incoming, &IN)?; // once more, over the same policy
                 let classes = |direction| {
                     show(&["--dev", DEVICE, "--direction", direction])["classes"][1]["guarantee"].clone()
                 };
@@ -159,7 +161,7 @@ fn both_directions_of_a_device_have_policies_that_know_nothing_of_each_other() -
                 cleared(&["--dev", DEVICE, "--direction", first]);
                 assert_eq!(show(&[])["direction"], then);
                 cleared(&["--dev", DEVICE, "--direction", then]);
-                wait_until_it_looks(&before); // the queue's own device goes a moment later
+                wait_until_it_looks(&before); // the queue's own device is removed a moment later
             }
         }
     }
@@ -214,14 +216,14 @@ fn a_policy_of_incoming_packets_follows_its_device_and_goes_with_it() -> TestOut
         rename("renamed", DEVICE);
         wait_until_it_looks(&before); // the cable comes up again
     }
-    // somebody removes the device where packets wait
+    // another program removes the IFB
     applied(&policy, &IN)?;
     let index = journal(TrafficDirection::In).read::<Value>().expect("sound").expect("it holds").index;
     on_host(&["link", "del", &format!("ifb-u{index}")]);
     let shown = unisono(&["queue", "show", "--dev", DEVICE, "--once"]);
     assert!(words(&shown).contains("somebody else has removed ifb-u"), "{}", words(&shown));
     assert_eq!(looks(), before, "packets come in again");
-    // the device itself goes
+    // the device itself is removed
     applied(&policy, &IN)?;
     on_host(&["link", "del", DEVICE]);
     assert!(cleared(&[]).contains("cable (in): as before"));

@@ -1,5 +1,5 @@
-//! A queue between unmodified programs and a device: it enforces a policy, tells senders apart and is removed
-//! without a trace. If it dies, the traffic flows on.
+//! Tests a queue between unmodified programs and a device: it enforces a policy, distinguishes senders, and
+//! is removed without a trace. If it dies, the traffic continues.
 
 use crate::interposed_shared::{DEVICE, Flow, POLICY, QueueUnderTest, WAYS, kill};
 use std::fs;
@@ -31,7 +31,7 @@ fn filters_that_others_have_put_beside_ours_outlive_a_policy() -> TestOutcome {
     };
     for side in ["ingress", "egress"] {
         place.apply("tun")?;
-        // a program of the old kind that says "not mine" of every packet
+        // a classic BPF filter that matches no packet
         tc(&format!("filter add dev {DEVICE} {side} bpf bytecode"), &["1,6 0 0 0", "classid", "1:1"]);
         assert!(place.queue(&["clear"]).status.success());
         let left = tc(&format!("filter show dev {DEVICE} {side}"), &[]);
@@ -42,8 +42,8 @@ fn filters_that_others_have_put_beside_ours_outlive_a_policy() -> TestOutcome {
     Ok(())
 }
 
-/// Flows that both have packets waiting share by weight. On a busy machine a sender may rest for a moment,
-/// and nobody owes it what it did not ask for, so that a few periods are looked at.
+/// Asserts that two flows that both have packets waiting share by weight. On a busy machine a sender may
+/// pause for a moment, and its unused share is lost, so several periods are tried.
 fn shares(flows: &[Flow; 2], wanted: f64, way: &str) {
     let mut seen = Vec::new();
     for _ in 0..8 {
@@ -188,7 +188,7 @@ fn senders_are_told_apart_by_priority_and_by_control_group() -> TestOutcome {
             if let Some(Err(error)) = join {
                 return Err(Skipped::because(format!("a control group cannot be joined: {error}")));
             }
-            // the group of a socket is that of its maker when it was made
+            // the group of a socket is the group of the process that made it, at that time
             let socket = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
             fs::write(tree.root.join("cgroup.procs"), "0").expect("the root can be joined");
             for _ in 0..5 {
@@ -219,7 +219,7 @@ fn frames_that_contradict_themselves_are_dropped_and_counted() -> TestOutcome {
         place.apply(way)?;
         place.enter(0);
         let device = Interface::find(DEVICE).expect("it was made");
-        // without the queueing discipline passed by: as a program would send
+        // through the network stack, as a program would send, not past the queueing discipline
         let socket = PacketSocket::open_queued(device.index, 0).expect("root may");
         let mut frame = vec![0xff; 12];
         frame.extend([8, 0, 0x45, 0, 0xff, 0xff]);
@@ -246,7 +246,7 @@ fn a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on() -> Te
         let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), 5002);
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
         for _ in 0..20_000 {
-            // the near queue may be full too
+            // fails if the queue before it is full
             let _ = socket.send_to(&[1; 1400], to);
         }
         while place.class("b").dropped == 0 {
@@ -273,7 +273,7 @@ fn frames_handed_over_as_one_arrive_as_they_were_also_where_the_device_cannot_cu
         place.enter(0);
         let mut near = TcpStream::connect(to).expect("the far host answers");
         let (mut far, _) = listener.accept().expect("it connected");
-        // a period that no length of a segment has
+        // a period that is no divisor of a segment's length
         let pattern: Vec<u8> = (0..251_u8).collect();
         let bytes: Vec<u8> = pattern.iter().copied().cycle().take(251 << 16).collect();
         let sent = bytes.clone();
@@ -299,7 +299,7 @@ fn frames_handed_over_as_one_arrive_as_they_were_also_where_the_device_cannot_cu
     Ok(())
 }
 
-/// Reads to the end.
+/// Reads until the end of the stream.
 fn drain(stream: &mut TcpStream) {
     let mut bytes = vec![0; 1 << 16];
     loop {
@@ -352,7 +352,7 @@ fn a_device_of_others_with_the_name_of_the_queues_stays() -> TestOutcome {
     let near = place.hosts.name(0);
     let kinds: [&[&str]; 2] = [
         &["link", "add", &name, "type", "bridge"],
-        &["tuntap", "add", "dev", &name, "mode", "tap"], // one that a program could be attached to
+        &["tuntap", "add", "dev", &name, "mode", "tap"], // a TAP device to which another program could attach
     ];
     for kind in kinds {
         ip(&[&["-n", near], kind].concat()).expect("root may");

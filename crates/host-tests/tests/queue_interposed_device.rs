@@ -1,4 +1,4 @@
-//! A queue follows its device: another MTU, down and up, another name, removal.
+//! Tests that a queue follows its device: another MTU, down and up, another name, removal.
 
 use crate::interposed_shared::{DEVICE, POLICY, QueueUnderTest, WAYS};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,13 +11,13 @@ use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::{TestOutcome, host_tests, program};
 use unisono_linux::process_stat::is_gone;
 
-/// Changes the device of a host.
+/// Changes the device of a host with `ip link set`.
 fn set(place: &QueueUnderTest, host: usize, words: &[&str]) {
     let all = ["-n", place.hosts.name(host), "link", "set"];
     ip(&[&all[..], words].concat()).expect("ip can");
 }
 
-/// Sends a datagram of a length until it arrives whole.
+/// Sends a datagram of this length again and again, until one arrives whole.
 fn arrives(place: &QueueUnderTest, length: usize) {
     let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), 5001);
     place.enter(1);
@@ -27,7 +27,7 @@ fn arrives(place: &QueueUnderTest, length: usize) {
     let near = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
     let mut bytes = vec![0; length + 1];
     loop {
-        // the device may not be up again yet
+        // fails while the device is not up again
         let _ = near.send_to(&vec![7; length], to);
         if far.recv(&mut bytes).is_ok_and(|got| got == length) {
             return;
@@ -45,7 +45,7 @@ fn frames_that_a_raised_mtu_allows_go_through_the_queue_or_pass_by_it_and_none_i
             }
             let before = place.figures();
             let length = mtu.parse::<usize>().expect("a number") - 28;
-            // until the queue has followed the device, datagrams may pass it by
+            // until the queue has noticed the change, datagrams may bypass it
             while {
                 arrives(&place, length);
                 place.class("a").packets == before.0.classes[0].packets
@@ -116,7 +116,7 @@ fn the_queue_of_a_device_that_is_removed_ends_and_leaves_no_journal() -> TestOut
         let (guard, worker) = place.processes();
         let journal = unisono_enforce::journal::Journal::for_device(DEVICE).expect("proc is mounted");
         ip(&["-n", place.hosts.name(0), "link", "del", DEVICE]).expect("ip can");
-        // the process that adopted them may reap them late
+        // waits, because the process that has adopted them may reap them late
         while journal.path().exists() || !is_gone(guard) || !is_gone(worker) {
             thread::sleep(Duration::from_millis(10));
         }

@@ -1,4 +1,4 @@
-//! The two processes of an interposed queue: what they may do, and what they have given up.
+//! Tests what the two processes of an interposed queue may still do, and what they have given up.
 
 use crate::interposed_shared::{DEVICE, POLICY, QueueUnderTest, WAYS};
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use unisono_host_tests::{TestOutcome, host_tests, program, require};
 use unisono_linux::process::{PidFd, Signal};
 
-/// A line of what `/proc` says of a process, without its name.
+/// Returns the value of a line of a process's `/proc/PID/status`.
 fn status(process: u32, name: &str) -> String {
     let all = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
     let line = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -19,7 +19,8 @@ fn bits(process: u32, name: &str) -> u64 {
     u64::from_str_radix(&status(process, name), 16).expect("a set")
 }
 
-/// What a process has open besides standard input, output and error, by kind and in order.
+/// Returns the kinds of the descriptors that a process has open, besides standard input, output and error, in
+/// order.
 fn open(process: u32) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
     let mut all: Vec<String> = entries
@@ -53,7 +54,7 @@ fn the_worker_is_a_user_of_its_own_with_nothing_but_its_frames() -> TestOutcome 
             _ => &["anon_inode:", "socket:", "socket:", "socket:"],
         };
         assert_eq!(open(worker), wanted, "{way}");
-        // the thread for questions is bound as the other one is
+        // both threads of the worker are restricted, and so is the guard
         let tasks = fs::read_dir(format!("/proc/{worker}/task")).expect("it runs").flatten();
         let tasks: Vec<u32> = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
         assert_eq!(tasks.len(), 2, "{tasks:?}");
@@ -62,7 +63,7 @@ fn the_worker_is_a_user_of_its_own_with_nothing_but_its_frames() -> TestOutcome 
             assert_eq!(fs::read(format!("/proc/{process}/environ")).expect("it runs"), b"");
             assert_eq!(fs::read_link(format!("/proc/{process}/cwd")).expect("it runs").to_str(), Some("/"));
         }
-        // signals, network administration, BPF (before Linux 5.8: all administration)
+        // CAP_KILL, CAP_NET_ADMIN, CAP_BPF (before Linux 5.8 CAP_SYS_ADMIN)
         let kept = bits(guard, "CapEff");
         let few = 1 << 5 | 1 << 12;
         assert!(kept == few | 1 << 39 || kept == few | 1 << 21, "{kept:x}");

@@ -1,5 +1,5 @@
-//! Commands that change the queue of a device and are ended half way. After a kill, a stop, a renaming, a
-//! removal or a full disk, the device is as before once the next command has answered.
+//! Tests commands that change the queue of a device and are interrupted. After a kill, a stop, a renaming, a
+//! removal or a full disk, the device is as before when the next command has answered.
 
 use crate::queue_shared::{
     DEVICE, THREE, applied, apply, cleared, file, journal, looks, name, on_a_host, seen, unisono,
@@ -19,7 +19,7 @@ use unisono_linux::process_stat::is_gone;
 
 const JOURNALS: &str = "/run/unisono/queue";
 
-/// The files about this namespace's devices in the directory of journals, and what is unfinished there.
+/// Returns the files about this namespace's devices in the directory of journals, including unfinished ones.
 fn files() -> Vec<String> {
     let namespace =
         fs::metadata("/proc/thread-self/ns/net").map(|found| std::os::unix::fs::MetadataExt::ino(&found));
@@ -29,7 +29,7 @@ fn files() -> Vec<String> {
     names.filter(|name| name.starts_with(&namespace)).collect()
 }
 
-/// The processes of the queue: the one that looks after it, and the one that frames pass through.
+/// Returns the processes of the queue: the guard, and the worker that frames pass through.
 fn processes() -> [u32; 2] {
     let journal = Journal::for_device(DEVICE).expect("proc is mounted");
     let record = journal.read::<serde_json::Value>().expect("sound").expect("a policy holds");
@@ -44,7 +44,7 @@ fn kill(process: u32, signal: &str) {
     assert!(killed.success(), "{process} runs");
 }
 
-/// The processes of queues in this namespace that have not ended.
+/// Returns the processes of queues in this namespace that have not ended.
 fn serving() -> Vec<u32> {
     let own = fs::read_link("/proc/thread-self/ns/net").expect("proc is mounted");
     let entries = fs::read_dir("/proc").expect("proc is mounted").flatten();
@@ -63,7 +63,7 @@ fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> 
     let policy = file(THREE);
     let before = looks();
     for options in [&[][..], &["--backend", "interposed"]] {
-        // how long the command takes here, so that it is killed at every stage
+        // measures how long the command takes here, so that it can be killed at every stage
         let begin = std::time::Instant::now();
         applied(&policy, options)?;
         let whole = begin.elapsed();
@@ -171,7 +171,7 @@ fn the_processes_of_a_queue_end_when_their_namespace_is_deleted() -> TestOutcome
     let policy = file(THREE);
     applied(&policy, &["--backend", "interposed"])?;
     let (processes, journal) = (processes(), journal());
-    // a name in the namespaces of mounts that were made meanwhile does not count
+    // the namespace's name still exists in mount namespaces that were made meanwhile; this must not count
     home.enter().expect("root may");
     thread::sleep(Duration::from_secs(5));
     assert!(processes.into_iter().all(|process| !is_gone(process)), "the namespace has a name");
@@ -215,7 +215,7 @@ fn the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left() 
         }
         let output = unisono(&[&["queue"][..], command].concat());
         assert!(words(&output).contains("put back what the queue at cable had left"), "{}", words(&output));
-        // what is not in force cannot be shown; there is nothing left to clear or to count
+        // `show` fails, because no policy is in force; the other commands have nothing left to do
         assert_eq!(output.status.success(), command[0] != "show");
         assert!(!words(&output).contains("unisono_queue_up"), "{}", words(&output));
         wait_until_it_looks(&before);

@@ -1,5 +1,5 @@
-//! Matches by marks, code points and VLANs, in each place, counted as a monitoring program reads them; and
-//! the flows inside a class.
+//! Tests matches by marks, code points and VLANs with each backend, counted as a monitoring program reads
+//! them; and the flows inside a class.
 
 use std::net::UdpSocket;
 use std::process::{Command, Output};
@@ -33,7 +33,7 @@ fn apply(policy: &str, backend: &str) -> TestOutcome {
     }
 }
 
-/// Packets that a class has sent, from the text that monitoring programs read.
+/// Returns the number of packets that a class has sent, from the text that monitoring programs read.
 fn packets(class: &str) -> u64 {
     let output = unisono(&["queue", "metrics", "--dev", DEVICE]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -66,7 +66,7 @@ fn found_by(backend: &str) -> TestOutcome {
         on(&["link", "set", "five", "up"]).expect("root may");
         on(&["neigh", "add", "10.78.0.2", "lladdr", "02:00:00:00:00:02", "dev", "five"]).expect("root may");
     }
-    // what is sent by the way (neighbours, IPv6) goes to the default class
+    // packets that the host sends by itself (neighbor discovery, IPv6) belong to the default class
     for (class, to, mark, field, is_there) in [
         ("marked", "10.77.0.2:9", 7, 0, true),
         ("marked", "10.77.0.2:9", 7, 0xb8, true),
@@ -81,7 +81,7 @@ fn found_by(backend: &str) -> TestOutcome {
         }
         let before = packets(class);
         send(to, mark, field);
-        // the interposed queue sends by itself, soon
+        // the interposed queue sends a moment later
         while packets(class) < before + DATAGRAMS {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -110,14 +110,14 @@ fn a_flow_beside_a_bulk_one_in_its_class_does_not_wait_for_all_of_it() -> TestOu
         receiver.set_read_timeout(Some(Duration::from_secs(30))).expect("it is positive");
         let near = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
         near.enter().expect("the other one could be entered");
-        // 40 frames of 1.4 kB take nearly half a second: all are there before the small one leaves
+        // 40 frames of 1.4 kB take nearly half a second, so all are waiting before the small one leaves
         apply(
             &format!("rate = \"1mbit\"\ndefault = \"a\"\n[class.a]\nflows = \"{flows}\"\n"),
             "interposed",
         )?;
         let [bulk, small] = [(); 2].map(|()| UdpSocket::bind("10.77.0.1:0").expect("a port is free"));
         const BULK: usize = 40;
-        // from one processor: what two processors send may come in another order
+        // from one processor, because packets that two processors send may be reordered
         let allowed = affinity::allowed(Tid::SELF).expect("own");
         let one = allowed.iter().next().map_or_else(CpuSet::empty, CpuSet::single);
         affinity::restrict_own(&one).expect("it is allowed");

@@ -1,4 +1,5 @@
-//! Programs that `unisono queue run` starts in a class: their packets, their exit code, their control group.
+//! Tests programs that `unisono queue run` starts in a class: their packets, their exit code, their control
+//! group.
 
 use crate::queue_shared::{DEVICE, applied, cleared, file, on_a_host, unisono};
 use std::fs;
@@ -12,7 +13,7 @@ use unisono_host_tests::{Skipped, TestOutcome, groups, host_tests, require};
 use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 use unisono_linux::process_stat::is_gone;
 
-/// Five datagrams, and an exit code of its own.
+/// A script that sends five datagrams and exits with a code of its own.
 const SENDER: &str = "for i in 1 2 3 4 5; do echo x > /dev/udp/10.77.0.2/9; done; exit 7";
 
 fn packets(class: &str) -> u64 {
@@ -21,7 +22,7 @@ fn packets(class: &str) -> u64 {
     live.classes.into_iter().find(|there| there.name == class).expect("it is in the policy").packets
 }
 
-/// The groups below one that programs run in.
+/// Returns the number of groups of programs below a group.
 fn runs(group: &Path) -> usize {
     let entries = fs::read_dir(group).expect("it is there").flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("run-")).count()
@@ -39,7 +40,7 @@ fn a_program_runs_in_the_class_that_is_named_and_its_group_goes_with_it() -> Tes
     let policy = file(&format!(
         "rate = \"50mbit\"\ndefault = \"rest\"\n[class.video]\nmatch = [{{ cgroup = \"/{above}/video\" }}]\n[class.other]\n"
     ));
-    // --backend kernel asks for the group beforehand; the other one makes it
+    // with `--backend kernel` the group must exist before; with the other backend `run` makes it
     for (backend, exists) in [("kernel", true), ("interposed", false)] {
         if exists {
             fs::create_dir_all(&group)

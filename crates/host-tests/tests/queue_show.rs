@@ -1,4 +1,4 @@
-//! `unisono queue show` on a terminal: what ends it, and that lines fit.
+//! Tests `unisono queue show` on a terminal: what ends it, and that its lines fit.
 
 use crate::queue_shared::{DEVICE, THREE, apply, on_a_host};
 use rustix::fd::OwnedFd;
@@ -12,7 +12,7 @@ use unisono_linux::poll;
 
 const COLUMNS: u16 = 60;
 
-/// A terminal, this end and that of programs.
+/// Opens a pseudo-terminal. Returns this end, and the end for programs.
 fn terminal() -> (OwnedFd, std::fs::File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals left");
     grantpt(&ours).expect("it is ours");
@@ -23,7 +23,7 @@ fn terminal() -> (OwnedFd, std::fs::File) {
     (ours, OpenOptions::new().read(true).write(true).open(name).expect("it is ours"))
 }
 
-/// `unisono queue show` with a terminal of its own, so that Ctrl-C reaches it.
+/// Starts `unisono queue show` with a controlling terminal of its own, so that Ctrl-C reaches it.
 fn show(theirs: &std::fs::File) -> Child {
     let end = || theirs.try_clone().expect("descriptors are left");
     let mut command = Command::new("setsid");
@@ -31,7 +31,7 @@ fn show(theirs: &std::fs::File) -> Child {
     command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it starts")
 }
 
-/// Reads until a text was seen; all that came.
+/// Reads until `wanted` was read. Returns everything that was read.
 fn read_until(ours: &OwnedFd, wanted: &str) -> String {
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains(wanted) {
@@ -42,7 +42,7 @@ fn read_until(ours: &OwnedFd, wanted: &str) -> String {
     String::from_utf8_lossy(&seen).into_owned()
 }
 
-/// Waits for the end, while the terminal takes what is written to it.
+/// Waits for the end of the program, and reads what it writes to the terminal meanwhile.
 fn wait(mut child: Child, ours: &OwnedFd) -> ExitStatus {
     loop {
         if let Some(status) = child.try_wait().expect("it is ours") {

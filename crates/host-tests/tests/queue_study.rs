@@ -1,6 +1,6 @@
-//! The study of a shared link on a real host: each place that this host has enforces policies in namespaces
-//! of its own, and leaves nothing behind. The broker as a program: it serves, answers, survives clients that
-//! die, and leaves no socket.
+//! Tests the study of a shared link on a real host: each backend that this host supports enforces policies in
+//! namespaces of its own, and leaves nothing behind. Also tests the broker of paths as a process: it serves,
+//! answers, survives clients that die, and leaves no socket.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ fn each_place_keeps_to_the_policy_and_leaves_nothing() -> TestOutcome {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let runs = runs(&out);
     for run in &runs {
-        // what this host lacks is skipped with the reason, what it has is measured
+        // a variant that this host does not support is skipped with the reason; all others are measured
         if run["outcome"] == "skipped" {
             eprintln!("skipped: {}: {}", run["variant"], run["reason"]);
             continue;
@@ -48,7 +48,7 @@ fn each_place_keeps_to_the_policy_and_leaves_nothing() -> TestOutcome {
         assert_eq!(run["outcome"], "measured", "{run}");
         let variant = run["variant"].as_str().expect("a name");
         if run["study"] == "queue-shares" && variant != "none" {
-            // a third of a second beside other tests: the order of the classes, far from equal
+            // only the order of the classes, because a run takes a third of a second, beside other tests
             let share = |class: &str| figure(run, &format!("{class}_share_percent"));
             assert!(share("a") > share("b") && share("b") > share("c"), "{run}");
         }
@@ -69,8 +69,9 @@ fn each_place_keeps_to_the_policy_and_leaves_nothing() -> TestOutcome {
     Ok(())
 }
 
-/// Named namespaces and journals of policies: everything else ends with its process. A journal of a namespace
-/// that is gone goes once a new namespace has the same number, so the study may end with fewer.
+/// Returns the named network namespaces and the journals of policies that exist; everything else ends with
+/// its process. There may be fewer after the study, because a journal of a namespace that no longer exists is
+/// removed when a new namespace gets the same number.
 fn left_behind() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for directory in ["/run/netns", "/run/unisono/queue"] {
@@ -80,7 +81,7 @@ fn left_behind() -> BTreeSet<String> {
     found
 }
 
-/// A user namespace where the kernel has one; else the reason is in the records.
+/// The study runs in a user namespace if the kernel permits it; otherwise the records have the reason.
 fn without_root_the_study_makes_its_networks_in_a_user_namespace_or_says_why_not() -> TestOutcome {
     require::nightly("laboratory")?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -116,19 +117,20 @@ fn without_root_the_study_makes_its_networks_in_a_user_namespace_or_says_why_not
         assert_eq!(run["host"]["root"], false, "inside it is still an ordinary user: {run}");
     }
     let measured = |variant: &str| runs.iter().any(|r| r["variant"] == variant && r["outcome"] == "measured");
-    // the kernel's classes need a BPF program, which no user namespace gives
+    // only the variant `none` is certain: the kernel's classes need a BPF program, which cannot be loaded in
+    // a user namespace
     assert!(measured("none"), "{:?}", runs.iter().map(of).collect::<Vec<_>>());
     let after = left_behind();
     assert!(after.is_subset(&before), "{after:?} beside {before:?}");
     Ok(())
 }
 
-/// A broker, killed if a test panics.
+/// A broker that is killed when this value is dropped.
 struct Broker(Child);
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -190,7 +192,8 @@ fn a_broker_that_was_killed_is_replaced_and_its_programs_are_told() -> TestOutco
     let mut client = connect(scratch.path());
     drop(first); // kill -9
     assert!(client.statistics().is_err(), "nobody answers any more");
-    // the socket of a broker that root has started is swept, another one's stays: this one does
+    // makes the socket as a killed broker leaves it: that of a broker that root has started is tidied up,
+    // others stay
     let socket = scratch.path().join("broker");
     std::fs::remove_file(&socket).ok();
     drop(UnixListener::bind(&socket).expect("a free path"));
@@ -213,7 +216,7 @@ fn a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_di
         command.arg(program).arg(scratch.path().join("broker")).args([class, "127.0.0.1", &port, count]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
     };
-    // more than its credit, so that it has to wait for some; who reads this late has lost some of them
+    // more messages than its credit, so that the sender has to wait; the receiver reads late and loses some
     let output = run("video", "5000").wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let statistics = connect(scratch.path()).statistics().expect("it answers");

@@ -1,4 +1,5 @@
-//! A policy moves to another place: `unisono queue apply` with another backend, way or queue of the kernel.
+//! Tests that a policy moves to another backend: `unisono queue apply` with another backend, another way or
+//! another queue of the kernel.
 
 use crate::queue_shared::{
     DEVICE, THREE, applied, cleared, file, looks, name, on_a_host, queue_apply, seen, unisono,
@@ -22,7 +23,7 @@ fn in_force() -> &'static str {
     backends::in_force(&LinkSide::out(DEVICE)).expect("a policy holds").kind().name
 }
 
-/// What the journal says of how a queue works, or of the classes of the kernel.
+/// Returns the backend's part of the journal: the options of a queue, or the classes of the kernel.
 fn before() -> serde_json::Value {
     let journal = Journal::for_device(DEVICE).expect("proc is mounted");
     journal.read::<serde_json::Value>().expect("it is sound").expect("a policy holds").before
@@ -66,7 +67,7 @@ fn another_way_is_taken_and_what_is_not_asked_for_stays() -> TestOutcome {
     let guard =
         || Journal::for_device(DEVICE).expect("proc is mounted").read::<serde_json::Value>().expect("sound");
     let held = guard().map(|record| record.author.process);
-    // neither asks for anything else
+    // neither command asks for a change of the queue's options
     applied(&policy, &[])?;
     applied(&policy, &AF_XDP)?;
     assert_eq!(guard().map(|record| record.author.process), held);
@@ -107,7 +108,7 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
     let untouched = looks();
     applied(&policy, &KERNEL)?;
     let with_classes = looks();
-    // the name of the queue's own device is taken
+    // another device already has the name of the queue's own device
     let index =
         Journal::for_device(DEVICE).expect("proc is mounted").path().file_stem().map(|stem| stem.to_owned());
     let index = index.and_then(|stem| Some(stem.to_str()?.rsplit_once('-')?.1.to_owned())).expect("a number");
@@ -125,7 +126,7 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
     );
     assert_eq!((in_force(), looks()), ("kernel", with_classes));
     no_journal_is_aside();
-    // the same between two ways, where the one before has to begin again, with its own options
+    // the same between two ways; the previous queue has to begin again, with its own options
     applied(&policy, &AF_XDP)?;
     let options = before()["options"].clone();
     let refused = queue_apply(&other, &["--way", "tun", "--cpu", "100000"]);
@@ -141,7 +142,8 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
     Ok(())
 }
 
-/// What lies beside the journals: a test that was skipped half way leaves one of a namespace that is gone.
+/// Returns the files in the directory of journals. There may be some before the test, because a test that was
+/// skipped half way leaves a journal of a namespace that no longer exists.
 fn files() -> BTreeSet<OsString> {
     fs::read_dir("/run/unisono/queue")
         .into_iter()

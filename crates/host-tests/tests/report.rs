@@ -1,8 +1,9 @@
-//! The report in a real browser: at the width of a phone, a tablet and a desk, in light and dark colours.
+//! Tests the report in a real browser, at the width of a phone, a tablet and a desktop, in light and dark
+//! colours.
 //!
-//! Headless Chromium opens the page in a frame of the wanted width. A script in the page around it looks for
-//! labels that overlap, text that is too small, too pale or off the page, and network requests. The network
-//! is not used: the resolver is told that no host exists.
+//! Headless Chromium opens the page in a frame of that width. A script in the page around the frame looks for
+//! labels that overlap, for text that is too small, too pale or off the page, and for network requests. The
+//! network is not used: Chromium is told to resolve no host name.
 
 #[path = "../../report/tests/synthetic/mod.rs"]
 #[allow(dead_code, reason = "the report's own tests use all of it")]
@@ -17,7 +18,7 @@ use unisono_host_tests::{Skipped, TestOutcome, host_tests, one_in};
 const PROBE: &str = include_str!("browser/probe.js");
 const WIDTHS: [u32; 3] = [360, 768, 1280];
 
-/// The first browser of the Chromium family on `PATH`.
+/// Returns the first browser of the Chromium family on `PATH`.
 fn browser() -> Result<PathBuf, Skipped> {
     let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -34,7 +35,7 @@ enum Light {
     Night,
 }
 
-/// What the browser printed: the page as it ended, and its log.
+/// What the browser printed: the final page, and its log.
 struct Opened {
     page: String,
     log: String,
@@ -63,7 +64,7 @@ fn attribute(text: &str) -> String {
     text.replace('&', "&amp;").replace('"', "&quot;")
 }
 
-/// What the probe answers about a page.
+/// Opens a page in a frame, and returns the probe's findings.
 fn probe(page: &str, width: u32, light: Light) -> Result<Value, Skipped> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let around = format!(
@@ -84,7 +85,7 @@ fn readable(situation: Situation) -> TestOutcome {
     browser()?;
     let page = unisono_report::html(&synthetic::records(situation));
     for (at, width) in WIDTHS.into_iter().enumerate() {
-        // at each width by day or by night; in long tests by both
+        // at each width in light or dark colours; in long tests in both
         for light in [Light::Day, Light::Night].into_iter().skip(at % one_in(2)).step_by(one_in(2)) {
             let answer = probe(&page, width, light)?;
             assert_eq!(answer["dark"], light == Light::Night, "the browser took no notice of the light");
@@ -109,7 +110,7 @@ fn an_interrupted_report_is_readable_at_every_width_by_day_and_night() -> TestOu
     readable(Situation::Interrupted)
 }
 
-/// The records of the example have every topic of the default study.
+/// The example's records have every topic of the default study.
 fn a_page_of_all_topics_has_at_most_twelve_screens_before_anything_is_unfolded() -> TestOutcome {
     browser()?;
     const SCREEN: u64 = 900;

@@ -1,4 +1,5 @@
-//! `unisono run` on this host: places, output, signals, exit codes, and that no process is left behind.
+//! Tests `unisono run` on this host: placement, output, signals, exit codes, and that no process is left
+//! behind.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ fn run(arguments: &[&str]) -> Output {
     unisono(arguments).output().expect("unisono starts")
 }
 
-/// Starts a job whose script first prints the number of its process, and reads these numbers.
+/// Starts a job whose script first prints its process number, and reads these numbers.
 fn start(
     options: &[&str],
     script: &str,
@@ -72,7 +73,7 @@ fn lines_of_ranks_that_write_at_once_are_not_mixed() -> TestOutcome {
 }
 
 fn output_comes_while_the_job_runs() -> TestOutcome {
-    // `start` returns only after it has read a line of a job that goes on
+    // `start` has read lines of a job that is still running
     let (mut child, numbers, _output) = start(&[], "echo $$; exec sleep 100", 2);
     assert!(numbers.iter().all(|pid| !is_gone(*pid)));
     send(child.id() as i32, Signal::Terminate);
@@ -104,7 +105,7 @@ fn ranks_are_spread_where_there_are_processors_and_left_alone_elsewhere() -> Tes
             run(&[&["--json"], arguments, &["grep", "Cpus_allowed_list", "/proc/self/status"]].concat());
         let last = text(&output.stdout).lines().last().unwrap_or_default().to_owned();
         let summary: Value = serde_json::from_str(&last).expect("one JSON object");
-        // what each says about itself has to agree with the summary
+        // each rank's own output has to agree with the summary
         for rank in summary["ranks"].as_array().expect("ranks") {
             if let Some(cpu) = rank["cpu"].as_u64() {
                 assert!(text(&output.stdout).contains(&format!("\t{cpu}\n")), "{output:?}");
@@ -121,11 +122,11 @@ fn ranks_are_spread_where_there_are_processors_and_left_alone_elsewhere() -> Tes
 }
 
 fn a_signal_reaches_every_rank_and_what_it_started_once() -> TestOutcome {
-    // what the rank started counts, too: it is in the rank's group
+    // a process that the rank has started gets the signal, too, because it is in the rank's process group
     let script = "trap 'echo told' TERM; echo $$; (trap 'echo child told; exit 0' TERM; while :; do sleep 0.02; done) & \
         while :; do wait && exit 0; done";
     let (mut child, _, output) = start(&["--grace", "20s"], script, 2);
-    // the grandchildren set their traps first
+    // gives the grandchildren time to set their traps
     std::thread::sleep(Duration::from_millis(300));
     send(child.id() as i32, Signal::Terminate);
     let said: Vec<String> = output.lines().map_while(Result::ok).collect();
@@ -165,7 +166,7 @@ fn what_ranks_leave_in_their_group_ends_with_the_job() -> TestOutcome {
 }
 
 fn a_rank_that_ends_while_others_hold_its_pipe_does_not_hold_up_the_launcher() -> TestOutcome {
-    // its last words and its end come at the same moment, again and again
+    // many times, because the last output and the end of a rank come at almost the same moment
     for _ in 0..20 {
         let output = run(&["-n", "4", "--timeout", "20s", "sh", "-c", "setsid sleep 0.5 & echo last"]);
         assert!(output.status.success(), "{output:?}");
@@ -175,8 +176,8 @@ fn a_rank_that_ends_while_others_hold_its_pipe_does_not_hold_up_the_launcher() -
 }
 
 fn a_stopped_job_goes_on_together() -> TestOutcome {
-    // no loop of sleeps: a shell that has called vfork shows as D, not T, when its child is stopped before it
-    // has become sleep
+    // no loop of sleeps, because a shell in vfork is in state D, not T, if its child is stopped before it has
+    // become sleep
     let (mut child, numbers, _output) = start(&[], "echo $$; exec sleep 100", 2);
     let is_stopped = |pid: i32| ProcessStat::read(pid).is_some_and(|stat| stat.state == 'T');
     let launcher = child.id() as i32;
@@ -196,7 +197,7 @@ fn a_reader_that_is_gone_ends_the_job_as_in_any_pipeline() -> TestOutcome {
     let mut line = String::new();
     output.read_line(&mut line).expect("it says yes");
     drop(output);
-    // yes(1) ends with 1 when writing fails, and by SIGPIPE when that is not ignored
+    // yes(1) exits with code 1 if a write fails, or is ended by SIGPIPE if that is not ignored
     assert!(child.wait().expect("it ends").code().is_some_and(|code| code == 1 || code == 128 + 13));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `unisono run --hosts`: one job in two network namespaces, which a launch command enters.
+//! Tests `unisono run --hosts`: one job in two network namespaces, which the launch command enters.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use unisono_linux::process::Signal;
 
 const ENTER: &str = "ip netns exec {host} {args}";
 
-/// The two hosts with so many ranks each, as `--hosts` wants them.
+/// Returns the value of `--hosts` for both hosts with `each` ranks each.
 fn list(hosts: &Hosts, each: usize) -> String {
     let host = |number| format!("{}={}:{each}", hosts.name(number), Hosts::address(number));
     format!("{},{}", host(0), host(1))
@@ -31,13 +31,14 @@ fn across(hosts: &Hosts, each: usize, arguments: &[&str]) -> Command {
     unisono(&[&["--hosts", &list, "--launch", ENTER], arguments].concat())
 }
 
-/// What it printed, with exit code 0.
+/// Asserts exit code 0, and returns the standard output.
 fn succeeded(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     text(&output.stdout)
 }
 
-/// Starts ranks that print "rank process helper" and then do `rest`; reads what they print.
+/// Starts ranks that first print "rank process helper", the number of the rank, of its process and of its
+/// parent. Reads these lines.
 fn start(
     command: &mut Command,
     ranks: usize,
@@ -67,7 +68,7 @@ fn a_program_that_ran_on_one_host_runs_unchanged_on_two() -> TestOutcome {
         &[table, "--keys", "60"],
     ];
     for words in sweeps {
-        // the result, without the times
+        // compares the results without the times
         let said = |output: &Output| {
             let all = succeeded(output);
             let before = all.split([',', ':']).take(3).collect::<Vec<_>>().join(",");
@@ -157,7 +158,7 @@ fn a_time_limit_ends_the_ranks_of_all_hosts() -> TestOutcome {
 
 fn a_host_that_dies_ends_the_job_and_everybody_is_told() -> TestOutcome {
     let hosts = Hosts::new()?;
-    // far more steps than there is time for
+    // far more steps than the test has time for
     let heat = program::directory().join("heat");
     let heat = heat.to_str().expect("letters");
     let script = format!("echo $UNISONO_RANK $$ $PPID; exec {heat} --size 64 --steps 100000000");
@@ -172,7 +173,7 @@ fn a_host_that_dies_ends_the_job_and_everybody_is_told() -> TestOutcome {
     let lost = format!("host {} (process ", hosts.name(1));
     assert!(said.contains(&lost) && said.contains(" is lost: its launch command "), "{said}");
     assert!(said.contains("the launch command was: ip netns exec"), "{said}");
-    // the ranks of the other host say which rank they miss
+    // the ranks of the other host say which rank is gone
     assert!(said.contains("rank 2") || said.contains("rank 3"), "{said}");
     until("all ranks have ended", || ranks.iter().all(|[_, process, _]| is_gone(*process)));
     Ok(())
@@ -203,7 +204,7 @@ fn a_launch_command_that_fails_is_quoted_with_its_own_words() -> TestOutcome {
         said.contains("ended with exit code 255") && said.contains(&launch[..launch.len() - 14]),
         "{said}"
     );
-    // a host that the launch command does not know, after one that it does
+    // a host that the launch command does not know, after a host that it knows
     let unknown = format!("{}={},nobody", hosts.name(0), Hosts::address(0));
     let output =
         unisono(&["--hosts", &unknown, "--launch", ENTER, "--grace", "100ms", "sleep", "100"]).output();
@@ -245,7 +246,7 @@ fn what_cannot_be_started_is_refused_before_anything_runs() -> TestOutcome {
 fn a_port_in_use_is_named_with_the_remedy() -> TestOutcome {
     let hosts = Hosts::new()?;
     let heat = program::directory().join("heat");
-    // rank 0 of another job, which waits for a rank that never comes
+    // starts rank 0 of another job, which waits for a rank that never comes and so occupies the port
     let mut holder = hosts.command(0, &heat);
     let root = format!("{}:7117", Hosts::address(0));
     holder.envs([

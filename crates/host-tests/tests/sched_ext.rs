@@ -1,4 +1,5 @@
-//! Gangs in a scheduler of the kernel: what the suite of all mechanisms (`mechanism.rs`) does not ask.
+//! Tests gangs in a scheduler of the kernel (sched_ext), beyond the suite for all mechanisms
+//! (`mechanism.rs`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,10 +18,11 @@ use unisono_linux::process::{self, Family, PidFd, Signal};
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, SchedulingPolicy};
 
-/// The kernel's, short enough for a test. Its own check has to run in this time, too, on a slow machine.
+/// The kernel's timeout for threads that wait: short enough for a test, but long enough for the kernel's own
+/// check to run in time on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Two processes that compute until they are ended.
+/// A script of two processes that compute until they are ended.
 const SPIN: &str = "while :; do :; done & while :; do :; done";
 
 fn here() -> TestOutcome {
@@ -54,7 +56,7 @@ fn state() -> String {
     fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default().trim().to_owned()
 }
 
-/// The processes with this policy among some.
+/// Returns how many of these processes have the policy `SCHED_EXT`.
 fn extensible(processes: &BTreeSet<i32>) -> usize {
     let is = |pid: &&i32| matches!(scheduling::get(Tid(**pid)), Ok(SchedulingPolicy::Extensible { .. }));
     processes.iter().filter(is).count()
@@ -68,7 +70,7 @@ fn all_make_progress(processes: &BTreeSet<i32>) {
     });
 }
 
-/// Loops in the fair class that never leave their processors.
+/// Starts a busy loop in the fair class on each processor, bound to it.
 fn loops_on_each_processor() -> Vec<Child> {
     let on_each = |cpu| {
         let other = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh starts");
@@ -86,7 +88,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The scheduler is killed, and before it whoever would put things back: the kernel alone frees the gangs.
+/// The scheduler process and its guardian, which would restore everything, are killed: the kernel alone frees
+/// the gangs.
 fn the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed() -> TestOutcome {
     here()?;
     let mut child = gangs(&[], [SPIN, SPIN]).stdout(Stdio::null()).spawn().expect("unisono starts");
@@ -101,7 +104,7 @@ fn the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed() -> TestOu
         programs.iter().copied().filter(|pid| extensible(&BTreeSet::from([*pid])) == 0).collect();
     assert_eq!(guardian.len(), 1, "one guardian among {programs:?}");
     programs.remove(&guardian[0]);
-    // each of the two puts things back once it sees the other one's end, unless it is stopped
+    // first stops both, because each restores everything as soon as it notices the end of the other
     for signal in [Signal::Stop, Signal::Kill] {
         send(scheduler as i32, signal);
         send(guardian[0], signal);
@@ -120,11 +123,11 @@ fn the_kernel_frees_the_gangs_when_scheduler_and_guardian_are_killed() -> TestOu
     Ok(())
 }
 
-/// The kernel's own bandwidth control does not see these threads, so that the turns have to keep to it.
+/// The kernel's bandwidth control does not apply to these threads, so the turns have to keep to the quota.
 fn gangs_keep_to_the_quota_of_the_group_that_they_are_started_in() -> TestOutcome {
     here()?;
     let group = quota::one_processor("sched-ext")?;
-    // turns of 0.2 s: in an emulated machine a switch takes milliseconds
+    // turns of 0.2 s, because a switch takes milliseconds in an emulated machine
     group.write("cpu.max", "1000000 1000000").expect("root may change it");
     let work = "timeout 4 sh -c 'while :; do :; done' & timeout 4 sh -c 'while :; do :; done'; wait; exit 0";
     let mut command = gangs(&["--json", "--slice", "300ms"], [work, work]);
@@ -138,12 +141,12 @@ fn gangs_keep_to_the_quota_of_the_group_that_they_are_started_in() -> TestOutcom
     let number = |path: &str| answer.pointer(path).and_then(serde_json::Value::as_f64).expect("a number");
     let cpu = number("/gangs/0/cpu_s") + number("/gangs/1/cpu_s");
     let wall = number("/elapsed_s");
-    // of two processors; without the quota both would be used
+    // one of two processors; without the quota both would be used
     assert!(cpu < 1.1 * wall && cpu > 0.5 * wall, "{cpu} s of processor time in {wall} s: {answer}");
     Ok(())
 }
 
-/// Programs of gangs, their groups, and what undoes everything. Turns are given by hand.
+/// The programs of two gangs, their control groups, and the journal. The tests change turns by calls.
 struct Stage {
     mechanism: Option<SchedExt>,
     leaders: Vec<Child>,
@@ -156,7 +159,7 @@ impl Stage {
         Stage::of(timeout, [SPIN, SPIN], [2, 2])
     }
 
-    /// Gangs that run these scripts, each of which has so many processes.
+    /// Starts gangs that run these scripts, and waits until each has so many processes.
     fn of(timeout: Duration, scripts: [&str; 2], processes: [usize; 2]) -> Stage {
         let mut journal = GangJournal::create().expect("a journal");
         let plan = CgroupPlan { gangs: 2, weighing: Weighing::None, max_threads: 200, cores: 2 };
@@ -209,13 +212,14 @@ impl Drop for Stage {
     }
 }
 
-/// The kernel takes a thread that waits so long for forgotten, and unloads the scheduler.
+/// If a thread waits for longer than its timeout, the kernel treats the scheduler as stalled and unloads it.
 fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
     here()?;
     let timeout = TIMEOUT;
     let mut stage = Stage::new(timeout);
     let waiting = stage.processes(1);
-    // each has one processor that it may use, as those of `gang run`: the first in the queue is not for all
+    // binds each process to one processor, as `gang run` does, so that the first process in the queue cannot
+    // run on every processor
     let processors: Vec<usize> = affinity::allowed(Tid::SELF).expect("own").iter().collect();
     for (process, processor) in waiting.iter().zip(processors.iter().cycle()) {
         PinnedThread::now(Tid(*process))
@@ -231,7 +235,8 @@ fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
     assert!(each.iter().all(|got| !got.is_zero()), "{each:?} while they waited");
     let got: Duration = each.iter().copied().sum();
     assert_eq!(state(), "enabled");
-    // each of its two threads has a slice in a tenth of the timeout: 0.5 s in the virtual machine
+    // in each tenth of the timeout, each of its two threads gets one slice; in the virtual machine that was
+    // 0.5 s in all
     assert!(got < timeout / 2, "{got:?} while it waited");
     assert!(stage.exceptions().breaths >= 6, "{:?}", stage.exceptions());
     stage.turn_of(1).expect("applied");
@@ -240,8 +245,8 @@ fn a_gang_may_wait_for_longer_than_the_kernel_has_patience() -> TestOutcome {
     Ok(())
 }
 
-/// The gang whose turn it is sleeps, and nobody changes the turn: processors that have nothing to do let
-/// those who wait run for a moment, too.
+/// The gang whose turn it is sleeps, and the turn does not change: idle processors also let waiting threads
+/// run for a moment, so that the kernel's timeout does not expire.
 fn a_gang_may_wait_long_while_nobody_runs() -> TestOutcome {
     here()?;
     let timeout = TIMEOUT;
@@ -254,8 +259,8 @@ fn a_gang_may_wait_long_while_nobody_runs() -> TestOutcome {
     Ok(())
 }
 
-/// Loops that look paths up, which the kernel does under RCU, lose their processors again and again. Others
-/// wait for RCU meanwhile.
+/// Loops that look up paths, which the kernel does under RCU, are preempted again and again, while other
+/// threads wait for an RCU grace period.
 fn nobody_waits_for_a_turn_while_others_wait_for_rcu() -> TestOutcome {
     here()?;
     let look = "while :; do [ -e /sys/fs/cgroup/a/b/c ]; done";
@@ -269,7 +274,7 @@ fn nobody_waits_for_a_turn_while_others_wait_for_rcu() -> TestOutcome {
         if entering.is_empty() {
             let mut command = Command::new("true");
             let procs_files = stage.cgroups.get(GangId(0)).procs_files().expect("doors");
-            // whoever enters a group waits for RCU
+            // moving a process into a group waits for an RCU grace period
             entering.push(process::start(&mut command, procs_files, Family::Same).expect("true starts"));
         }
     }
@@ -282,7 +287,8 @@ fn nobody_waits_for_a_turn_while_others_wait_for_rcu() -> TestOutcome {
     Ok(())
 }
 
-/// Too many threads for what other programs leave: the scheduler gives up before the kernel calls it stalled.
+/// There are too many threads for the time that other programs leave: the scheduler gives up before the
+/// kernel treats it as stalled.
 fn it_gives_up_before_a_thread_starves() -> TestOutcome {
     here()?;
     let loops = "while :; do :; done & ".repeat(50);
@@ -298,18 +304,18 @@ fn it_gives_up_before_a_thread_starves() -> TestOutcome {
     until("it has given up", || state() == "disabled");
     others.iter_mut().for_each(end);
     let refused = stage.turn_of(1).expect_err("there is no scheduler").to_string();
-    // which, and for how long
+    // the message says which thread waits, and for how long
     assert!(refused.contains("too many threads wait: ") && refused.contains(" ticks"), "{refused}");
     all_make_progress(&stage.processes(0));
     Ok(())
 }
 
-/// A scheduler that the kernel has ended is an error, and everybody runs.
+/// After the kernel has ended the scheduler, a change of turns fails, and all programs run.
 fn a_scheduler_that_the_kernel_ends_is_an_error_and_everybody_runs() -> TestOutcome {
     here()?;
     let mut stage = Stage::new(Duration::from_secs(30));
     stage.turn_of(0).expect("applied");
-    // the system request that ends schedulers
+    // the SysRq command that ends a sched_ext scheduler
     fs::write("/proc/sysrq-trigger", "S").expect("root may");
     until("the kernel has unloaded it", || state() == "disabled");
     let refused = stage.turn_of(1).expect_err("there is no scheduler").to_string();
@@ -319,12 +325,12 @@ fn a_scheduler_that_the_kernel_ends_is_an_error_and_everybody_runs() -> TestOutc
     Ok(())
 }
 
-/// Other programs stay in the fair class, which goes first on each processor. (On which processors they are
-/// is for Linux to say. It counts all threads alike: two that may run anywhere stay together on one
-/// processor, while two of a gang have the other.)
+/// Other programs stay in the fair class, which has precedence on each processor. (Linux decides on which
+/// processors they are. It counts all threads alike, so two threads that may run anywhere may share one
+/// processor while two threads of a gang have the other.)
 fn other_programs_go_first_where_they_run() -> TestOutcome {
     here()?;
-    // shorter than the test: the kernel's reserve keeps it from losing patience
+    // shorter than the test: the kernel's reserve lets waiting threads run before the timeout
     let mut stage = Stage::new(TIMEOUT);
     stage.turn_of(0).expect("applied");
     let mut others = loops_on_each_processor();

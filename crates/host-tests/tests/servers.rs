@@ -1,5 +1,5 @@
-//! What holds for each server of the product: signals that are no end, files that others cannot change,
-//! privileges that are gone before the first client speaks.
+//! Tests what holds for each server of Unisono: it survives hangups, other users cannot change its files, and
+//! its privileges are given up before it reads from the first client.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
@@ -15,19 +15,19 @@ use unisono_linux::process::is_root;
 /// A server that is killed when the test ends.
 struct StartedServer {
     child: Child,
-    /// What it said until it served.
+    /// The lines that it printed until it served.
     said: Vec<String>,
 }
 
 impl Drop for StartedServer {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Starts `unisono` with these words and with the umask 0, and waits until it says `ready`.
+/// Starts `unisono` with these arguments and with umask 0, and waits until it prints `ready`.
 fn start(words: &[&str], ready: &str) -> StartedServer {
     let mut command = Command::new("sh");
     command.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(program::unisono()).args(words);
@@ -39,7 +39,7 @@ fn start(words: &[&str], ready: &str) -> StartedServer {
         let is_ready = line.contains(ready);
         said.push(line);
         if is_ready {
-            // what it says later has to go somewhere
+            // reads the rest, so that the server does not block or fail when it prints
             std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
             return StartedServer { child, said };
         }
@@ -52,7 +52,7 @@ fn signal(server: &StartedServer, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).expect("it runs");
 }
 
-/// Sends SIGHUP again and again while `answers` finds the server in its place, then ends it by SIGINT.
+/// Sends SIGHUP three times, and checks with `answers` that the server still serves; then ends it by SIGINT.
 fn survives_hangups(mut server: StartedServer, answers: impl Fn()) {
     for _ in 0..3 {
         signal(&server, rustix::process::Signal::HUP);
@@ -117,7 +117,7 @@ fn a_socket_for_others_has_the_mode_that_was_asked_for() -> TestOutcome {
     Ok(())
 }
 
-/// Users of a process, as the kernel says.
+/// Returns the line with the user ids of a process from `/proc/PID/status`.
 fn users(process: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
     status.lines().find(|line| line.starts_with("Uid:")).expect("a line").to_owned()
@@ -183,7 +183,8 @@ fn the_gang_daemon_without_rules_outlives_hangups() -> TestOutcome {
     Ok(())
 }
 
-/// Makes certificates for a broker in a directory: `broker.crt` and its key, of the authority `ca.crt`.
+/// Makes certificates for a broker in a directory: `broker.crt` and its key, signed by the authority
+/// `ca.crt`.
 fn certificates(directory: &Path) {
     let script = "
         set -e
@@ -198,7 +199,7 @@ fn certificates(directory: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// In a place that other users reach.
+/// A Python that other users can execute, too.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn a_udp_port_is_shared_by_the_sockets_of_the_user_that_the_broker_becomes_and_by_no_other() -> TestOutcome {
@@ -220,7 +221,7 @@ fn a_udp_port_is_shared_by_the_sockets_of_the_user_that_the_broker_becomes_and_b
         own: None,
         token: None,
     };
-    // each program gets a socket at the address of a listener that root has bound
+    // for each client the broker makes a socket at the address to which root has bound the listener
     let at = BrokerAddress::Udp(place);
     let mut clients: Vec<Client> = (0..3).map(|_| Client::at(&at).expect("it serves")).collect();
     clients.iter_mut().for_each(|client| drop(client.statistics().expect("it answers")));

@@ -1,5 +1,5 @@
-//! Barriers in the switches of this host: they hold, groups do not disturb each other, losses are repaired,
-//! missing members are named, and nothing is left behind.
+//! Tests barriers in simulated switches on this host: they synchronize, groups do not disturb each other,
+//! losses are repaired, missing members are named, and nothing is left behind.
 
 use serde_json::Value;
 use std::cell::RefCell;
@@ -32,14 +32,14 @@ fn end(switch: u32, port: u16) -> End {
     End { switch: SwitchId(switch), port: Port(port) }
 }
 
-/// Four switches in a ring with two nodes each: each link can be done without.
+/// Returns a network of four switches in a ring with two nodes each, in which any one link is dispensable.
 fn ring() -> SwitchNetwork {
     let links = (0..4).map(|at| SwitchLink { a: end(at, 0), b: end((at + 1) % 4, 1) }).collect();
     let nodes = (0..8).map(|node| end(node / 2, 2 + (node % 2) as u16)).collect();
     SwitchNetwork::new(vec![4; 4], links, nodes).expect("each port is used once")
 }
 
-/// The nodes of the ring.
+/// All nodes of the ring.
 const EVERYBODY: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 fn job(
@@ -54,7 +54,7 @@ fn job(
     BarrierJob { group, turn, operation }
 }
 
-/// What only a host with BPF can do: without, the reason is that of the host.
+/// Deploys barriers. Skips the test, with the error as the reason, if the host lacks BPF.
 fn deploy<'a>(network: &'a SwitchNetwork, jobs: &'a [BarrierJob]) -> Result<Deployment<'a>, Skipped> {
     let mut deployment = match Deployment::new(network, jobs) {
         Ok(deployment) => deployment,
@@ -104,7 +104,7 @@ fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> TestOut
     let ran = deployment.barriers(&[0, 1, 2, 3], run(200)).expect("nobody is missing");
     assert!(ran.moments.values().all(|member| member.len() == 200));
     assert!(ran.is_synchronized(), "in its own group");
-    // those of group 2 alone wait for each other and for nobody else
+    // the members of the second group alone wait only for each other
     let ran = deployment.barriers(&[1], run(50)).expect("nobody is missing");
     assert_eq!(ran.moments.len(), 4);
     assert!(ran.is_synchronized());
@@ -117,7 +117,7 @@ fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all
     for turn in [TurnPoint::AtNode, TurnPoint::AtSwitch] {
         let jobs = [
             job(&network, 0, &[3], turn, ReductionOperator::Min),
-            job(&network, 1, &[0, 2, 6], turn, ReductionOperator::Max), // one at each of three switches
+            job(&network, 1, &[0, 2, 6], turn, ReductionOperator::Max), // at three switches
         ];
         let mut deployment = deploy(&network, &jobs)?;
         for together in [&[0][..], &[1], &[0, 1]] {
@@ -180,7 +180,7 @@ fn a_node_whose_process_is_killed_is_named() -> TestOutcome {
     Ok(())
 }
 
-/// Runs commands with a shell in the namespace of a switch, beside this process; wait for it.
+/// Starts a shell with these commands in the namespace of a switch. The caller waits for its end.
 fn inside(deployment: &mut Deployment<'_>, switch: u32, commands: &str) -> std::process::Child {
     let home = NetworkNamespace::current().expect("our own");
     deployment.fabric().switch(SwitchId(switch)).enter().expect("root may");
@@ -194,11 +194,11 @@ fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Te
     require::program("ip", "apt-get install iproute2")?;
     let network = ring();
     let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtSwitch, ReductionOperator::Or)];
-    // nobody's patience ends in this test: only the kernel's word can end the barriers
+    // no timeout expires in this test, so only the kernel's report of the link can end the barriers
     let run = |count| BarrierRun { stuck_after: 3_600_000, ..run(count) };
     let mut deployment = deploy(&network, &jobs)?;
     deployment.barriers(&[0], run(10)).expect("nobody is missing");
-    // the tree uses three of the four links: one of the root switch's two is always among them
+    // the tree uses three of the four links, so at least one of the root switch's two
     let mut far = inside(&mut deployment, 1, "sleep 0.3; ip link set p1 down");
     let error = deployment.barriers(&[0], run(10_000_000)).expect_err("link 0 is down");
     far.wait().expect("it ends");
@@ -208,14 +208,14 @@ fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Te
     assert_eq!((repaired.registers, repaired.roots), (4, 0), "the root stays");
     assert_eq!(deployment.without(), [0]);
     assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").is_synchronized());
-    // plugged in again it is used again, next time
+    // when the cable is plugged in again, the next deployment uses it again
     inside(&mut deployment, 1, "ip link set p1 up").wait().expect("it ends");
     until("the kernel has said that link 0 is back", || {
         deployment.set_up_again(&[]).expect("everything is connected");
         deployment.without().is_empty()
     });
     assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").is_synchronized());
-    // and a device that is gone is a cable that is gone
+    // a device that is removed counts as a cable that is unplugged
     inside(&mut deployment, 0, "ip link delete p0").wait().expect("it ends");
     let error = deployment.barriers(&[0], run(10)).expect_err("link 0 is gone");
     assert!(matches!(error, Error::Cable(_)), "{error}");
@@ -258,7 +258,7 @@ fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> TestOutcome 
     let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtSwitch, ReductionOperator::Or)];
     let mut deployment = deploy(&network, &jobs)?;
     deployment.barriers(&[0], run(10)).expect("nobody is missing");
-    // arrivals at the root switch; releases still travel
+    // loses the arrivals at the root switch; releases still pass
     deployment.program().lose_all_at(network.links()[0].a).expect("a setting");
     let short = BarrierRun { stuck_after: 1_000, ..run(10) };
     let error = deployment.barriers(&[0], short).expect_err("link 0 loses").to_string();
@@ -298,11 +298,12 @@ fn a_network_of_the_paper_comes_up_and_synchronizes() -> TestOutcome {
     Ok(())
 }
 
-/// Many members are shared out over the processors, and their nodes receive where they are.
+/// Asserts that many members are divided among the processors, and that their nodes receive packets on the
+/// same processors.
 fn members_are_at_home(deployment: &mut Deployment<'_>, group: &BarrierGroup) {
     let all = affinity::allowed(Tid::SELF).expect("own affinity");
     if all.len() < 2 || group.members().len() < 16 * all.len() {
-        return; // the scheduler's business
+        return; // few members are not bound
     }
     let outside = NetworkNamespace::current().expect("our own");
     let mut shares = BTreeMap::new();
@@ -340,7 +341,8 @@ fn names() -> Vec<String> {
     unisono_linux::network_namespace::names("unisono-")
 }
 
-/// A deployment that would last, once its namespaces have names; and how many of those there are.
+/// Starts a deployment that lasts for minutes, and waits until its namespaces have names. Returns the
+/// process, and a function that counts these names.
 fn named(path: &str) -> (std::process::Child, impl Fn() -> usize + use<>) {
     let child = unisono(&["deploy", path, "--for", "600s", "--names"]).spawn().expect("unisono starts");
     let prefix = format!("unisono-{}-", child.id());
@@ -375,7 +377,7 @@ fn what_a_killed_deployment_leaves_is_taken_away() -> TestOutcome {
     let process = PidFd::open(Tid(child.id() as i32)).expect("it runs");
     process.send(Signal::Kill).expect("it runs");
     child.wait().expect("it ends");
-    // any other deployment that starts on this host takes it away as well
+    // unless another deployment on this host has started meanwhile, which removes them
     let left = ours();
     assert!(left == 12 || left == 0, "names outlive kill -9: {left}");
     let removed = answer(

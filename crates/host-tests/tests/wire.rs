@@ -1,5 +1,5 @@
-//! One-sided communication over TCP between hosts: two network namespaces joined by a cable that each test
-//! can cut.
+//! Tests one-sided communication over TCP between hosts: two network namespaces connected by a cable that the
+//! test can cut.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -8,7 +8,7 @@ use unisono_host_tests::{TestOutcome, host_tests, program, require};
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 
-/// Rank 0 on host a, rank 1 on host b.
+/// Starts rank 0 on host a and rank 1 on host b.
 fn ring(hosts: &Hosts, addresses: [&str; 2], steps: &str) -> [Child; 2] {
     let ring = program::example("ring_over_tcp");
     [0, 1].map(|rank| {
@@ -45,7 +45,7 @@ fn a_cut_cable_is_noticed_by_both_hosts_and_the_other_rank_named() -> TestOutcom
     let hosts = Hosts::new()?;
     let mut ranks = ring(&hosts, ["10.77.0.1:7000", "10.77.0.2:0"], "100000000");
     for rank in &mut ranks {
-        // the first line comes when they have met
+        // the first line comes when the ranks are connected
         let out = rank.stdout.as_mut().expect("piped");
         let mut byte = [0];
         while out.read(&mut byte).expect("reads") == 1 && byte != *b"\n" {}
@@ -55,7 +55,7 @@ fn a_cut_cable_is_noticed_by_both_hosts_and_the_other_rank_named() -> TestOutcom
         let output = child.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "rank {rank} goes on alone");
-        // by heartbeats: the kernel would take ten seconds, and call it "timed out"
+        // noticed by heartbeats: the kernel would take ten seconds, and report "timed out"
         assert!(
             said.contains(&format!("{}", 1 - rank)) && said.contains("does not answer"),
             "{rank}: {said}"

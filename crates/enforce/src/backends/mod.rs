@@ -11,7 +11,7 @@ use crate::journal::{Journal, LinkSide};
 use crate::kernel::{self, Kernel};
 use switch::SwitchOutcome;
 
-/// In the order of preference: the first backend that fits the user's options is the default.
+/// All kinds of backends, in order of preference: the first one that fits the user's options is the default.
 pub static ALL: [&BackendKind; 3] = [&kernel::HTB, &kernel::BPF, &interposed::KIND];
 
 /// A device whose policy ended because its processes were killed.
@@ -23,8 +23,8 @@ pub struct Recovered {
     pub notes: Vec<String>,
 }
 
-/// Waits for unfinished changes on devices of this thread's network namespace, and restores the devices of
-/// killed processes. A device that could not be restored is in the result, with the reason.
+/// Waits for changes that are in progress, and restores the devices of killed processes in this thread's
+/// network namespace. The result also has the devices that could not be restored, with the reason.
 pub fn recover_all() -> Result<Vec<Recovered>, Error> {
     let Some(_lock) = Journal::lock_if_used()? else { return Ok(Vec::new()) };
     forget_gone_namespaces()?;
@@ -57,13 +57,13 @@ pub fn recover_all() -> Result<Vec<Recovered>, Error> {
         }
     }
     if !recovered.is_empty() || !Journal::senders()?.is_empty() {
-        // containers may have come since the policy was applied
+        // containers may have started since the policy was applied
         containers::refresh();
     }
     Ok(recovered)
 }
 
-/// Removes the journals of network namespaces that are gone. The caller must hold the lock.
+/// Removes the journals of network namespaces that no longer exist. The caller must hold the journals' lock.
 fn forget_gone_namespaces() -> Result<(), Error> {
     for (journal, record) in Journal::of_gone_namespaces()? {
         if record.backend == kernel::HTB_BACKEND {
@@ -79,7 +79,7 @@ fn forget_gone_namespaces() -> Result<(), Error> {
     Ok(())
 }
 
-/// The backend of a device's policy. A device that was renamed is also found by its old name.
+/// Returns the backend of a device's policy. A device that was renamed is also found by its old name.
 pub fn in_force(side: &LinkSide) -> Result<Box<dyn Backend>, Error> {
     let (now, journal) = Journal::find(side)?;
     match journal.read::<serde_json::Value>()? {
@@ -94,8 +94,8 @@ fn with_name(backend: &str, side: &LinkSide) -> Result<Box<dyn Backend>, Error> 
     Ok((kind.ok_or_else(other)?.at)(side, Box::new(|| None)))
 }
 
-/// The backend for a user's options. Options that the user leaves open are taken from the backend in force on
-/// `side`. `None`: no backend fits all these options.
+/// Chooses the backend for a user's options. Among the backends that fit, it prefers the one in force on
+/// `side`, then the first of [`ALL`]. Returns `None` if no backend fits all options.
 pub fn choose(
     side: Option<&LinkSide>,
     backend: Option<BackendName>,

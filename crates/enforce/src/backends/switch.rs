@@ -12,9 +12,10 @@
 //! ```
 //! An interposed queue and the device's queueing discipline do not interfere, because the queue passes frames
 //! to the driver, bypassing the discipline. So one can be set up while the other is in force, and the device
-//! always has a policy. A change of the queue's [way](crate::interposed::FramePathName), and our scheduler in
-//! the kernel, need the hook of the old backend. In these cases the device is without a policy for a moment,
-//! and stays without one if the command is killed then.
+//! always has a policy. In two cases the new backend needs a hook of the old one: when an interposed queue
+//! gets another [frame path](crate::interposed::FramePathName) or other options, and when our scheduler in
+//! the kernel begins or ends. Then the device has no policy for a moment, and stays without one if the
+//! command is killed in that moment.
 //!
 //! The journal is put aside by a rename, which needs no disk space. The old backend is not touched until the
 //! new one holds, so it keeps its policy and options if that fails.
@@ -30,9 +31,9 @@ use std::process::Command;
 use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::undo::DirectoryLock;
 
-/// Applies a policy with a backend, even if another backend is in force on the device. `server` starts a
-/// queue again if that is needed. Remarks for the user are added to `notes`. On an error, the previous policy
-/// is in force again unless the error says otherwise.
+/// Applies a policy with a backend, even if another backend is in force on the device. `server` makes the
+/// command that starts the previous interposed queue again, if the change fails. Remarks for the user are
+/// added to `notes`. On an error, the previous policy is in force again unless the error says otherwise.
 pub fn apply(
     backend: &mut dyn Backend,
     policy: &Policy,
@@ -63,9 +64,9 @@ pub fn apply(
     Ok(())
 }
 
-/// Applies a policy to the link and to processor time: both, or neither. `keeper` makes the command of a
-/// program that keeps the shares; without it no process keeps shares of processor time for this device
-/// afterwards.
+/// Applies a policy to the link and to processor time: to both, or to neither. `keeper` makes the command of
+/// the program that keeps the shares of processor time. Without `keeper`, a process that keeps shares for
+/// this device is stopped.
 pub fn apply_with_shares(
     backend: &mut dyn Backend,
     policy: &Policy,
@@ -114,7 +115,7 @@ fn make_before_break(
     }
     journal.rename_to(&pending)?;
     let done = install(&lock);
-    drop(lock); // a queue that begins unlocks it for both
+    drop(lock); // an interposed queue that has begun has already unlocked all copies of this lock
     let _lock = journal.lock()?;
     // another command may have finished the change meanwhile
     let (backend, device) = (before.backend.clone(), side.device.clone());
@@ -128,7 +129,7 @@ fn make_before_break(
 
 /// The fate of a policy whose journal is pending.
 pub(crate) enum SwitchOutcome {
-    /// It is in force again.
+    /// The policy is in force again.
     RolledBack,
     /// Another backend is in force.
     Committed,
@@ -155,7 +156,8 @@ pub(crate) fn finish(
     Ok(SwitchOutcome::RolledBack)
 }
 
-/// For a new backend that needs a hook of the old one.
+/// Ends the old backend and then begins the new one, which needs a hook of the old one. If the new one fails,
+/// begins the old one again.
 fn break_before_make(
     new: &mut dyn Backend,
     policy: &Policy,
@@ -176,14 +178,14 @@ fn break_before_make(
     }
 }
 
-/// The backend of a record with its own options, and its policy.
+/// Returns the backend of a record, with the options that it had, and its policy.
 fn recorded_backend(
     before: &Record<Value>,
     side: &LinkSide,
     server: ServerCommand,
 ) -> Result<(Box<dyn Backend>, Policy), Error> {
     let mut policy = Policy::parse(&before.policy)?;
-    // the record has the weights of control groups that it had set, if any
+    // the backend kept [cpu] and [io] only if its record has weights of control groups
     if before.before["weights"].as_array().is_none_or(Vec::is_empty) {
         (policy.cpu, policy.io) = (None, None);
     }

@@ -9,15 +9,17 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup, FreezeFile, Frozen, GroupMeter, hierarchies};
 use unisono_linux::schedstat;
 
-/// The number of threads of a group whose state is read. Reading takes 2 us a thread, 64 us in all for a
-/// sleeping group. Twice as many would make the check of a large sleeping group as expensive as a switch.
+/// The most threads of a group whose state is read. Reading takes 2 us a thread, so 64 us for a group whose
+/// threads all sleep. With twice as many, the check of a large sleeping group would cost as much as a switch
+/// of groups.
 const MAX_ASKED: usize = 32;
 
 pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
     root.join(cgroup.trim_start_matches('/'))
 }
 
-/// With cgroup version 1, freezing and measuring are in two directories.
+/// The directories of a control group. In cgroup version 1, freezing and measuring are in two hierarchies, so
+/// in two directories.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FoundGroup {
     pub(super) stop: ControlGroup,
@@ -27,14 +29,15 @@ pub(super) struct FoundGroup {
 #[derive(Debug)]
 pub(super) struct HeldGroup {
     found: FoundGroup,
-    /// `None` while the group does not exist: a service that restarts removes its group and makes another.
+    /// The open files, or `None` while the group does not exist: a service that restarts removes its group
+    /// and makes another.
     open: Option<(FreezeFile, GroupMeter)>,
     stopped: Frozen,
     used_ns: u64,
 }
 
 impl FoundGroup {
-    /// Looks for a group in a tree that can freeze it, version 2 first.
+    /// Looks for a group in a hierarchy that can freeze it, version 2 first.
     fn find(all: &[cgroup::CgroupHierarchy], path: &str) -> Option<Self> {
         let at = |tree: &cgroup::CgroupHierarchy| ControlGroup::at(below(&tree.root, path), tree.version);
         let second = cgroup::CgroupHierarchy::of_version(all, CgroupVersion::V2).map(at);
@@ -57,7 +60,7 @@ impl FoundGroup {
         self.stop.read(file).is_ok_and(|text| text.trim() != free)
     }
 
-    /// The file that freezes the group, and its text while the group may run.
+    /// Returns the name of the file that freezes the group, and the text in it while the group may run.
     fn freezer_file(&self) -> (&'static str, &'static str) {
         match self.stop.version() {
             CgroupVersion::V1 => ("freezer.state", "THAWED"),
@@ -92,7 +95,7 @@ impl HeldGroup {
         }
     }
 
-    /// Microseconds of processor time since the last call.
+    /// Returns the microseconds of processor time that the group has used since the last call.
     pub(super) fn used(&mut self) -> u64 {
         let now = match self.open.as_ref().map(|(_, meter)| meter.used_ns()) {
             Some(Ok(now)) => now,
@@ -103,18 +106,18 @@ impl HeldGroup {
             None => return 0,
         };
         let used_us = now.saturating_sub(self.used_ns) / 1000;
-        // fractions of a microsecond count the next time
+        // a fraction of a microsecond is counted at the next call
         self.used_ns = if now < self.used_ns { now } else { self.used_ns + used_us * 1000 };
         used_us
     }
 
-    /// Whether any of the first [`MAX_ASKED`] threads wants to run.
+    /// Returns whether any of the first [`MAX_ASKED`] threads is runnable.
     pub(super) fn wants(&self) -> bool {
         let threads = self.found.stop.threads().unwrap_or_default();
         threads.into_iter().take(MAX_ASKED).any(schedstat::is_runnable)
     }
 
-    /// Opens a group again that was removed and made anew.
+    /// Opens the group's files again if the group was removed and made anew.
     pub(super) fn reopen(&mut self) {
         if self.open.is_some() && self.found.stop.path().exists() {
             return;
@@ -127,7 +130,7 @@ impl HeldGroup {
     }
 }
 
-/// The control groups of a policy, and their tree, with the structure of the kernel's controller.
+/// The control groups of a policy, and a tree of classes in which they share as in the kernel's controller.
 pub(super) struct Shares {
     pub(super) hierarchy: Hierarchy,
     pub(super) leaves: Vec<(ClassId, FoundGroup)>,
@@ -151,7 +154,7 @@ impl Shares {
         Ok(Self { hierarchy, leaves })
     }
 
-    /// Refuses groups that another program has frozen: afterwards it would be unknown whether to thaw them.
+    /// Fails if another program has frozen a group: at the end it would be unknown whether to thaw the group.
     pub(super) fn all_run(&self, policy: &Policy) -> Result<(), Error> {
         let Some((class, found)) = self.leaves.iter().find(|(_, found)| found.is_stopped()) else {
             return Ok(());
@@ -183,7 +186,8 @@ fn find(all: &[cgroup::CgroupHierarchy], policy: &Policy, path: &str) -> Result<
     Ok(found)
 }
 
-/// The groups as classes. Directories above them without a weight of their own get 1, as in the kernel.
+/// Makes a tree of classes from the groups. A directory above them that has no weight of its own gets weight
+/// 1, as in the kernel.
 fn tree(shares: &[GroupShare]) -> Hierarchy {
     #[derive(Default)]
     struct Node(Option<Weight>, BTreeMap<String, Node>);
@@ -203,7 +207,7 @@ fn tree(shares: &[GroupShare]) -> Hierarchy {
     Hierarchy::new(class("", top)).expect("sound because every path is there once")
 }
 
-/// Lets groups run that may have been frozen. Missing groups are skipped.
+/// Thaws groups that may have been frozen. Skips groups that do not exist.
 pub(super) fn thaw_all(groups: &[(PathBuf, u8)]) {
     for (path, version) in groups {
         let version = if *version == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };
@@ -218,8 +222,8 @@ pub(super) fn journal_entry(found: &FoundGroup) -> (PathBuf, u8) {
     (found.stop.path().to_owned(), version)
 }
 
-/// Nanoseconds of processor time that each control group of a policy has used. `None`: the group does not
-/// exist.
+/// Returns the nanoseconds of processor time that each control group of a policy has used, or `None` for a
+/// group that does not exist.
 pub fn used(policy: &Policy) -> Result<Vec<(GroupShare, Option<u64>)>, Error> {
     let all = hierarchies()?;
     let shares = policy.cpu.iter().flat_map(|cpu| &cpu.shares);

@@ -20,11 +20,11 @@ use unisono_linux::process::{Family, Signal, SignalFd, asks_to_end, start};
 use unisono_linux::undo::Author;
 
 const CPU_BACKEND: &str = "cpu";
-/// The interval between look-ups of groups that have gone. A group that was made anew under its old name has
-/// no share until the next look-up.
+/// The interval between searches for groups that were removed. A group that was made anew under its old name
+/// gets its share only after the next search.
 const CHECK_INTERVAL: Duration = Duration::SECOND;
-/// The time for a process to let all groups run and to end. It writes one file for each group. If it takes
-/// longer, it is stopped or stuck, and the command fails.
+/// The time limit for a process that was told to let all groups run and to end. It writes only one file for
+/// each group; a process that takes longer is stopped or stuck, and the command fails.
 const STOP_TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
 #[derive(Clone, Debug)]
@@ -70,7 +70,8 @@ impl FrozenGroups {
     }
 }
 
-/// Another process that shares the time of these groups, or of a group above or below them; and that group.
+/// Finds another process that keeps shares of these groups, or of a group above or below them. Returns its
+/// number and the group.
 fn conflicting_keeper(groups: &FrozenGroups) -> Result<Option<(u32, PathBuf)>, Error> {
     for journal in Journal::all_shares()? {
         let Some(other) = journal.read::<FrozenGroups>()?.filter(|record| record.author.lives()) else {
@@ -94,7 +95,8 @@ pub struct GroupTime {
     pub used_us: u64,
 }
 
-/// Keeps shares while [`Keeper::turn`] is called; dropping it lets all groups run.
+/// Keeps the shares of control groups by turns: the caller calls [`Keeper::turn`] at the end of each turn.
+/// Dropping this value lets all groups run.
 #[derive(Debug)]
 pub struct Keeper {
     turns: TurnTaking,
@@ -109,8 +111,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// `guard` is a command that calls [`guard`] with two arguments: the journal's path and this process's
-    /// number. Both are added here.
+    /// Writes the journal, starts the guard, and takes over the groups of a policy. `guard` is the command of
+    /// a program that calls [`guard`] with two arguments, which are added here: the journal's path and this
+    /// process's number.
     pub fn start(policy: &Policy, options: &Options, mut guard: Command) -> Result<Self, Error> {
         let shares = Shares::from_policy(policy)?;
         let _lock = Journal::lock_shares()?;
@@ -192,7 +195,7 @@ impl Keeper {
         self.taken += 1;
         let stopped = |at| if self.turns.state(at) == TurnState::Waits { Frozen::Yes } else { Frozen::No };
         let wanted: Vec<Frozen> = (0..self.groups.len()).map(stopped).collect();
-        // first freeze, then thaw: two running groups would make it no group's turn
+        // first freeze, then thaw: otherwise two groups would run at the same time
         for state in [Frozen::Yes, Frozen::No] {
             for (group, _) in self.groups.iter_mut().zip(&wanted).filter(|(_, wanted)| **wanted == state) {
                 group.set(state);
@@ -215,7 +218,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.groups.iter_mut().for_each(HeldGroup::release);
-        let _ = self.journal.remove(); // the guard, or the next command, finds nothing to do
+        let _ = self.journal.remove(); // without a journal, the guard and the next command have nothing to do
         let _ = self.guard.kill();
         let _ = self.guard.wait();
     }
@@ -278,7 +281,8 @@ pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     restore(&journal).map(drop)
 }
 
-/// Lets all groups run that a killed process has left frozen. Returns whether there was such a process.
+/// Thaws all groups that a killed process has left frozen, and removes its journal. Returns whether there was
+/// such a process.
 fn restore(journal: &Journal) -> Result<bool, Error> {
     match journal.read::<FrozenGroups>()? {
         Some(record) if record.author.lives() => Ok(false),
@@ -287,12 +291,12 @@ fn restore(journal: &Journal) -> Result<bool, Error> {
             journal.remove()?;
             Ok(true)
         }
-        // from another boot, or gone
+        // the journal is from an earlier boot, or is gone
         None => Ok(journal.remove().map(|()| false)?),
     }
 }
 
-/// Lets all groups run that killed processes have left frozen. Returns a description of the changes.
+/// Thaws all groups that killed processes have left frozen. Returns a message for each such process.
 pub fn recover_all() -> Result<Vec<String>, Error> {
     let journals = Journal::all_shares()?;
     if journals.is_empty() {
@@ -339,7 +343,7 @@ pub fn stop(running: &Running) -> Result<(), Error> {
             return Err(Error::System { what: "end the process that shares out processor time", source });
         }
     }
-    // a killed process has left this to its guard, and the guard may not have finished
+    // if the process was killed, its guard thaws the groups, but may not have done so yet
     let _lock = Journal::lock_shares()?;
     restore(&Journal::for_shares(running.keeper.process)).map(drop)
 }

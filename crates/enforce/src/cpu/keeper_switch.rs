@@ -5,12 +5,12 @@ use super::{Running, running, start_background, stop};
 use crate::error::Error;
 use std::process::Command;
 
-/// The process that keeps the shares of a device's policy.
+/// Returns the process that keeps the shares of a device's policy, if there is one.
 pub fn keeper_of(device: &str) -> Result<Option<Running>, Error> {
     Ok(running()?.into_iter().find(|running| running.device.as_deref() == Some(device)))
 }
 
-/// Shares that are kept from now on, and the previous ones.
+/// A change from the process that kept the previous shares to one that keeps the new shares.
 pub struct KeeperSwitch<'a> {
     device: &'a str,
     before: Option<Running>,

@@ -13,8 +13,8 @@
 //!
 //! When not to use the core: on several processors. One group runs at a time, so processors that the running
 //! group does not use stay idle. Keep its programs on one processor (taskset, cpuset), or use the controller,
-//! because that shares all processors. The core also costs a wake-up and some writes for each turn, and a
-//! group that wakes up may wait for a turn.
+//! because that shares all processors. The core also costs a wake-up and some writes to files for each turn,
+//! and a group that wakes up may have to wait for its turn.
 //!
 //! If the process is killed (SIGKILL), its guard lets the groups run; the guard is a second process with no
 //! other task. If both are killed, the next `unisono queue` lets the groups run. This module makes no control

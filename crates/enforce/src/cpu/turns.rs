@@ -10,20 +10,21 @@
 //!             |  left most of its turn unused                      v
 //!             +------------------------------------------------  runs  --> waits again
 //! ```
-//! A group that mostly sleeps stays free, so that it wakes up without delay. The time that it uses meanwhile
-//! is a debt, charged when its turn comes. A group that uses less than its share therefore hardly waits. A
-//! group that uses more is frozen until the others have had their turns. No group is frozen while no other
-//! waits.
+//! A group that mostly sleeps stays free, so that its programs run as soon as they wake up. The time that a
+//! free group uses is a debt, which is charged when its turn comes. A group that uses less than its share
+//! therefore hardly waits. A group that uses more is frozen until the others have had their turns. No group
+//! is frozen while no other waits.
 //!
-//! Pure: time is an argument, and control groups are numbers. Cost: one decision of the scheduler for each
-//! turn.
+//! Pure logic: time is an argument, and control groups are numbers. Cost: one decision of the scheduler for
+//! each turn.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Wants};
 
-/// A group that seems to want little gets a whole turn once in this many. Otherwise an always busy group
-/// beside a group of many threads would look like a sleeping group, because the kernel gives it as little. A
-/// group that really sleeps wastes one turn in 16 at most (6 %); with twice as many, a busy group is detected
-/// half as fast. Chosen by this argument, and checked by the simulation in the tests below.
+/// Of this many turns of a group that seems to want little, one is a whole turn. Without whole turns, a group
+/// of one busy thread beside a free group of many threads would look like a sleeping group, because the
+/// kernel gives it just as little time. A group that really sleeps wastes at most one of its turns in 16 (6
+/// %); with one in 32, a busy group would be detected half as fast. Chosen by this argument, and checked by
+/// the simulation in the tests below.
 const ASK: u32 = 16;
 
 type Micros = u64;
@@ -44,9 +45,9 @@ struct TurnGroup {
     state: TurnState,
     /// Used time that has not been charged.
     owes: Micros,
-    /// Whether it wants a whole turn, not only to be charged for its debt.
+    /// Whether the group gets a whole turn; otherwise its next turn only pays its debt.
     hungry: bool,
-    /// Turns since its last whole turn.
+    /// The number of its turns since its last whole turn.
     light: u32,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct TurnTaking {
 }
 
 impl TurnTaking {
-    /// All groups are free at first. `leaves` are the groups' classes.
+    /// Returns the state at the start, in which all groups are free. `leaves` are the groups' classes.
     pub(super) fn new(hierarchy: Hierarchy, leaves: &[ClassId], quantum: u32) -> Self {
         let group = |class: &ClassId| TurnGroup {
             class: *class,
@@ -71,7 +72,7 @@ impl TurnTaking {
         Self { processor: Processor::new(hierarchy, quantum), groups, quantum: quantum.into() }
     }
 
-    /// The group that has its turn.
+    /// Returns the group whose turn it is, or `None`.
     pub(super) fn running(&self) -> Option<usize> {
         self.groups.iter().position(|group| group.state == TurnState::Runs)
     }
@@ -84,9 +85,9 @@ impl TurnTaking {
         self.groups.iter().any(|group| group.state == TurnState::Waits)
     }
 
-    /// Ends a turn that took `elapsed`; `used` is the time that each group used meanwhile. `wants` is `More`
-    /// if the group that had its turn has more to do although it used little, because another program had the
-    /// processor.
+    /// Ends a turn that took `elapsed`, and chooses the next one. `used` is the time that each group used in
+    /// the turn. `wants` is `More` if the group whose turn ended has more to do although it used little,
+    /// because a program outside the groups had the processor.
     pub(super) fn next(&mut self, used: &[Micros], elapsed: Micros, wants: Wants) {
         let ran = self.running();
         if let Some(running) = ran {
@@ -94,7 +95,7 @@ impl TurnTaking {
             self.end_turn(running, used[running], elapsed.saturating_sub(others), wants);
         }
         let enough = (self.quantum / 2).max(1);
-        // the kernel gives a group that is always busy as much as the group that gets most
+        // a free group that is always busy gets from the kernel about as much as the group that gets most
         let max_used = used.iter().copied().max().unwrap_or(0);
         for (at, (group, used)) in self.groups.iter_mut().zip(used).enumerate() {
             match group.state {
@@ -119,14 +120,14 @@ impl TurnTaking {
                 group.light = 0;
                 return;
             }
-            // it has had its turn in advance
+            // it has used its turn in advance: this turn only pays the debt
             group.state = TurnState::Free;
             group.light += 1;
             self.processor.ran(charge(std::mem::take(&mut group.owes)), Wants::Sleep);
         }
     }
 
-    /// Charges the group whose turn is over. `max_used` is the time that it could have used.
+    /// Charges the group whose turn has ended. `max_used` is the time that it could have used.
     fn end_turn(&mut self, running: usize, used: Micros, max_used: Micros, wants: Wants) {
         let group = &mut self.groups[running];
         let wants = if wants == Wants::More || is_busy(used, max_used) { Wants::More } else { Wants::Sleep };
@@ -137,7 +138,7 @@ impl TurnTaking {
     }
 }
 
-/// Whether a group that used `used` of `max_used` possible microseconds has more to do.
+/// Returns whether a group that used `used` of `max_used` possible microseconds seems to have more to do.
 pub(super) fn is_busy(used: Micros, max_used: Micros) -> bool {
     used * 2 >= max_used
 }
@@ -164,9 +165,9 @@ mod tests {
         TurnTaking::new(tree, &leaves, QUANTUM)
     }
 
-    /// A simulated processor that serves all runnable threads equally. `wants` is the part of a processor
-    /// that each group takes if it may, with one thread; a whole number is a number of threads that are
-    /// always busy.
+    /// Simulates a processor that divides each quantum equally among the groups that may run and have work.
+    /// `wants` is the part of a processor for which each group has work; from 1 on, a group has a whole
+    /// quantum of work in each quantum. Returns the part of the processor that each group got.
     fn run(turns: &mut TurnTaking, wants: &[f64], quanta: usize) -> Vec<f64> {
         let mut shares = vec![0.0; wants.len()];
         let mut backlog = vec![0.0; wants.len()];

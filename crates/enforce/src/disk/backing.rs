@@ -1,9 +1,9 @@
 //! The file behind a served disk, and the steps in which requests are executed on it.
 //!
-//! A long read or write is executed in pieces of [`PIECE`], each scheduled anew, so that a class waits for a
-//! piece of another class at most, and not for 32 MiB.
+//! A long read or write is executed in pieces of [`PIECE`] bytes, and each piece is scheduled on its own. So
+//! a class waits for at most one piece of another class, not for a request of 32 MiB.
 //!
-//! A sync that fails is final: the kernel reports lost pages once, to the first sync after it. If a later one
+//! A sync that fails is final: the kernel reports lost pages only once, to the next sync. If a later sync
 //! succeeded, a client would believe that its writes are on the disk. So all later syncs fail, too.
 
 use super::nbd::{DiskCommand, NbdError, WriteDurability, ZeroedSpace};
@@ -13,10 +13,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 use unisono_linux::{Errno, disk_file};
 
-/// Bytes of a read or write that are executed at a time. Chosen, not measured: a millisecond of a disk that
-/// carries 250 MB/s.
+/// Bytes of a read or write that are executed at a time. A disk of 250 MB/s needs a millisecond for it.
+/// Chosen, not measured.
 pub(super) const PIECE: u32 = 256 << 10;
-/// The bytes that the least request is charged: a page, which the disk reads or writes for it.
+/// The least bytes that a request is charged: a page, because the disk reads or writes whole pages.
 const MIN_COST: u32 = 4096;
 
 static ZEROES: [u8; PIECE as usize] = [0; PIECE as usize];
@@ -31,7 +31,7 @@ impl Backing {
         Self { file, has_failed_sync: Mutex::new(false) }
     }
 
-    /// Everything that was written before is on the disk when this returns.
+    /// Writes everything to the disk that was written to the file before.
     pub(super) fn sync(&self) -> io::Result<()> {
         let mut has_failed = self.has_failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
         if *has_failed {
@@ -49,11 +49,11 @@ enum DiskAction {
     Flush,
     Trim,
     Zero(ZeroedSpace),
-    /// Writes zeroes, because the file has no other way to zero a range.
+    /// Writes zeroes, because the file system has no other way to zero a range.
     Fill,
 }
 
-/// The part of a request that is executed already, and its data.
+/// A request in execution: how much of it is done, and its data.
 #[derive(Debug)]
 pub(super) struct Transfer {
     action: DiskAction,
@@ -64,7 +64,7 @@ pub(super) struct Transfer {
     data: Vec<u8>,
 }
 
-/// A step that was executed.
+/// Whether the step that was executed was the last one of its request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     More,
@@ -72,7 +72,8 @@ pub(super) enum Step {
 }
 
 impl Transfer {
-    /// `data` are the bytes of a write. `None` for a command that is no transfer.
+    /// Begins a request; `data` are the bytes of a write. Returns `None` for a command that does not touch
+    /// the file.
     pub(super) fn new(command: DiskCommand, offset: u64, length: u32, data: Vec<u8>) -> Option<Self> {
         let (action, durability) = match command {
             DiskCommand::Read => (DiskAction::Read, WriteDurability::UntilFlush),
@@ -85,12 +86,12 @@ impl Transfer {
         Some(Self { action, durability, offset, length, done: 0, data })
     }
 
-    /// The position of the next step.
+    /// Returns the offset in the file at which the next step begins.
     pub(super) fn position(&self) -> u64 {
         self.offset + u64::from(self.done)
     }
 
-    /// The bytes that the next step reads or writes.
+    /// Returns the number of bytes that the next step reads or writes.
     pub(super) fn bytes(&self) -> u32 {
         match self.action {
             DiskAction::Read | DiskAction::Write | DiskAction::Fill => (self.length - self.done).min(PIECE),
@@ -98,12 +99,12 @@ impl Transfer {
         }
     }
 
-    /// The bytes that the next step is charged.
+    /// Returns the number of bytes that the scheduler charges for the next step.
     pub(super) fn cost(&self) -> u32 {
         self.bytes().max(MIN_COST)
     }
 
-    /// The bytes of memory that the whole request needs.
+    /// Returns the bytes of memory that the whole request needs.
     pub(super) fn held(&self) -> u32 {
         match self.action {
             DiskAction::Read | DiskAction::Write => self.length,
@@ -131,7 +132,7 @@ impl Transfer {
             DiskAction::Fill => file.write_all_at(&ZEROES[..bytes as usize], position)?,
             DiskAction::Flush => backing.sync()?,
             DiskAction::Trim | DiskAction::Zero(_) if length == 0 => {}
-            // the protocol lets a server ignore a trim; its bytes are undefined afterwards
+            // the protocol lets a server ignore a trim: the bytes of the range are undefined afterwards
             DiskAction::Trim => {
                 possible(disk_file::punch_hole(file, offset, length))?;
             }
@@ -156,13 +157,13 @@ impl Transfer {
         Ok(Step::Last)
     }
 
-    /// The bytes that were read; empty after another action.
+    /// Returns the bytes that were read, or none after another action.
     pub(super) fn into_data(self) -> Vec<u8> {
         if self.action == DiskAction::Read { self.data } else { Vec::new() }
     }
 }
 
-/// Whether the file can make holes or zeroes there.
+/// Converts a result of fallocate(2): `Ok(false)` if the file system cannot make holes or zero ranges.
 fn possible(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
@@ -176,7 +177,7 @@ fn possible(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// The number of an error in the protocol.
+/// Returns the protocol's number for an error.
 pub(super) fn error_number(error: &io::Error) -> NbdError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {

@@ -1,8 +1,9 @@
 //! One connection of a client: a thread that reads requests, and a thread that writes replies.
 //!
-//! A connection has at most [`MAX_REQUESTS`] requests and [`MAX_REQUEST`] bytes of them on their way, replies
-//! included that the client has not read. At that bound the socket is no longer read. A client that does not
-//! read its replies so holds back itself alone: the threads at the disk never wait for a socket.
+//! A connection has at most [`MAX_REQUESTS`] requests and [`MAX_REQUEST`] bytes in flight. A request is in
+//! flight until its reply has been written to the socket. At either bound, the connection reads no further
+//! requests. So a client that does not read its replies delays only itself: the threads at the disk never
+//! wait for a socket.
 
 use super::backing::Transfer;
 use super::handshake::{Exports, negotiate};
@@ -17,13 +18,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 use unisono_fairqueue::ClassId;
 
-/// The most requests of a connection on their way. nbdcopy has 64 by default, QEMU 16.
+/// The most requests of a connection in flight. By default nbdcopy has 64, QEMU 16.
 const MAX_REQUESTS: u32 = 64;
-/// For the whole handshake, so that a silent client does not keep the place of another one.
+/// The time limit of the whole handshake, so that a silent client does not keep another one out.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const READ_BUFFER: usize = 64 << 10;
 
-/// Serves a client until it leaves, or the stream is shut down.
+/// Serves a client until it disconnects or the stream is shut down.
 pub(super) fn serve(stream: &UnixStream, exports: &Exports, queue: &RequestQueue) -> io::Result<()> {
     let mut greeted = TimedStream { stream, until: Instant::now() + HANDSHAKE_TIMEOUT };
     let Some(class) = negotiate(&mut greeted, exports)? else { return Ok(()) };
@@ -73,7 +74,7 @@ fn read_requests(
         let cookie = request.cookie;
         match command {
             Err(error) => {
-                // the writer lives as long as the window
+                // cannot fail, because the writer receives until this thread's sender is dropped
                 let _ = replies.send(DiskReply { cookie, result: Err(error), held });
             }
             Ok(command) => match Transfer::new(command, request.offset, request.length, data) {
@@ -84,8 +85,8 @@ fn read_requests(
     }
 }
 
-/// Writes replies until the last request is answered. After an error the others are dropped, and the reader
-/// finds the stream closed.
+/// Writes replies until the last request is answered. After a write has failed, drops the remaining replies
+/// and closes the stream, so that the thread that reads ends, too.
 fn write_replies(mut stream: &UnixStream, received: Receiver<DiskReply>, window: &RequestWindow) {
     let mut is_open = true;
     for DiskReply { cookie, result, held } in received {
@@ -107,7 +108,7 @@ fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The requests of a connection on their way.
+/// Counts the requests of a connection that are in flight.
 #[derive(Default)]
 struct RequestWindow {
     held: Mutex<HeldRequests>,
@@ -122,7 +123,7 @@ struct HeldRequests {
 }
 
 impl HeldRequests {
-    /// The first request always has room.
+    /// Returns whether one more request may be in flight. A request that is alone always may.
     fn has_room(self, bytes: u32) -> bool {
         self.requests == 0
             || (self.requests < MAX_REQUESTS && self.bytes + u64::from(bytes) <= u64::from(MAX_REQUEST))
@@ -160,7 +161,7 @@ impl RequestWindow {
     }
 }
 
-/// A stream whose reads and writes fail when the time for all of them is over.
+/// A stream with one deadline for all its reads and writes; after it they fail.
 struct TimedStream<'a> {
     stream: &'a UnixStream,
     until: Instant,

@@ -5,8 +5,9 @@
 //!   client: option (list, info, go, ...)        server: replies, until the client chooses an export
 //! ```
 //! Each class is an export of its own name; the empty name is the default class. The handshake works on any
-//! stream, so that its tests and its fuzz target need no socket. An option longer than `MAX_OPTION`, more
-//! than `MAX_OPTIONS` of them, and bytes of another protocol end the connection.
+//! stream, so that its tests and its fuzz target need no socket. The connection ends if an option is longer
+//! than `MAX_OPTION` bytes, if a client sends more than `MAX_OPTIONS` options, or if the bytes are of another
+//! protocol.
 //!
 //! Reference: <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>, "Fixed newstyle".
 
@@ -14,7 +15,7 @@ use super::nbd::{ExportFacts, MAX_REQUEST, take};
 use std::io::{self, Read, Write};
 use unisono_fairqueue::ClassId;
 
-/// The longest option in bytes: the longest name of the protocol is 4096 bytes.
+/// The longest option in bytes. The longest name that the protocol allows is 4096 bytes.
 const MAX_OPTION: u32 = 8192;
 /// The most options of a client; nbdinfo --list asks twice for each export.
 const MAX_OPTIONS: usize = 4096;
@@ -57,11 +58,11 @@ enum OptionError {
 pub struct Export {
     pub name: String,
     pub class: ClassId,
-    /// Whether the policy lets the client's user choose it.
+    /// Whether the policy lets the client's user choose the class.
     pub is_permitted: bool,
 }
 
-/// The exports of a server, for one client.
+/// The exports of a server as one client may use them.
 #[derive(Clone, Debug)]
 pub struct Exports {
     pub facts: ExportFacts,
@@ -94,8 +95,8 @@ impl Exports {
     }
 }
 
-/// Negotiates with a client. Returns the class that it has chosen, or `None` if it leaves in order. Fails
-/// with `InvalidData` if the client does not speak the protocol.
+/// Negotiates with a client. Returns the class that the client has chosen, or `None` if the client aborts as
+/// the protocol provides. Fails with `InvalidData` if the client does not follow the protocol.
 pub fn negotiate(stream: &mut (impl Read + Write), exports: &Exports) -> io::Result<Option<ClassId>> {
     let mut greeting = Vec::from(*NBD_MAGIC);
     greeting.extend(OPTION_MAGIC);
@@ -200,7 +201,8 @@ fn describe(data: &[u8], exports: &Exports, replies: &mut OptionReplies) -> Opti
     Some(export.class)
 }
 
-/// The name of an export, and the facts that the client asks for.
+/// Parses the data of an info or go option: the name of an export, and the numbers of the facts that the
+/// client asks for.
 fn parse_info(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     let (length, rest) = take::<4>(data)?;
     let (name, rest) = rest.split_at_checked(u32::from_be_bytes(length) as usize)?;
@@ -251,7 +253,7 @@ mod tests {
     use unisono_fairqueue::{ClassSpec, Hierarchy};
     use unisono_linux::direct::FileAccess;
 
-    /// A client that has sent all its bytes already.
+    /// A client that has sent all its bytes in advance.
     struct Sent<'a> {
         bytes: &'a [u8],
         replies: Vec<u8>,

@@ -1,4 +1,5 @@
-//! A file or a block device, served to unchanged programs and virtual machines by the classes of a policy.
+//! Serves a file or a block device to unmodified programs and virtual machines, scheduled by the classes of a
+//! policy.
 //!
 //! ```text
 //!   clients (qemu, nbd-client, libnbd) == Unix socket: NBD ==> connection: reads, checks   [window]
@@ -7,17 +8,17 @@
 //!                                                                   |
 //!                                        depth threads: pread, pwrite, fdatasync, fallocate
 //! ```
-//! Each leaf of the policy is an export of its name, and so a client's class is the export that it chooses.
-//! The socket's mode says who may connect, and `users` of `[disk.CLASS]` who may choose a class.
+//! Each leaf of the policy is an export of the same name; a client's class is the export that it chooses. The
+//! socket's mode says who may connect, and `users` of `[disk.CLASS]` who may choose a class.
 //!
-//! Reads and writes go through the page cache. A read that hits it costs no time of the disk, and is charged
-//! nevertheless; a write is acknowledged when it is in memory. Flushes and durable writes (FUA) are
-//! acknowledged when fdatasync(2) has returned, so a killed server loses nothing of them.
+//! Reads and writes go through the page cache. A read that hits it costs no time of the disk, but is charged
+//! all the same; a write is acknowledged when it is in memory. Flushes and durable writes (FUA) are
+//! acknowledged when fdatasync(2) has returned, so a crash of the host loses nothing that they cover.
 //!
-//! Cost: two threads for each connection, two copies of the data, and the scheduler's lock for each 256 KiB.
-//! When not to use it: for programs that open the file themselves; this server cannot hold them back. On a
-//! disk that one program uses alone. Reference: Shenoy, Vin, "Cello" (SIGMETRICS 1998); the protocol:
-//! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
+//! Cost: two threads for each connection, two copies of the data, and a lock of the scheduler for each 256
+//! KiB. When not to use it: for programs that open the file themselves, because this server cannot schedule
+//! them; for a disk that one program uses alone. Reference: Shenoy, Vin, "Cello" (SIGMETRICS 1998); the
+//! protocol: <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
 //!
 //! Read first `server`, then `connection`, then `queue`. The parsers, `handshake` and `nbd`, touch no socket.
 

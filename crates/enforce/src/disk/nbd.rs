@@ -10,7 +10,7 @@
 
 pub use unisono_linux::direct::FileAccess;
 
-/// The longest read or write, as the reference has it for clients that do not ask.
+/// The longest read or write: the length that the reference allows to clients that do not ask for the limit.
 pub const MAX_REQUEST: u32 = 32 << 20;
 pub const REQUEST_LENGTH: usize = 28;
 
@@ -39,7 +39,7 @@ pub struct ExportFacts {
 }
 
 impl ExportFacts {
-    /// The transmission flags: the operations that a client may use.
+    /// Returns the transmission flags, which say which operations a client may use.
     pub fn flags(self) -> u16 {
         const HAS_FLAGS: u16 = 1 << 0;
         const READ_ONLY: u16 = 1 << 1;
@@ -47,7 +47,7 @@ impl ExportFacts {
         const SEND_FUA: u16 = 1 << 3;
         const SEND_TRIM: u16 = 1 << 5;
         const SEND_WRITE_ZEROES: u16 = 1 << 6;
-        // a flush of one connection covers the writes of all, because all write into one file
+        // a flush of one connection covers the writes of all connections, because all write into one file
         const CAN_MULTI_CONN: u16 = 1 << 8;
         let by_access = match self.access {
             FileAccess::Read => READ_ONLY,
@@ -67,7 +67,7 @@ impl ExportFacts {
 pub struct NbdRequest {
     pub flags: u16,
     pub kind: u16,
-    /// Returned with the reply.
+    /// The client's identification of the request; the reply carries it, too.
     pub cookie: u64,
     pub offset: u64,
     pub length: u32,
@@ -109,7 +109,8 @@ impl NbdRequest {
     const TRIM: u16 = 4;
     const WRITE_ZEROES: u16 = 6;
 
-    /// `None`: these bytes are no request, so the positions of later requests are unknown.
+    /// Parses a request. Returns `None` if the bytes are no request: the stream is then out of step, and
+    /// later requests cannot be found.
     pub fn parse(bytes: &[u8; REQUEST_LENGTH]) -> Option<Self> {
         let (magic, rest) = take::<4>(bytes)?;
         let (flags, rest) = take::<2>(rest)?;
@@ -126,12 +127,12 @@ impl NbdRequest {
         })
     }
 
-    /// The number of bytes that follow the request, also if it is refused.
+    /// Returns the number of bytes that follow the request in the stream, even if the request is refused.
     pub fn payload(&self) -> u32 {
         if self.kind == Self::WRITE { self.length } else { 0 }
     }
 
-    /// The operation, if the export has its range and allows it.
+    /// Returns the operation, if its range lies within the export and the export allows it.
     pub fn check(&self, export: ExportFacts) -> Result<DiskCommand, NbdError> {
         let durability =
             if self.flags & FLAG_FUA != 0 { WriteDurability::OnReply } else { WriteDurability::UntilFlush };
@@ -164,7 +165,7 @@ impl NbdRequest {
     }
 }
 
-/// The head of a reply; the bytes of a read follow if there is no error.
+/// Returns the head of a reply. The bytes of a read follow if there is no error.
 pub fn reply_head(cookie: u64, error: Option<NbdError>) -> [u8; 16] {
     let mut head = [0; 16];
     head[..4].copy_from_slice(&REPLY_MAGIC.to_be_bytes());
@@ -173,7 +174,7 @@ pub fn reply_head(cookie: u64, error: Option<NbdError>) -> [u8; 16] {
     head
 }
 
-/// The first `N` bytes, and the others.
+/// Splits off the first `N` bytes.
 pub(super) fn take<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
     bytes.split_first_chunk().map(|(first, rest)| (*first, rest))
 }

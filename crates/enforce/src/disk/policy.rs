@@ -3,8 +3,8 @@
 use super::DiskError;
 use unisono_fairqueue::{Flows, Order, Policy};
 
-/// Checks that a served disk can enforce all that the classes of a policy say. Matches are for packets; they
-/// may stay, so that a link and a disk have one policy.
+/// Checks that a served disk can enforce everything that the policy says about its classes. Matches apply to
+/// packets and are ignored, so that a link and a disk can have one policy.
 pub(super) fn check(policy: &Policy) -> Result<(), DiskError> {
     for (id, class) in policy.hierarchy.classes() {
         let name = &class.name;
@@ -24,7 +24,7 @@ pub(super) fn check(policy: &Policy) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// The users of each class, by class number. `None`: every user.
+/// Returns the users who may choose each class, by class number; `None` for every user.
 pub(super) fn users(
     policy: &Policy,
     user_id: impl Fn(&str) -> Option<u32>,

@@ -1,11 +1,13 @@
-//! The requests of all connections: Cello decides which is next, and a few threads execute them.
+//! The queue for the requests of all connections: Cello chooses the next request, and a few threads execute
+//! requests.
 //!
 //! ```text
 //!   connections --submit--> Cello --> [pace] --> threads: pread, pwrite, fdatasync --> replies
 //! ```
-//! The number of threads is the number of requests at the disk at a time. A request that has further pieces
-//! is submitted again after each. The pace is the policy's rate: a disk that carries more than that is busy
-//! for the rest of the time, so that requests wait here, where their classes are known.
+//! The number of threads is the number of requests at the disk at a time. After each piece, a request that
+//! has further pieces is submitted again. The pace is the policy's rate: requests reach the disk no faster,
+//! even if the disk could carry more, so that they wait here, where their classes are known, and not at the
+//! disk.
 //!
 //! Cost: a lock and two thread switches for each piece.
 
@@ -22,17 +24,17 @@ use unisono_fairqueue::{
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_measure::Histogram;
 
-/// Cello's model of the disk beside the policy's rate: the least time of a request, and how far an
+/// Cello's model of the disk beside the policy's rate: the least time of a request, and how many bytes an
 /// interactive or real-time class may be ahead of its share. Chosen for a slow SSD, not measured.
 const REQUEST_TIME: Duration = Duration::from_micros(300);
 const MAX_AHEAD: u32 = 256 << 10;
-/// A thread that wakes up later than that does not catch up. Chosen, not measured.
+/// The greatest lateness of a thread that is made up for. Chosen, not measured.
 const MAX_LATENESS: Duration = Duration::from_millis(5);
 
 /// Reports a failed request of a class, once for each class.
 pub(super) type FailureNote<'a> = &'a (dyn Fn(&str) + Sync);
 
-/// A request of a client, on its way.
+/// A request of a client that waits or is executed.
 pub(super) struct RequestTask {
     pub(super) class: ClassId,
     pub(super) cookie: u64,
@@ -48,7 +50,7 @@ pub(super) struct DiskReply {
     pub(super) cookie: u64,
     /// The bytes of a read.
     pub(super) result: Result<Vec<u8>, NbdError>,
-    /// The bytes of the request in the window of its connection.
+    /// The bytes with which the request counts in its connection's window.
     pub(super) held: u32,
 }
 
@@ -56,18 +58,18 @@ pub(super) struct DiskReply {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DiskClassFigures {
     pub name: String,
-    /// The part of the disk that the class gets while all classes have requests waiting, from 0 to 1.
+    /// The part of the disk, from 0 to 1, that the class gets while all classes have requests waiting.
     pub share: f64,
     pub requests: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
-    /// Bytes of requests that were chosen while another class had requests waiting, too: the ones that the
-    /// weights divide.
+    /// Bytes of the pieces that were chosen while another class had requests waiting, too: only these are
+    /// divided by weight.
     pub contended_bytes: u64,
     pub failed: u64,
-    /// Requests that ended after the deadline of their class.
+    /// Requests that were completed after their deadline.
     pub late: u64,
-    /// From the arrival of a request to its end.
+    /// The times from the arrival of a request to its completion.
     pub delay: Option<DelayFigures>,
 }
 
@@ -81,7 +83,7 @@ struct DiskClassRecord {
 struct RequestQueueState {
     cello: Cello<RequestTask>,
     pace: LinkPace,
-    /// By class number.
+    /// The counters of the classes, by class number.
     classes: Vec<DiskClassRecord>,
     in_service: usize,
     ends: bool,
@@ -129,7 +131,7 @@ impl RequestQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request of a leaf; its reply comes through the channel.
+    /// Queues a request of a leaf. Its reply is sent to `replies`.
     pub(super) fn submit(
         &self,
         class: ClassId,
@@ -146,7 +148,7 @@ impl RequestQueue {
         self.work.notify_one();
     }
 
-    /// Executes requests until [`end`](Self::end).
+    /// Executes requests until [`end`](Self::end) was called and none waits.
     pub(super) fn work(&self, backing: &Backing, note: FailureNote<'_>) {
         while let Some(mut job) = self.next() {
             let bytes = u64::from(job.transfer.bytes());
@@ -194,7 +196,7 @@ impl RequestQueue {
         }
     }
 
-    /// Waits for a request, and for the pace.
+    /// Waits until a request is there and the pace lets it begin. Returns `None` at the end.
     fn next(&self) -> Option<RequestTask> {
         let mut state = self.state();
         loop {
@@ -222,26 +224,26 @@ impl RequestQueue {
                 record.figures.contended_bytes += u64::from(request.item.transfer.bytes());
             }
             if state.cello.backlog().packets > 0 {
-                // the thread that was woken for the next request may be this one
+                // the wake-up for the next request may have gone to this thread, which is busy now
                 self.work.notify_one();
             }
             return Some(request.item);
         }
     }
 
-    /// Whether no request waits or is executed.
+    /// Returns whether no request waits or is executed.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         state.in_service == 0 && state.cello.backlog().packets == 0
     }
 
-    /// Ends the threads after the requests that wait.
+    /// Lets the threads end after they have executed the requests that wait.
     pub(super) fn end(&self) {
         self.state().ends = true;
         self.work.notify_all();
     }
 
-    /// The counters of the leaves.
+    /// Returns the counters of the leaves.
     pub(super) fn figures(&self, tree: &Hierarchy) -> Vec<DiskClassFigures> {
         let state = self.state();
         let leaves = state.classes.iter().zip(tree.classes()).filter(|(_, (id, _))| tree.is_leaf(*id));
@@ -281,7 +283,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    /// A file of 4 MiB.
+    /// Makes a file of 4 MiB.
     fn backing() -> Backing {
         let file = tempfile::tempfile().expect("a scratch file");
         file.set_len(4 << 20).expect("room");
@@ -329,7 +331,7 @@ mod tests {
         queue.submit(a, 0, read(0, 1 << 20), &replies);
         queue.end();
         queue.work(&backing, &|_| ());
-        // the first piece leaves at once, and the last one begins when the other three have passed
+        // the first piece begins at once, and the last one when the time of the other three has passed
         assert!(clock::now() - begun >= Duration::from_millis(78) - MAX_LATENESS);
         assert!(received.recv().expect("it is served").result.is_ok());
         let figures = &queue.figures(&policy.hierarchy)[0];
@@ -342,7 +344,7 @@ mod tests {
         let (queue, backing, (replies, received)) = (RequestQueue::new(&policy), backing(), channel());
         let a = policy.hierarchy.find("a").expect("it is there");
         for cookie in 0..2 {
-            // the file is shorter than when it was opened
+            // the offset is behind the end of the file, as if the file had become shorter
             queue.submit(a, cookie, read(4 << 20, 512), &replies);
         }
         let write = DiskCommand::Write(WriteDurability::UntilFlush);

@@ -22,9 +22,9 @@ use unisono_linux::{disk_file, local_socket, poll};
 
 /// The most clients at the same time; each has two threads and at most 32 MiB of requests.
 const MAX_CONNECTIONS: usize = 64;
-/// How often the server asks whether it shall end.
+/// The interval at which the server checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// At the end, the time in which clients read the last replies.
+/// The time limit, at the end, for clients to read the last replies.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const ROOT_USER: u32 = 0;
 /// The mode of a socket for its owner and root.
@@ -34,25 +34,26 @@ const OWNER: u32 = 0o600;
 pub struct DiskServer {
     policy: Policy,
     facts: ExportFacts,
-    /// The users of each class, by class number. `None`: every user.
+    /// The users who may choose each class, by class number; `None` for every user.
     users: Vec<Option<Vec<u32>>>,
     backing: Backing,
     socket: Option<ServedSocket>,
 }
 
-/// What a server has done, by the time of its end.
+/// The counters of a server at its end.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DiskFigures {
-    /// Clients that were let in.
+    /// Clients that were accepted.
     pub connections: u64,
-    /// Clients that were turned away: no class for their user, no room, or bytes of another protocol.
+    /// Clients that were refused: no class for their user, too many connections, or bytes of another
+    /// protocol.
     pub refused: u64,
     pub classes: Vec<DiskClassFigures>,
 }
 
 impl DiskServer {
-    /// Opens the disk. `user_id` has the numbers of users whom the policy names.
+    /// Opens and locks the disk. `user_id` returns the number of a user whom the policy names.
     pub fn open(
         path: &Path,
         access: FileAccess,
@@ -79,7 +80,7 @@ impl DiskServer {
         Ok(Self { policy, facts, users, backing: Backing::new(file), socket: None })
     }
 
-    /// The length of the disk in bytes.
+    /// Returns the length of the disk in bytes.
     pub fn size(&self) -> u64 {
         self.facts.size
     }
@@ -88,7 +89,7 @@ impl DiskServer {
         &self.policy
     }
 
-    /// Listens at a socket of this mode. The socket of a server that was killed is replaced.
+    /// Listens at a Unix socket with this file mode. Replaces a socket that a killed server has left.
     pub fn listen(&mut self, path: &Path, mode: u32) -> Result<(), DiskError> {
         let refused = |source| DiskError::Listen { path: path.to_owned(), source };
         local_socket::remove_stale(path).map_err(refused)?;
@@ -100,14 +101,14 @@ impl DiskServer {
         Ok(())
     }
 
-    /// Gives the socket to another user, which this process becomes afterwards.
+    /// Makes another user the owner of the socket; this process becomes that user afterwards.
     pub fn change_owner(&self, user: u32, group: u32) -> io::Result<()> {
         let paths = self.socket.iter().map(|socket| &socket.path);
         paths.into_iter().try_for_each(|path| std::os::unix::fs::lchown(path, Some(user), Some(group)))
     }
 
-    /// Serves until `is_over`, with `depth` requests at the disk at a time. Then the requests that have come
-    /// are executed, and all that was written is synced.
+    /// Serves until `is_over` returns true, with up to `depth` requests at the disk at a time. Then executes
+    /// the requests that have arrived, and syncs the disk.
     pub fn serve(
         &self,
         depth: usize,
@@ -147,7 +148,8 @@ impl DiskServer {
         scope: &'scope thread::Scope<'scope, 'env>,
         (clients, queue): (&'env Clients, &'env RequestQueue),
     ) {
-        // too many open files, or a client that has gone again: the others are served
+        // fails if there are too many open files, or if the client has gone again; the other clients are
+        // served
         let Ok((stream, _)) = listener.accept() else {
             thread::sleep(POLL_INTERVAL);
             return;
@@ -172,7 +174,8 @@ impl DiskServer {
         }
     }
 
-    /// The exports that a client sees. Fails with `PermissionDenied` if the policy has no class for its user.
+    /// Returns the exports of a client. Fails with `PermissionDenied` if the policy has no class for the
+    /// client's user.
     fn exports_of(&self, stream: &UnixStream) -> io::Result<Exports> {
         let user = local_socket::peer(stream)?.user;
         let may_use = |class: ClassId| {
@@ -192,7 +195,7 @@ impl DiskServer {
     }
 }
 
-/// The socket; its file goes with it.
+/// The socket on which the server listens. Dropping it removes its file.
 struct ServedSocket {
     listener: UnixListener,
     path: PathBuf,
@@ -200,7 +203,7 @@ struct ServedSocket {
 
 impl Drop for ServedSocket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path); // it may be gone
+        let _ = std::fs::remove_file(&self.path); // the file may have been removed already
     }
 }
 
@@ -240,8 +243,8 @@ impl Clients {
         self.left.notify_all();
     }
 
-    /// Reads no further requests, and waits until each connection has ended. A client that does not read its
-    /// replies is cut off.
+    /// Stops reading requests, and waits until each connection has ended. When the queue has been idle for
+    /// [`CLOSE_TIMEOUT`], closes the connections of clients that do not read their replies.
     fn close(&self, queue: &RequestQueue) {
         let shut = |state: &ClientsState, how| {
             state.open.values().for_each(|stream| drop(stream.shutdown(how)));
@@ -272,8 +275,8 @@ impl Drop for LeaveOnDrop<'_> {
     }
 }
 
-/// Ends the connections and the threads at the disk, also after an error: their scope would wait for them for
-/// ever.
+/// Ends the connections and the threads at the disk when it is dropped, also after an error; otherwise their
+/// scope would wait for them for ever.
 struct EndOnDrop<'a> {
     clients: &'a Clients,
     queue: &'a RequestQueue,

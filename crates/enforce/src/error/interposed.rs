@@ -1,4 +1,4 @@
-//! Why traffic cannot be interposed.
+//! The errors of the interposed backend.
 
 use super::Blame;
 use crate::journal::JournalError;
@@ -7,7 +7,8 @@ use unisono_linux::bpf::NotLoaded;
 use unisono_linux::netlink::Refused;
 use unisono_linux::next_step::next_step;
 
-/// Unless the message says otherwise, the device is as it was.
+/// Why an interposed queue cannot begin, change or answer. Unless the message says otherwise, the device is
+/// as it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -44,7 +45,7 @@ pub enum Error {
     )]
     Worker {
         device: String,
-        /// The process's action: `could not begin: ...`.
+        /// What the process did, such as `could not begin: ...`.
         what: String,
     },
     #[error("the queue at {device} refuses: {why}")]
@@ -52,7 +53,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The person who can remove the cause of the error.
+    /// Returns who can remove the cause of the error.
     pub(crate) fn blame(&self) -> Blame {
         match self {
             Self::NoDevice { .. } | Self::Unfit(_) | Self::Taken { .. } | Self::NotThere { .. } => {
@@ -64,7 +65,7 @@ impl Error {
     }
 }
 
-/// Adds the failed action to a system error.
+/// Returns a function that adds the failed action to a system error.
 pub(crate) fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     let what = what.into();
     move |source| Error::System { what, source }

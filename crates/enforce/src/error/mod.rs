@@ -1,4 +1,4 @@
-//! Errors, grouped by the user's possible reactions.
+//! The errors of this crate, and who can remove their causes.
 
 pub(crate) mod interposed;
 
@@ -11,17 +11,17 @@ use unisono_linux::cgroup;
 use unisono_linux::netlink::Refused;
 use unisono_linux::next_step::next_step;
 
-/// Why a policy is not enforced, not shown or not cleared.
+/// Why a policy cannot be enforced, shown or cleared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     #[error("there is no device {device} here; there are {}", known.join(", "))]
     NoDevice { device: String, known: Vec<String> },
-    /// This host lacks a feature that the policy names.
+    /// This host lacks something that the policy names.
     #[error("{at}: {what}")]
     NotHere {
         at: Position,
-        /// The missing feature, and the remedy.
+        /// What is missing, and the remedy.
         what: String,
     },
     /// This backend cannot enforce the policy; the text names a backend that can.
@@ -94,7 +94,7 @@ pub enum Blame {
 }
 
 impl Error {
-    /// This error; or the error that says that the previous state could not be restored.
+    /// Returns this error, or, if undoing the change failed, too, an error that names both.
     pub(crate) fn or_not_restored(self, device: &str, undone: Result<(), Self>) -> Self {
         match undone {
             Ok(()) => self,

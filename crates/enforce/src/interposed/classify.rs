@@ -1,43 +1,43 @@
 //! Classifies frames: finds the class that a frame belongs to.
 //!
-//! Only where a frame leaves the network stack does the kernel know the control group and the priority of its
-//! socket, and the packet's mark. The program there ([`super::redirect`]) encodes them as a number in a VLAN
-//! tag; this module reads the tag and removes it. The number has 16 bits. This is enough because it only
-//! distinguishes the control groups, priorities and marks that the policy names:
+//! The control group and the priority of a frame's socket, and the packet's mark, are known only inside the
+//! kernel. The program at the device's egress ([`super::redirect`]) encodes them as a number in a VLAN tag;
+//! this module reads the tag and removes it. The number has 16 bits, which is enough because it distinguishes
+//! only the control groups, priorities and marks that the policy names:
 //!
 //! ```text
 //! number = (group * (priorities + 1) + priority) * (marks + 1) + mark       0: none of the named ones
 //! ```
 //!
 //! The frame's own VLAN tags follow this one. Later fragments of a packet carry no ports; they get the class
-//! of the first fragment while that is remembered.
+//! of the packet's first fragment, as long as that class is remembered.
 
 use super::flows::{FlowHash, FlowNumber};
 use super::parse::{FragmentPosition, Malformed, ParsedFrame, ParsedPacket, parse};
 use std::net::IpAddr;
 use unisono_fairqueue::{ClassId, Dscp, Facts, Flows, IpProtocol, Policy};
 
-/// Bytes of the tag, between the addresses and the EtherType.
+/// The bytes of the tag, which is between the addresses and the EtherType.
 pub const TAG: usize = 4;
 pub const TAG_AT: usize = 12;
 /// The EtherType that begins the tag.
 pub const TAG_TYPE: u16 = 0x8100;
 /// The number of packets whose first fragment is remembered. The fragments of a packet leave a host in a row,
-/// so 64 is the number of hosts or sockets that may send fragments at the same time; with more, later
-/// fragments go to the default class. Each costs 40 bytes and a comparison. Chosen, not measured.
+/// so 64 is the number of hosts or sockets that may send fragments at the same time. Beyond that, later
+/// fragments are classified without ports. Each entry costs 40 bytes and a comparison. Chosen, not measured.
 const REMEMBERED: usize = 64;
 
 /// The control groups, priorities and marks that a policy names, in the order of their numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// The deepest first.
+    /// With the deepest first.
     cgroups: Vec<String>,
     priorities: Vec<u32>,
     marks: Vec<u32>,
 }
 
 impl Named {
-    /// `None`: there are more than a tag can distinguish.
+    /// Collects the values that a policy names. Returns `None` if there are more than a tag can distinguish.
     pub fn from_policy(policy: &Policy) -> Option<Self> {
         let mut cgroups: Vec<String> = Vec::new();
         let (mut priorities, mut marks) = (Vec::new(), Vec::new());
@@ -58,24 +58,24 @@ impl Named {
         (numbers <= 1 << 16).then_some(named)
     }
 
-    /// The summand of one control group in the number.
+    /// Returns the factor of a control group in the number.
     fn step(&self) -> usize {
         (self.priorities.len() + 1) * (self.marks.len() + 1)
     }
 
-    /// The control groups, the deepest first, each with its summand in the number.
+    /// Returns the control groups, with the deepest first, each with its summand in the number.
     pub fn cgroups(&self) -> impl Iterator<Item = (&str, u16)> {
         let step = self.step();
         self.cgroups.iter().zip(1..).map(move |(path, at)| (path.as_str(), (at * step) as u16))
     }
 
-    /// The priorities, each with its summand in the number.
+    /// Returns the priorities, each with its summand in the number.
     pub fn priorities(&self) -> impl Iterator<Item = (u32, u16)> {
         let step = self.marks.len() + 1;
         self.priorities.iter().copied().zip(1..).map(move |(priority, at)| (priority, (at * step) as u16))
     }
 
-    /// The marks, each with its summand in the number.
+    /// Returns the marks, each with its summand in the number.
     pub fn marks(&self) -> impl Iterator<Item = (u32, u16)> {
         self.marks.iter().copied().zip(1..)
     }
@@ -92,7 +92,7 @@ impl Named {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoClass {
-    /// It has no tag of ours, so it did not come from the device.
+    /// The frame has no tag of ours, so it did not come from the program at the device.
     #[error("it does not come from the device")]
     Stranger,
     #[error(transparent)]
@@ -121,12 +121,12 @@ impl Classifier {
         Self { named, fragments: [None; REMEMBERED], next: 0, flows: FlowHash::default() }
     }
 
-    /// The class of a frame that still has the tag.
+    /// Returns the class of a frame that still has the tag.
     pub fn class(&mut self, policy: &Policy, frame: &[u8]) -> Result<ClassId, NoClass> {
         self.class_and_flow(policy, frame).map(|(class, _)| class)
     }
 
-    /// The class of a frame that still has the tag, and the frame's flow.
+    /// Returns the class of a frame that still has the tag, and the frame's flow.
     pub fn class_and_flow(
         &mut self,
         policy: &Policy,
@@ -136,7 +136,7 @@ impl Classifier {
         let tag = tag.ok_or(NoClass::Stranger)?;
         let known = self.named.read(u16::from_be_bytes([tag[2], tag[3]]));
         let sender = Facts { vlan: own_vlan(frame), ..known };
-        // our tag is a VLAN tag like others, and the parser skips them
+        // the parser skips our tag as it skips any VLAN tag
         let packet = match parse(frame)? {
             ParsedFrame::Ip(packet) => packet,
             ParsedFrame::Other(_) => return Ok((policy.class_of(&sender), FlowNumber::default())),
@@ -173,7 +173,7 @@ impl Classifier {
     }
 }
 
-/// The VLAN number in the outermost of the frame's own tags.
+/// Returns the VLAN number in the outermost of the frame's own tags.
 fn own_vlan(frame: &[u8]) -> Option<u16> {
     let own: &[u8; 4] = frame.get(TAG_AT + TAG..)?.first_chunk()?;
     let is_tag = matches!(u16::from_be_bytes([own[0], own[1]]), TAG_TYPE | 0x88a8);

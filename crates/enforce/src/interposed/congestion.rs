@@ -9,7 +9,7 @@ use super::parse::{ParsedFrame, parse};
 /// `CE`: the packet met congestion.
 const MET: u8 = 0b11;
 
-/// Marks a frame whose sender supports marks. Returns whether it did.
+/// Marks a frame if its sender supports marks. Returns whether the frame was marked by this call.
 pub(super) fn mark(frame: &mut [u8]) -> bool {
     let Ok(ParsedFrame::Ip(packet)) = parse(frame) else { return false };
     if matches!(packet.service & MET, 0 | MET) {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The checksum of a header whose own field is zero, by its definition (RFC 791).
+    /// Returns the checksum, by its definition (RFC 791), of a header whose checksum field is zero.
     fn checksum(header: &[u8]) -> u16 {
         let mut sum: u32 =
             header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();

@@ -1,8 +1,8 @@
-//! Connections to the guard's socket for questions. The guard never waits for a connection, so a silent
-//! visitor delays no other.
+//! Connections to the guard's control socket. The guard never waits for a client to send, so a silent client
+//! delays no other one.
 //!
-//! A visitor has [`REQUEST_TIMEOUT`] to send its question. With more than [`MAX_CONNECTIONS`] visitors the
-//! oldest is dropped. Cost: one system call for each visitor whenever any has sent bytes.
+//! A client has [`REQUEST_TIMEOUT`] to send its request. Beyond [`MAX_CONNECTIONS`] connections the oldest
+//! one is dropped. Cost: one system call for each connection whenever any client has sent bytes.
 
 use super::control::{self, QueueRequest};
 use std::io;
@@ -12,30 +12,30 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::{local_socket, socket};
 
-/// The time for a visitor to send its question, and the time to take the answer. `unisono queue` sends at
+/// The time limit for a client to send its request, and again to take the reply. `unisono queue` sends at
 /// once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// The most visitors. Each costs a descriptor; a process has 1,024 by default, and the queue needs some
-/// dozens.
+/// The most connections at a time. Each costs a descriptor; a process has 1,024 by default, and the queue
+/// needs some dozens.
 const MAX_CONNECTIONS: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct ControlConnections {
     listener: UnixListener,
-    /// In the order of their arrival.
+    /// The open connections, the oldest first.
     all: Vec<ControlConnection>,
 }
 
 #[derive(Debug)]
 struct ControlConnection {
     stream: UnixStream,
-    /// The received part of its question.
+    /// The part of the request that was received so far.
     received: Vec<u8>,
     until: Instant,
 }
 
 impl ControlConnections {
-    /// Listens at a path, for root alone.
+    /// Listens at a path. Only root may connect.
     pub(super) fn listen_at(path: &Path) -> io::Result<Self> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -46,14 +46,16 @@ impl ControlConnections {
         Ok(Self { listener, all: Vec::new() })
     }
 
-    /// Descriptors that become readable when a visitor connects or sends.
+    /// Returns the descriptors that become readable when a client connects or sends.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [self.listener.as_fd()].into_iter().chain(self.all.iter().map(|connection| connection.stream.as_fd()))
     }
 
-    /// The questions that have arrived completely, each with the connection for its answer. Never waits.
+    /// Returns the requests that have arrived completely, each with the connection for its reply. Never
+    /// waits.
     pub(super) fn requests(&mut self, now: Instant) -> Vec<(UnixStream, QueueRequest)> {
-        // as many as the kernel's backlog, so that a flood of connections ends
+        // at most as many as the kernel's backlog holds, so that a flood of connections cannot keep this loop
+        // running
         for _ in 0..local_socket::BACKLOG {
             let Ok((stream, _)) = self.listener.accept() else { break };
             if self.all.len() == MAX_CONNECTIONS {
@@ -65,7 +67,7 @@ impl ControlConnections {
         for mut connection in std::mem::take(&mut self.all) {
             match connection.listen() {
                 ReceivedRequest::Request(question) => {
-                    // a visitor that does not read its answer must not delay others for long
+                    // a client that does not read its reply must not delay others for long
                     if connection.stream.set_write_timeout(Some(REQUEST_TIMEOUT)).is_ok() {
                         asked.push((connection.stream, question));
                     }
@@ -79,10 +81,10 @@ impl ControlConnections {
 }
 
 enum ReceivedRequest {
-    /// No complete question yet.
+    /// The request is not complete yet.
     Incomplete,
     Request(QueueRequest),
-    /// Not a question, or the visitor has gone.
+    /// The bytes are no request, or the client has disconnected.
     Invalid,
 }
 

@@ -1,6 +1,7 @@
-//! The questions that `unisono queue` sends to the queue's guard: one JSON object a line, a question and an
-//! answer. The socket is beside the journal, and only root may open it. Between the guard and the worker,
-//! questions also have numbers ([`super::control_channel`]).
+//! The requests that `unisono queue` sends to the queue's guard, and the replies: on each connection one
+//! request and one reply, each a JSON object on a line of its own. The socket is beside the journal, and only
+//! root may connect to it. Between the guard and the worker, requests also have numbers
+//! ([`super::control_channel`]).
 
 use crate::backend::Counters;
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,8 @@ use unisono_fairqueue::Live;
 pub(super) const MAX_LINE_BYTES: u64 = 4 << 20;
 /// A guard that does not answer within this time is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A worker that does not answer within this time is stopped or stuck. At its end it may still send waiting
-/// frames for 2 s.
+/// A worker that does not answer within this time is stopped or stuck. After `End` it may still send waiting
+/// frames for 2 s before it answers.
 pub(super) const WORKER_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,13 +27,14 @@ pub(super) enum QueueRequest {
     Apply {
         policy: String,
     },
-    /// To the worker only: take packets of this length from now on.
+    /// Accept packets of up to this length from now on. Sent to the worker only.
     #[serde(rename = "carry")]
     SetMtu {
         mtu: u32,
     },
     End,
-    /// As `End`, but another backend has come into force: the asking process holds the lock of the journals.
+    /// End because another backend has come into force. Unlike with `End`, the process that asks holds the
+    /// lock of the journals.
     #[serde(rename = "give-way")]
     Retire,
 }
@@ -45,7 +47,7 @@ pub(super) enum QueueReply {
     Refused { why: String },
 }
 
-/// Asks the guard that listens at a path.
+/// Sends a request to the guard that listens at a path, and waits for the reply.
 pub(super) fn request(path: &Path, question: &QueueRequest) -> io::Result<QueueReply> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -59,7 +61,7 @@ pub(super) fn send(mut stream: &UnixStream, what: &impl Serialize) -> io::Result
     stream.write_all(line.as_bytes())
 }
 
-/// Reads one message. Messages never overlap, so there are no bytes beyond the line.
+/// Reads one message. A connection carries one message in each direction, so no bytes follow the line.
 fn receive<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
     BufReader::new(stream.take(MAX_LINE_BYTES)).read_line(&mut line)?;

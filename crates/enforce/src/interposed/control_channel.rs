@@ -1,12 +1,13 @@
-//! The connection between the guard and the worker. Questions are numbered, and an answer has its question's
+//! The connection between the guard and the worker. Requests are numbered, and a reply has its request's
 //! number.
 //!
-//! A worker that was stopped answers when it is continued. By then the guard may have given up and asked
-//! another question. So the guard accepts only the answer with the number of its last question, and drops
+//! A worker that was stopped (SIGSTOP) answers when it is continued. By then the guard may have given up and
+//! sent another request. So the guard accepts only the reply to its last request, and drops replies to
 //! earlier ones.
 //!
-//! Each message is one JSON object a line. If the time limit ends in the middle of a line, the received or
-//! sent part is kept here and completed later. Cost: one or two system calls for each message.
+//! Each message is one JSON object a line. If the time limit expires in the middle of a line, the received
+//! part or the unsent rest is kept here, and the line is completed later. Cost: one or two system calls for
+//! each message.
 
 use super::control::{MAX_LINE_BYTES, QueueReply, QueueRequest};
 use serde::{Deserialize, Serialize};
@@ -25,41 +26,42 @@ struct Numbered<T> {
 #[derive(Debug)]
 pub(super) struct ControlChannel {
     stream: UnixStream,
-    /// Received bytes that were not taken yet.
+    /// Received bytes of messages that were not parsed yet.
     received: Vec<u8>,
     /// The rest of a message that the other end did not take in time.
     unsent: Vec<u8>,
-    /// The number of the last question; 0 before the first one.
+    /// The number of the last request; 0 before the first one.
     number: u64,
 }
 
 impl ControlChannel {
-    /// The answering end. Its writes wait without a time limit.
+    /// Returns the end that answers requests. Its writes wait without a time limit.
     pub(super) fn new_server(stream: UnixStream) -> Self {
         Self { stream, received: Vec::new(), unsent: Vec::new(), number: 0 }
     }
 
-    /// The asking end. Its writes wait at most this long for the other end; zero is refused.
+    /// Returns the end that sends requests. Its writes wait at most `timeout` for the other end; a `timeout`
+    /// of zero is an error.
     pub(super) fn new_client(stream: UnixStream, timeout: Duration) -> io::Result<Self> {
         stream.set_write_timeout(Some(timeout))?;
         Ok(Self::new_server(stream))
     }
 
-    /// Asks, and waits for the answer. After `TimedOut` or `WouldBlock` the other end may still execute the
-    /// request.
+    /// Sends a request, and waits for its reply. After the errors `TimedOut` and `WouldBlock` the other end
+    /// may still execute the request.
     pub(super) fn request(&mut self, question: &QueueRequest, timeout: Duration) -> io::Result<QueueReply> {
         self.send_request(question)?;
         self.last_reply(Some(timeout))
     }
 
-    /// Asks without waiting for the answer.
+    /// Sends a request, and does not wait for its reply.
     pub(super) fn send_request(&mut self, question: &QueueRequest) -> io::Result<()> {
         self.number += 1;
         self.send(question)
     }
 
-    /// Waits for the answer to the last question. Before the first question it waits for the other end's
-    /// unsolicited message.
+    /// Waits for the reply to the last request. Before the first request, waits for the message that the
+    /// other end sends unasked.
     pub(super) fn last_reply(&mut self, timeout: Option<Duration>) -> io::Result<QueueReply> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -76,7 +78,7 @@ impl ControlChannel {
         }
     }
 
-    /// Waits for the next question. Fails if the other end is closed.
+    /// Waits for the next request. Fails if the other end is closed.
     pub(super) fn next_request(&mut self) -> io::Result<QueueRequest> {
         loop {
             if let Some(Numbered { number, what }) = self.receive()? {
@@ -92,7 +94,8 @@ impl ControlChannel {
     }
 
     fn send(&mut self, what: &impl Serialize) -> io::Result<()> {
-        // the rest of an earlier message first, so that memory does not grow if the other end never reads
+        // first the rest of an earlier message; this fails if the other end never reads, so memory does not
+        // grow
         self.flush()?;
         serde_json::to_writer(&mut self.unsent, &Numbered { number: self.number, what })?;
         self.unsent.push(b'\n');
@@ -176,7 +179,7 @@ mod tests {
     #[test]
     fn a_message_that_came_in_part_is_heard_when_the_rest_has_come() {
         let (mut guard, mut worker) = pair();
-        // more than a socket buffers
+        // longer than the buffer of a socket
         let long = QueueRequest::Apply { policy: "x".repeat(1 << 20) };
         let gave_up = guard.request(&long, SHORT).expect_err("nobody listens").kind();
         assert!(matches!(gave_up, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{gave_up}");

@@ -2,14 +2,15 @@
 //!
 //! | the device | the queue |
 //! |---|---|
-//! | gets another MTU | takes packets of that length; if its way cannot, longer ones pass unscheduled and are counted |
-//! | goes down, and up | continues: frames that waited are lost, as on a cable that is unplugged |
+//! | gets another MTU | accepts packets of that length; packets that are too long for its frame path pass unscheduled and are counted |
+//! | goes down, and up | continues; the frames that waited are lost, as when a cable is unplugged |
 //! | is renamed | answers under the new name |
 //! | is gone, or in another namespace | ends |
 //!
 //! The kernel reports every change (rtnetlink). The new state is read from the kernel's tables, so a missed
-//! report does no harm. Until the queue has handled a change, the program at the device compares the length
-//! of each frame with the queue's maximum, so no frame is lost. Cost: none until a change.
+//! report does no harm. No frame is lost before the queue has handled a change of the MTU, because the
+//! program at the device compares the length of each frame with the queue's maximum. Cost: none until a
+//! change.
 
 use crate::error::interposed::{Error, failed};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,12 +36,12 @@ pub(super) struct FollowedDevice {
 }
 
 impl FollowedDevice {
-    /// Begins to listen. Changes since `device` was found are reported first.
+    /// Begins to listen. The first call of [`Self::compare`] also finds changes since `device` was found.
     pub(super) fn start(name: &str, device: &Interface) -> Result<Self, Error> {
         Ok(Self { news: DeviceWatch::here()?, index: device.index, name: name.to_owned(), mtu: device.mtu })
     }
 
-    /// The changes since the last call.
+    /// Returns the changes since the last call.
     pub(super) fn changes(&mut self, netlink: &mut NetlinkSocket) -> Result<Vec<DeviceChange>, Error> {
         let news = self.news.news().map_err(failed("hear of changes of devices"))?;
         let concerns = |news: &News| match news {
@@ -50,7 +51,7 @@ impl FollowedDevice {
         if news.iter().any(concerns) { self.compare(netlink) } else { Ok(Vec::new()) }
     }
 
-    /// The differences between the device's present and its last known state.
+    /// Returns the differences between the device's present state and its last known state.
     pub(super) fn compare(&mut self, netlink: &mut NetlinkSocket) -> Result<Vec<DeviceChange>, Error> {
         let Some(now) = link::all(netlink)?.into_iter().find(|link| link.index == self.index) else {
             return Ok(vec![DeviceChange::Gone]);

@@ -10,10 +10,10 @@
 //! The locks of each process, and why a killed command has no effect afterwards:
 //! [PROTOCOL.md](../../PROTOCOL.md).
 //!
-//! The guard stays user 0 with the few capabilities that it needs to detach the program, and reads only
-//! questions of root. A filter of system calls binds both processes ([`super::sandbox`]). If the guard is
-//! killed, the kernel kills the worker with it, the program lets the traffic pass, and the next `unisono
-//! queue` restores the device from the journal.
+//! The guard stays user 0, with the few capabilities that it needs to detach the program and to end the
+//! worker, and takes requests only from root. Both processes run under a filter of system calls
+//! ([`super::sandbox`]). If the guard is killed, the kernel kills the worker with it, the program lets the
+//! traffic pass, and the next `unisono queue` restores the device from the journal.
 
 use super::classify::Named;
 use super::connections::ControlConnections;
@@ -55,14 +55,15 @@ use unisono_linux::undo::{Author, DirectoryLock};
 use unisono_linux::xdp::DeviceQueue;
 use unisono_linux::{descriptors, poll, privilege};
 
-/// The byte that orders the worker to begin.
+/// The byte that tells the worker to begin.
 const BEGIN: u8 = b'!';
-/// The interval of checks for control groups: a group that was made anew has another number.
+/// The interval of checks whether a control group was made anew: it then has another number.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sets a queue up and supervises it until it is told to end. Calls `ready` when the policy holds. From then
-/// on the calling process can do little else (`sandbox.rs`), so it must end when this returns. If the queue
-/// could not begin, or its worker ended by itself, the device has been restored.
+/// Sets a queue up and supervises it until it is told to end. Calls `ready` when the policy holds. After
+/// that, the filter of system calls leaves the calling process little else to do (`sandbox.rs`), so it must
+/// end when this returns. The device has been restored by then, also if the queue could not begin or its
+/// worker ended by itself.
 pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
     let policy = Policy::parse(text).map_err(|error| Error::Unfit(error.to_string()))?;
     let named = named_values(&policy)?;
@@ -73,7 +74,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     let before =
         BeforeQueue { made_clsact: false, queue, queue_index: 0, worker: None, options: options_now };
     let mut record = Record::new(INTERPOSED_BACKEND, &options.device, device.index.0, text, before);
-    // until the policy holds (PROTOCOL.md), so that `unisono queue clear` waits for unfinished work
+    // held until the policy holds (PROTOCOL.md), so that `unisono queue clear` waits for unfinished work
     let mut lock = Some(match options.lock {
         Some(number) => journal.lock_passed_on(number)?,
         None => journal.lock()?,
@@ -83,7 +84,8 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     }
     kill_and_restore(&journal, &options.device)?;
     journal.write(&record)?;
-    // before the worker is made, because a signal to the process group must not end the worker
+    // before the worker is made, so that the worker inherits the blocked signals: a signal to the process
+    // group must not end it
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(failed("wait for signals"))?;
     let mut netlink = NetlinkSocket::open().map_err(failed("open a netlink socket"))?;
@@ -99,7 +101,7 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
         &mut lock,
         ready,
     );
-    // the device is restored even if another command does not end
+    // the device is restored even if the lock cannot be had because another command does not end
     let _lock = lock.or_else(|| journal.lock().ok());
     let restored = restore(&journal, &record, &mut netlink);
     result.and(restored)
@@ -138,10 +140,10 @@ fn set_up_and_run(
     let alive = parts.alive.as_fd().try_clone_to_owned().map_err(failed("keep the BPF array"))?;
     let mut worker =
         fork(move || worker_main(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
-    // from here on, the next holder of the lock knows both processes: the worker keeps its copy of the lock
-    // until BEGIN arrives
+    // when this record is written, the next holder of the lock knows both processes; until then the worker
+    // keeps its copy of the lock, because it waits for BEGIN
     record.before.worker = Some(Author::for_process(worker.process().0.cast_unsigned()));
-    // a clsact made by the policy of incoming packets is removed with the last of both policies
+    // a clsact that the policy of incoming packets made is removed with the last of the two policies
     record.before.made_clsact =
         !queue_device::has_clsact(netlink, device.index)? || journal.other_direction_made_clsact()?;
     journal.write(record)?;
@@ -198,10 +200,10 @@ fn set_up_and_run(
     guard.run()
 }
 
-/// The guard while the policy holds.
+/// The state of the guard while the policy holds.
 struct QueueGuard<'a> {
     worker: ForkedChild,
-    /// The worker again, as a descriptor to poll.
+    /// A descriptor of the worker's process, to poll for its end.
     process: PinnedProcess,
     master: ControlChannel,
     connections: ControlConnections,
@@ -209,7 +211,8 @@ struct QueueGuard<'a> {
     signals: &'a SignalFd,
     netlink: &'a mut NetlinkSocket,
     device: &'a Interface,
-    /// The device's present name. The journal keeps the name at the time of `apply`; both names find it.
+    /// The device's present name. The journal keeps the name from the time of `apply`; it is found by either
+    /// name.
     name: String,
     alive: std::os::fd::OwnedFd,
     queue: Index,
@@ -250,13 +253,13 @@ impl QueueGuard<'_> {
                 let has_lock = matches!(question, QueueRequest::Retire);
                 if self.send_reply(&stream, question) {
                     let ended = self.stop_worker();
-                    let _lock = (!has_lock).then(|| self.journal.lock()); // as in `serve`
+                    let _lock = (!has_lock).then(|| self.journal.lock()); // also without it, as in `serve`
                     let restored = restore(self.journal, self.record, self.netlink);
                     let answer = match ended.and(restored) {
                         Ok(()) => QueueReply::Done,
                         Err(error) => QueueReply::Refused { why: error.to_string() },
                     };
-                    // the asking process may be gone
+                    // fails if the process that asked is gone
                     let _ = send(&stream, &answer);
                     return Ok(());
                 }
@@ -271,8 +274,8 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Answers a question. Returns true for the last question, because its answer follows only after the
-    /// device has been restored.
+    /// Answers a request. Returns true, without an answer, for `End` and `Retire`: their reply follows when
+    /// the device has been restored.
     fn send_reply(&mut self, stream: &UnixStream, question: QueueRequest) -> bool {
         let answer = match question {
             QueueRequest::End | QueueRequest::Retire => return true,
@@ -293,7 +296,8 @@ impl QueueGuard<'_> {
         false
     }
 
-    /// Adds the frames lost between the program and the worker; the worker counts all others.
+    /// Adds the frames that the kernel dropped between the program and the worker; the worker counts all
+    /// others.
     fn with_kernel_drops(&mut self, answer: QueueReply) -> QueueReply {
         let QueueReply::Live { mut live, mut counters } = answer else { return answer };
         live.device.clone_from(&self.name);
@@ -304,7 +308,7 @@ impl QueueGuard<'_> {
     }
 
     /// Enforces another policy: first in the worker, then in the program, so that no frame passes unscheduled
-    /// meanwhile. If that fails, the previous policy stays in force.
+    /// meanwhile. On an error, the previous policy stays in force.
     fn change(&mut self, text: String) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
         let named = named_values(&policy)?;
@@ -314,12 +318,13 @@ impl QueueGuard<'_> {
         let groups = GroupTags::find(&named, &record.senders)?;
         let program = load(&self.alive, self.queue, &groups, &named)?;
         record.policy.clone_from(&text);
-        // first, so that a full disk is detected before any change
+        // first, so that a full file system is noticed before any change
         let as_wanted = self.journal.prepare(&record)?;
         self.apply_in_worker(text)?;
         let attached = sender::attach(self.netlink, self.device.index, &program);
         if let Err(error) = attached.map_err(Error::from).and_then(|()| Ok(self.journal.commit(as_wanted)?)) {
-            // the previous program, loaded anew: a policy that was accepted once is accepted again
+            // back to the previous program, which is loaded anew: a policy that was accepted once is accepted
+            // again
             let before = self.apply_in_worker(self.record.policy.clone());
             let program = load(&self.alive, self.queue, &self.groups, &self.named);
             let back = before
@@ -342,14 +347,14 @@ impl QueueGuard<'_> {
                 Err(Error::Host("the queue's process answers something else".to_owned()))
             }
             Err(error) => {
-                // if it is stopped, it will execute the failed request when it continues, and then this one
+                // a stopped worker will execute the failed request when it continues, and then this one
                 let _ = self.master.send_request(&QueueRequest::Apply { policy: self.record.policy.clone() });
                 Err(failed("ask the queue's process")(error))
             }
         }
     }
 
-    /// Reacts to changes of the device. A device that is gone is an error.
+    /// Reacts to changes of the device. Fails if the device is gone.
     fn follow(&mut self, changes: Vec<DeviceChange>) -> Result<(), Error> {
         for change in changes {
             match change {
@@ -361,21 +366,22 @@ impl QueueGuard<'_> {
         Ok(())
     }
 
-    /// Takes packets of another length as far as the way can; the program lets longer ones pass.
+    /// Lets the queue accept packets of another length, as far as its frame path can. The program lets longer
+    /// packets pass unscheduled.
     fn set_mtu(&mut self, mtu: u32) {
         let max_mtu = match self.options.way {
             FramePathName::Tun => mtu,
             FramePathName::AfXdp => mtu.min(AfXdp::max_mtu(self.device.mtu)),
         };
-        // the worker first: frames of the queue's device have to fit into its memory
+        // the worker first: the frames that its device brings have to fit into its memory
         let carried = self.master.request(&QueueRequest::SetMtu { mtu: max_mtu }, WORKER_TIMEOUT);
         if matches!(carried, Ok(QueueReply::Done)) {
             let _ = queue_device::set_mtu(self.netlink, self.queue, max_mtu);
         }
     }
 
-    /// Updates the program for control groups that were removed and made again. A failure is tried again
-    /// later.
+    /// Replaces the program if control groups were removed and made anew. After a failure, the next check
+    /// tries again.
     fn refresh_groups(&mut self) {
         if let Ok(groups) = GroupTags::find(&self.named, &self.record.senders)
             && groups != self.groups
@@ -386,10 +392,10 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Detaches the program, lets the worker send the waiting frames, and waits for its end.
+    /// Detaches the program, lets the worker send the waiting frames, and ends it.
     fn stop_worker(&mut self) -> Result<(), Error> {
         filter::remove_ours(self.netlink, self.device.index, TrafficHook::Egress)?;
-        // a stopped worker cannot send the waiting frames
+        // a worker that was stopped (SIGSTOP) has to continue to send the waiting frames
         let _ = self.process.send(Signal::Continue);
         // a worker that does not answer is killed below
         let _ = self.master.request(&QueueRequest::End, WORKER_TIMEOUT);
@@ -409,7 +415,7 @@ struct WorkerStart {
 }
 
 fn worker_main(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i32 {
-    // the journal names this process from now on, and the copy of the lock can go
+    // BEGIN has arrived: the journal names this process, so its copy of the lock may be closed below
     if start.master.read_exact(&mut [0]).is_err() {
         return 1;
     }
@@ -425,7 +431,7 @@ fn worker_main(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i3
             let way = AfXdp::new(mtu, at(Index(FAR)), start.device.index, || far.enter(), || home.enter())
                 .and_then(|way| sockets.put(0, way.socket()).map(|()| way))
                 .map_err(|error| format!("open AF_XDP sockets: {error}"));
-            // its sockets keep the far namespace from now on
+            // from now on the socket keeps the far namespace alive
             drop((far, home, sockets));
             way.and_then(|way| run_worker(way, start, parent))
         }
@@ -433,14 +439,14 @@ fn worker_main(mut start: WorkerStart, plumbing: QueueDevice, parent: u32) -> i3
     match ran {
         Ok(()) => 0,
         Err(why) => {
-            // if there is no reader any more, this process is about to be killed
+            // fails if the guard is gone; then this process is about to be killed
             let _ = ControlChannel::new_server(master).send_reply(&QueueReply::Refused { why });
             1
         }
     }
 }
 
-/// Gives up unneeded privileges, and works until it is told to end.
+/// Gives up the privileges that the worker does not need, and runs the worker until it is told to end.
 fn run_worker<W: super::frame_path::FramePath>(
     way: W,
     start: WorkerStart,
@@ -456,23 +462,23 @@ fn run_worker<W: super::frame_path::FramePath>(
     std::env::set_current_dir("/").map_err(text("leave the directory"))?;
     let user = privilege::unused_user().map_err(text("find an unused user"))?;
     privilege::drop_to_user(user, user).map_err(text("become an unused user instead of root"))?;
-    // giving up root has cleared the parent-death signal
+    // the change of user has cleared the parent-death signal
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
     let Options { choice, device, wait, .. } = options;
     let (requests, orders) =
         RequestThread::new(ControlChannel::new_server(master)).map_err(text("make an eventfd"))?;
     let mut worker = Worker::new(WorkerParts { way, policy, named, choice, device, wait, orders, alive })?;
-    // descriptors of the guard stay the guard's: sockets, programs, its end of the connection to the worker
+    // close all descriptors that are the guard's: sockets, programs, its end of the connection to the worker
     let kept = [&worker.descriptors()[..], &[requests.as_fd()]].concat();
     descriptors::close_all_except(&kept).map_err(text("close what the guard opened"))?;
     let requests = requests.start().map_err(text("start a thread"))?;
     sandbox::worker().map_err(text("filter system calls"))?;
     worker.run().map_err(|error| error.to_string())?;
-    // the last answer has to reach the guard before this process ends
+    // the last reply has to reach the guard before this process ends
     requests.join().map_err(|_| "the thread for questions panicked".to_owned())
 }
 
-/// The device, if it can be interposed.
+/// Finds the device. Fails if it cannot be interposed.
 pub(super) fn find(options: &Options) -> Result<Interface, Error> {
     let device = &options.device;
     if !unisono_linux::process::is_root() {

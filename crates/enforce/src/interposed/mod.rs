@@ -1,5 +1,5 @@
-//! A queue between unmodified programs and a device. Every frame that the device would send passes through a
-//! process that schedules it.
+//! The interposed backend: a queue between unmodified programs and a device. Every frame that the device
+//! would send passes through a process that schedules it.
 //!
 //! ```text
 //!   programs -> network stack -> | device |--> its queueing discipline, if the queue is not alive
@@ -10,20 +10,22 @@
 //!                                    v
 //!                     worker: parse, classify, H-SFQ, pace --> device's driver, past its discipline
 //! ```
-//! Addresses and routes stay as they are, and programs see no difference. Large segments are cut into frames
-//! before they are queued: 64 KiB at once at 100 Mbit/s would be a turn of 5 ms. The rate counts whole
-//! Ethernet frames without preamble, checksum and gap, as HTB does. Frames that may leave at the same moment
-//! are passed to the device as one large frame if the device segments it into the same frames again
-//! ([`merge`]).
+//! Addresses and routes stay as they are, and programs see no difference. Large segments (GSO) are cut into
+//! frames before they are queued, because 64 KiB in one piece would occupy a link of 100 Mbit/s for 5 ms. The
+//! rate counts whole Ethernet frames without preamble, checksum and gap, as HTB does. Frames that may leave
+//! at the same moment are passed to the device as one large frame if the device segments it into the same
+//! frames again ([`merge`]).
 //!
-//! If the worker dies, hangs or is killed, the program lets the traffic pass unscheduled: at once with TUN;
-//! with `AF_XDP` when the kernel has taken the queue's device down, after some ten milliseconds. The worker
-//! gives up root; after that it can only receive and send through its open sockets.
+//! If the worker dies, the program lets the traffic pass unscheduled: at once with TUN; with `AF_XDP` after
+//! some ten milliseconds, when the kernel has taken the queue's device down. If the worker hangs, the program
+//! does so half a second after the worker's last report. The worker gives up root; after that it can only
+//! receive and send through its open sockets.
 //!
-//! Cost: one more pass through a device, two copies and a process; the studies `queue-*` have figures. When
-//! not to use it: if the kernel's own classes are sufficient, at rates above some Gbit/s, on devices that are
-//! not Ethernet. The processor does the checksums and segmentation that a hardware device would do.
-//! Reference: Pruthi et al. for the reasons to put a queue in front of the device.
+//! Cost: one more pass of each frame through a device, two copies, and a process; the processor also computes
+//! the checksums and does the segmentation that a hardware device would do. The studies `queue-*` have
+//! figures. When not to use it: if the kernel's own classes are sufficient, at rates above some Gbit/s, on
+//! devices that are not Ethernet. Reference: Pruthi et al., on the reasons to put a queue in front of the
+//! device.
 
 mod classify;
 mod congestion;
@@ -74,7 +76,7 @@ use unisono_linux::netlink::filter::TrafficHook;
 use unisono_linux::netlink::{NetlinkSocket, link};
 use unisono_linux::undo::DirectoryLock;
 
-/// The name on the command line.
+/// The backend's name in journals and on the command line.
 pub const INTERPOSED_BACKEND: &str = "interposed";
 pub static KIND: BackendKind = BackendKind {
     name: INTERPOSED_BACKEND,
@@ -84,11 +86,11 @@ pub static KIND: BackendKind = BackendKind {
     hooks: &[DeviceHook::Egress],
     at: |side, _| Box::new(Interposed::at(&side.device)),
 };
-/// The time for a queue to send its waiting frames and to end: the worker sends for 2 s at most, the guard
-/// waits 4 s for it and then restores the device. The rest is for a busy host.
+/// The time limit for a queue to send its waiting frames and to end: the worker sends for at most 2 s, and
+/// the guard waits at most 4 s for it and then restores the device. The rest is a margin for a busy host.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How frames come to the queue and leave it.
+/// The frame path of a queue: how frames come to it and leave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum FramePathName {
     #[default]
@@ -97,25 +99,25 @@ pub enum FramePathName {
 }
 
 impl FramePathName {
-    /// Each with its name and its description on the command line.
+    /// All values, each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Tun, "tun", "A TAP device: simple, and everywhere"),
         (Self::AfXdp, "af-xdp", "AF_XDP sockets: fast"),
     ];
 }
 
-/// The user's options for a queue. A running queue keeps options that the user did not give.
+/// The options that the user gave for a queue. A running queue keeps its options that the user did not give.
 #[derive(Clone, Debug, Default)]
 pub struct RequestedOptions {
     pub way: Option<FramePathName>,
     pub choice: Option<EngineDiscipline>,
     pub wait: Option<WaitStrategy>,
-    /// The processor that the queue may use. `None`: any.
+    /// The only processor that the queue may use.
     pub processor: Option<usize>,
 }
 
 impl RequestedOptions {
-    /// The options of a running queue, changed as the user asked.
+    /// Returns the options of a running queue, changed as the user asked.
     pub fn applied_to(&self, options: &Options) -> Options {
         Options {
             device: options.device.clone(),
@@ -129,8 +131,8 @@ impl RequestedOptions {
 }
 
 /// Makes the command of a program that calls [`serve`] with these options, reads the policy from standard
-/// input, and writes the line [`READY`] when the policy holds. The option `--lock NUMBER` is added; its
-/// number is [`Options::lock`].
+/// input, and writes the line [`READY`] when the policy holds. [`Interposed`] adds the option `--lock
+/// NUMBER`; the program puts the number into [`Options::lock`].
 pub type ServerCommand = fn(&Options) -> Command;
 
 pub struct Interposed {
@@ -147,13 +149,14 @@ impl std::fmt::Debug for Interposed {
 }
 
 impl Interposed {
-    /// If a queue runs already, it keeps the options that `requested_options` does not set.
+    /// Returns the backend for a device. A queue that runs already keeps the options that `requested_options`
+    /// does not set.
     pub fn new(device: &str, requested_options: RequestedOptions, server: ServerCommand) -> Self {
         let options = requested_options.applied_to(&Options::at(device));
         Self { options, requested_options, server: Some(server), notes: Vec::new() }
     }
 
-    /// A queue with the options of an earlier one.
+    /// Returns a backend that begins a queue with exactly these options, those of an earlier queue.
     pub(crate) fn with_options(options: Options, server: ServerCommand) -> Self {
         Self {
             options,
@@ -163,7 +166,7 @@ impl Interposed {
         }
     }
 
-    /// A backend that can show and remove a queue, but not begin one.
+    /// Returns a backend that can show, change and remove a queue, but not begin one.
     pub fn at(device: &str) -> Self {
         Self {
             options: Options::at(device),
@@ -173,28 +176,28 @@ impl Interposed {
         }
     }
 
-    /// Ends the queue, or restores what a killed one has left.
+    /// Ends the queue. If the queue was killed, restores the device.
     fn end(&mut self) -> Result<(), crate::Error> {
         self.notes.clear();
         let lock = Journal::lock_if_used()?;
         let Some(record) = self.in_force()? else {
             return self.recover(&Journal::for_device(&self.options.device)?);
         };
-        drop(lock); // the queue takes it
+        drop(lock); // the guard of the queue takes the lock
         match self.request(&QueueRequest::End) {
             Ok(QueueReply::Done) if record.author.has_ended(STOP_TIMEOUT) => Ok(()),
             Ok(QueueReply::Refused { why }) => Err(Error::Refused { device: self.device_name(), why }.into()),
             _ => {
                 self.note_force();
                 let journal = Journal::for_device(&self.options.device)?;
-                // a working queue holds the lock for less time than `STOP_TIMEOUT`
+                // a guard that works holds the lock for less than the time limit of `lock`
                 let _lock = journal.lock()?;
                 Ok(restore::kill_and_restore(&journal, &self.options.device)?)
             }
         }
     }
 
-    /// A note about the programs of others at the device's egress.
+    /// Returns a note about programs of others at the device's egress that keep packets from this queue.
     fn earlier_note(&self) -> Result<Option<String>, crate::Error> {
         let system = |source| crate::Error::System { what: "list the filters of the device", source };
         let mut netlink = NetlinkSocket::open().map_err(system)?;
@@ -224,7 +227,7 @@ impl Interposed {
         self.options.device.clone()
     }
 
-    /// The journal's record. The policy of another backend is an error.
+    /// Reads the journal's record. Fails if the policy is of another backend.
     fn record(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
         let record = Journal::for_device(&self.options.device)?.read::<serde_json::Value>()?;
         match record {
@@ -235,12 +238,12 @@ impl Interposed {
         }
     }
 
-    /// The journal's record, if the queue is in force.
+    /// Returns the journal's record, if the queue is in force.
     fn in_force(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
         Ok(self.record()?.filter(Record::is_in_force))
     }
 
-    /// The options of the queue in a record. `None`: an earlier version wrote the record.
+    /// Returns the options of the queue in a record, or `None` if an earlier version wrote the record.
     pub(crate) fn options_of(record: &Record<serde_json::Value>) -> Option<Options> {
         serde_json::from_value::<restore::BeforeQueue>(record.before.clone()).ok()?.options
     }
@@ -296,10 +299,10 @@ impl Backend for Interposed {
         if self.in_force()?.is_none() {
             return self.install(policy, &lock);
         }
-        drop(lock); // the queue takes it
+        drop(lock); // the guard of the queue takes the lock
         match self.request(&QueueRequest::Apply { policy: policy.text.clone() })? {
             QueueReply::Done => {
-                // the guard may not list devices
+                // done here because the guard may not list devices
                 containers::refresh();
                 Ok(())
             }
@@ -350,12 +353,13 @@ impl Backend for Interposed {
         .into())
     }
 
-    /// A queue that stays takes the options of the running one, changed as the user asked.
+    /// Returns whether the running queue has to end: if its options are not those that the user asked for.
+    /// Also sets this backend's options to those of the running queue, changed as the user asked.
     fn conflicts_with(&mut self, in_force: &Record<serde_json::Value>) -> bool {
         if in_force.backend != INTERPOSED_BACKEND {
             return true;
         }
-        // a record of an earlier version has no options of its queue
+        // a record that an earlier version wrote has no options, so they cannot be compared
         let Some(running) = Self::options_of(in_force) else { return false };
         self.options = self.requested_options.applied_to(&running);
         self.options != running

@@ -1,15 +1,15 @@
 //! Checks whether any process other than the queue's own two still uses their network namespace.
 //!
-//! The two processes of a queue keep their namespace and its devices alive, also after it was deleted: `ip
-//! netns delete` removes the name and leaves the rest to the kernel. So the guard checks whether the
-//! namespace is still needed: whether it has another process, or a name (a mount).
+//! The two processes of a queue keep their namespace and its devices alive even after it was deleted, because
+//! `ip netns delete` removes only the name. So the guard checks whether the namespace still has another
+//! process or a name (a mount); if not, the queue ends.
 //!
-//! A process is in the namespace if its `/proc/PID/net/dev` has the inode number of the namespace's own.
-//! Every user may read that number; `/proc/PID/ns/net` would need privileges that the guard gives up.
+//! A process is in the namespace if its `/proc/PID/net/dev` has the same inode number as the namespace's own
+//! file. Every user may read that number; `/proc/PID/ns/net` would need privileges that the guard gives up.
 //!
-//! Cost, every [`EVERY`]: three system calls in the namespace of process 1; elsewhere one for each process
-//! until the first that is in the namespace. Limit: a namespace that is held only by an open descriptor
-//! counts as left. Reference: network_namespaces(7), proc_pid_mountinfo(5).
+//! Cost, every [`EVERY`]: three system calls in the namespace of process 1; in another namespace, one for
+//! each process until the first that is in the namespace. Limit: a namespace that is held only by an open
+//! descriptor counts as unused. Reference: network_namespaces(7), proc_pid_mountinfo(5).
 
 use std::fs;
 use std::io;
@@ -18,15 +18,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
 
-/// The interval of checks. A queue in a deleted namespace holds only memory and a device, so it may stay this
+/// The interval of checks. A queue in a deleted namespace costs only memory and a device, so it may stay this
 /// long.
 const EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Namespace {
-    /// The inode number of its `net/dev`.
+    /// The inode number of the namespace's `net/dev`.
     devices: u64,
-    /// The text of its mounts in /proc/self/mountinfo.
+    /// The text in /proc/self/mountinfo that only mounts of the namespace have.
     mount: String,
     next: Instant,
 }
@@ -41,15 +41,15 @@ impl Namespace {
         })
     }
 
-    /// Whether the namespace has no name and no process but this one and its child. Checks every [`EVERY`];
-    /// in between it returns false.
+    /// Returns whether the namespace has no name and no process but this one and `child`. Checks only every
+    /// [`EVERY`], and in between returns false.
     pub(super) fn is_unused_by_others(&mut self, child: Tid) -> bool {
         let now = Instant::now();
         if now < self.next {
             return false;
         }
         self.next = now + EVERY;
-        // a failed check counts as used
+        // if the check fails, the namespace counts as used
         self.is_used(child).is_ok_and(|used| !used)
     }
 
@@ -65,7 +65,7 @@ impl Namespace {
                 return Ok(true);
             }
         }
-        // it may have got a name during the scan
+        // the namespace may have got a name during the search
         self.has_name()
     }
 
@@ -74,7 +74,7 @@ impl Namespace {
     }
 }
 
-/// The inode number of a process's `net/dev`. `None`: the process has ended.
+/// Returns the inode number of a process's `net/dev`, or `None` if the process has ended.
 fn devices(process: &str) -> Option<u64> {
     let file = Path::new("/proc").join(process).join("net/dev");
     fs::metadata(file).ok().map(|found| found.ino())

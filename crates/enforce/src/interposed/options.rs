@@ -12,10 +12,10 @@ pub struct Options {
     pub choice: EngineDiscipline,
     #[serde(rename = "patience")]
     pub wait: WaitStrategy,
-    /// The processor that the queue may use. `None`: any.
+    /// The only processor that the queue may use.
     pub processor: Option<usize>,
-    /// For a program that [`Interposed`](super::Interposed) has started in the background: the descriptor of
-    /// the journals' lock. The program ends with its starter until the policy holds.
+    /// In a program that [`Interposed`](super::Interposed) has started in the background: the descriptor of
+    /// the journals' lock. Until the policy holds, the kernel kills such a program when its starter dies.
     #[serde(skip)]
     pub lock: Option<i32>,
 }

@@ -16,10 +16,10 @@ use unisono_linux::netlink::{NetlinkSocket, capture, qdisc, traffic};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::tun::Tap;
 
-/// Frames that the queue's own device keeps while the worker is busy.
+/// The number of frames that the queue's own device holds while the worker is busy.
 const QUEUE: u32 = 4096;
 
-/// The far device's number: the first after loopback in a namespace of its own.
+/// The number of the far device: the first after loopback, because it is alone in its namespace.
 pub(super) const FAR: u32 = 2;
 
 pub(super) enum QueueDevice {
@@ -52,7 +52,8 @@ impl QueueDevice {
                 let home =
                     NetworkNamespace::current().map_err(failed("hold on to this network namespace"))?;
                 let far = NetworkNamespace::create().map_err(failed("make a network namespace"))?;
-                // so that only the near end limits the length of frames
+                // the far end's MTU is the greatest possible, so that only the near end limits the length of
+                // frames
                 let max_mtu = with_tags(AfXdp::max_mtu(device.mtu));
                 let made = Self::pair(name, max_mtu, netlink, &home, &far);
                 home.enter().map_err(failed("come back from a network namespace"))?;
@@ -62,15 +63,16 @@ impl QueueDevice {
                         .map_err(failed(format!("switch {offload:?} off")))?;
                 }
                 switch_on(netlink, queue, mtu)?;
-                // the pair's own ring holds 256 frames, and four segments of TCP are more; since Linux 6.16
-                // the excess stays in a queue before it
+                // the pair's own ring holds 256 frames, fewer than four large segments of TCP are cut into;
+                // since Linux 6.16 this queue before the ring holds the excess
                 netlink.run(&[qdisc::fifo(queue, qdisc::ROOT, qdisc::Room::Packets(QUEUE))])?;
                 Ok(Self::AfXdp { far, home, sockets, queue })
             }
         }
     }
 
-    /// Makes the pair of devices in the far namespace. `netlink` belongs to the near one.
+    /// Makes the pair of devices, with its far end in the namespace `far`. `netlink` belongs to the near
+    /// namespace.
     fn pair(
         name: &str,
         mtu: u32,
@@ -107,24 +109,24 @@ impl QueueDevice {
     }
 }
 
-/// The MTU of the queue's device, for packets of length `mtu` at the device: room for our tag and for one tag
-/// of the frame.
+/// Returns the MTU of the queue's device for packets of length `mtu` at the device: with room for our tag and
+/// for one tag of the frame's own.
 fn with_tags(mtu: u32) -> u32 {
     mtu + HEADERS - 14
 }
 
-/// Lets the queue's device take packets of another length.
+/// Lets the queue's device accept packets of another length.
 pub(super) fn set_mtu(netlink: &mut NetlinkSocket, queue: Index, mtu: u32) -> Result<(), Error> {
     Ok(netlink.run(&[capture::switch_on(queue, with_tags(mtu), QUEUE)])?)
 }
 
 fn switch_on(netlink: &mut NetlinkSocket, device: Index, mtu: u32) -> Result<(), Error> {
-    // refused on hosts without IPv6, where it is unnecessary
+    // hosts without IPv6 refuse this request, and do not need it
     let _ = netlink.run(&[capture::without_address(device)]);
     Ok(netlink.run(&[capture::switch_on(device, mtu, QUEUE)])?)
 }
 
-/// Whether a device has a clsact discipline, to which programs are attached.
+/// Returns whether a device has a clsact discipline, to which programs can be attached.
 pub(super) fn has_clsact(netlink: &mut NetlinkSocket, device: Index) -> Result<bool, Error> {
     Ok(qdisc::of_device(netlink, device)?.iter().any(|there| there.kind == "clsact"))
 }

@@ -1,15 +1,14 @@
-//! The two programs in the kernel, a few dozen instructions each.
+//! Writes the two BPF programs of a queue, of a few dozen instructions each.
 //!
 //! *At the device's egress*: if the queue is alive and its own device exists, the program writes a VLAN tag
 //! that encodes the sender's control group, priority and mark as far as the policy names them
 //! ([`super::classify`]), and redirects the frame to that device. Otherwise it lets the frame pass. So the
-//! traffic flows on unscheduled when the queue's process dies, stops or is killed. The queue proves that it
-//! is alive by writing, into a shared word, the time until which it counts as alive. Frames longer than the
-//! maximum of the queue's device also pass, because they would be lost there; another shared word counts
-//! them.
+//! traffic continues, unscheduled, when the queue's process dies or hangs. The queue shows that it is alive
+//! by writing, into a shared word, the time until which it counts as alive. Frames longer than the maximum of
+//! the queue's device also pass, because they would be lost there; another shared word counts them.
 //!
-//! *At the ingress of the queue's device* (`AF_XDP` only): the program puts the frame into the socket of its
-//! receive queue, or drops it.
+//! *At the ingress of the queue's device* (`AF_XDP` only): the program redirects the frame to the socket of
+//! its receive queue, or drops it if there is none.
 //!
 //! Reference: bpf-helpers(7); include/uapi/linux/bpf.h.
 
@@ -27,9 +26,9 @@ const REDIRECT: i32 = 23;
 const REDIRECT_MAP: i32 = 51;
 const SKB_ANCESTOR_CGROUP_ID: i32 = 83;
 const CHECK_MTU: i32 = 163;
-/// `BPF_MTU_CHK_SEGS`: for a large segment, check the frames that it will be cut into.
+/// `BPF_MTU_CHK_SEGS`: check the frames that a large segment will be cut into, not the segment.
 const EACH_SEGMENT: i32 = 1;
-/// Leave the decision to the next program, and at last to the device.
+/// `TC_ACT_UNSPEC`: leave the decision to the next program; after the last one the device gets the packet.
 const PASS: i32 = -1;
 const DROP: i32 = 1;
 /// Offsets in `struct __sk_buff` and `struct xdp_md`.
@@ -44,28 +43,28 @@ const NUMBER: BpfRegister = BpfRegister(8);
 /// Shared word: the time until which the queue counts as alive.
 pub(super) const ALIVE: usize = 0;
 /// Shared word: the number of frames that were longer than the queue's maximum (a segment that is to be cut
-/// counts once). Processors that count at the same moment may count one frame less.
+/// counts once). The count is not atomic: of two processors that count at the same moment, one may be lost.
 pub(super) const TOO_LONG: usize = 1;
-/// Shared word: the number of frames that passed unscheduled because the queue was not alive, as while its
-/// worker has no processor for long.
+/// Shared word: the number of frames that passed unscheduled because the queue was not alive, for example
+/// because its worker got no processor for long.
 pub(super) const UNATTENDED: usize = 2;
 /// Number of shared words.
 pub(super) const WORDS: u32 = 3;
 const BYTES: i16 = 8;
 
-/// A control group by the kernel's number.
+/// A control group as the program compares it: by the kernel's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct GroupTag {
-    /// Depth; the root has 0.
+    /// The depth of the group; the root has depth 0.
     pub(super) level: u32,
     pub(super) id: u64,
-    /// Its summand in the tag's number.
+    /// The group's summand in the tag's number.
     pub(super) number: u16,
-    /// The value of `tc_index` in packets of its containers.
+    /// The value of `tc_index` in packets from containers in this group.
     pub(super) sender: Option<u16>,
 }
 
-/// The program at the device's egress. `alive` is the array of shared words; `groups` are ordered with the
+/// Returns the program at the device's egress. `alive` is the array of shared words; `groups` come with the
 /// deepest first.
 pub(super) fn egress_redirect(
     alive: BorrowedFd<'_>,
@@ -79,7 +78,7 @@ pub(super) fn egress_redirect(
 
     program.copy(CONTEXT, R1).array(R1, alive).load(LoadSize::Eight, LIMIT, R1, ALIVE as i16 * BYTES);
     program.call(KTIME_GET_NS).jump_if_registers(JumpWhen::Above, R0, LIMIT, unattended);
-    // notices at once if the queue's device has gone with its process
+    // this call also fails as soon as the queue's device is gone, as after the end of its process
     program.store_number(STACK, -4, 0).copy(R1, CONTEXT).set(R2, device);
     program.copy(R3, STACK).number(AluOperation::Add, R3, -4).set(R4, 0);
     program.set(R5, EACH_SEGMENT).call(CHECK_MTU);
@@ -120,14 +119,15 @@ pub(super) fn egress_redirect(
     program.finish().expect("short because a tag names a few hundred groups and priorities")
 }
 
-/// Adds one to a shared word.
+/// Emits code that adds one to a shared word.
 fn count(program: &mut Assembler, alive: BorrowedFd<'_>, word: usize) {
     let place = word as i16 * BYTES;
     program.array(R1, alive).load(LoadSize::Eight, R2, R1, place);
     program.number(AluOperation::Add, R2, 1).store(R1, place, R2);
 }
 
-/// Adds to the tag's number the summand of the context's value, if it is named.
+/// Emits code that adds a summand to the tag's number, if the value at an offset of the context is one of the
+/// `named` values.
 fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u16)>) {
     let mut named = named.peekable();
     let done = program.label();
@@ -142,7 +142,7 @@ fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u1
     program.here(done);
 }
 
-/// The program at the ingress of the queue's device.
+/// Returns the program at the ingress of the queue's device.
 pub(super) fn xdp_redirect(sockets: BorrowedFd<'_>) -> Vec<u64> {
     let mut program = Assembler::default();
     program.load(LoadSize::Four, R2, R1, QUEUE).map(R1, sockets).set(R3, DROP).call(REDIRECT_MAP).exit();

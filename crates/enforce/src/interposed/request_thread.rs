@@ -1,17 +1,17 @@
-//! The worker's second thread: it reads the guard's questions, prepares the answers' costly parts, and sends
-//! the answers.
+//! The worker's second thread: it reads the guard's requests, does the costly part of the work for them, and
+//! sends the replies.
 //!
 //! ```text
 //!   guard --question--> request thread --WorkerOrder--> worker's thread: swaps policies, reads counters
 //!         <--answer----  parses, frees   <--WorkerReply--
 //! ```
-//! No frame passes while the worker's thread is busy with a question. To parse and to prepare a policy of
-//! 1,000 classes takes some 150 ms; the swap, which has to happen between two frames, takes 1 ms, and to read
+//! No frame passes while the worker's own thread is busy with a request. Parsing and preparing a policy of
+//! 1,000 classes takes some 150 ms; the swap, which has to happen between two frames, takes 1 ms, and reading
 //! all counters 0.5 ms (medians of nine on a busy machine: `cargo bench -p unisono-enforce --bench interposed
-//! -- change`). The thread is an ordinary one, and the same filter of system calls binds it. It has one order
-//! at a time with the worker's thread.
+//! -- change`). This thread is not a real-time thread, and is under the same filter of system calls. It gives
+//! the worker's thread one order at a time.
 //!
-//! Cost: two wake-ups for each question; none while there are no questions.
+//! Cost: two wake-ups for each request; none while there are no requests.
 
 use super::classify::Named;
 use super::control::{QueueReply, QueueRequest};
@@ -25,7 +25,7 @@ use std::thread::{self, JoinHandle};
 use unisono_fairqueue::Policy;
 use unisono_linux::timer::Sleeper;
 
-/// What the worker's thread does for a question.
+/// What the worker's thread has to do for a request.
 pub(super) enum WorkerOrder {
     Live,
     Change(Box<EngineChange>, Named),
@@ -39,7 +39,7 @@ pub(super) enum WorkerReply {
     Changed(Box<ReplacedParts>),
 }
 
-/// The worker's end.
+/// The worker's end of the channels between the two threads.
 pub(super) struct WorkerOrders {
     orders: Receiver<WorkerOrder>,
     replies: Sender<WorkerReply>,
@@ -47,7 +47,8 @@ pub(super) struct WorkerOrders {
 }
 
 impl WorkerOrders {
-    /// The next order, if there is one. Never waits. Fails if the guard is gone.
+    /// Returns the next order, if there is one. Never waits. Fails if the request thread has ended, as it
+    /// does when the guard is gone.
     pub(super) fn next(&self) -> io::Result<Option<WorkerOrder>> {
         match self.orders.try_recv() {
             Ok(order) => Ok(Some(order)),
@@ -56,7 +57,8 @@ impl WorkerOrders {
         }
     }
 
-    /// To be called after the descriptor became readable, and before [`next`](Self::next).
+    /// Makes the descriptor unreadable again. Call it when the descriptor has become readable, before
+    /// [`next`](Self::next).
     pub(super) fn silence(&self) {
         self.bell.forget_calls();
     }
@@ -66,7 +68,7 @@ impl WorkerOrders {
     }
 }
 
-/// Readable if there may be an order.
+/// The descriptor is readable if there may be an order.
 impl AsFd for WorkerOrders {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
@@ -89,14 +91,14 @@ impl RequestThread {
         Ok((Self { channel, orders, replies, bell }, worker))
     }
 
-    /// Starts the thread, before the filter of system calls forbids it. The thread first passes on the
-    /// worker's reply that it has begun. It ends after the last order, or if the guard or the worker's thread
-    /// is gone.
+    /// Starts the thread; call it before the filter of system calls forbids new threads. The thread first
+    /// passes on the worker's message that it has begun. It ends after the last order, or if the guard or the
+    /// worker's thread is gone.
     pub(super) fn start(mut self) -> io::Result<JoinHandle<()>> {
         let run = move || {
             urgency::yield_to_frames();
             let served = sandbox::worker().and_then(|()| self.serve());
-            // the guard sees the end of the process
+            // after an error the worker's thread ends, too, and the guard notices the end of the process
             drop(served);
         };
         thread::Builder::new().name("requests".to_owned()).spawn(run)
@@ -140,7 +142,7 @@ impl AsFd for RequestThread {
     }
 }
 
-/// Prepares the order for a question. Fails with the reason to refuse the question.
+/// Prepares the order for a request. Fails with the reason to refuse the request.
 fn order(question: QueueRequest) -> Result<WorkerOrder, String> {
     Ok(match question {
         QueueRequest::Live => WorkerOrder::Live,

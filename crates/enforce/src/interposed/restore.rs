@@ -19,8 +19,8 @@ pub(super) struct BeforeQueue {
     pub(super) made_clsact: bool,
     /// The name of the queue's own device.
     pub(super) queue: String,
-    /// That device's number; 0 until it is made. A device of this name with another number belongs to another
-    /// program.
+    /// The number of the queue's own device; 0 until it is made. A device of that name with another number
+    /// belongs to another program.
     #[serde(default)]
     pub(super) queue_index: u32,
     /// The worker; written before the worker gives up its copy of the lock (PROTOCOL.md).
@@ -31,12 +31,12 @@ pub(super) struct BeforeQueue {
     pub(super) options: Option<Options>,
 }
 
-/// The guard's socket for questions.
+/// Returns the path of the guard's control socket.
 pub(crate) fn socket_path(journal: &Journal) -> PathBuf {
     journal.path().with_extension("socket")
 }
 
-/// Ends the processes of a queue, waits for their end, and removes their leftovers. The caller must hold the
+/// Kills the processes of a queue, waits for their end, and restores the device. The caller must hold the
 /// journal's lock.
 pub(super) fn kill_and_restore(journal: &Journal, device: &str) -> Result<(), Error> {
     let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
@@ -56,15 +56,16 @@ pub(super) fn kill_and_restore(journal: &Journal, device: &str) -> Result<(), Er
 }
 
 /// Restores the state from before the queue. Does nothing if no journal describes this record any more: then
-/// another process has restored it, and the device may have another queue. Missing parts are no error.
-/// Devices are identified by their numbers, which survive a renaming. The caller must hold the journal's
-/// lock.
+/// another process has restored it, and the device may have another queue. Parts that are missing are no
+/// error. Devices are identified by their numbers, which a renaming does not change. The caller must hold the
+/// journal's lock.
 pub(super) fn restore(
     journal: &Journal,
     record: &Record<BeforeQueue>,
     netlink: &mut NetlinkSocket,
 ) -> Result<(), Error> {
-    // while another backend comes into force the journal is pending, and the other's journal is in its place
+    // while another backend comes into force, this queue's journal is pending, and the other backend's
+    // journal has its name
     let mut of_record = Vec::new();
     for journal in [journal.clone(), journal.pending()] {
         let written = journal.read::<serde_json::Value>()?;
@@ -80,7 +81,7 @@ pub(super) fn restore(
         let device = Index(record.index);
         let _ = filter::remove_ours(netlink, device, TrafficHook::Egress);
         if record.before.made_clsact {
-            // programs that others have attached since stay, and so does the clsact discipline
+            // if others have attached programs since, these stay, and the clsact discipline stays with them
             let _ = egress::remove_unused_clsact(netlink, device);
         }
     }

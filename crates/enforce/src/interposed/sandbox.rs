@@ -2,18 +2,19 @@
 //!
 //! | process | user | capabilities | system calls |
 //! |---|---|---|---|
-//! | worker: reads frames of strangers | one of its own | none | [`WORKER`]: reads and writes its open descriptors, opens none |
-//! | guard: reads questions of root | root | [`CAPABILITIES`] | [`GUARD`]: also files and BPF programs; no sockets, no new processes |
+//! | worker: parses untrusted frames | a user that has no other process | none | [`WORKER`]: reads and writes its open descriptors, opens none |
+//! | guard: reads requests of root | root | [`CAPABILITIES`] | [`GUARD`]: also files and BPF programs; no sockets, no new processes |
 //!
-//! The worker's thread for questions ([`super::request_thread`]) has the worker's list.
+//! The worker's request thread ([`super::request_thread`]) has the worker's list.
 //!
-//! Both lists are allow-lists; every other call fails with `EPERM`. No call on them takes an address for a
-//! socket, so a packet socket that is bound to one device stays there. `sendmsg` is on neither list, because
-//! its address is behind a pointer, and a filter cannot follow pointers; frames in several pieces are sent by
-//! `writev`.
+//! Both are lists of permitted calls; every other call fails with `EPERM`. No permitted call can give a
+//! socket an address, so a packet socket that is bound to one device can send only there. `sendmsg` is on
+//! neither list, because its destination is behind a pointer, which a filter cannot follow; frames in several
+//! pieces are sent by `writev`.
 //!
-//! If a filter forbids a necessary call, the worker ends or the guard cannot answer. The traffic then flows
-//! on unscheduled, as after any other end. Reference: seccomp(2); [`unisono_linux::seccomp`].
+//! If a filter forbids a call that turns out to be necessary, the worker ends or the guard cannot answer.
+//! When the worker ends, the traffic continues unscheduled, as after any other end. Reference: seccomp(2);
+//! [`unisono_linux::seccomp`].
 
 use std::io;
 use unisono_linux::privilege::{self, Privilege};
@@ -35,7 +36,7 @@ const EXECUTABLE: u32 = 4;
 const BOTH: [CallRule; 26] = [
     CallRule(SystemCall::READ, &[]),
     CallRule(SystemCall::WRITE, &[]),
-    // the fifth argument is the destination address
+    // argument 4, counted from 0, is the destination address: it must be null
     CallRule(SystemCall::SENDTO, &[Is(4, 0)]),
     CallRule(SystemCall::RECVFROM, &[]),
     CallRule(SystemCall::PPOLL, &[]),
@@ -63,14 +64,14 @@ const BOTH: [CallRule; 26] = [
 ];
 
 /// The worker also sends frames in pieces, reads the kernel's counters of its socket, and changes its own
-/// scheduling class ([`super::urgency`]), up to the least real-time priority.
+/// scheduling class ([`super::urgency`]), at most to the least real-time priority.
 const WORKER: [CallRule; 3] = [
     CallRule(SystemCall::WRITEV, &[]),
     CallRule(SystemCall::GETSOCKOPT, &[Is(1, SOL_XDP)]),
     CallRule(SystemCall::SCHED_SETATTR, &[Is(0, 0)]),
 ];
 
-/// The guard also answers questions, keeps the journal, replaces the program when control groups change, and
+/// The guard also answers requests, keeps the journal, replaces the program when control groups change, and
 /// ends the worker.
 const GUARD: &[CallRule] = &[
     CallRule(SystemCall::ACCEPT4, &[]),
@@ -82,7 +83,7 @@ const GUARD: &[CallRule] = &[
     CallRule(SystemCall::PIDFD_OPEN, &[]),
     CallRule(SystemCall::PIDFD_SEND_SIGNAL, &[]),
     CallRule(SystemCall::GETEUID, &[]),
-    // a hangup does not end a process in a session of its own
+    // asks whether the process is in a session of its own, where a hangup does not end it
     CallRule(SystemCall::GETSID, &[Is(0, 0)]),
     CallRule(SystemCall::OPENAT, &[]),
     CallRule(SystemCall::FCNTL, &[]),
@@ -139,7 +140,7 @@ mod tests {
         result.map(drop).map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap_or(0)))
     }
 
-    /// Tries forbidden calls, in a thread that a filter binds.
+    /// Tries forbidden calls in a thread that a filter restricts.
     fn tried(bind: fn() -> io::Result<()>) -> io::Result<Vec<Tried>> {
         let socket = |kind| rustix::net::socket(AddressFamily::INET, kind, None).expect("a socket");
         let (datagrams, stream) = (socket(SocketType::DGRAM), socket(SocketType::STREAM));

@@ -1,5 +1,5 @@
-//! Facts about a frame's sender that only the kernel knows: the control groups by number, and the program
-//! that reads them.
+//! Loads and attaches the program that tags each frame with facts about its sender that only the kernel
+//! knows, and finds the control groups that it compares.
 
 use super::classify::Named;
 use super::redirect::{self, GroupTag};
@@ -16,7 +16,8 @@ use unisono_linux::netlink::{NetlinkSocket, Refused, egress};
 
 pub(super) const PROGRAM: &str = "unisono_capture";
 
-/// The control groups of a policy by the kernel's numbers. A group that does not exist matches no sender.
+/// The control groups of a policy with the kernel's numbers. A group that does not exist is left out and
+/// matches no sender.
 #[derive(PartialEq, Eq)]
 pub(super) struct GroupTags(Vec<GroupTag>);
 
@@ -65,7 +66,8 @@ pub(super) fn load(
     )?)
 }
 
-/// Attaches the program to a device, behind the programs of others: they see each frame before it leaves.
+/// Attaches the program to a device, behind the programs of others, so that they still see each frame before
+/// it is redirected.
 pub(super) fn attach(
     netlink: &mut NetlinkSocket,
     device: Index,

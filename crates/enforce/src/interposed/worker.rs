@@ -1,10 +1,10 @@
 //! The worker: the process through which all frames pass. It receives frames, schedules them with the engine,
 //! and sends them.
 //!
-//! It has given up root and has only its open descriptors: the way's sockets, the words that it shares with
-//! the program at the device, and a connection to the guard ([`super::sandbox`] lists its system calls). It
-//! does not sleep between the frames of a burst; without work it waits as [`WaitStrategy`] says. A second
-//! thread ([`super::request_thread`]) speaks with the guard.
+//! It has given up root and has only its open descriptors: the sockets of its frame path, the words that it
+//! shares with the program at the device, and a connection to the guard ([`super::sandbox`] lists its system
+//! calls). It does not sleep between the frames of a burst; without work it waits as [`WaitStrategy`] says. A
+//! second thread ([`super::request_thread`]) answers the guard.
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
@@ -28,32 +28,33 @@ use unisono_linux::poll;
 use unisono_sync::PollBudget;
 use unisono_sync::atomics::pause;
 
-/// Frames received before some are sent, and the other way round. 64 frames of 1,500 bytes leave a link of 10
-/// Gbit/s in 77 us, the longest delay that one direction causes to the other; a system call for each
-/// direction costs about 0.3 us, less than a hundredth of that. 64 is also the kernel's own budget for a
-/// device's poll (NAPI). Not measured.
+/// The most frames that are received before some are sent, and the other way round. 64 frames of 1,500 bytes
+/// leave a link of 10 Gbit/s in 77 us, the longest delay that one direction causes to the other; a system
+/// call for each direction costs about 0.3 us, less than a hundredth of that. 64 is also the kernel's own
+/// budget of a poll of a device (NAPI). Not measured.
 const BURST: usize = 64;
 /// The program at the device counts the queue as alive for this time after its last report. After that,
-/// traffic bypasses the queue, in the device's order. It is ten reports long, so that a worker which lost its
-/// processor for a few slices (2 to 20 ms each) does not count as dead. A killed worker stops a network for
-/// at most this half second, and connections survive that. Chosen, not measured.
+/// traffic bypasses the queue, in the device's order. It is as long as ten intervals between reports, so that
+/// a worker that lost its processor for a few time slices (2 to 20 ms each) does not count as dead. A worker
+/// that hangs stops the traffic for at most this half second, which connections survive. Chosen, not
+/// measured.
 const ALIVE: Duration = Duration::from_millis(500);
-/// The interval of the worker's reports that it is alive; a sleeping worker wakes for each. 20 wake-ups a
+/// The interval of the worker's reports that it is alive; a sleeping worker wakes up for each. 20 wake-ups a
 /// second cost about a thousandth of a processor. Must stay far below [`ALIVE`].
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(50);
-/// The time for waiting frames to leave at the end. The backlog of a class leaves within 20 ms at its
-/// guaranteed rate (`flows`), but a device that is down never takes frames. Processes that wait for the
+/// The time limit, at the end, for the waiting frames to leave. The backlog of a class leaves within 20 ms at
+/// its guaranteed rate (`flows`), but a device that is down never takes frames. Processes that wait for the
 /// worker give it twice this time (`control`).
 const MAX_SEND_TIME: Duration = Duration::from_secs(2);
 
 /// How the worker waits for frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum WaitStrategy {
-    /// Poll. This uses a whole processor and saves the wake-up before each frame.
+    /// Polls without a pause. This uses a whole processor, and saves the wake-up before each frame.
     Spin,
-    /// Poll for this long, then sleep until a frame arrives.
+    /// Polls for this long, then sleeps until a frame arrives.
     SpinBlock(StdDuration),
-    /// Sleep until a frame arrives.
+    /// Sleeps until a frame arrives.
     Block,
 }
 
@@ -102,7 +103,7 @@ pub(super) struct Worker<W: FramePath> {
     budget: PollBudget,
     orders: WorkerOrders,
     alive: Words,
-    /// The latest end, once the worker was ordered to end.
+    /// The time by which the worker ends, once it was ordered to end.
     ending: Option<Instant>,
     scratch: Vec<W::Frame>,
 }
@@ -136,7 +137,7 @@ impl<W: FramePath> Worker<W> {
         })
     }
 
-    /// Descriptors that must stay open.
+    /// Returns the descriptors that must stay open.
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let mut all = vec![self.orders.as_fd()];
         all.extend(self.way.descriptors());
@@ -193,7 +194,7 @@ impl<W: FramePath> Worker<W> {
         &self.alive.all()[redirect::ALIVE]
     }
 
-    /// Receives frames. Returns their number.
+    /// Receives frames and queues them. Returns the number of frames received.
     fn take(&mut self, now: Instant) -> io::Result<usize> {
         let mut frames = std::mem::take(&mut self.scratch);
         self.way.receive(BURST, &mut frames)?;
@@ -224,7 +225,7 @@ impl<W: FramePath> Worker<W> {
         Ok(came)
     }
 
-    /// Sends frames that may leave. Returns their number, and the time of the next attempt.
+    /// Sends the frames that may leave now. Returns their number, and the time of the next attempt.
     fn send(&mut self, now: Instant) -> io::Result<(usize, Instant)> {
         let mut sent = 0;
         let mut again = Instant::NEVER;
@@ -253,7 +254,7 @@ impl<W: FramePath> Worker<W> {
         Ok((sent, again))
     }
 
-    /// Executes an order of the request thread. Frames wait meanwhile.
+    /// Executes an order of the request thread. No frame passes meanwhile.
     fn execute(&mut self, order: WorkerOrder, now: Instant) -> io::Result<()> {
         let reply = match order {
             WorkerOrder::Live => WorkerReply::Answer(self.live(now)),

@@ -6,15 +6,18 @@
 //! all, and is removed when the device is restored. If a journal is in the phase [`Phase::Changing`] and its
 //! process is gone, the process was killed.
 //!
-//! A device is identified by the numbers of its network namespace and of itself, because it may be renamed
-//! while its policy holds. The kernel gives the number of a namespace out again; a record with another cookie
-//! (`SO_NETNS_COOKIE`) is from a namespace that is gone. A process is identified by its number and its start
-//! time, because numbers are reused. One command at a time changes queues on a host ([`Journal::lock`]). Each
-//! change takes milliseconds, and the next command waits for it.
+//! A device is identified by the inode number of its network namespace and by its own number (ifindex),
+//! because it may be renamed while its policy holds. The kernel reuses the inode numbers of namespaces: a
+//! record with another cookie (`SO_NETNS_COOKIE`) than the present namespace of that number is from a
+//! namespace that no longer exists. A process is identified by its number and its start time, because process
+//! numbers are reused, too. One command at a time changes queues on a host ([`Journal::lock`]), and the next
+//! command waits for it: usually for milliseconds, for up to 3 s if removed classes have to become empty.
 //!
-//! The place of the files, and why they can be trusted: [`unisono_linux::undo`].
+//! [`unisono_linux::undo`] says who can write these files and why they can be trusted.
 //!
-//! Cost: two system calls to flush; some milliseconds. When not to use: for data that changes often.
+//! Cost of a write: some ten system calls, among them one fsync(2) and one rename(2). `/run` is usually
+//! memory, where a flush costs nothing; on a disk it takes some milliseconds. When not to use it: for data
+//! that change often.
 
 mod record;
 mod senders;
@@ -37,15 +40,15 @@ use unisono_linux::next_step::next_step;
 use unisono_linux::undo::{DirectoryLock, PreparedFile, UndoDirectory};
 
 const DIRECTORY: &str = "/run/unisono/queue";
-/// Prefix of the names of journals of shares of processor time.
+/// The prefix of the names of journals of processes that keep shares of processor time.
 const SHARES: &str = "cpu-";
-/// The time to wait for another command that changes a queue. Draining the classes of the previous policy
-/// takes up to 3 s, everything else milliseconds. Two such commands and a busy host fit in; a person does not
-/// wait longer without a message.
+/// The time to wait for another command that is changing a queue. Such a command waits up to 3 s for classes
+/// of the previous policy to become empty; everything else takes milliseconds. The limit is enough for two
+/// such commands on a busy host, and no longer than a person waits without a message.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Suffix of a journal's name.
+/// The suffix of a journal's name.
 const ENDING: &str = "json";
-/// Suffix while another backend comes into force: see [`Journal::pending`].
+/// The suffix of a journal's name while another backend comes into force: see [`Journal::pending`].
 const PENDING: &str = "aside";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,30 +61,30 @@ pub struct Journal {
 pub enum JournalError {
     #[error("cannot {what} {path}: {source}; {}", next_step(source))]
     System { what: &'static str, path: PathBuf, source: std::io::Error },
-    /// It is not ours, or another version wrote it.
+    /// The file is not a journal, or another version of this program wrote it.
     #[error(
         "{path} is no journal of this version ({why}); what it was to put back is unknown: look at the device, then remove the file"
     )]
     Form { path: PathBuf, why: String },
-    /// Another command changes a queue of this host, and does not end.
+    /// Another command is changing a queue of this host, and has not ended within the time limit.
     #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", LOCK_TIMEOUT.as_secs())]
     Busy { path: PathBuf },
 }
 
 impl Journal {
-    /// The journal of outgoing packets of a device in this thread's network namespace: see [`Self::find`].
+    /// Returns the journal of a device's outgoing packets: see [`Self::find`].
     pub fn for_device(device: &str) -> Result<Self, JournalError> {
         Self::for_side(&LinkSide::out(device))
     }
 
-    /// The journal of one direction of a device: see [`Self::find`].
+    /// Returns the journal of one direction of a device: see [`Self::find`].
     pub fn for_side(side: &LinkSide) -> Result<Self, JournalError> {
         Ok(Self::find(side)?.1)
     }
 
-    /// A device's present name, and its journal. A device of this thread's network namespace is found by its
-    /// name. A device that was renamed or is gone is found by its name at the time when the policy was
-    /// applied.
+    /// Finds the journal of a device, and the device's present name. A device that is in this thread's
+    /// network namespace is found by its present name. A device that was renamed or is gone is also found by
+    /// the name that it had when the policy was applied.
     pub fn find(side: &LinkSide) -> Result<(LinkSide, Self), JournalError> {
         let devices = Devices::of_this_thread()?;
         let (device, direction) = (side.device.as_str(), side.direction);
@@ -100,7 +103,8 @@ impl Journal {
                 return Ok((side.at(devices.name_of(number.index).unwrap_or(device)), journal));
             }
         }
-        // no device has the number 0
+        // a name without a device and without a journal; no device has the number 0, so this journal does not
+        // exist
         Ok((side.clone(), at(0)))
     }
 
@@ -108,19 +112,20 @@ impl Journal {
         Self { path: directory.join(format!("{namespace}-{side}.json")) }
     }
 
-    /// The journal of a process that shares processor time. It belongs to the host, not to a network
-    /// namespace.
+    /// Returns the journal of a process that keeps shares of processor time. Its name has no network
+    /// namespace, because processor time belongs to the host.
     pub fn for_shares(process: u32) -> Self {
         Self { path: Path::new(DIRECTORY).join(format!("{SHARES}{process}.json")) }
     }
 
-    /// Prevents other processes from beginning to share processor time, and from restoring the groups of a
-    /// killed one.
+    /// Takes the host's one journal lock, as [`Self::lock`] does. While it is held, no other process begins
+    /// to keep shares of processor time or restores the groups of a killed one.
     pub fn lock_shares() -> Result<DirectoryLock, JournalError> {
         Self::for_shares(0).lock()
     }
 
-    /// The journals of all processes that share processor time, or were killed while they did.
+    /// Returns the journals of all processes that keep shares of processor time, or were killed while they
+    /// did.
     pub fn all_shares() -> Result<Vec<Self>, JournalError> {
         Ok(Self::files(SHARES, ENDING)?.into_iter().map(|(_, journal)| journal).collect())
     }
@@ -129,8 +134,8 @@ impl Journal {
         Self { path: path.to_owned() }
     }
 
-    /// The journals of all devices of this thread's network namespace, each with its device's present name. A
-    /// device that is gone has the name at the time when the policy was applied.
+    /// Returns the journals of all devices of this thread's network namespace, each with its device's present
+    /// name. A device that is gone has the name from the time when the policy was applied.
     pub fn all() -> Result<Vec<(LinkSide, Self)>, JournalError> {
         Self::all_with_suffix(ENDING)
     }
@@ -148,9 +153,9 @@ impl Journal {
         Ok(all)
     }
 
-    /// The control groups of all policies of this thread's network namespace.
+    /// Returns the numbered control groups of all policies of this thread's network namespace.
     pub(crate) fn senders() -> Result<SenderNumbers, JournalError> {
-        // the guard of a queue calls this, too, and may not list devices
+        // the guard of an interposed queue calls this, too, and its seccomp filter forbids to list devices
         let namespace = side::namespace()?;
         let mut senders = SenderNumbers::default();
         for ending in [ENDING, PENDING] {
@@ -171,7 +176,7 @@ impl Journal {
             .collect())
     }
 
-    /// The journals of this thread's network namespace that are [pending](Self::pending).
+    /// Returns the [pending](Self::pending) journals of this thread's network namespace.
     pub(crate) fn all_pending() -> Result<Vec<(LinkSide, Self)>, JournalError> {
         Self::all_with_suffix(PENDING)
     }
@@ -185,16 +190,18 @@ impl Journal {
         Ok(names.iter().filter_map(|name| Some((rest(name)?, journal(name)))).collect())
     }
 
-    /// The journal of the same device's other direction.
+    /// Returns the journal of the same device's other direction.
     pub fn for_other_direction(&self) -> Self {
         let other = NumberedSide::other_name(self.name());
         Self { path: self.path.with_file_name(other) }
     }
 
-    /// Whether the policy of the same device's other direction has made the device's clsact discipline.
+    /// Returns whether the policy of the same device's other direction has made the device's clsact
+    /// discipline.
     pub(crate) fn other_direction_made_clsact(&self) -> Result<bool, JournalError> {
         let Some(other) = self.for_other_direction().read::<serde_json::Value>()? else { return Ok(false) };
-        // the fields of the backends; a policy of outgoing packets in the kernel's classes needs none
+        // each backend has a field of its own for this; a policy of outgoing packets with HTB makes no
+        // clsact, so its `had_clsact` (false) says nothing
         let before = &other.before;
         Ok(before["made_clsact"] == true
             || before["clsact"] == false
@@ -205,14 +212,16 @@ impl Journal {
         self.name_parts().is_some_and(|(_, side)| side.direction == TrafficDirection::Out)
     }
 
-    /// The number of the network namespace and the side of a device. `None`: it is a journal of shares.
+    /// Returns the number of the network namespace and the side of a device, or `None` for a journal of
+    /// shares of processor time.
     fn name_parts(&self) -> Option<(u64, NumberedSide)> {
         let (namespace, side) = self.name().split_once('.')?.0.split_once('-')?;
         Some((namespace.parse().ok()?, NumberedSide::parse(side)?))
     }
 
-    /// The journals of network namespaces that are gone, with what they say. A namespace of another process's
-    /// view counts as there.
+    /// Returns the journals of network namespaces that no longer exist, with their records. A namespace
+    /// counts as existing if the process that applied the policy lives, or if the namespaces in use cannot be
+    /// listed.
     pub(crate) fn of_gone_namespaces() -> Result<Vec<(Self, Record<serde_json::Value>)>, JournalError> {
         let here = side::namespace()?;
         let mut in_use = None;
@@ -241,17 +250,18 @@ impl Journal {
         &self.path
     }
 
-    /// The journal of the previous policy while another backend comes into force.
+    /// Returns the name under which this journal is kept while another backend comes into force.
     pub(crate) fn pending(&self) -> Self {
         Self { path: self.path.with_extension(PENDING) }
     }
 
-    /// The name that this journal had before the rename to [`Self::pending`].
+    /// Returns the name that this journal had before it was renamed to [`Self::pending`].
     pub(crate) fn current(&self) -> Self {
         Self { path: self.path.with_extension(ENDING) }
     }
 
-    /// Renames this journal to `other`. A rename needs no disk space. On an error nothing has changed.
+    /// Renames this journal to `other`. A rename needs no space in the file system. On an error nothing has
+    /// changed.
     pub(crate) fn rename_to(&self, other: &Self) -> Result<(), JournalError> {
         self.directory().rename(self.name(), other.name()).map_err(failed("rename", &self.path))
     }
@@ -264,8 +274,8 @@ impl Journal {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// Prevents other processes from changing queues of this host until the lock is dropped. Waits for its
-    /// present holder.
+    /// Locks the directory of the journals: until the lock is dropped, no other process changes queues of
+    /// this host. Waits for the present holder, and fails with [`JournalError::Busy`] after 10 s.
     pub fn lock(&self) -> Result<DirectoryLock, JournalError> {
         self.lock_within(LOCK_TIMEOUT)
     }
@@ -276,8 +286,8 @@ impl Journal {
         lock.ok_or_else(|| JournalError::Busy { path: directory.path().to_owned() })
     }
 
-    /// As [`Self::lock`] for any device, but creates nothing. `None`: there is no directory of journals, so
-    /// no command can be at work.
+    /// Takes the lock as [`Self::lock`] does, but does not create the directory of journals. Returns `None`
+    /// if the directory does not exist: then no command can be changing a queue.
     pub fn lock_if_used() -> Result<Option<DirectoryLock>, JournalError> {
         match fs::symlink_metadata(DIRECTORY) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -285,14 +295,14 @@ impl Journal {
         }
     }
 
-    /// The lock that the starter of this program has passed on under a descriptor number.
+    /// Returns the lock that this program's starter holds and has passed on as the descriptor `number`.
     pub fn lock_passed_on(&self, number: i32) -> Result<DirectoryLock, JournalError> {
         let directory = self.directory();
         directory.lock_passed_on(number).map_err(failed("use the lock of", directory.path()))
     }
 
-    /// The record. `None`: there is no journal, or it is from an earlier boot, or from a network namespace
-    /// that is gone and whose number this thread's namespace has now.
+    /// Reads the record. Returns `None` if there is no journal, if it is from an earlier boot, or if it is
+    /// from a network namespace that no longer exists and whose number this thread's namespace now has.
     pub fn read<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
         let Some(record) = self.read_any()? else { return Ok(None) };
         let is_here = self
@@ -301,7 +311,8 @@ impl Journal {
         Ok(Some(record).filter(|record| !(is_here && record.is_of_other_namespace())))
     }
 
-    /// The record of any network namespace, in this boot.
+    /// Reads the record as [`Self::read`] does, whichever network namespace wrote it; but still returns
+    /// `None` for a record from an earlier boot.
     pub(crate) fn read_any<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
         let text = self.directory().read(self.name()).map_err(failed("read", &self.path))?;
         let Some(text) = text else { return Ok(None) };
@@ -313,14 +324,14 @@ impl Journal {
         Ok(Some(record).filter(|record| record.boot == boot()))
     }
 
-    /// Writes the record to the disk before it returns. The caller must hold the [lock](Self::lock). On an
-    /// error the old record is still there.
+    /// Writes the record, and flushes it before it returns. The caller must hold the [lock](Self::lock). On
+    /// an error the old record is still there.
     pub fn write<B: Serialize>(&self, record: &Record<B>) -> Result<(), JournalError> {
         self.commit(self.prepare(record)?)
     }
 
-    /// Writes the future contents of the journal into a file beside it, so that the end of the change needs
-    /// no disk space. On an error nothing has changed.
+    /// Writes the future contents of the journal into a file beside it, so that [`Self::commit`] at the end
+    /// of the change needs no space in the file system. On an error nothing has changed.
     pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<PreparedFile, JournalError> {
         let text = serde_json::to_string_pretty(record).expect("serializes because its keys are texts");
         self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))

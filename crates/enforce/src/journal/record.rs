@@ -13,23 +13,23 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Record<B> {
     pub(super) format: String,
-    /// The boot that it was written in; after another boot there is nothing to restore.
+    /// The id of the boot in which the record was written. After a reboot there is nothing to restore.
     pub(super) boot: String,
-    /// The cookie of the network namespace, which no other namespace of this boot has. `None`: an earlier
-    /// version wrote the record, or the kernel has no cookies.
+    /// The cookie of the network namespace, unique in this boot. `None`: an earlier version wrote the record,
+    /// or the kernel has no such cookies.
     #[serde(default)]
     pub(super) namespace: Option<u64>,
     pub backend: String,
     /// The device's name when the policy was applied.
     pub device: String,
     pub index: u32,
-    /// The process that changes the device, or has changed it.
+    /// The process that is changing the device or has changed it.
     #[serde(flatten)]
     pub author: Author,
     pub phase: Phase,
     /// The policy's text.
     pub policy: String,
-    /// The control groups that packets of containers carry.
+    /// The numbers of the control groups that the policy names, as packets of containers carry them.
     #[serde(default, skip_serializing_if = "SenderNumbers::is_empty")]
     pub(crate) senders: SenderNumbers,
     pub before: B,
@@ -43,7 +43,7 @@ pub enum Phase {
 }
 
 impl<B> Record<B> {
-    /// A record of a change that this process is about to begin.
+    /// Returns the record of a change that this process is about to begin.
     pub fn new(backend: &str, device: &str, index: u32, policy: &str, before: B) -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -70,21 +70,21 @@ impl<B> Record<B> {
         self
     }
 
-    /// Whether it was written in another network namespace than this thread's.
+    /// Returns whether the record was written in another network namespace than this thread's.
     pub(super) fn is_of_other_namespace(&self) -> bool {
         let here = network_namespace::cookie();
         self.namespace.is_some() && here.is_some() && self.namespace != here
     }
 
-    /// Whether the policy holds and its process lives. If the caller holds the lock, a record in the phase
-    /// [`Phase::Changing`] comes from a killed process, because a living one would hold the lock
-    /// (PROTOCOL.md).
+    /// Returns whether the policy holds and the process that keeps it lives. If the caller holds the lock, a
+    /// record in the phase [`Phase::Changing`] comes from a killed process, because a living one would hold
+    /// the lock (PROTOCOL.md).
     pub(crate) fn is_in_force(&self) -> bool {
         self.phase == Phase::Holds && self.author.lives()
     }
 }
 
-/// The id of this boot; empty if the kernel does not report it.
+/// Returns the id of this boot, or an empty text if the kernel does not report it.
 pub(super) fn boot() -> String {
     fs::read_to_string(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
 }

@@ -12,8 +12,8 @@ const FIRST: u16 = 0x5501;
 pub struct SenderNumbers(BTreeMap<String, u16>);
 
 impl SenderNumbers {
-    /// Numbers for control groups. A group that has a number in `known` keeps it, because programs at other
-    /// devices compare with it. A group beyond the last number gets none.
+    /// Numbers control groups. A group that has a number in `known` keeps it, because programs at other
+    /// devices compare packets with that number. When all numbers are taken, a new group gets none.
     pub(crate) fn new<'a>(groups: impl Iterator<Item = &'a str>, known: &Self) -> Self {
         let mut numbers = BTreeMap::new();
         let mut free = (FIRST..=u16::MAX).filter(|number| known.0.values().all(|taken| taken != number));
@@ -39,12 +39,12 @@ impl SenderNumbers {
         self.0.iter().map(|(group, number)| (group.as_str(), *number))
     }
 
-    /// The number of a group.
+    /// Returns the number of a group.
     pub(crate) fn number(&self, group: &str) -> Option<u16> {
         self.0.get(group).copied()
     }
 
-    /// The numbers of a group and of the groups below it.
+    /// Returns the numbers of a group and of the groups below it.
     pub(crate) fn at_or_below(&self, group: &str) -> Vec<u16> {
         let group = group.trim_end_matches('/');
         let is_below = |path: &str| {

@@ -24,12 +24,12 @@ impl LinkSide {
         Self { device: device.to_owned(), direction: TrafficDirection::Out }
     }
 
-    /// The same direction of a device with another name.
+    /// Returns the same direction of the device `device`.
     pub fn at(&self, device: &str) -> Self {
         Self { device: device.to_owned(), direction: self.direction }
     }
 
-    /// The command line's options for it.
+    /// Returns the command-line options that name this side.
     pub fn options(&self) -> String {
         match self.direction {
             TrafficDirection::Out => format!("--dev {}", self.device),
@@ -79,7 +79,7 @@ impl fmt::Display for NumberedSide {
     }
 }
 
-/// The inode number of this thread's network namespace.
+/// Returns the inode number of this thread's network namespace.
 pub(super) fn namespace() -> Result<u64, JournalError> {
     let path = Path::new(NAMESPACE);
     Ok(fs::metadata(path).map_err(failed("read", path))?.ino())

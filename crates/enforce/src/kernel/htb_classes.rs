@@ -1,19 +1,19 @@
-//! Describes the classes of a policy to the kernel's token buckets. Pure.
+//! Computes the parameters of the kernel's token buckets (HTB) for the classes of a policy. Pure functions.
 //!
-//! - *Rate*: the guarantee of the class; rounded down, so that children never have more than their parent.
+//! - *Rate*: the class's guaranteed rate, rounded down, so that children never have more than their parent.
 //! - *Ceiling*: the policy's, or the parent's, or the link's rate.
 //! - *Longest packet*: programs pass down up to 64 KiB in one piece. At 100 Mbit/s this takes 5 ms, while all
 //!   other packets wait. So the device gets at most as many bytes at once as the link carries in
-//!   [`GSO_TIME_NS`]. That binds the sockets of this host; packets of other hosts come merged to 64 KiB, and
-//!   a host that forwards has turns and queues for them.
-//! - *Quantum*: by share; the smallest is the longest packet. The kernel gives a borrowing class its turn
-//!   however little of its quantum is left. If packets were longer than a quantum, every turn would be one
-//!   packet, and lending equal.
+//!   [`GSO_TIME_NS`]. That limits the sockets of this host only. Packets of other hosts arrive merged to up
+//!   to 64 KiB; on a host that forwards, quanta and queues are made for that length.
+//! - *Quantum*: in proportion to the share; the smallest quantum is the longest packet. A class that borrows
+//!   sends packets as long as anything of its quantum is left. If packets were longer than a quantum, every
+//!   turn would be one packet, and unused capacity would be lent in equal parts.
 //! - *Queue*: if the kernel has `fq_codel`, the flows of a class take turns, and packets that waited too long
-//!   are marked or dropped. A class with a limit has a plain queue of that length, unless it asks for turns
-//!   or marks. On other kernels the queue is as long as the policy says, or else [`QUEUE_NS`] at the
-//!   guaranteed rate. It is short because its backlog is the delay of the class, but it has room for two of
-//!   the longest packets, because otherwise these would never fit.
+//!   are marked or dropped. A class with a limit has a plain queue of that length, unless the policy asks for
+//!   fair flows or marks. On other kernels the queue is as long as the policy says, or else [`QUEUE_NS`] at
+//!   the guaranteed rate. It is short because its backlog determines the delay of the class, but has room for
+//!   two of the longest packets, which would otherwise never fit.
 
 use std::collections::BTreeMap;
 use unisono_fairqueue::{Class, ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
@@ -21,35 +21,35 @@ use unisono_linux::clock::Duration;
 use unisono_linux::netlink::htb::{self, ByteRate};
 use unisono_linux::netlink::qdisc::{FairCodel, Room};
 
-/// The discipline's number: `Un`.
+/// The discipline's number: `Un` in ASCII as the major number.
 pub(super) const HANDLE: u32 = 0x556e_0000;
-/// The class of the whole link.
+/// The minor number of the class of the whole link.
 const LINK: u16 = 1;
 /// The length of a queue, unless the policy sets it, as time at the class's guaranteed rate (ns).
 const QUEUE_NS: f64 = 20e6;
-/// The longest packet, as time at the link's rate (ns). Lent capacity circulates in turns of some such
-/// packets, so this determines the time until every class had its turn. With 1 ms, a hundredth of a link that
-/// was lent went round once in 1.5 s, and classes were off their shares by 2 % within that time.
+/// The longest packet, as time at the link's rate (ns). Unused capacity is lent in turns of some such
+/// packets, so this determines the time until every class has had its turn. With 1 ms, lending a hundredth of
+/// a link took 1.5 s for one round of turns, and within that time classes were off their shares by 2 %.
 const GSO_TIME_NS: f64 = 250e3;
 /// The longest turn, as time at the link's rate (ns). With weights far apart (1:1000) the smallest class
-/// would otherwise wait for a turn of many milliseconds of the largest. Half of it limits the ratio of
+/// would otherwise wait for a turn of many milliseconds of the largest. Half as much would halve the ratio of
 /// weights that turns can express. Chosen, not measured.
 const TURN_NS: f64 = 50e6;
-/// The time for which a class may be idle, or the kernel late, without losing its share: a tick at 250 Hz,
-/// the greatest delay of a kernel timer. A longer time lets a class that was idle send that much at the
-/// link's rate at once. Chosen by this argument, not measured.
+/// The burst, as time at the class's rate (ns): for so long a class may be idle, or the kernel late, without
+/// a loss of its share. It is a tick at 250 Hz, the greatest delay of a kernel timer. With a longer time, a
+/// class that was idle could send more at once at the link's rate. Chosen by this argument, not measured.
 const BURST_NS: u64 = 4_000_000;
-/// The target delay of packets if flows take turns, and the interval during which delays may exceed it before
-/// packets are marked. The target is longer if the longest packet takes longer. RFC 8289 recommends both
-/// values for the Internet.
+/// The parameters of `fq_codel`: the target delay of packets, and the interval for which delays may exceed it
+/// before packets are marked or dropped (ns). The target is longer if the longest packet takes longer. RFC
+/// 8289 recommends both values for the Internet.
 const TARGET_NS: f64 = 5e6;
 const INTERVAL_NS: f64 = 100e6;
-/// The room of a queue with turns, as time at the class's ceiling (ns): the bytes in flight of one connection
-/// to the other end of the world.
+/// The limit of an `fq_codel` queue, as time at the class's ceiling (ns): it holds the bytes in flight of one
+/// connection with a long round trip.
 const CODEL_ROOM_NS: f64 = 100e6;
 /// The default memory limit of `fq_codel`.
 const MAX_MEMORY: u64 = 32 << 20;
-/// Bytes of an Ethernet frame.
+/// The bytes of a full Ethernet frame.
 const FRAME: u64 = 1514;
 /// The quanta that `tc` accepts: the bytes of a tenth of a second, within these bounds.
 const PLAIN_QUANTUM: std::ops::RangeInclusive<u64> = 1000..=200_000;
@@ -64,7 +64,7 @@ pub enum Tuning {
 }
 
 impl Tuning {
-    /// The longest packet that a device should get; `present` is the present limit.
+    /// Returns the longest packet that a device should get; `present` is the present limit.
     pub(super) fn longest(self, policy: &Policy, present: u64) -> u64 {
         match self {
             Self::Plain => present,
@@ -80,7 +80,7 @@ impl Tuning {
 pub(super) struct PlannedClass {
     pub(super) name: String,
     pub(super) class: htb::HtbClass,
-    /// Its discipline, if it is a leaf.
+    /// The discipline of the class, if it is a leaf.
     pub(super) leaf: Option<LeafDiscipline>,
 }
 
@@ -100,8 +100,8 @@ pub(super) enum LeafKind {
 }
 
 impl LeafKind {
-    /// A class with a limit has exactly the queue that it asks for. In other classes flows take turns if the
-    /// kernel supports it.
+    /// Returns the kind for a leaf. A class with a limit has exactly the queue that the policy asks for. In
+    /// other classes flows take turns if the kernel has `fq_codel`.
     fn for_class(policy: &Policy, id: ClassId, can: FlowTurns) -> Self {
         let asks = policy.flows(id) == Flows::Fair || policy.congestion(id).is_some();
         match policy.hierarchy.class(id).limit {
@@ -121,7 +121,7 @@ impl LeafKind {
     }
 }
 
-/// Whether this kernel has a discipline in which flows take turns.
+/// Whether this kernel has `fq_codel`, a discipline in which flows take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FlowTurns {
     Known,
@@ -131,7 +131,7 @@ pub(super) enum FlowTurns {
 /// The numbers of classes by name.
 pub(super) type ClassNumbers = BTreeMap<String, Number>;
 
-/// The properties of an existing class that cannot be changed.
+/// The number of an existing class, and its properties that the kernel cannot change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Number {
     pub(super) own: u16,
@@ -141,13 +141,13 @@ pub(super) struct Number {
     pub(super) kind: LeafKind,
 }
 
-/// A class's number with the discipline's.
+/// Returns the handle of a class: the discipline's number and the class's.
 pub(super) fn class_handle(number: u16) -> u32 {
     HANDLE | u32::from(number)
 }
 
-/// Numbers the classes. Existing classes with unchanged properties keep their numbers. `None`: there are too
-/// many.
+/// Numbers the classes. Existing classes whose fixed properties stay the same keep their numbers. Returns
+/// `None` if there are too many classes.
 pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> Option<ClassNumbers> {
     let hierarchy = &policy.hierarchy;
     let mut numbers = ClassNumbers::new();
@@ -171,7 +171,7 @@ pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> 
     Some(numbers)
 }
 
-/// Numbers that are not used any more, children before their parents.
+/// Returns the numbers that are not used any more, children before their parents.
 pub(super) fn removed_numbers(before: &ClassNumbers, now: &ClassNumbers) -> Vec<u16> {
     let above = |own: u16| before.values().find(|number| number.own == own).map_or(0, |number| number.above);
     let depth =
@@ -186,7 +186,7 @@ pub(super) fn removed_numbers(before: &ClassNumbers, now: &ClassNumbers) -> Vec<
     gone
 }
 
-/// The depth of the classes, including the link.
+/// Returns the number of levels of the tree, including the link.
 pub(super) fn levels(hierarchy: &Hierarchy) -> usize {
     let depth = |mut id: ClassId| {
         let mut depth = 1;
@@ -202,13 +202,13 @@ pub(super) fn levels(hierarchy: &Hierarchy) -> usize {
 /// The longest packets, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Longest {
-    /// Of this host's own sockets.
+    /// The longest packet of this host's own sockets.
     pub(super) sent: u64,
-    /// Of other hosts, too, if this one forwards them.
+    /// The longest packet of any origin: of other hosts, too, if this host forwards their packets.
     pub(super) arriving: u64,
 }
 
-/// The classes, parents first.
+/// Computes the parameters of all classes, parents first.
 pub(super) fn plan(
     policy: &Policy,
     numbers: &ClassNumbers,
@@ -216,7 +216,7 @@ pub(super) fn plan(
     tuning: Tuning,
 ) -> Vec<PlannedClass> {
     let tree = &policy.hierarchy;
-    // each piece is counted with the headers of its frames
+    // the kernel counts a packet with the headers of the frames that it is segmented into
     let with_headers = |longest| longest + longest / 16 + FRAME;
     let longest = Longest { sent: with_headers(longest.sent), arriving: with_headers(longest.arriving) };
     let arriving = longest.arriving;
@@ -259,7 +259,8 @@ pub(super) fn plan(
         .collect()
 }
 
-/// A frame has to fit even if it takes longer than [`BURST_NS`].
+/// Returns the burst of a class, in nanoseconds at its rate: [`BURST_NS`], or longer if two frames take
+/// longer.
 fn burst(ByteRate(rate): ByteRate) -> u64 {
     BURST_NS.max(2 * FRAME * 1_000_000_000 / rate)
 }
@@ -273,8 +274,8 @@ fn word(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The target is no shorter than one packet takes at its class's guaranteed rate; otherwise every packet of a
-/// slow class would be marked.
+/// Returns the parameters of `fq_codel` for a class. The target is at least the time of the longest packet at
+/// the class's guaranteed rate; otherwise every packet of a slow class would be marked.
 fn codel(
     limit: Option<Limit>,
     mark: Option<Duration>,
@@ -303,7 +304,7 @@ fn room(limit: Option<Limit>, ByteRate(rate): ByteRate, longest: u64) -> Room {
     }
 }
 
-/// Notes about limits into which the longest packet that arrives does not fit.
+/// Returns notes about limits into which the longest packet does not fit.
 pub(super) fn too_long_notes(policy: &Policy, longest: u64) -> Vec<String> {
     let leaves = policy.hierarchy.classes().filter(|(id, _)| policy.hierarchy.is_leaf(*id));
     let short = leaves.filter(|(_, class)| class.limit.is_some_and(|limit| limit.bytes < longest));
@@ -318,8 +319,8 @@ pub(super) fn too_long_notes(policy: &Policy, longest: u64) -> Vec<String> {
     short.map(note).collect()
 }
 
-/// Notes about properties inside a class that neither a kernel without `fq_codel` nor our kernel scheduler
-/// supports.
+/// Returns notes about properties of a single class that neither a kernel without `fq_codel` nor our
+/// scheduler in the kernel supports.
 pub(super) fn ignored_notes(policy: &Policy) -> Vec<String> {
     let mut notes = Vec::new();
     for (id, class) in policy.hierarchy.classes() {
@@ -339,7 +340,7 @@ pub(super) fn ignored_notes(policy: &Policy) -> Vec<String> {
     notes
 }
 
-/// Notes about the parts of the policy that the kernel's classes cannot enforce.
+/// Returns notes about the parts of the policy that the kernel's classes cannot enforce.
 pub(super) fn unsupported_notes(policy: &Policy, can: FlowTurns) -> Vec<String> {
     let tree = &policy.hierarchy;
     let mut notes = match can {

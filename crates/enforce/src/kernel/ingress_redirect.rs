@@ -8,12 +8,12 @@
 //! ```
 //! The filter is the last step of a start and the first step of an end, because a packet that is redirected
 //! to a missing device, or to one that is down, is lost. The IFB's number is computed from the device's
-//! number: 2^30 or more, while the kernel counts up from 1. So the journal does not contain it, and a process
-//! that finds the journal of a killed process knows which IFB to remove.
+//! number, with 2^30 added, while the kernel numbers devices up from 1. So the journal need not contain it: a
+//! process that finds the journal of a killed process knows which IFB to remove.
 //!
-//! Differences from packets that a device sends: the packets have crossed the link already, so only senders
-//! that react to drops slow down. The receiving process is not known yet. Packets that the device has merged
-//! (GRO) are scheduled whole, up to 64 KiB.
+//! Differences from a policy for packets that a device sends: the packets have crossed the link already, so
+//! only senders that react to drops slow down; the receiving process is not known yet; packets that the
+//! device has merged (GRO) are scheduled whole, up to 64 KiB.
 
 use super::site::{HostDevice, ifb_index, ifb_name};
 use crate::error::Error;
@@ -34,7 +34,7 @@ use unisono_linux::netlink::{
 pub(super) const MAX_GRO_BYTES: u64 = 65_536;
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const FILTER: &str = "unisono_detour";
-/// Disciplines whose filters see each packet that a device receives.
+/// The disciplines whose filters see each packet that a device receives.
 const FILTERED: [&str; 2] = ["clsact", "ingress"];
 
 /// Checks whether incoming packets can be classified as the policy asks.
@@ -56,7 +56,7 @@ pub(super) fn check_matchers(policy: &Policy) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses if another program uses the IFB's name or number.
+/// Fails if another device has the IFB's name or number.
 pub(super) fn check_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), Error> {
     let (device, name) = (&side.device, ifb_name(host.link.index));
     let taken = |what: String, remedy: String| Err(Error::InTheWay { what, remedy });
@@ -72,19 +72,19 @@ pub(super) fn check_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), E
     Ok(())
 }
 
-/// Whether the device has a discipline for filters that another program made.
+/// Returns whether the device has a discipline for filters that another program made.
 pub(super) fn has_foreign_clsact(host: &mut HostDevice, side: &LinkSide) -> Result<bool, Error> {
     let now = qdisc::of_device(&mut host.socket, host.link.index)?;
     let has_one = now.iter().any(|there| FILTERED.contains(&there.kind.as_str()));
     Ok(has_one && !Journal::for_side(side)?.other_direction_made_clsact()?)
 }
 
-/// A note about the programs of others that see each packet before our filter does.
+/// Returns a note about the programs of others that see each packet before our filter does.
 pub(super) fn earlier_notes(host: &mut HostDevice, device: &str) -> Result<Option<String>, Error> {
     Ok(foreign_programs::note(&mut host.socket, host.link.index, device, TrafficHook::Ingress)?)
 }
 
-/// The filter's program; it redirects every packet.
+/// Loads the filter's program, which selects every packet; the filter's action redirects them.
 pub(super) fn redirect_all() -> Result<ClassifierProgram, Error> {
     let mut code = Assembler::default();
     let program = code.set(R0, 1).exit();
@@ -99,26 +99,26 @@ pub(super) enum OnRefusal {
     GoOn,
 }
 
-/// The first requests: make the IFB.
+/// Returns the first requests of a change, which make the IFB.
 pub(super) fn make_ifb(host: &HostDevice) -> Vec<(OnRefusal, NetlinkRequest)> {
     vec![
         (OnRefusal::Stop, ingress::make_block(host.queue, &ifb_name(host.link.index))),
-        // refused on hosts without IPv6, where it is unnecessary
+        // hosts without IPv6 refuse this request, and do not need it
         (OnRefusal::GoOn, capture::without_address(host.queue)),
     ]
 }
 
-/// The requests before the last: the IFB and the hook of the filter are ready.
+/// Returns the requests before the last one, which switch the IFB on and make the discipline for the filter.
 pub(super) fn attach_filter(host: &HostDevice) -> Vec<(OnRefusal, NetlinkRequest)> {
     vec![
         (OnRefusal::Stop, link::set(host.queue, link::LinkState::Up)),
-        // it exists already if the policy of the other direction, or another program, needs one
+        // refused if it exists already, for the policy of the other direction or for another program
         (OnRefusal::GoOn, traffic::clsact(host.link.index)),
     ]
 }
 
-/// The last request: the filter behind those of other programs, because packets skip all filters when they
-/// return from the IFB.
+/// Makes the last request: attaches the filter, behind those of other programs, because packets skip all
+/// filters when they return from the IFB.
 pub(super) fn redirect(host: &mut HostDevice, redirect_all: &ClassifierProgram) -> Result<(), Refused> {
     let device = host.link.index;
     let preference = filter::our_preference(&mut host.socket, device, TrafficHook::Ingress)?;
@@ -126,7 +126,7 @@ pub(super) fn redirect(host: &mut HostDevice, redirect_all: &ClassifierProgram) 
     host.socket.run(&[ingress::redirect(device, preference, host.queue, program, FILTER)])
 }
 
-/// Removes the filter and the IFB. Adds a note about a part that stays.
+/// Removes the filter and the IFB. Adds a note if a part stays.
 pub(super) fn restore(
     host: &mut HostDevice,
     side: &LinkSide,

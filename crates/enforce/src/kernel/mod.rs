@@ -1,4 +1,5 @@
-//! The kernel's own mechanism: token buckets (HTB) for the link, weights of control groups for the processor.
+//! The backend of the kernel's own mechanisms: token buckets (HTB) for the link, and weights of control
+//! groups for processor time and disks.
 //!
 //! ```text
 //!   Policy --> tree: classes with rates     --\
@@ -8,13 +9,13 @@
 //! ```
 //! A first policy replaces the device's discipline; packets that wait there are lost. A further policy
 //! changes the existing classes: the classifier is replaced in one step, and removed classes are served until
-//! they are empty, so no packet is lost. (Packets of a class that has moved may leave before packets that
-//! wait in its old place.) A policy takes effect when the classifier is attached, about a millisecond after
-//! the first step.
+//! they are empty, for at most 3 s, so normally no packet is lost. (Packets of a class that has moved may
+//! leave before packets that wait in its old place.) A policy takes effect when the classifier is attached,
+//! about a millisecond after the first step.
 //!
 //! [`Kernel::notes`] lists the parts of a policy that this backend cannot enforce: deadlines, limits at inner
-//! classes, dropping from the longest queue. Unused capacity is lent by weight among the leaves of one class,
-//! but only roughly if weights differ by more than a factor of some tens.
+//! classes, dropping from the longest queue. Unused capacity is lent by weight among the leaves below one
+//! class, but only roughly if their weights differ by more than a factor of some tens.
 //!
 //! Cost: about a microsecond a packet. When not to use it: if packets have deadlines, or delays have to be
 //! measured. Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
@@ -52,7 +53,7 @@ use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::{NetlinkSocket, htb, qdisc};
 use unisono_linux::undo::{DirectoryLock, PreparedFile};
 
-/// The name on the command line.
+/// The backend's name in journals and on the command line.
 pub const HTB_BACKEND: &str = "kernel";
 pub static HTB: BackendKind = BackendKind {
     name: HTB_BACKEND,
@@ -87,19 +88,19 @@ struct PlannedPolicy {
     gso_max_size: Option<GsoMaxSize>,
     weights: Vec<GroupWeight>,
     default: u16,
-    /// The filter that redirects incoming packets to their queue, for a policy of incoming packets.
+    /// For a policy of incoming packets: the program of the filter that redirects them to their queue.
     ingress_redirect: Option<ClassifierProgram>,
-    /// The program that keeps sockets from choosing their class, for a policy of outgoing packets.
+    /// For a policy of outgoing packets: the program that keeps sockets from choosing their class.
     own_priority: Option<ClassifierProgram>,
 }
 
 impl Kernel {
-    /// The outgoing direction of a device in this thread's network namespace.
+    /// Returns the backend for the outgoing packets of a device in this thread's network namespace.
     pub fn new(device: &str) -> Self {
         Self::at(LinkSide::out(device))
     }
 
-    /// One direction of a device of this thread's network namespace.
+    /// Returns the backend for one direction of a device in this thread's network namespace.
     pub fn at(side: LinkSide) -> Self {
         Self { site: KernelSite::at(side), tuning: Tuning::default() }
     }
@@ -119,7 +120,7 @@ impl Kernel {
         self
     }
 
-    /// The error for classes of ours that no journal mentions.
+    /// Returns the error for classes of ours that no journal mentions.
     fn without_journal(&self) -> Error {
         Error::Occupied { device: self.site.device(), kind: "htb".to_owned() }
     }
@@ -181,7 +182,7 @@ impl Kernel {
             (false, longest, Some(gso_max_size)) => (longest, Some(gso_max_size.with_limit(longest))),
             (false, longest, None) => (longest, GsoMaxSize::for_device(&host.link, longest)),
         };
-        // packets of other hosts come as long as the receiving device has merged them
+        // packets of other hosts are as long as the device that received them has merged them (GRO)
         let arriving = if host.forwards() { longest.max(ingress_redirect::MAX_GRO_BYTES) } else { longest };
         let longest = Longest { sent: longest, arriving };
         self.site.notes.extend(htb_classes::too_long_notes(policy, arriving));
@@ -199,7 +200,7 @@ impl Kernel {
         })
     }
 
-    /// Restores the changes of a policy whose network namespace is gone, with its devices.
+    /// Restores the weights of a policy whose network namespace, with its devices, no longer exists.
     pub(crate) fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
         if let Some(record) = journal.read_any::<BeforeKernel>()? {
             self.restore_weights(&record)?;
@@ -217,7 +218,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The device's present discipline, if a policy may replace it.
+    /// Returns the device's present discipline. Fails if a policy may not replace it.
     fn root(&self, host: &mut HostDevice, has_policy: bool) -> Result<Root, Error> {
         if self.site.side.direction == TrafficDirection::In && !has_policy {
             ingress_redirect::check_free(host, &self.site.side)?;
@@ -226,7 +227,7 @@ impl Kernel {
         root_qdisc(&mut host.socket, &self.site.side.device, host.queue)
     }
 
-    /// After a failure: restores the policy that was `held`, or the device without any policy.
+    /// After a failed change: restores the policy that was `held`, or the device without any policy.
     fn roll_back(
         &mut self,
         host: &mut HostDevice,
@@ -242,7 +243,7 @@ impl Kernel {
         let notes = std::mem::take(&mut self.site.notes);
         self.site.senders.clone_from(&held.senders);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
-            (policy.cpu, policy.io) = (None, None); // the record has the weights that it had set, if any
+            (policy.cpu, policy.io) = (None, None); // its weights are restored from its record
             let wanted = self.plan_policy(host, &policy, &held.before.numbers, held.before.gso_max_size)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before);
             self.execute(host, steps)
@@ -326,7 +327,7 @@ impl Backend for Kernel {
         self.site.check_senders(&host, policy)?;
         self.plan_policy(&mut host, policy, &ClassNumbers::new(), None)?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
-        // an interposed queue does not change the discipline
+        // under an interposed queue, the device still has its earlier discipline
         if record.is_some_and(|record| record.backend != interposed::INTERPOSED_BACKEND) {
             return Ok(());
         }
@@ -375,7 +376,7 @@ impl Backend for Kernel {
 
     fn install(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
         self.site.notes.clear();
-        // another command may have changed the device until it was locked
+        // read only now, under the lock: another command may have changed the device before
         let journal = self.site.journal()?;
         let mut host = self.site.host()?;
         let held = self.recovered(&mut host, &journal)?;
@@ -421,7 +422,7 @@ impl Backend for Kernel {
         let device = self.site.device();
         let mut changing = Record::new(HTB_BACKEND, &device, host.link.index.0, &policy.text, then.clone())
             .with_senders(&self.site.senders);
-        // a process that finds the unfinished change has to know the changes of both policies
+        // a process that finds this unfinished change has to know what both policies have changed
         let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
         changing.before.weights.extend(dropped.cloned());
         if let Some(held) = &held {

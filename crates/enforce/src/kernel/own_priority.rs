@@ -1,9 +1,9 @@
 //! Keeps sockets from choosing their class.
 //!
-//! HTB takes a packet whose priority is the number of a class into that class, and does not ask the
-//! classifier. A program with `CAP_NET_ADMIN` (root in a container has it) could so pass by the policy. A
-//! program at the device's egress, before all others and before the queueing discipline, clears such
-//! priorities. Needs tcx (Linux 6.6).
+//! HTB puts a packet whose priority is the handle of a class into that class, without asking the classifier.
+//! So a program with `CAP_NET_ADMIN` (which root in a container has) could bypass the policy. A BPF program
+//! at the device's egress, before all others and before the queueing discipline, clears such priorities.
+//! Needs tcx (Linux 6.6).
 
 use super::htb_classes::HANDLE;
 use crate::error::Error;
@@ -14,7 +14,7 @@ use unisono_linux::bpf::tcx::{self, TcxHook};
 use unisono_linux::netlink::link::Index;
 
 const PROGRAM: &str = "unisono_prio";
-/// The offset in `struct __sk_buff`.
+/// The offset of `priority` in `struct __sk_buff`.
 const PRIORITY: i16 = 32;
 const MAJOR: u32 = 0xffff_0000;
 
@@ -31,7 +31,7 @@ pub(super) fn program() -> Result<ClassifierProgram, Error> {
     )?)
 }
 
-/// Attaches the program. Returns what this kernel cannot do, as a note.
+/// Attaches the program. Returns a note if the kernel lacks tcx.
 pub(super) fn attach(program: &ClassifierProgram, device: Index) -> Result<Option<String>, Error> {
     match tcx::replace_or_prepend(program, PROGRAM, device, TcxHook::Egress) {
         Ok(()) => Ok(None),
@@ -43,7 +43,7 @@ pub(super) fn attach(program: &ClassifierProgram, device: Index) -> Result<Optio
     }
 }
 
-/// A missing program, device or tcx is no error.
+/// Detaches the program. Does nothing if the program, the device or tcx is missing.
 pub(super) fn detach(device: Index) {
     let _ = tcx::detach_named(PROGRAM, device, TcxHook::Egress);
 }

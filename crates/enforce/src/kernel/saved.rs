@@ -1,4 +1,5 @@
-//! The previous state of a device and of control groups, as far as it has to be restored.
+//! The previous state of a device and of control groups, as far as the backend with HTB changes it and has to
+//! restore it.
 
 use super::htb_classes::{ClassNumbers, HANDLE};
 use crate::error::Error;
@@ -29,16 +30,16 @@ const CLASSLESS: [&str; 15] = [
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct BeforeKernel {
-    /// The device's discipline before. `None`: the kernel's default.
+    /// The device's earlier discipline. `None`: the kernel's default.
     pub(super) root: Option<Qdisc>,
-    /// The previous limit of packets passed to the device, if a limit is set now.
+    /// The previous limit of the packets' length, if the policy has set one.
     #[serde(rename = "pieces")]
     pub(super) gso_max_size: Option<GsoMaxSize>,
     pub(super) weights: Vec<GroupWeight>,
-    /// For incoming packets: whether another program had made the discipline of the filters.
+    /// For incoming packets: whether another program had made the discipline for filters.
     #[serde(default)]
     pub(super) had_clsact: bool,
-    /// The present classes.
+    /// The numbers of the present classes.
     pub(super) numbers: ClassNumbers,
 }
 
@@ -52,7 +53,7 @@ pub(super) struct GsoMaxSize {
 }
 
 impl GsoMaxSize {
-    /// The limit to set on a device. `None`: its packets are not longer.
+    /// Returns the limit to set on a device, or `None` if its packets are not longer anyway.
     pub(super) fn for_device(link: &NetworkDevice, ours: u64) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         (ours < link.gso_max_size).then(|| Self {
@@ -62,7 +63,7 @@ impl GsoMaxSize {
         })
     }
 
-    /// The same saved value, with another limit to set.
+    /// Returns the same saved values with another limit to set.
     pub(super) fn with_limit(self, ours: u64) -> Self {
         Self { ours: u32::try_from(ours).unwrap_or(u32::MAX).min(self.before), ..self }
     }
@@ -87,12 +88,12 @@ impl GsoMaxSize {
 /// The discipline of a device.
 pub(super) enum Root {
     Ours,
-    /// A discipline that can be restored. `None`: the kernel restores it when its replacement is removed.
+    /// Another discipline, which can be restored. `None`: the kernel's default, which comes back when its
+    /// replacement is removed.
     Theirs(Option<Qdisc>),
 }
 
-/// The discipline of a device. Fails if the discipline could not be restored, so that it must not be
-/// replaced.
+/// Returns the discipline of a device. Fails if it must not be replaced, because it could not be restored.
 pub(super) fn root_qdisc(socket: &mut NetlinkSocket, device: &str, index: Index) -> Result<Root, Error> {
     let all = qdisc::of_device(socket, index)?;
     let Some(root) = all.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else {
@@ -115,7 +116,7 @@ pub(super) fn restore(root: Option<&Qdisc>, index: Index) -> NetlinkRequest {
     root.map_or_else(|| qdisc::remove_root(index), |root| qdisc::make(index, root))
 }
 
-/// The note for a device whose discipline is not ours any more.
+/// Returns the note for a device whose discipline is not ours any more.
 pub(super) fn replaced_note(device: &str) -> String {
     format!("somebody else has replaced the queueing discipline of {device} since; it stays")
 }

@@ -1,5 +1,5 @@
-//! The common parts of the kernel's backends: the device, the notes for the user, and the undoing of an
-//! unfinished change.
+//! The common parts of the two backends in the kernel: the device, the notes for the user, and the undoing of
+//! an unfinished change.
 
 use crate::containers;
 use crate::device_kind;
@@ -10,12 +10,12 @@ use unisono_fairqueue::{Policy, TrafficDirection};
 use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 
-/// The first number of our own devices. The kernel counts the numbers of devices up from 1, and a requested
-/// number has to be free. No host makes a thousand million devices, so the upper half is ours, and the IFB of
-/// a device is known without a record of it.
+/// The first number of our own devices. The kernel numbers devices up from 1, and a number that is requested
+/// has to be free. No host makes a thousand million devices, so numbers from here on are free for ours, and
+/// the number of a device's IFB follows from the device's number.
 pub(super) const FIRST_NUMBER: u32 = 1 << 30;
 
-/// The number of the IFB for a device's incoming packets.
+/// Returns the number of the IFB for a device's incoming packets.
 pub(super) fn ifb_index(device: Index) -> Index {
     Index(device.0 | FIRST_NUMBER)
 }
@@ -36,18 +36,18 @@ pub(crate) struct HostDevice {
 }
 
 impl HostDevice {
-    /// Whether the device may send packets of other hosts.
+    /// Returns whether the device may send packets of other hosts.
     pub(super) fn forwards(&self) -> bool {
         device_kind::forwards(&self.link, &self.links)
     }
 }
 
-/// One direction of a device, and the notes about it.
+/// One direction of a device, and what a backend collects for it while it checks and applies a policy.
 pub(crate) struct KernelSite {
     pub(super) side: LinkSide,
     pub(super) interrupted: Box<dyn FnMut() -> Option<String> + Send>,
     pub(super) notes: Vec<String>,
-    /// The control groups that packets of containers carry for the policy.
+    /// The numbers of the policy's control groups, as packets of containers carry them.
     pub(super) senders: SenderNumbers,
 }
 
@@ -68,7 +68,7 @@ impl KernelSite {
         Ok(Journal::for_side(&self.side)?)
     }
 
-    /// Fails if the change was interrupted.
+    /// Fails if the change is to be interrupted.
     pub(super) fn check_interrupted(&mut self) -> Result<(), Error> {
         match (self.interrupted)() {
             Some(by) => Err(Error::Stopped { by, device: self.device() }),
@@ -92,8 +92,8 @@ impl KernelSite {
         Ok(HostDevice { socket, link, queue, has_queue, links })
     }
 
-    /// Refuses a device whose queue does not see its packets. Numbers the control groups of the policy, and
-    /// notes those that no packet here can come from.
+    /// Fails for a device whose queue does not see all its packets. Numbers the control groups of the policy,
+    /// and adds a note for each group from which no packet can come here.
     pub(super) fn check_senders(&mut self, host: &HostDevice, policy: &Policy) -> Result<(), Error> {
         device_kind::check(&host.link, &host.links, self.side.direction)?;
         self.senders = containers::numbers(policy)?;
@@ -116,7 +116,7 @@ impl KernelSite {
     }
 }
 
-/// The undo operations of a kernel backend.
+/// The undo operations of a backend in the kernel.
 pub(crate) trait KernelBackend {
     const BACKEND: &'static str;
     type Before: DeserializeOwned;
@@ -126,10 +126,10 @@ pub(crate) trait KernelBackend {
     /// Restores the device as it was before the policy of a record.
     fn restore(&mut self, host: &mut HostDevice, record: &Record<Self::Before>) -> Result<(), Error>;
 
-    /// Restores the changes of a policy outside its device; the device is gone.
+    /// Restores what a policy changed outside its device, because the device itself is gone.
     fn restore_outside_device(&mut self, record: &Record<Self::Before>) -> Result<(), Error>;
 
-    /// The record of a policy of this backend. A policy of another backend is an error.
+    /// Reads the record of a policy of this backend. Fails if the policy is of another backend.
     fn record(&mut self, journal: &Journal) -> Result<Option<Record<Self::Before>>, Error> {
         match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
             None => Ok(None),
@@ -138,8 +138,8 @@ pub(crate) trait KernelBackend {
         }
     }
 
-    /// The record of a policy that holds. An unfinished change is undone first. The caller must hold the
-    /// journal's lock.
+    /// Returns the record of the policy in force, if there is one, after undoing an unfinished change. The
+    /// caller must hold the journal's lock.
     fn recovered(
         &mut self,
         host: &mut HostDevice,
@@ -169,7 +169,7 @@ pub(crate) trait KernelBackend {
         Ok(None)
     }
 
-    /// Removes the record of a policy whose device, with its classes, is gone.
+    /// Removes the journal of a policy whose device is gone, and with it the classes.
     fn forget_device(&mut self, journal: &Journal) -> Result<(), Error> {
         if let Some(record) = self.record(journal)? {
             self.restore_outside_device(&record)?;
@@ -179,7 +179,7 @@ pub(crate) trait KernelBackend {
         Ok(journal.remove()?)
     }
 
-    /// Undoes the unfinished change of a killed process, and removes the record of a device that is gone. The
+    /// Undoes the unfinished change of a killed process, or removes the journal of a device that is gone. The
     /// caller must hold the journal's lock.
     fn recover(&mut self, journal: &Journal) -> Result<(), Error> {
         self.site().notes.clear();
@@ -190,7 +190,7 @@ pub(crate) trait KernelBackend {
         }
     }
 
-    /// Restores the state before the first policy, or notes that there is nothing to restore.
+    /// Restores the state before the first policy, or adds a note that there is nothing to restore.
     fn remove_policy(&mut self) -> Result<(), Error> {
         self.site().notes.clear();
         let journal = self.site().journal()?;

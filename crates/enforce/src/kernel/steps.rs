@@ -1,4 +1,5 @@
-//! The steps from the present state to a policy. The change may be interrupted and undone after each step.
+//! The steps from the present state to a policy. A change may be interrupted after each step, and is then
+//! undone.
 
 use super::htb_classes::{self, HANDLE, LeafDiscipline};
 use super::ingress_redirect::{self, OnRefusal};
@@ -16,24 +17,25 @@ use unisono_linux::netlink::{NetlinkRequest, Refused, htb, qdisc, traffic};
 
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
-/// The time in which removed classes must become empty: at a device that is down no packet ever leaves.
+/// The time limit for removed classes to become empty, because no packet ever leaves a device that is down.
 const MAX_DRAIN: Duration = Duration::from_secs(3);
-/// The interval of checks. Each is a request to the kernel, some tens of microseconds: about 1 % of the time.
+/// The interval of checks whether they are empty. A check is a request to the kernel of some tens of
+/// microseconds, so about 1 % of the time.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(super) enum KernelStep<'a> {
     Request(Box<NetlinkRequest>),
-    /// A missing object is no error.
+    /// Removes an object. It is no error if the object does not exist.
     Remove(Box<NetlinkRequest>),
-    /// As `Request`, for incoming packets.
+    /// A request that only a policy of incoming packets makes.
     IngressRedirect(OnRefusal, Box<NetlinkRequest>),
-    /// The last step for incoming packets.
+    /// Attaches the filter that redirects incoming packets: the last step of their policy.
     Redirect(&'a ClassifierProgram),
-    /// Serve classes that get no more packets until they are empty.
+    /// Waits until classes that get no more packets are empty.
     Drain(Vec<u32>),
-    /// Keep sockets from choosing their class.
+    /// Attaches the program that keeps sockets from choosing their class.
     OwnPriority(&'a ClassifierProgram),
-    /// A device that refuses the limit does not stop the change.
+    /// Limits the packets' length. The change goes on if the device refuses the limit.
     SetGsoMaxSize(GsoMaxSize),
     RestoreGsoMaxSize(GsoMaxSize),
     SetWeight(GroupWeight),
@@ -86,8 +88,8 @@ impl Kernel {
         self.site.check_interrupted()
     }
 
-    /// Waits until classes that get no more packets are empty. After [`MAX_DRAIN`] the rest is dropped with
-    /// the classes, and counted.
+    /// Waits until classes that get no more packets are empty. After [`MAX_DRAIN`] adds a note with the
+    /// number of packets that remain; they are dropped when the classes are removed.
     fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
         let begin = Instant::now();
         loop {
@@ -110,7 +112,7 @@ impl Kernel {
     }
 }
 
-/// The error if the kernel lacks a kind of discipline or classifier.
+/// Converts a refusal into the error that says what the kernel lacks, if it lacks HTB or the BPF classifier.
 fn htb_unsupported(refused: Refused) -> Error {
     if refused.errno != ENOENT {
         return Error::Refused(refused);
@@ -122,7 +124,7 @@ fn htb_unsupported(refused: Refused) -> Error {
     }
 }
 
-/// As [`htb_unsupported`], for incoming packets.
+/// Does what [`htb_unsupported`] does, for the requests that only incoming packets need.
 fn ingress_unsupported(refused: Refused) -> Error {
     if !matches!(refused.errno, ENOENT | EOPNOTSUPP) {
         return Error::Refused(refused);
@@ -135,8 +137,8 @@ fn ingress_unsupported(refused: Refused) -> Error {
     }
 }
 
-/// The steps from the present state to a policy whose record is `then`. `now` is `None` if the present
-/// discipline is not ours.
+/// Returns the steps from the present state `now` to a policy whose record is `then`. `now` is `None` if the
+/// present discipline is not ours.
 pub(super) fn steps<'a>(
     host: &HostDevice,
     wanted: &'a PlannedPolicy,

@@ -3,9 +3,10 @@
 //! ```text
 //!   Scrape of each device --> text --> standard output, or the answer to a monitoring program (serve)
 //! ```
-//! Counters only grow while a policy holds, and begin at zero when another one is applied for the first time.
-//! Units are seconds, bytes, and bits a second for rates of links. A class with children counts the sum of
-//! all classes below it: for totals, sum the classes whose label `parent` is empty.
+//! Counters only grow while a policy is in force. When another policy replaces it, the counters of classes
+//! with the same name continue as far as the backend can keep them; all others begin at zero. Units are
+//! seconds, bytes, and bits a second for rates of links. A class with children counts the sum of all classes
+//! below it: for totals, sum the classes whose label `parent` is empty.
 //!
 //! Cost: one request to the backend for each device and scrape. When not to use it: to watch rates (`unisono
 //! queue show`). Reference: the OpenMetrics specification 1.0,
@@ -28,11 +29,13 @@ use unisono_fairqueue::{GroupShare, Live, LiveClass};
 #[derive(Clone, Debug)]
 pub struct Scrape {
     pub side: LinkSide,
-    /// The backend's counters. `None`: it did not answer.
+    /// The backend's counters, or `None` if the backend did not answer.
     pub figures: Option<(Live, Option<Counters>)>,
-    /// Processor time of the control groups in `[cpu]`, in nanoseconds. `None`: the group does not exist.
+    /// The processor time that each control group in `[cpu]` has used, in nanoseconds, or `None` for a group
+    /// that does not exist.
     pub processor_time: Vec<(GroupShare, Option<u64>)>,
-    /// Bytes that the control groups in `[io]` have read from disks and written to them, likewise.
+    /// The bytes that each control group in `[io]` has read from disks and written to them, or `None`
+    /// likewise.
     pub disk_bytes: Vec<(GroupShare, Option<u64>)>,
 }
 
@@ -46,7 +49,7 @@ pub fn openmetrics(readings: Vec<Scrape>) -> String {
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// A value with the labels that identify it in its family.
+/// A value with the labels that identify it in its family of metrics.
 type Sample<'a, V> = (Labels<'a>, V);
 
 /// A counter of the interposed backend: its name, its help text, and its value.
@@ -89,7 +92,7 @@ impl Scrapes {
         self.0.iter().filter_map(|reading| reading.figures.as_ref())
     }
 
-    /// One value for each class of each device.
+    /// Returns one sample for each class of each device.
     fn of_classes<V>(&self, of: fn(&LiveClass) -> V) -> impl Iterator<Item = Sample<'_, V>> {
         self.answered().flat_map(move |(live, _)| {
             live.classes.iter().map(move |class| (labels_of(live, class), of(class)))
@@ -156,7 +159,7 @@ impl Scrapes {
         Ok(())
     }
 
-    /// One sample for each control group of each device, with its share and its counter.
+    /// Returns one sample for each control group of each device: its share and its counter.
     fn of_groups(
         &self,
         of: fn(&Scrape) -> &[(GroupShare, Option<u64>)],
@@ -212,7 +215,7 @@ impl Scrape {
     }
 }
 
-/// Writes families of metrics, each with its samples. A family without samples is left out.
+/// Writes families of metrics, each with its samples. Leaves out a family without samples.
 struct Families<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
 impl Families<'_, '_> {

@@ -1,11 +1,12 @@
 //! Answers monitoring programs over HTTP: only `GET /metrics`.
 //!
-//! Each connection has a thread, at most [`MAX_CONNECTIONS`] at a time. A request may take [`TIMEOUT`] and
-//! [`MAX_REQUEST`] bytes, its answer may take [`TIMEOUT`] again however slowly it is read, and each
-//! connection is closed after one answer. When all places are taken, the connection that has waited longest
-//! without a whole request loses its place. So clients that are silent or slow delay no other one, hold no
-//! memory, and keep nobody out. There is no password: whoever can connect can read. Listen at a loopback
-//! address or a Unix socket, to which the owner and root alone can connect.
+//! Each connection has a thread; there are at most [`MAX_CONNECTIONS`] at a time. A request may take
+//! [`TIMEOUT`] and [`MAX_REQUEST`] bytes. Writing the answer may take [`TIMEOUT`] again in all, however
+//! slowly the client reads. Each connection is closed after one answer. When all places are taken, the
+//! connection that has waited longest without having sent a complete request loses its place. So silent or
+//! slow clients delay no other client, hold little memory, and keep nobody out. There is no password: whoever
+//! can connect can read. So listen at a loopback address, or at a Unix socket, to which only its owner and
+//! root can connect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,29 +19,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use unisono_linux::{local_socket, poll};
 
-/// The type that the specification requires.
+/// The content type that the specification requires.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Connections at the same time; a monitoring program opens one.
+/// The most connections at the same time; a monitoring program opens one.
 const MAX_CONNECTIONS: usize = 16;
-/// For a request to come, and for its answer to go. Monitoring programs give up after 10 s by default.
+/// The time limit for a request to arrive, and again for its answer to be written. Monitoring programs give
+/// up after 10 s by default.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A request of a monitoring program has some hundred bytes.
+/// The longest request in bytes; that of a monitoring program has some hundred.
 const MAX_REQUEST: usize = 8192;
-/// How often `is_over` is asked.
+/// The interval at which `is_over` is called.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The mode of a Unix socket.
 const OWNER: u32 = 0o600;
 
-/// The address for monitoring programs. Dropping it removes a Unix socket.
+/// The address at which monitoring programs are answered. Dropping this value removes the file of a Unix
+/// socket.
 #[derive(Debug)]
 pub enum ScrapeListener {
     Tcp(TcpListener),
-    /// Its owner and root may connect; chmod(1) lets others in.
+    /// A Unix socket with its path. Only its owner and root may connect; chmod(1) on the path lets others in.
     Unix(UnixListener, PathBuf),
 }
 
 impl ScrapeListener {
-    /// Listens at `ADDRESS:PORT`, or at a Unix socket if the text has a slash in it.
+    /// Listens at `ADDRESS:PORT`, or, if the text has a slash in it, at a Unix socket with that path.
     pub fn bind(address: &str) -> io::Result<Self> {
         if !address.contains('/') {
             let listener = TcpListener::bind(address)?;
@@ -54,7 +57,7 @@ impl ScrapeListener {
         Ok(Self::Unix(listener, path))
     }
 
-    /// The connection that waits. `None`: it has gone again.
+    /// Accepts a connection. Returns `None` if none waits, because the client has gone again.
     fn accept(&self) -> io::Result<Option<ScrapeConnection>> {
         let accepted = match self {
             Self::Tcp(listener) => listener.accept().map(|(stream, _)| ScrapeConnection::Tcp(stream)),
@@ -78,7 +81,7 @@ impl AsFd for ScrapeListener {
 }
 
 impl fmt::Display for ScrapeListener {
-    /// The address to connect to, with the port that the system chose for port 0.
+    /// Writes the address to connect to, with the port that the system chose if the port was 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(listener) => match listener.local_addr() {
@@ -99,7 +102,8 @@ impl Drop for ScrapeListener {
     }
 }
 
-/// Answers until `is_over` returns true. `text` makes an answer, or returns the reason why there is none.
+/// Answers requests until `is_over` returns true. `text` returns the text of an answer, or the reason why
+/// there is none.
 pub fn serve_scrapes(
     listener: &ScrapeListener,
     text: impl Fn() -> Result<String, String> + Sync,
@@ -111,8 +115,8 @@ pub fn serve_scrapes(
             let [asked] = poll::readable([listener.as_fd()], Some(POLL_INTERVAL))?;
             let accepted = if asked { listener.accept() } else { Ok(None) };
             let Ok(accepted) = accepted else {
-                // Without descriptors or memory the connection stays where it is, and the listener stays
-                // readable: asking again at once would take a processor.
+                // Without free descriptors or memory the connection stays in the backlog, and the listener
+                // stays readable: trying again at once would spin.
                 std::thread::sleep(POLL_INTERVAL);
                 continue;
             };
@@ -120,7 +124,7 @@ pub fn serve_scrapes(
             let Some(number) = open.begin(&stream) else { continue };
             let (text, open) = (&text, &open);
             scope.spawn(move || {
-                // the client alone is hurt by what goes wrong here
+                // an error concerns only this client
                 let _ = reply(&mut stream, text, || open.has_asked(number));
                 open.end(number);
             });
@@ -136,24 +140,26 @@ struct OpenConnections(Mutex<ConnectionTable>);
 
 #[derive(Debug, Default)]
 struct ConnectionTable {
-    /// The number given last.
+    /// The number of the newest connection.
     last: u64,
-    /// By number, which is their order: those whose request has not come as a whole have a handle.
+    /// The connections by number, the oldest first. A connection has a handle here until its request has
+    /// arrived completely.
     all: BTreeMap<u64, Option<ScrapeConnection>>,
 }
 
 impl OpenConnections {
     fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
-        // no panic can leave it half changed
+        // a panic cannot have left the table half changed
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection. `None`: all others are being answered, so this one has to come again.
+    /// Registers a new connection. Returns `None` if all places are taken by connections that are being
+    /// answered: the client has to try again.
     fn begin(&self, stream: &ScrapeConnection) -> Option<u64> {
         let mut table = self.lock();
         if table.all.len() >= MAX_CONNECTIONS {
             let silent = table.all.iter().find(|(_, waits)| waits.is_some()).map(|(number, _)| *number)?;
-            // its thread finds out, and has no entry to remove any more
+            // its thread finds the stream shut down; its entry is already removed
             if let Some(Some(longest)) = table.all.remove(&silent) {
                 longest.shut_down();
             }
@@ -165,7 +171,8 @@ impl OpenConnections {
         Some(number)
     }
 
-    /// Its request has come as a whole; whether it still has its place.
+    /// Records that a connection's request has arrived completely. Returns whether the connection still has
+    /// its place.
     fn has_asked(&self, number: u64) -> bool {
         self.lock().all.get_mut(&number).map(|waits| *waits = None).is_some()
     }
@@ -201,13 +208,13 @@ impl ScrapeConnection {
         };
     }
 
-    /// The next call waits until then at most. Fails if that time has passed.
+    /// Limits the next read or write to the time until `until`. Fails if that time has passed.
     fn set_deadline(&self, until: Instant) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // zero would mean for ever
+        // a limit that rounds to zero would mean no limit
         let left = Some(left.max(Duration::from_millis(1)));
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.set_write_timeout(left)),
@@ -229,8 +236,8 @@ impl ScrapeConnection {
         }
     }
 
-    /// Writes all of it until then. A time limit for each call would let a client that takes a byte now and
-    /// then stay for ever.
+    /// Writes all bytes before `until`, or fails. With a time limit for each call instead, a client that
+    /// takes a byte now and then could stay for ever.
     fn write_until(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             self.set_deadline(until)?;
@@ -245,7 +252,7 @@ impl ScrapeConnection {
     }
 }
 
-/// Answers a request, if its connection still `has_place` when the request has come.
+/// Reads a request, and answers it if its connection still `has_place` by then.
 fn reply(
     stream: &mut ScrapeConnection,
     text: &impl Fn() -> Result<String, String>,
@@ -274,7 +281,7 @@ fn reply(
     stream.write_until([head.as_str(), body].concat().as_bytes(), Instant::now() + TIMEOUT)
 }
 
-/// The request's first line, once the whole head has arrived.
+/// Returns the request's first line, when the whole head has arrived.
 fn request_line(stream: &mut ScrapeConnection, until: Instant) -> io::Result<String> {
     let (mut read, mut piece) = (Vec::new(), [0; 1024]);
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {

@@ -64,7 +64,7 @@ fn readings() -> Vec<Scrape> {
     vec![answers, silent]
 }
 
-/// A class whose name has all characters that have to be escaped.
+/// A name of a class with all characters that have to be escaped.
 const NASTY: &str = "a\\b \"c\"\nd,e={f}# EOF";
 
 #[test]
@@ -109,7 +109,8 @@ fn another_program_reads_from_the_text_what_was_measured() {
     }
 }
 
-/// A line's names and its number: older versions of the parser print whole numbers without `.0`.
+/// Splits a line into its names and its number, which is parsed because older versions of the parser print
+/// whole numbers without `.0`.
 fn sample(line: &str) -> Option<(&str, f64)> {
     let (names, number) = line.rsplit_once('|')?;
     Some((names, number.parse().ok()?))
@@ -165,7 +166,7 @@ fn a_socket_that_a_killed_program_left_is_replaced_and_one_in_use_is_not() {
     assert!(!path.exists());
 }
 
-/// Serves this text at a loopback address while `during` runs, which gets the address.
+/// Serves `text` at a loopback address while `during` runs, which gets the address.
 fn while_serving(text: &str, during: impl FnOnce(&str)) {
     let listener = ScrapeListener::bind("127.0.0.1:0").expect("loopback is there");
     let ScrapeListener::Tcp(tcp) = &listener else { panic!("it is an address") };
@@ -188,9 +189,9 @@ fn clients_that_take_all_places_and_say_nothing_keep_nobody_out() {
             let answer = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         }
-        // half a request is none
+        // clients with an incomplete request keep no place, either
         for mut client in silent {
-            // one that has lost its place cannot be written to
+            // fails for a client that has lost its place
             let _ = client.write_all(b"GET /metrics HTTP/1.1\r\n");
         }
         assert!(ask(address, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 OK\r\n"));
@@ -206,7 +207,7 @@ fn a_client_that_reads_a_little_now_and_then_is_given_up() {
             slow.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it reads");
             let mut some = vec![0; 64 << 10];
             assert!(slow.read(&mut some).expect("it answers") > 0);
-            // faster than any limit on the time of one call
+            // reads often enough that no time limit of a single call would expire
             std::thread::spawn(move || {
                 while slow.read(&mut some).is_ok_and(|count| count > 0) {
                     std::thread::sleep(std::time::Duration::from_millis(100));

@@ -14,11 +14,11 @@ use unisono_text::{misspelt, nearest};
 
 /// The name of the default class if the policy names none.
 const DEFAULT: &str = "default";
-/// The most matches in a policy; each is compared with all others.
+/// The most matches in a policy, because each is compared with all others.
 const MAX_RULES: usize = 4096;
 /// The range of weights for processor time; control groups of both versions support it.
 const CPU_WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
-/// The range of weights for disks: BFQ has 1 to 1000, and 100 by default.
+/// The range of weights for disks: BFQ has weights from 1 to 1000, of which 100 is the default.
 const IO_WEIGHTS: RangeInclusive<f64> = 0.01..=10.0;
 
 pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
@@ -95,7 +95,8 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
     Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, queues, rules, cpu, io, disk })
 }
 
-/// The children of each class, in the order of the file. The last element has the children of the root.
+/// Returns the children of each class, in the order of the file. The last element has the children of the
+/// root.
 fn children_of(classes: &[WrittenClass], parents: &[Option<usize>]) -> Vec<Vec<usize>> {
     let mut children = vec![Vec::new(); classes.len() + 1];
     for (child, parent) in parents.iter().enumerate() {
@@ -125,7 +126,7 @@ fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str,
     Ok(names)
 }
 
-/// The parent of each class. Fails if a class is its own ancestor.
+/// Returns the parent of each class. Fails if a class is its own ancestor.
 fn parents(classes: &[WrittenClass], names: &HashMap<&str, usize>) -> Result<Vec<Option<usize>>, Mistake> {
     let mut parents = Vec::new();
     for class in classes {
@@ -153,7 +154,7 @@ fn parents(classes: &[WrittenClass], names: &HashMap<&str, usize>) -> Result<Vec
                 );
             }
             if line.contains(&parent) {
-                break; // a cycle further up; the search that starts there reports it
+                break; // a cycle that does not include `start`; the search from one of its classes reports it
             }
             line.push(parent);
             at = parent;
@@ -274,7 +275,7 @@ fn specs(classes: &[WrittenClass], children: &[Vec<usize>], of: usize) -> Vec<Cl
     children[of].iter().map(spec).collect()
 }
 
-/// The rules in the order of the file. Fails if earlier rules shadow one.
+/// Returns the rules in the order of the file. Fails if earlier rules shadow one.
 fn rules(
     text: &str,
     classes: &[WrittenClass],
@@ -319,7 +320,8 @@ fn rules(
     Ok(rules)
 }
 
-/// Positions of ascending offsets, which [`Position::at_offset`] would each count from the start of the text.
+/// Finds the positions of ascending offsets in one pass; [`Position::at_offset`] would count each from the
+/// start of the text.
 struct PositionCursor<'a> {
     text: &'a str,
     passed: usize,
@@ -388,7 +390,7 @@ fn check_group_shares(
     Ok(GroupShares { shares: checked })
 }
 
-/// The class that a table beside the classes names.
+/// Returns the class that an entry of the table `table` (such as `cpu`) names.
 fn class_named(table: &str, name: &Placed<String>, hierarchy: &Hierarchy) -> Result<ClassId, Mistake> {
     let class = hierarchy.find(&name.value).filter(|class| *class != ClassId::ROOT);
     class.map_or_else(

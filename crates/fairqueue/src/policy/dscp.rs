@@ -9,17 +9,17 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Dscp(u8);
 
-/// The names without a scheme; `cs0` to `cs7` and `af11` to `af43` are computed.
+/// The names that follow no pattern; `cs0` to `cs7` and `af11` to `af43` are computed.
 const NAMED: [(&str, u8); 3] = [("ef", 46), ("le", 1), ("va", 44)];
 
 impl Dscp {
-    /// The code point of a number below 64.
+    /// Returns the code point with this number, if it is below 64.
     pub fn new(number: u8) -> Option<Self> {
         (number < 64).then_some(Self(number))
     }
 
-    /// The code point in the field that IPv4 calls type of service and IPv6 calls traffic class. The field's
-    /// other two bits are ECN.
+    /// Returns the code point in the field that IPv4 calls type of service and IPv6 calls traffic class. The
+    /// field's other two bits are for ECN.
     pub fn of_field(field: u8) -> Self {
         Self(field >> 2)
     }
@@ -48,7 +48,7 @@ impl Dscp {
 }
 
 impl fmt::Display for Dscp {
-    /// In the form of a policy: its name in quotes, or its number.
+    /// Writes the code point as a policy does: its name in quotes, or its number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => write!(f, "\"{name}\""),

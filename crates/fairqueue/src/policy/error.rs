@@ -1,8 +1,8 @@
-//! Where a policy is wrong, and a correction.
+//! The error that says where a policy is wrong, and how to correct it.
 
 use unisono_text::{Position, nearest};
 
-/// Why a text is not a policy. The caller cannot do anything but show it to the author of the text.
+/// Why a text is not a policy. All that a caller can do is show it to the author of the text.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {what}")]
 #[non_exhaustive]
@@ -23,7 +23,7 @@ pub(super) fn wrong<T>(at: usize, what: impl Into<String>) -> Result<T, Mistake>
     Err(Mistake { at, what: what.into() })
 }
 
-/// "did you mean `x`?", or all known words.
+/// Returns "did you mean `x`?" with the nearest known word, or a list of all known words if none is near.
 pub(super) fn meant(word: &str, known: &[&str]) -> String {
     match nearest(word, known.iter().copied()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),

@@ -66,7 +66,7 @@ impl Matcher {
             && (end(facts.source, facts.source_port) || end(facts.destination, facts.destination_port))
     }
 
-    /// Whether this matcher matches every packet that `other` matches.
+    /// Returns whether this matcher, condition by condition, matches every packet that `other` matches.
     pub fn contains(&self, other: &Self) -> bool {
         fn part<T>(ours: Option<&T>, theirs: Option<&T>, contains: impl Fn(&T, &T) -> bool) -> bool {
             ours.is_none_or(|ours| theirs.is_some_and(|theirs| contains(ours, theirs)))
@@ -83,13 +83,13 @@ impl Matcher {
             && part(self.vlan.as_ref(), other.vlan.as_ref(), PartialEq::eq)
     }
 
-    /// Whether it has no condition, so that it matches every packet.
+    /// Returns whether the matcher has no condition, so that it matches every packet.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether a control group is `path` or is below it.
+/// Returns whether a control group is `path` or is below it.
 fn is_within(cgroup: &str, path: &str) -> bool {
     let path = path.trim_end_matches('/');
     cgroup.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -117,7 +117,8 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// All addresses that agree with `address` in their first `prefix` bits. The other bits are cleared.
+    /// Returns the network of all addresses whose first `prefix` bits are those of `address`. The other bits
+    /// are cleared.
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         let address = match address {
             IpAddr::V4(address) if prefix <= 32 => {
@@ -139,7 +140,7 @@ impl Network {
         self.prefix
     }
 
-    /// Whether the network contains an address.
+    /// Returns whether the network contains an address.
     pub fn contains(self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4()
             && Self::new(address, self.prefix).is_some_and(|network| network.address == self.address)
@@ -149,7 +150,7 @@ impl Network {
         self.prefix <= other.prefix && self.contains(other.address)
     }
 
-    /// The first address after the network.
+    /// Returns the first address after the network.
     pub(super) fn next(self) -> Option<IpAddr> {
         match self.address {
             IpAddr::V4(address) => {
@@ -221,7 +222,7 @@ const PROTOCOLS: [(&str, IpProtocol); 8] = [
 impl IpProtocol {
     pub const TCP: Self = Self(6);
     pub const UDP: Self = Self(17);
-    /// Protocols whose header begins with the ports of the sender and of the receiver, two bytes each.
+    /// The protocols whose header begins with the ports of the sender and of the receiver, two bytes each.
     pub const WITH_PORTS: [Self; 5] = [Self::TCP, Self::UDP, Self(33), Self(132), Self(136)];
 
     pub fn has_ports(self) -> bool {
@@ -247,7 +248,7 @@ impl fmt::Display for IpProtocol {
 }
 
 impl fmt::Display for Matcher {
-    /// In the form of a policy.
+    /// Writes the matcher as a policy does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let Some(cgroup) = &self.cgroup {

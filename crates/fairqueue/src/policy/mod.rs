@@ -32,10 +32,10 @@
 //! users = ["alice", 1000]
 //! ```
 //!
-//! The first match in the order of the file decides, over all classes. The parser accepts a policy only if it
-//! is consistent: no match is shadowed by earlier ones, and no ceiling is above the ceiling of an ancestor.
-//! An error names line, column and a correction. The module is pure. The backend that enforces a policy
-//! checks whether the host has the device and the features that the policy needs.
+//! A packet belongs to the class of the first match, in the order of the file, that matches it. The parser
+//! accepts a policy only if it is consistent: no match is shadowed by earlier ones, and no ceiling is above
+//! the ceiling of an ancestor. An error names line, column and a correction. The module is pure. The backend
+//! that enforces a policy checks whether the host has the device and the features that the policy needs.
 
 mod check;
 mod dscp;
@@ -61,7 +61,7 @@ const ROOT: &str = "root";
 /// The longest text of a policy, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
-/// The order among the packets of a leaf.
+/// How the packets of a leaf are queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Flows {
     /// One queue for all packets of the class, in the class's order.
@@ -77,7 +77,7 @@ pub enum Flows {
 pub struct LeafQueue {
     /// Whether flows share a queue.
     pub flows: Flows,
-    /// A packet that has waited longer is marked (ECN). `None`: no packet is marked.
+    /// The time after which a packet that still waits is marked (ECN). `None`: no packet is marked.
     pub congestion: Option<Duration>,
 }
 
@@ -99,19 +99,20 @@ pub struct Policy {
     /// The rate of the link.
     pub rate: Rate,
     pub hierarchy: Hierarchy,
-    /// The class of packets that no rule names; a leaf.
+    /// The class of packets that no rule matches; a leaf.
     pub default: ClassId,
-    /// The highest rate of each class, by its number.
+    /// The ceiling of each class that has one, by class number.
     pub ceilings: Vec<Option<Rate>>,
-    /// The queue of each class, by its number.
+    /// The queue of each class, by class number.
     pub queues: Vec<LeafQueue>,
-    /// The assignment of packets to classes, in the order of the file: the first matching rule decides.
+    /// The rules that assign packets to classes, in the order of the file: the first rule that matches
+    /// decides.
     pub rules: Vec<Rule>,
     /// Shares of processor time.
     pub cpu: Option<GroupShares>,
     /// Shares of the requests to disks, by the kernel's controller.
     pub io: Option<GroupShares>,
-    /// The leaves that say how they use a disk; each occurs once.
+    /// The leaves with an entry in the table `disk`; each occurs once.
     pub disk: Vec<DiskClass>,
 }
 
@@ -132,8 +133,8 @@ pub struct GroupShares {
     pub shares: Vec<GroupShare>,
 }
 
-/// A control group's share of processor time or of requests to disks, relative to its siblings in the host's
-/// tree of control groups.
+/// The weight of a control group for processor time or for requests to disks, relative to its siblings in the
+/// host's tree of control groups.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct GroupShare {
@@ -153,7 +154,7 @@ pub struct DiskClass {
     pub purpose: Purpose,
     /// The time from the arrival of a request to its deadline; present if the purpose is real-time.
     pub deadline: Option<Duration>,
-    /// Names or numbers. `None`: every user who can connect.
+    /// The names or numbers of the users who may send requests. `None`: every user who can connect.
     pub users: Option<Vec<String>>,
 }
 
@@ -172,17 +173,18 @@ impl Policy {
         rule.map_or(self.default, |rule| rule.class)
     }
 
-    /// The order among the packets of a class.
+    /// Returns how the packets of a class are queued.
     pub fn flows(&self, class: ClassId) -> Flows {
         self.queues.get(class.index()).copied().unwrap_or_default().flows
     }
 
-    /// A packet of the class that has waited longer is marked (ECN).
+    /// Returns the time after which a waiting packet of the class is marked (ECN), if any is marked.
     pub fn congestion(&self, class: ClassId) -> Option<Duration> {
         self.queues.get(class.index())?.congestion
     }
 
-    /// The highest rate of a class: its own ceiling, or the ceiling of the nearest ancestor that has one.
+    /// Returns the highest rate of a class: its own ceiling, or the ceiling of the nearest ancestor that has
+    /// one.
     pub fn ceiling(&self, mut class: ClassId) -> Rate {
         loop {
             match self.ceilings.get(class.index()).copied().flatten() {
@@ -193,9 +195,9 @@ impl Policy {
         }
     }
 
-    /// The rate in bits a second that a class gets while all other classes are backlogged: its part, by
-    /// weight, of its parent's guarantee, and no more than its ceiling. The guarantees of a class's children
-    /// never exceed the guarantee of the class, whose ceiling may be less than its share.
+    /// Returns the rate in bits a second that a class gets while all other classes are backlogged: its part,
+    /// by weight, of its parent's guarantee, but no more than its ceiling. The guarantees of a class's
+    /// children never exceed the guarantee of the class, whose ceiling may be less than its share.
     pub fn guarantee(&self, class: ClassId) -> f64 {
         if class == ClassId::ROOT {
             return self.rate.bits_per_second() as f64;
@@ -204,8 +206,8 @@ impl Policy {
         (above * self.hierarchy.part(class)).min(self.ceiling(class).bits_per_second() as f64)
     }
 
-    /// [`guarantee`](Self::guarantee) of every class, by class number. Visits each class once, which for many
-    /// siblings is much cheaper than calling `guarantee` for each of them.
+    /// Returns the [`guarantee`](Self::guarantee) of every class, by class number. Visits each class once,
+    /// which for many siblings is much cheaper than calling `guarantee` for each of them.
     pub fn guarantees(&self) -> Vec<f64> {
         let mut guarantees = vec![self.rate.bits_per_second() as f64; self.hierarchy.classes().count()];
         for (id, class) in self.hierarchy.classes() {

@@ -1,9 +1,9 @@
-//! Finds matches that can never hit, because earlier matches take all their packets.
+//! Finds matches that can never decide, because earlier matches match all their packets.
 //!
-//! A match describes a box: a range of ports, a network, and so on. Earlier matches cut boxes out of it. If
-//! any part of the box is left, then at least one corner is left: a point where the box itself ends, or where
-//! a cut ends. There are finitely many corners, so each is tested with the ordinary matching. This also finds
-//! a match that several earlier matches shadow together.
+//! Geometrically, a match is a box, with a range of ports, a network and so on as its sides. Earlier matches
+//! cut boxes out of it. If any part of the box is left, then at least one corner is left: a point where the
+//! box itself ends, or where a cut ends. There are finitely many corners, so each is tested with the ordinary
+//! matching. This also finds a match that several earlier matches shadow together.
 //!
 //! Two simplifications keep the test exact and short. The tested packet has no property that the match does
 //! not require (no priority, no mark, no VLAN, no control group below the required one), because such a
@@ -15,7 +15,8 @@ use super::dscp::Dscp;
 use super::matcher::{Facts, IpProtocol, Matcher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The earlier rules that together take all packets of `rule`; empty if `rule` can hit.
+/// Returns the earlier rules that together match all packets of `rule`, or none if there is a packet for
+/// `rule`.
 pub(super) fn shadows_of<'a>(rule: &Matcher, earlier: &'a [Rule]) -> Vec<&'a Rule> {
     if let Some(one) = earlier.iter().find(|one| one.matcher.contains(rule)) {
         return vec![one];
@@ -86,8 +87,8 @@ fn addresses(rule: &Matcher, protocol: Option<IpProtocol>, earlier: &[Rule]) -> 
     all
 }
 
-/// The code points to test. Every IP packet has a code point, so 64 earlier matches can take all IP packets.
-/// `None` stands for a code point that no earlier match names.
+/// Returns the code points to test. Every IP packet has a code point, so 64 earlier matches can together
+/// match all IP packets. `None` stands for a code point that no earlier match names.
 fn dscps(rule: &Matcher, protocol: Option<IpProtocol>, earlier: &[Rule]) -> Vec<Option<Dscp>> {
     let named = |point: &Dscp| earlier.iter().any(|one| one.matcher.dscp == Some(*point));
     match rule.dscp {

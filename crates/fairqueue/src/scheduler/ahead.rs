@@ -1,13 +1,13 @@
 //! Service out of turn, and service that turns out longer or shorter than the packet's length.
 //!
-//! Out of turn: a class may be served before its start tag is the least. It is charged as usual, and waits
-//! longer afterwards. So its share stays the same, but it gets it earlier. The caller sets by how many bytes
-//! a class may be ahead; the fairness bound grows by that number.
+//! Out of turn: a class may be served although its start tag is not the least. It is charged as usual, and so
+//! waits longer afterwards: it gets the same share, but earlier. The caller sets by how many bytes a class
+//! may be ahead; the fairness bound grows by that number.
 //!
 //! Different length: start-time fair queuing needs the length of a packet only when its service ends. So a
 //! quantum of a processor may end early, and the caller may choose which request of a class it serves.
 //!
-//! Alone: while only one leaf wants service, its next packet is served whatever the tags are. Then
+//! Alone: while only one leaf has packets, its next packet is served whatever the tags are. Then
 //! [`serve_again`](Scheduler::serve_again) advances the tags as usual without touching a queue.
 
 use super::class::Leaf;
@@ -59,10 +59,11 @@ impl<T> Scheduler<T> {
         served.bytes = served.bytes - u64::from(charged) + u64::from(length);
     }
 
-    /// Ends the service of a packet and serves the next one of the same leaf. That packet has just arrived,
-    /// has `length` bytes and is not stored here. The state is then as after [`enqueue`](Discipline::enqueue)
-    /// and [`dequeue`](Discipline::dequeue). Returns false and changes nothing if other packets wait, a class
-    /// is held or limited, or a class has too many children for `packed_queue.rs`.
+    /// Ends the service of a packet and takes the next one of the same leaf into service: a packet of
+    /// `length` bytes that has just arrived and is not stored here. The state is then the same as after
+    /// [`enqueue`](Discipline::enqueue) and [`dequeue`](Discipline::dequeue) of that packet. Returns false,
+    /// and changes nothing, if other packets wait, if a class is held or limited, or if a class has too many
+    /// children for `packed_queue.rs`.
     #[inline]
     pub fn serve_again(&mut self, length: u32) -> bool {
         let Some(slot) = self.in_service else { return false };
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(scheduler.dequeue_ahead(Instant::ZERO, a, u32::MAX), None, "nothing waits");
     }
 
-    /// The order of quanta when class a uses half of each of its quanta.
+    /// Returns the order of quanta if class a uses half of each of its quanta.
     fn halves(meanwhile: impl Fn(&mut Scheduler<u32>)) -> Vec<u32> {
         let (mut scheduler, [a, b]) = two();
         for item in 0..4 {

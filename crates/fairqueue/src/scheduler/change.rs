@@ -34,7 +34,7 @@ pub struct Closed {
     pub moved: u64,
 }
 
-/// Why the classes cannot be changed. Nothing has changed.
+/// Why the classes cannot be changed. After this error nothing has changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -46,8 +46,8 @@ pub enum ChangeError {
 }
 
 impl<T> Scheduler<T> {
-    /// Changes the weight of a class; no packet is lost. The class keeps its lead in bytes: with ten times
-    /// the weight it uses it up ten times as fast.
+    /// Changes the weight of a class. No packet is lost. The class keeps its lead in bytes; with ten times
+    /// the weight, its siblings catch up with that lead ten times as fast.
     pub fn set_weight(&mut self, class: ClassId, weight: Weight) {
         self.hierarchy.class_mut(class).weight = weight;
         if class == ClassId::ROOT {
@@ -104,9 +104,10 @@ impl<T> Scheduler<T> {
     ///
     /// No packet is lost. A class that is still a leaf keeps its packets in their order. Packets of a class
     /// that is no longer a leaf move behind the packets of the default class, in their order. The backlog may
-    /// then exceed a new limit. No waiting packet is dropped for that; but until enough packets have left, an
-    /// arriving packet is dropped, or pushes out as many bytes as it adds. The packet in service stays in
-    /// service. Fails if packets wait in a class that is gone, and the new hierarchy has no default class.
+    /// then exceed a new limit. No waiting packet is dropped for that. But until enough packets have left, a
+    /// packet that arrives is dropped itself, or causes the longest queue to drop about as many bytes as it
+    /// adds. The packet in service stays in service. Fails if packets wait in a class that is gone, and the
+    /// new hierarchy has no default class.
     ///
     /// ```
     /// use unisono_fairqueue::{ClassSpec, Discipline, Hierarchy, Instant, Packet, Scheduler};
@@ -150,7 +151,7 @@ impl<T> Scheduler<T> {
         Ok(changes)
     }
 
-    /// Charges the packet in service before its end, so that its charge is also in the tags of the new tree.
+    /// Charges the packet in service before its service ends, so that the tags of the new tree include it.
     fn pay(&mut self) {
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
         let mut slot = self.in_service.unwrap_or(ROOT);
@@ -167,7 +168,8 @@ impl<T> Scheduler<T> {
         leaves.map(|(id, class)| (id.index(), class.name.as_str()))
     }
 
-    /// Copies the leads of all classes. Returns the new slots of the classes that waited, in their order.
+    /// Copies the leads of all classes from the old scheduler. Returns the new slots of the classes that
+    /// waited, in their order.
     fn take_leads(&mut self, old: &mut Self, places: &NewSlots) -> Vec<u32> {
         let mut waited = vec![];
         let new_slot = |old: &Self, slot: u32, this: &Self| {
@@ -187,12 +189,12 @@ impl<T> Scheduler<T> {
         waited
     }
 
-    /// Moves the packets and the accounts of all leaves.
+    /// Moves the packets and the service counters of all leaves.
     fn take_packets(&mut self, old: &mut Self, places: &NewSlots, changes: &mut Changes) {
         let leaves: Vec<(usize, String)> =
             old.named_leaves().map(|(at, name)| (at, name.to_owned())).collect();
         let stays = |at: usize| places.same[at].is_some() && places.same[at] == places.home(at);
-        // first the leaves that keep their packets; other packets queue behind these
+        // first the leaves that keep their packets, so that packets from other leaves queue behind these
         for (at, _) in leaves.iter().filter(|(at, _)| stays(*at)) {
             self.take_line(old, *at, places);
             if let Some(to) = places.home(*at) {
@@ -211,7 +213,7 @@ impl<T> Scheduler<T> {
         self.dropped = old.dropped.drain(..).map(|(id, packet)| (ClassId(class(id)), packet)).collect();
     }
 
-    /// Moves the packets of a leaf behind the packets of its new leaf; returns their number.
+    /// Moves the packets of a leaf behind the packets of its new leaf. Returns their number.
     fn take_line(&mut self, old: &mut Self, at: usize, places: &NewSlots) -> u64 {
         let Some(home) = places.home(at) else { return 0 };
         let mut packets = 0;
@@ -286,7 +288,7 @@ impl NewSlots {
         Self { same, leaf, default: new.default_class().or(only).map(|id| id.0) }
     }
 
-    /// The new leaf for the packets of an old leaf.
+    /// Returns the new leaf for the packets of an old leaf.
     fn home(&self, leaf: usize) -> Option<u32> {
         self.same[leaf].filter(|at| self.leaf[*at as usize]).or(self.default)
     }

@@ -11,7 +11,7 @@ pub(super) struct Sibling {
     pub(super) tag: u64,
     /// The cost of a byte in the parent's virtual time.
     pub(super) cost: u64,
-    /// The index of the parent among the inner classes; `NONE` at the root.
+    /// The index of the parent among the inner classes, or `NONE` at the root.
     pub(super) parent: u32,
     /// Whether the class waits among its siblings or is in service.
     pub(super) busy: bool,
@@ -23,7 +23,8 @@ pub(super) struct Sibling {
     pub(super) many: bool,
 }
 
-/// The data of a leaf for a decision: one cache line. An inner class has one, too, with `inner` set.
+/// The data of a leaf that a decision needs, in one cache line. An inner class has an unused one, with
+/// `inner` set.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Leaf {
@@ -34,7 +35,8 @@ pub(super) struct Leaf {
     pub(super) inner: bool,
 }
 
-/// The data of an inner class for a decision: one cache line, without the queue of its children.
+/// The data of an inner class that a decision needs, in one cache line; the queue of its children is
+/// elsewhere.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Inner {
@@ -54,7 +56,7 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Ends the service of the child in service, at this cost. Returns the child's finish tag.
+    /// Ends the service of the child in service, whose packet costs `cost`. Returns the child's finish tag.
     #[inline]
     pub(super) fn end(&mut self, cost: u64) -> u64 {
         let tag = self.last_tag.wrapping_add(cost);

@@ -3,7 +3,7 @@
 use super::{INNER, Scheduler};
 use unisono_intrinsics::prefetch;
 
-/// With this many classes or more, they do not fit into the cache and prefetching pays.
+/// The number of classes from which on they do not fit into the cache, so that prefetching pays.
 const LARGE: usize = 8192;
 
 impl<T> Scheduler<T> {
@@ -24,15 +24,16 @@ impl<T> Scheduler<T> {
             self.fetch_packets(first);
             self.fetch_leaf(third);
         } else {
-            // each class is one step further: an inner class, a leaf, the packets of a leaf
+            // for each of the next three classes the next step: its inner class, its leaf, or its leaf's
+            // packets
             self.fetch_inner(self.next_below(0, 2, 2));
             self.fetch_leaf(self.next_below(0, 1, 1));
             self.fetch_packets(self.next_below(0, 0, 1));
         }
     }
 
-    /// The child of an inner class `height` levels above the leaves that will probably be served after
-    /// `after` others.
+    /// Returns the slot, below an inner class `height` levels above the leaves, that will probably be served
+    /// after `after` others.
     #[inline]
     fn next_below(&self, root: usize, after: u32, height: u32) -> Option<u32> {
         let mut inner = &self.inner[root];
@@ -49,7 +50,7 @@ impl<T> Scheduler<T> {
         let at = slot.map_or(usize::MAX, |slot| (slot ^ INNER) as usize);
         if let (Some(inner), Some(packed)) = (self.inner.get(at), self.packed.get(at)) {
             prefetch(inner);
-            packed.fetch(); // right if there are no calendars, which are rare
+            packed.fetch(); // the index is right only if no class has a calendar, which is rare
         }
     }
 

@@ -2,15 +2,15 @@
 //!
 //! A held class leaves the queue of its parent and keeps its tag. When it is released, it gets the start tag
 //! `max(virtual time, tag)`, like a class that was idle. So it does not catch up on the service that it
-//! missed. A class whose children are all held does not want service itself. Cost: as for dropping the
-//! class's last packet.
+//! missed. A class whose children are all held does not want service itself. Cost: the same as when the
+//! class's last packet is dropped.
 
 use super::{INNER, NONE, Scheduler};
 use crate::hierarchy::ClassId;
 
 impl<T> Scheduler<T> {
-    /// Until `release`, no packet of the class or of a class below it is chosen. The packet in service is
-    /// served to its end. The root cannot be held.
+    /// Holds a class: until [`release`](Self::release), no packet of the class or of a class below it is
+    /// chosen. A packet that is in service is served to its end. The root cannot be held.
     pub fn hold(&mut self, class: ClassId) {
         let slot = self.slots[class.index()];
         let child = self.child(slot);

@@ -42,7 +42,7 @@ use class::{Inner, Leaf, Sibling};
 use std::collections::VecDeque;
 use unisono_time::Instant;
 
-/// The service that a class has received so far, and its dropped packets.
+/// The service that a class has received so far, and the number of its dropped packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Served {
@@ -71,7 +71,7 @@ pub struct Scheduler<T> {
     hierarchy: Hierarchy,
     leaves: Vec<Leaf>,
     inner: Vec<Inner>,
-    /// The slot of each class.
+    /// The slot of each class, by class number.
     slots: Vec<u32>,
     numbers: Vec<ClassId>,
     packed: Vec<PackedQueue>,
@@ -168,18 +168,18 @@ impl<T> Scheduler<T> {
         &self.hierarchy
     }
 
-    /// Whether the costs of all classes are exactly in proportion to their weights, so that no tag is
-    /// rounded.
+    /// Returns whether the costs of all classes are exactly in inverse proportion to their weights, so that
+    /// no tag is rounded.
     pub fn is_exact(&self) -> bool {
         self.exact
     }
 
-    /// The service that a class and all classes below it have received.
+    /// Returns the service that a class and all classes below it have received.
     pub fn served(&self, class: ClassId) -> Served {
         self.sum(class, |leaf| leaf.served)
     }
 
-    /// The backlog of a class and all classes below it. Visits every packet.
+    /// Returns the backlog of a class and all classes below it. Visits every packet in them.
     pub fn waiting(&self, class: ClassId) -> Backlog {
         self.sum(class, |leaf| self.queues.waiting(&leaf.queue))
     }
@@ -274,7 +274,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// An idle class becomes backlogged; it and its idle ancestors begin to wait.
+    /// Lets an idle class that has become backlogged wait among its siblings, and its idle ancestors with it.
     #[inline]
     fn wake(&mut self, mut slot: u32) {
         while slot != ROOT {

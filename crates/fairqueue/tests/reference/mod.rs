@@ -18,9 +18,9 @@ struct Class {
     start: BigRational,
     finish: BigRational,
     waiting: VecDeque<u32>,
-    /// Whether its packet is in service.
+    /// Whether the class's packet is in service.
     served: bool,
-    /// Whether it is backlogged or in service.
+    /// Whether the class is backlogged or in service.
     busy: bool,
 }
 
@@ -136,13 +136,15 @@ impl Reference {
         }
     }
 
-    /// Whether a leaf may be served now: on each level its class has the least start tag.
+    /// Returns whether a leaf may be served now: on each level, the class on the path to it has the least
+    /// start tag.
     #[allow(dead_code, reason = "where the tree changes, tags are rounded")]
     pub(crate) fn may_serve(&self, leaf: ClassId) -> bool {
         self.may_serve_within(leaf, &BigRational::zero())
     }
 
-    /// The same, where tags may have been rounded by up to `rounding`.
+    /// Returns the same as [`may_serve`](Self::may_serve), but allows start tags to differ from the least one
+    /// by up to `rounding`.
     pub(crate) fn may_serve_within(&self, leaf: ClassId, rounding: &BigRational) -> bool {
         let mut at = leaf.index();
         let mut may = !self.classes[at].waiting.is_empty();
@@ -156,7 +158,7 @@ impl Reference {
         may
     }
 
-    /// Serves the first packet of a leaf; returns its length.
+    /// Serves the first packet of a leaf. Returns its length.
     pub(crate) fn serve(&mut self, leaf: ClassId) -> u32 {
         let length = self.classes[leaf.index()].waiting.pop_front().expect("it may be served");
         let mut at = leaf.index();

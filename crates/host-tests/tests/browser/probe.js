@@ -1,5 +1,5 @@
-// Looks at the report in the frame as a reader would, and writes what is wrong into the page.
-// Runs in the page around the report: the report itself has no script and forbids them.
+// Checks the report in the frame for what a reader would see, and writes the findings into the page.
+// Runs in the page around the frame, because the report itself has no scripts and forbids them.
 "use strict";
 
 const LEAST_CONTRAST = 4.5, LEAST_CONTRAST_LARGE = 3, LEAST_TEXT = 9.5;
@@ -58,7 +58,7 @@ function probe(view, width) {
       for (let j = 0; j < i; j++) {
         const across = Math.min(boxes[i].right, boxes[j].right) - Math.max(boxes[i].left, boxes[j].left);
         const down = Math.min(boxes[i].bottom, boxes[j].bottom) - Math.max(boxes[i].top, boxes[j].top);
-        // boxes of text reach a little above and below its letters
+        // the box of a text reaches a little above and below its letters
         if (across > 1 && down > 4) found.push(`${title}: ${name(text)} lies on ${name(texts[j])}`);
       }
     });

@@ -1,4 +1,4 @@
-//! What the tests of `unisono gang run` share: starting it, finding its groups and programs, reading its
+//! Helpers of the tests of `unisono gang run`: they start it, find its groups and programs, and read its
 //! summary.
 
 pub(crate) mod served;
@@ -29,7 +29,7 @@ pub(crate) fn unisono(arguments: &[&str]) -> Command {
     command
 }
 
-/// Groups of this scheduler that exist in any hierarchy.
+/// Returns the control groups of a scheduler that exist in any hierarchy.
 pub(crate) fn groups_of(scheduler: u32) -> Vec<PathBuf> {
     let begins = format!("unisono-{scheduler}-");
     let all = hierarchies().expect("mounts");
@@ -42,7 +42,7 @@ pub(crate) fn journal_of(scheduler: u32) -> PathBuf {
     format!("/run/unisono/gang/gang-{scheduler}.journal").into()
 }
 
-/// The programs of a scheduler: its descendants inside its groups, once both gangs have their two processes.
+/// Waits until both gangs of a scheduler have two processes in its groups, and returns these processes.
 pub(crate) fn programs(scheduler: u32) -> BTreeSet<i32> {
     let mut inside = BTreeSet::new();
     until("four processes in the gangs", || {
@@ -58,7 +58,7 @@ pub(crate) fn programs(scheduler: u32) -> BTreeSet<i32> {
 
 pub(crate) fn kill(pid: i32, signal: Signal) {
     if let Ok(process) = PidFd::open(Tid(pid)) {
-        let _ = process.send(signal); // it has just ended
+        let _ = process.send(signal); // fails if the process has just ended
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn summary(output: &Output) -> Value {
     serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
-/// How many turns each gang has in a trace. Two turns on one processor are never at the same time.
+/// Returns how many turns each gang has in a trace. Checks that no two turns on one processor overlap.
 pub(crate) fn turns_in(trace: &str) -> BTreeMap<String, usize> {
     let events: Vec<Value> =
         serde_json::from_str(&format!("{}]", trace.trim_end().trim_end_matches(','))).expect("an array");

@@ -1,4 +1,4 @@
-//! The daemon under test and the programs that become its gangs.
+//! Helpers for the daemon under test, and for the programs that become its gangs.
 
 use super::{end, gangs, journal_of, kill, unisono};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierar
 use unisono_linux::process::Signal;
 use unisono_linux::schedstat;
 
-/// As many processes as two cores can run.
+/// A script of two processes that spin, as many as two cores can run.
 pub(crate) const SPIN: &str = "while :; do :; done & while :; do :; done";
 
 pub(crate) struct Served {
@@ -26,7 +26,7 @@ impl Served {
         Served::with(&[&["--slice", "5ms"], options].concat())
     }
 
-    /// With these options and no others.
+    /// Starts a daemon with these options and no others.
     pub(crate) fn with(options: &[&str]) -> Served {
         let directory = tempfile::tempdir().expect("a directory");
         let child = daemon(&directory.path().join("socket"), options);
@@ -72,7 +72,7 @@ impl Served {
         gangs.iter().find(|gang| gang["name"] == name).cloned().unwrap_or(Value::Null)
     }
 
-    /// Ends it in order; nothing of it is left.
+    /// Ends the daemon by SIGTERM. Asserts that nothing of it is left.
     pub(crate) fn end(mut self) {
         kill(self.child.id().cast_signed(), Signal::Terminate);
         let status = self.child.wait().expect("it ends");
@@ -88,7 +88,7 @@ pub(crate) fn daemon(socket: &Path, options: &[&str]) -> Child {
     command.spawn().expect("unisono starts")
 }
 
-/// The groups that a daemon has made, where gangs are frozen.
+/// Returns the control groups that a daemon has made to freeze gangs in.
 pub(crate) fn homes_of(daemon: u32) -> Vec<PathBuf> {
     let begins = format!("unisono-{daemon}-gang-");
     let entries = fs::read_dir(top().path()).expect("a hierarchy").flatten();
@@ -110,7 +110,7 @@ pub(crate) fn second_version() -> TestOutcome {
     if second.is_some() { Ok(()) } else { Err(Skipped::because("it needs cgroup version 2; mount cgroup2")) }
 }
 
-/// A shell that runs this, and all that it has started.
+/// A shell that runs a script, and all processes that it has started.
 pub(crate) struct Program {
     pub(crate) shell: Child,
     pub(crate) all: BTreeSet<i32>,
@@ -134,10 +134,10 @@ impl Program {
         Program { shell, all }
     }
 
-    /// All of it goes into a group.
+    /// Moves all its processes into a group.
     pub(crate) fn move_to(&self, group: &ControlGroup) {
         for pid in &self.all {
-            // by root's own rights, also into a group that was handed to a user
+            // as root, so also into a group that is delegated to a user
             group.write("cgroup.procs", &pid.to_string()).expect("it runs");
         }
     }
@@ -155,7 +155,8 @@ impl Program {
         until("progress", || self.used() > before + 20_000_000);
     }
 
-    /// It runs on as before anything was done to it, in no group but those that tests made for it.
+    /// Asserts that the program runs as it did before it became a gang, and is in no group except those that
+    /// tests have made for it.
     pub(crate) fn assert_free(&self) {
         for pid in &self.all {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");

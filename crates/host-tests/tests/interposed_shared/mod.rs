@@ -1,5 +1,5 @@
-//! What the tests of the interposed place share: two hosts, a queue at the device of one, and connections
-//! through it.
+//! Helpers of the tests of the interposed backend: two hosts, a queue at the device of the first, and
+//! connections through it.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ pub(crate) const DEVICE: &str = "cable";
 pub(crate) const POLICY: &str = "rate = \"50mbit\"\ndefault = \"rest\"\n[class.a]\nweight = 3\nmatch = [{ port = 5001 }]\n\
     [class.b]\nmatch = [{ port = 5002 }, { priority = 6 }]\n";
 
-/// Two hosts of which the first has the queue.
+/// Two hosts; the queue is on the first.
 pub(crate) struct QueueUnderTest {
     pub(crate) hosts: Hosts,
     pub(crate) policy: tempfile::NamedTempFile,
@@ -43,8 +43,8 @@ impl QueueUnderTest {
         NetworkNamespace::from(std::os::fd::OwnedFd::from(file)).enter().expect("root may");
     }
 
-    /// `unisono queue ARGUMENTS --dev cable` on the first host, in this mount namespace, which has the
-    /// control groups.
+    /// Runs `unisono queue ARGUMENTS --dev cable` on the first host, but in this mount namespace, which has
+    /// the control groups.
     pub(crate) fn queue(&self, arguments: &[&str]) -> Output {
         self.enter(0);
         let mut command = Command::new(program::unisono());
@@ -73,7 +73,7 @@ impl QueueUnderTest {
         self.figures().0.classes.into_iter().find(|class| class.name == name).expect("it is in the policy")
     }
 
-    /// The processes of the queue: the one that looks after it, and the one that frames pass through.
+    /// Returns the processes of the queue: the guard, and the worker that frames pass through.
     pub(crate) fn processes(&self) -> (u32, u32) {
         self.enter(0);
         let journal = unisono_enforce::journal::Journal::for_device(DEVICE).expect("proc is mounted");
@@ -83,7 +83,7 @@ impl QueueUnderTest {
         (record.author.process, worker)
     }
 
-    /// What a policy changes of the device, in words.
+    /// Returns, as text, the state of the device that a policy changes.
     pub(crate) fn looks(&self) -> String {
         let near = self.hosts.name(0);
         let links = ip(&["-n", near, "-br", "link"]).expect("it lists");
@@ -91,7 +91,7 @@ impl QueueUnderTest {
         links + &String::from_utf8_lossy(&qdiscs.expect("tc is with ip").stdout)
     }
 
-    /// Waits until nothing of the queue is left; says how it looks if that takes too long for the watchdog.
+    /// Waits until nothing of the queue is left. If that never happens, the watchdog ends the test.
     pub(crate) fn wait_until_it_looks(&self, before: &str) {
         while self.looks() != before {
             thread::sleep(Duration::from_millis(20));
@@ -120,7 +120,7 @@ impl QueueUnderTest {
                 match far.read(&mut bytes) {
                     Ok(0) => return,
                     Ok(count) => _ = counts.fetch_add(count as u64, Ordering::Relaxed),
-                    // the end of a child interrupts a wait that has a time limit
+                    // a signal, such as at the end of a child, interrupts a read that has a time limit
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) => panic!("nothing arrives any more: {error}"),
                 }
@@ -136,12 +136,12 @@ impl QueueUnderTest {
 
 impl Drop for QueueUnderTest {
     fn drop(&mut self) {
-        // whatever a failed test left
+        // removes what a failed test has left
         let _ = self.queue(&["clear"]);
     }
 }
 
-/// A TCP connection that sends all it can.
+/// A TCP connection that sends as much as it can.
 pub(crate) struct Flow {
     got: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -153,7 +153,7 @@ impl Flow {
         self.got.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more bytes have arrived.
+    /// Waits until `bytes` more bytes have arrived.
     pub(crate) fn wait_for(&self, bytes: u64) {
         let until = self.got() + bytes;
         while self.got() < until {

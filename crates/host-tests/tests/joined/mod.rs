@@ -1,4 +1,4 @@
-//! Hosts whose brokers are joined, and what tests ask of them.
+//! Helpers of tests with hosts whose brokers are joined.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use unisono_host_tests::{Skipped, program, require};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// Builds the program.
+/// Builds `unisono-join`, and returns its path.
 fn join_program() -> Result<PathBuf, Skipped> {
     require::nightly("joined")?;
     let place = program::target().join("join");
@@ -39,7 +39,7 @@ pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // fails if the process has ended already
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -80,14 +80,15 @@ impl Joined {
     pub(crate) fn join_called(&self, name: &str, host: usize, arguments: &[&str]) -> Killed {
         let mut command = self.hosts.command(host, &self.program);
         command
-            // these hosts are a network of their own
+            // nobody else is in the network of these hosts
             .args(["--insecure", "--name", name, "--json", "--every", "1", "--at"])
             .arg(self.socket(host))
             .args(arguments);
         Self::start(command)
     }
 
-    /// Writes the file of a join; `ENDS` and `ADDRESS` in the text are where it listens or connects.
+    /// Writes the configuration file of a join process. `ENDS` and `ADDRESS` in the text are replaced by
+    /// whether and where it listens or connects.
     pub(crate) fn file(&self, host: usize, text: &str, ends: &str, address: &str) -> String {
         let path = self.scratch.path().join(format!("join-{host}.toml"));
         let text = text.replace("ENDS", ends).replace("ADDRESS", address);
@@ -115,7 +116,7 @@ impl Joined {
     }
 }
 
-/// The counters that a join prints.
+/// The counters that a join process prints.
 pub(crate) struct Counters(mpsc::Receiver<String>);
 
 impl Counters {
@@ -124,14 +125,14 @@ impl Counters {
         let (sender, said) = mpsc::channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // it is read all the same, so that the program can go on
+                // if the receiver is gone, lines are still read, so that the program does not block
                 let _ = sender.send(line);
             }
         });
         Self(said)
     }
 
-    /// Waits until a class's counters are so.
+    /// Waits until `so` returns true for a class's counters, and returns these.
     pub(crate) fn until(&mut self, class: &str, mut so: impl FnMut(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
@@ -145,7 +146,7 @@ impl Counters {
         }
     }
 
-    /// Waits until other hosts are there.
+    /// Waits until the join counts so many other hosts.
     pub(crate) fn hosts(&mut self, class: &str, count: usize) {
         self.until(class, |of| of["hosts"].as_array().is_some_and(|hosts| hosts.len() == count));
     }
@@ -157,7 +158,7 @@ impl Counters {
     }
 }
 
-/// The next event, or the notice before it.
+/// Receives the next event or notice.
 pub(crate) fn next(client: &mut Client) -> Result<ReceivedEvent, NoticeText> {
     match client.receive(Some(MINUTE)).expect("the broker is there") {
         Some(Reception::Event(event)) => Ok(event),
@@ -166,7 +167,7 @@ pub(crate) fn next(client: &mut Client) -> Result<ReceivedEvent, NoticeText> {
     }
 }
 
-/// Publishes an event each two milliseconds on a topic of a host, and counts them, until it is stopped.
+/// Publishes an event every two milliseconds on a topic of a host, and counts them, while `meanwhile` runs.
 pub(crate) fn stream<T>(
     joined: &Joined,
     host: usize,
@@ -184,7 +185,7 @@ pub(crate) fn stream<T>(
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        // also when `meanwhile` panics
+        // stops the publisher even if `meanwhile` panics
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -196,8 +197,8 @@ pub(crate) fn stream<T>(
     })
 }
 
-/// Reads until a gap is told and events come again behind it. All numbers ascend by one, but for those in
-/// gaps.
+/// Reads until there was a gap and 20 events have come after it. Asserts that all numbers ascend by one,
+/// except for those in gaps. Returns the number of missing events.
 pub(crate) fn reads_over_a_gap(reader: &mut Client, last: &mut u64) -> u64 {
     let (mut missing, mut after) = (0, 0);
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! What the tests of policies on a device share: two hosts, a policy on a device of one, and how others see
-//! it.
+//! Helpers of the tests of policies on a device: two hosts, a policy on a device of the first, and the state
+//! of the device as other programs see it.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -23,7 +23,7 @@ pub(crate) const THREE: &str = "rate = \"100mbit\"\ndefault = \"rest\"\n\
     [class.silver]\nweight = 30\nmatch = [{ port = 5002 }]\n\
     [class.rest]\nweight = 10\n";
 
-/// Two hosts, and this thread on the first.
+/// Makes two hosts, and moves this thread to the first.
 pub(crate) fn on_a_host() -> Result<Hosts, Skipped> {
     let hosts = Hosts::new()?;
     require::program("tc", "apt-get install iproute2")?;
@@ -36,7 +36,7 @@ pub(crate) fn policy(text: &str) -> Policy {
     Policy::parse(text).expect("it is sound")
 }
 
-/// Applies a policy; what this kernel lacks is the reason to skip.
+/// Applies a policy. Skips the test if the kernel lacks a feature.
 pub(crate) fn apply(text: &str) -> Result<Kernel, Skipped> {
     let mut kernel = Kernel::new(DEVICE);
     match kernel.apply(&policy(text)) {
@@ -48,12 +48,12 @@ pub(crate) fn apply(text: &str) -> Result<Kernel, Skipped> {
     }
 }
 
-/// What a program prints.
+/// Returns what a program prints.
 fn printed(program: &str, words: &[&str]) -> String {
     text(&Command::new(program).args(words).output().expect("it starts").stdout)
 }
 
-/// The device, as another program sees it; numbers that the kernel gives out anew are left out.
+/// Returns the state of the device as other programs see it, without numbers that the kernel assigns anew.
 pub(crate) fn seen() -> String {
     let ask = |what: &str| printed("tc", &[what, "show", "dev", DEVICE]);
     let link = printed("ip", &["-d", "link", "show", DEVICE]);
@@ -61,21 +61,23 @@ pub(crate) fn seen() -> String {
     settled(&[ask("qdisc"), ask("class"), most.collect::<Vec<_>>().join(" ")].concat())
 }
 
-/// The same with the programs of the device, and all devices of this namespace with their disciplines.
+/// Returns the same as [`seen`], the BPF programs at the device, and all devices of this namespace with their
+/// disciplines.
 pub(crate) fn looks() -> String {
     let filters = |side: &str| printed("tc", &["filter", "show", "dev", DEVICE, side]);
     let disciplines = settled(&printed("tc", &["qdisc"]));
     [seen(), disciplines, printed("ip", &["-br", "link"]), filters("ingress"), filters("egress")].concat()
 }
 
-/// Devices that go, and cables that come up, do so a moment after the command that asked for it.
+/// Waits until [`looks`] returns `before`: devices are removed, and cables come up, a moment after the
+/// command that asked for it.
 pub(crate) fn wait_until_it_looks(before: &str) {
     while looks() != before {
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The lines in order, without the numbers that the kernel gives out anew.
+/// Returns the lines sorted, without the numbers that the kernel assigns anew.
 fn settled(text: &str) -> String {
     let mut lines: Vec<String> = text
         .lines()
@@ -85,7 +87,8 @@ fn settled(text: &str) -> String {
     lines.join("\n")
 }
 
-/// A number that the kernel gave a queueing discipline, from 8000 up, counted over the whole host.
+/// Returns whether a word is a number that the kernel assigned to a queueing discipline: from 8000 up,
+/// counted for the whole host.
 fn is_automatic(word: &str) -> bool {
     let number = word.strip_suffix(':').and_then(|number| u32::from_str_radix(number, 16).ok());
     number.is_some_and(|number| number >= 0x8000)
@@ -111,12 +114,12 @@ pub(crate) fn unisono(arguments: &[&str]) -> Output {
     Command::new(program::unisono()).args(arguments).output().expect("it starts")
 }
 
-/// `unisono queue apply` of a policy on the device with these options.
+/// Runs `unisono queue apply` with a policy and these options on the device.
 pub(crate) fn queue_apply(policy: &tempfile::NamedTempFile, options: &[&str]) -> Output {
     unisono(&[&["queue", "apply", name(policy), "--dev", DEVICE][..], options].concat())
 }
 
-/// It has to succeed; what this host lacks is the reason to skip.
+/// Runs [`queue_apply`], which must succeed. Skips the test if the host lacks a feature.
 pub(crate) fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> TestOutcome {
     let output = queue_apply(policy, options);
     match output.status.code() {

@@ -6,12 +6,13 @@
 //!                                   classes at            the link
 //!                                   their ceiling       (a virtual clock, LinkPace)
 //! ```
-//! Where a class has fair flows, each flow waits in a leaf of its own below the class (`flows/mod.rs`). A
-//! class at its ceiling is held until its own clock is free; its siblings have the link meanwhile. A class
-//! without a limit gets one that bounds its delay, because programs fill any queue that they find.
+//! In a class with fair flows, each flow waits in a leaf of its own below the class (`flows/mod.rs`). A class
+//! at its ceiling is held until its own virtual clock lets it send again; meanwhile its siblings have the
+//! link. A class without a limit gets one that bounds its delay, because programs fill any queue that they
+//! find.
 //!
-//! Pure: time is an argument. Cost: the scheduler's, and some 30 ns for the clocks and the statistics; no
-//! frame causes an allocation.
+//! Pure logic: time is an argument. Cost of a frame: the scheduler's, and some 30 ns for the clocks and the
+//! statistics; no allocation.
 
 mod parts;
 
@@ -25,8 +26,8 @@ use unisono_fairqueue::{
 };
 use unisono_linux::clock::{Duration, Instant};
 
-/// The greatest lateness that the worker catches up on. Lengths are whole frames with their Ethernet header,
-/// without preamble, checksum and gap, as with HTB.
+/// The greatest lateness of the worker that is made up for. (The rate counts whole frames with their Ethernet
+/// header, without preamble, checksum and gap, as HTB does.)
 const MAX_LATENESS: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -71,9 +72,9 @@ pub enum EngineChangeError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextFrame<F> {
     Send(F),
-    /// Ask again at this time, or when a frame has arrived.
+    /// No frame may leave before this time. Ask again then, or when a frame has arrived.
     Wait(Instant),
-    /// Ask again when a frame has arrived.
+    /// No frame waits. Ask again when a frame has arrived.
     Rest,
 }
 
@@ -82,16 +83,16 @@ pub struct Engine<F> {
     parts: EngineParts,
     queue: EngineQueue<F>,
     link: LinkPace,
-    /// Classes at their ceilings, each with its time of release.
+    /// The classes at their ceilings, each with the time at which it may send again.
     held: Vec<(Instant, ClassId)>,
-    /// The last call of `next` found no frame that may leave.
+    /// Whether the last call of `next` found the link free, but no frame that may leave.
     is_resting: bool,
-    /// The frame sent last waited longer than its class's `ecn`.
+    /// Whether the frame that was sent last waited longer than its class's `ecn`.
     was_late: bool,
 }
 
 impl<F> Engine<F> {
-    /// An empty queue. Does not fail for a policy that was parsed.
+    /// Returns an engine without frames. Does not fail for a policy that [`Policy::parse`] returned.
     pub fn new(policy: Policy, choice: EngineDiscipline) -> Result<Self, HierarchyError> {
         let (mut parts, tree) = EngineParts::new(policy)?;
         let queue = match choice {
@@ -117,8 +118,9 @@ impl<F> Engine<F> {
     }
 
     /// Replaces the policy. No waiting frame is lost, and the statistics of classes with the same name
-    /// continue. A class at its ceiling may begin anew. If this fails, nothing has changed. Returns what the
-    /// engine no longer needs, so that another thread can free it.
+    /// continue. The ceilings of all classes begin anew, so a class that was held at its ceiling may send at
+    /// once. An error leaves the previous policy, and only this effect on the held classes. Returns the parts
+    /// that the engine no longer needs, so that another thread can free them.
     pub fn change(&mut self, change: EngineChange) -> Result<ReplacedParts, EngineChangeError> {
         let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
         for (_, class) in self.held.drain(..) {
@@ -137,8 +139,7 @@ impl<F> Engine<F> {
         Ok(ReplacedParts(std::mem::replace(&mut self.parts, parts)))
     }
 
-    /// Queues a frame of a leaf. If a class is full, frames are dropped; [`dropped`](Self::dropped) returns
-    /// them.
+    /// Queues a frame of a leaf. If a class is full, drops frames, which [`dropped`](Self::dropped) returns.
     pub fn accept(&mut self, now: Instant, class: ClassId, flow: FlowNumber, length: u32, frame: F) {
         if self.is_resting || self.waiting() == 0 {
             self.link.skip_until(now);
@@ -189,7 +190,7 @@ impl<F> Engine<F> {
         }
         let earliest = if self.held.is_empty() { Instant::NEVER } else { self.release(now) };
         if self.is_resting {
-            // the link's capacity while all waiting frames were held is lost
+            // while all waiting frames were held, the link was idle, and that capacity is lost
             self.link.skip_until(now);
         }
         let chosen = match &mut self.queue {
@@ -219,8 +220,8 @@ impl<F> Engine<F> {
         self.was_late
     }
 
-    /// Counts a packet towards the ceilings of its class and of the classes above, and holds the classes that
-    /// have reached theirs.
+    /// Charges a packet to the ceilings of its class and of the classes above, and holds each class that has
+    /// reached its ceiling.
     fn charge(&mut self, now: Instant, mut class: ClassId, length: u32) {
         let EngineQueue::Fair(queue) = &mut self.queue else { return };
         while class != ClassId::ROOT {
@@ -236,13 +237,13 @@ impl<F> Engine<F> {
         }
     }
 
-    /// Releases classes whose time has come. Returns the next time of release.
+    /// Releases the classes that may send again. Returns the earliest time at which another one may.
     fn release(&mut self, now: Instant) -> Instant {
         let EngineQueue::Fair(queue) = &mut self.queue else { return Instant::NEVER };
         let (ceilings, layout) = (&self.parts.ceilings, &self.parts.layout);
         let mut earliest = Instant::NEVER;
         self.held.retain_mut(|(until, class)| {
-            // after the frame in service when the class was held, a class below may have sent another one
+            // a class below may have sent a further frame since this class was held, so ask the clock again
             *until = ceilings[class.index()].map_or(Instant::ZERO, |pacer| pacer.free_at());
             if *until <= now {
                 queue.release(layout.place(*class));
@@ -254,7 +255,7 @@ impl<F> Engine<F> {
         earliest
     }
 
-    /// The statistics of each class. A class with children has the sums of its leaves.
+    /// Returns the statistics of each class. A class with children has the sums of its leaves.
     pub fn live(&self) -> Vec<LiveClass> {
         let backlog = |leaf| match &self.queue {
             EngineQueue::Fair(queue) => queue.waiting(self.parts.layout.place(leaf)),

@@ -1,5 +1,5 @@
-//! The parts of an engine that depend on the policy alone: they are made beforehand, so that a change of the
-//! policy stops the link only for as long as the scheduler moves its packets.
+//! The parts of an engine that depend on the policy alone: they are made before a change of the policy, so
+//! that the change stops the link only while the scheduler moves its packets.
 //!
 //! Cost of [`EngineChange::new`]: some 10 us a class, most of it for the histograms of delays.
 
@@ -9,7 +9,7 @@ use crate::delays;
 use unisono_fairqueue::{Backlog, ClassId, Hierarchy, HierarchyError, LinkPace, LiveClass, Policy, Served};
 use unisono_measure::Histogram;
 
-/// Each list is by class number of the policy.
+/// The policy, and tables that are indexed by its class numbers.
 #[derive(Debug)]
 pub(super) struct EngineParts {
     pub(super) policy: Policy,
@@ -22,7 +22,7 @@ pub(super) struct EngineParts {
     guarantees: Vec<f64>,
 }
 
-/// Another policy for an engine, with all that can be calculated before it comes into force.
+/// Another policy for an engine, with everything that can be computed before it comes into force.
 #[derive(Debug)]
 pub struct EngineChange {
     pub(super) parts: EngineParts,
@@ -30,19 +30,20 @@ pub struct EngineChange {
 }
 
 impl EngineChange {
-    /// Does not fail for a policy that was parsed.
+    /// Prepares a change to `policy`. Does not fail for a policy that [`Policy::parse`] returned.
     pub fn new(policy: Policy) -> Result<Self, HierarchyError> {
         let (parts, tree) = EngineParts::new(policy)?;
         Ok(Self { parts, tree })
     }
 }
 
-/// The parts of the previous policy. To free thousands of classes takes milliseconds.
+/// The parts of the previous policy, to be dropped in another thread: freeing thousands of classes takes
+/// milliseconds.
 #[derive(Debug)]
 pub struct ReplacedParts(#[expect(dead_code, reason = "it is only freed")] pub(super) EngineParts);
 
 impl EngineParts {
-    /// The parts of a queue without statistics, and the scheduler's tree.
+    /// Makes the parts for a policy, with empty statistics, and the scheduler's tree.
     pub(super) fn new(policy: Policy) -> Result<(Self, Hierarchy), HierarchyError> {
         let tree = flows::tree(&policy)?;
         let classes = policy.hierarchy.classes().count();
@@ -61,8 +62,8 @@ impl EngineParts {
         Ok((parts, tree))
     }
 
-    /// The statistics of each class. A class with children has the sums of its leaves. Cost: for each class
-    /// some 10 us, and for each leaf a merge of histograms (some 5 us) at each level above it.
+    /// Returns the statistics of each class. A class with children has the sums of its leaves. Cost: for each
+    /// class some 10 us, and for each leaf a merge of histograms (some 5 us) at each level above it.
     pub(super) fn live(&self, backlog: impl Fn(ClassId) -> Backlog) -> Vec<LiveClass> {
         let hierarchy = &self.policy.hierarchy;
         let leaves = || hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id));

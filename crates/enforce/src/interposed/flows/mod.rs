@@ -1,5 +1,5 @@
-//! The policy's classes as the scheduler's classes: every leaf has a limit, and flows are one more level of
-//! the tree.
+//! Translates the policy's classes into the scheduler's: every leaf gets a limit, and flows become one more
+//! level of the tree.
 //!
 //! ```text
 //!   policy:     class a            class b, flows = "fair"
@@ -10,22 +10,23 @@
 //! flow that begins to send waits for one frame of each busy flow, not for all frames that wait in its class.
 //! Flows with the same hash share a bucket; the hash is seeded, so that senders cannot choose to collide.
 //!
-//! Cost: for each class with flows 1,024 leaves of the scheduler, some 100 KiB; a frame passes one more
-//! level. Reference: McKenney, "Stochastic Fairness Queueing" (INFOCOM 1990) for the buckets; RFC 8290 for
-//! the reasons.
+//! Cost: 1,024 leaves of the scheduler (some 100 KiB) for each class with fair flows, and one more level for
+//! each of their frames. Reference: McKenney, "Stochastic Fairness Queueing" (INFOCOM 1990) for the buckets;
+//! RFC 8290 for the reasons to separate flows.
 
 use super::parse::ParsedPacket;
 use std::hash::{BuildHasher, RandomState};
 use unisono_fairqueue::{ClassId, ClassSpec, Flows, Hierarchy, HierarchyError, Limit, Overflow, Policy};
 
-/// Buckets of a class, as many as `fq_codel` has by default. Of 32 busy flows, one in 33 shares its bucket.
+/// The buckets of a class, as many as `fq_codel` has by default. With 32 busy flows, a flow shares its bucket
+/// with another one with a probability of 1/33.
 const BUCKETS: usize = 1024;
 /// A leaf without a limit of its own may hold its share of the link's bytes in this time (s): a round trip
-/// inside a continent, so that one TCP connection can fill its share. Half of it slows connections to other
-/// cities; twice as much adds delay for all packets of the class. The kernel backend uses the same time.
-/// Chosen, not measured.
+/// inside a continent, so that one TCP connection can fill its share. Half as much would slow down
+/// connections over longer distances; twice as much would double the delay of all packets of a full class.
+/// The kernel backend uses the same time. Chosen, not measured.
 const DELAY: f64 = 0.020;
-/// A leaf's limit is at least this, because programs send this much at once.
+/// The least limit of a leaf, because programs send this much at once.
 const MIN_LIMIT: u64 = 64 * 1024;
 
 /// The hash of a frame's flow.
@@ -37,7 +38,7 @@ pub struct FlowNumber(u64);
 pub(super) struct FlowHash(RandomState);
 
 impl FlowHash {
-    /// The flow of a packet. Fragments are distinguished without ports, because later fragments carry none.
+    /// Returns the flow of a packet. The ports of fragments are ignored, because later fragments carry none.
     pub(super) fn flow(&self, packet: &ParsedPacket) -> FlowNumber {
         let ports = packet.ports.filter(|_| packet.fragment.is_none());
         FlowNumber(self.0.hash_one((packet.source, packet.destination, packet.protocol, ports)))
@@ -52,13 +53,13 @@ pub(super) struct FlowTree {
 }
 
 impl FlowTree {
-    /// Maps each class to itself.
+    /// Returns the mapping for a scheduler whose tree is the policy's own: each class to itself.
     pub(super) fn plain(policy: &Policy) -> Self {
         let places: Vec<ClassId> = policy.hierarchy.classes().map(|(id, _)| id).collect();
         Self { owners: places.clone(), places }
     }
 
-    /// `tree` is from [`tree`].
+    /// Returns the mapping for a `tree` that [`tree`] made from the policy.
     pub(super) fn new(policy: &Policy, tree: &Hierarchy) -> Self {
         let mut owners = vec![ClassId::ROOT; tree.classes().count()];
         let place = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
@@ -75,12 +76,12 @@ impl FlowTree {
         Self { places: policy.hierarchy.classes().map(place).collect(), owners }
     }
 
-    /// The scheduler's class for a class of the policy.
+    /// Returns the scheduler's class for a class of the policy.
     pub(super) fn place(&self, class: ClassId) -> ClassId {
         self.places[class.index()]
     }
 
-    /// The scheduler's leaf for frames of this class and flow.
+    /// Returns the scheduler's leaf for frames of a class and flow.
     pub(super) fn leaf(&self, tree: &Hierarchy, class: ClassId, flow: FlowNumber) -> ClassId {
         let place = self.place(class);
         match &tree.class(place).children[..] {
@@ -89,14 +90,14 @@ impl FlowTree {
         }
     }
 
-    /// The policy's class for a class of the scheduler.
+    /// Returns the policy's class for a class of the scheduler.
     pub(super) fn owner(&self, class: ClassId) -> ClassId {
         self.owners[class.index()]
     }
 }
 
-/// The scheduler's tree for a policy. Every leaf without a limit, at itself or above, gets one; classes with
-/// fair flows get buckets.
+/// Makes the scheduler's tree for a policy. A leaf gets a limit unless it or a class above it has one; a
+/// class with fair flows gets buckets.
 pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
     let default = &policy.hierarchy.class(policy.default).name;
     let default = match policy.flows(policy.default) {
@@ -107,7 +108,7 @@ pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
     Hierarchy::new(spec(policy, &shares, ClassId::ROOT, LimitedFlows::No))?.with_default(&default)
 }
 
-/// The name of a bucket. No class of a policy has a slash in its name.
+/// Returns the name of a bucket. It is unique because no class of a policy has a slash in its name.
 fn bucket(class: &str, number: usize) -> String {
     format!("{class}/{number}")
 }
@@ -131,7 +132,7 @@ fn spec(policy: &Policy, shares: &[f64], id: ClassId, above: LimitedFlows) -> Cl
         class.children.iter().map(|child| spec(policy, shares, *child, limited)).collect();
     if children.is_empty() && policy.flows(id) == Flows::Fair {
         children.extend((0..BUCKETS).map(|number| ClassSpec::new(bucket(&class.name, number))));
-        // a flow that fills the class loses its own frames, not the arriving one
+        // when the class is full, the longest flow loses a frame, not the flow of the arriving frame
         if let Some(limit) = &mut limit {
             limit.overflow = Overflow::DropLongest;
         }

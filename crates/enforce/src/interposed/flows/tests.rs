@@ -13,7 +13,7 @@ fn class(engine: &Engine<u32>, name: &str) -> ClassId {
     engine.policy().hierarchy.find(name).expect("it is in the policy")
 }
 
-/// All waiting frames, in the order of their departure.
+/// Takes all waiting frames out, in the order of their departure.
 fn order(engine: &mut Engine<u32>) -> Vec<u32> {
     let (mut now, mut left) = (Instant::ZERO, Vec::new());
     loop {

@@ -1,10 +1,11 @@
-//! The fast way: an `AF_XDP` socket at the far end of a pair of devices receives, and a packet socket sends.
+//! The fast frame path: an `AF_XDP` socket at the far end of a pair of devices receives, and a packet socket
+//! sends.
 //!
 //! The kernel copies a frame into this process's memory when it arrives, and out of it when it leaves; while
 //! the frame waits, it is not moved. Consecutive frames of one connection that leave at the same moment are
-//! sent as one large frame and segmented again by the device ([`merge`](super::super::merge)): at some Gbit/s
-//! most of a frame's cost arises in the kernel after sending, and an `AF_XDP` ring to the device would pay it
-//! for every frame.
+//! sent as one large frame, which the device segments again ([`merge`](super::super::merge)). At some Gbit/s
+//! most of a frame's cost arises in the kernel after sending; an `AF_XDP` ring to the device could not merge,
+//! and would pay that cost for every frame.
 
 use super::{FramePath, HEADERS, Lost, MAX_TRIES, is_full, is_too_long};
 use crate::interposed::merge::{FrameRun, MAX_HEADERS, Version};
@@ -17,15 +18,16 @@ use unisono_linux::netlink::link::Index;
 use unisono_linux::packet::{Below, LargePacketSocket, Segmentation};
 use unisono_linux::xdp::{Chunk, DeviceQueue, Umem, XdpMode, XdpSocket};
 
-/// The most frames that wait or are being sent, in up to 64 MB of memory. A link of 10 Gbit/s carries about
-/// as many full frames in 20 ms, the backlog that classes may hold (`flows`). Further frames are dropped and
-/// counted as overrun.
+/// The most frames in this process, in up to 64 MiB of memory. A link of 10 Gbit/s carries about as many full
+/// frames in 20 ms, the backlog that classes may hold (`flows`). Further frames are dropped and counted as
+/// overrun.
 const FRAMES: u32 = 16 * 1024;
-/// Bytes that the kernel leaves free before a frame.
+/// The bytes that the kernel leaves free before a frame.
 const HEADROOM: u32 = 256;
 /// The most frames that the scheduler has released and the device has not taken. These frames keep their
 /// order whatever the policy says, so they must be few: 256 full frames are 0.3 ms at 10 Gbit/s. With far
-/// fewer, a device that takes frames in bursts idles between two turns of the worker. Chosen, not measured.
+/// fewer, a device that takes frames in bursts would idle between two turns of the worker. Chosen, not
+/// measured.
 const MAX_LEAVING: usize = 256;
 
 #[derive(Debug)]
@@ -34,16 +36,16 @@ pub(in super::super) struct AfXdp {
     arrivals: XdpSocket,
     device: LargePacketSocket,
     free: Vec<Chunk>,
-    /// In the order in which they leave.
+    /// The frames that the scheduler has released, in the order in which they leave.
     leaving: VecDeque<RingFrame>,
     merges: Merges,
-    /// Merged runs that the device refused in a row.
+    /// The number of merged runs that the device refused in a row.
     refused: u32,
-    /// The number of first frames in `leaving` that are sent one by one.
+    /// The number of frames at the front of `leaving` that have to be sent one by one.
     alone: usize,
-    /// The device has no room at the moment.
+    /// Whether the device has no room at the moment.
     is_full: bool,
-    /// Failed tries to send the first frame in `leaving`, because the device had no room.
+    /// The number of failed tries to send the first frame in `leaving` because the device had no room.
     tries: u32,
     unsent: u64,
     merged: u64,
@@ -75,15 +77,16 @@ impl RingFrame {
 }
 
 impl AfXdp {
-    /// The longest packet that fits.
+    /// The longest packet that fits into a frame of the shared memory.
     pub(in super::super) const MAX_MTU: u32 = 3400;
 
-    /// The longest packet that fits into memory that was made for packets of length `mtu`.
+    /// Returns the longest packet that fits if the shared memory was made for packets of length `mtu`.
     pub(in super::super) fn max_mtu(mtu: u32) -> u32 {
         Self::MAX_MTU.min(chunk(mtu) as u32 - HEADERS - HEADROOM)
     }
 
-    /// Opens both sockets; `enter_far` and `enter_home` change this thread's network namespace.
+    /// Opens both sockets. `enter_far` and `enter_home` move this thread into the far device's network
+    /// namespace and back.
     pub(in super::super) fn new(
         mtu: u32,
         far: DeviceQueue,
@@ -116,13 +119,13 @@ impl AfXdp {
         })
     }
 
-    /// The socket to which frames have to be delivered.
+    /// Returns the socket to which frames have to be delivered.
     pub(in super::super) fn socket(&self) -> BorrowedFd<'_> {
         self.arrivals.as_fd()
     }
 
-    /// Sends the first frame in `leaving`, together with the frames that can be merged with it. Returns their
-    /// number.
+    /// Sends the first frame in `leaving` together with the following frames that can be merged with it.
+    /// Returns the number of these frames, and the result.
     fn hand_over(&self) -> (usize, io::Result<()>) {
         let first = self.leaving[0].bytes(&self.umem);
         let merges = self.merges == Merges::Yes && self.alone == 0;
@@ -157,7 +160,7 @@ impl AfXdp {
     }
 }
 
-/// The memory for one frame, given the initial limit of packet lengths.
+/// Returns the bytes of memory for one frame, given the MTU at the start.
 fn chunk(mtu: u32) -> usize {
     if mtu + HEADERS + HEADROOM <= 2048 { 2048 } else { 4096 }
 }
@@ -213,8 +216,8 @@ impl FramePath for AfXdp {
                     self.merged += count as u64;
                 }
                 Ok(()) => {}
-                // it has no room, or it cannot segment, and the kernel does not do it for frames sent this
-                // way
+                // the device has no room, or it cannot segment, and the kernel does not segment for this kind
+                // of socket
                 Err(error) if count > 1 && (is_full(&error) || is_unable(&error)) => {
                     self.refused += 1;
                     if self.refused == MAX_REFUSED {
@@ -228,7 +231,8 @@ impl FramePath for AfXdp {
                     self.is_full = true;
                     break;
                 }
-                // unplugged, too long for it now, or refused for ever: lost as on a cable
+                // the device is down, its MTU has become too small, or it has refused too often: the frames
+                // are lost, as on a cable
                 Err(error)
                     if error.kind() == io::ErrorKind::NetworkDown
                         || is_too_long(&error)
@@ -254,7 +258,7 @@ impl FramePath for AfXdp {
     }
 
     fn set_mtu(&mut self, _mtu: u32) {
-        // the size of its memory was fixed at the beginning
+        // the size of a frame's memory was fixed at the start
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

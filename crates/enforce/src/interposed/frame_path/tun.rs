@@ -1,4 +1,4 @@
-//! The simple way: a TAP device receives, and a packet socket sends.
+//! The simple frame path: a TAP device receives, and a packet socket sends.
 
 use super::{FramePath, HEADERS, Lost, MAX_TRIES, is_full, is_too_long};
 use std::io;
@@ -7,7 +7,7 @@ use unisono_linux::netlink::link::Index;
 use unisono_linux::packet::PacketSocket;
 use unisono_linux::tun::Tap;
 
-/// The most frames that may wait; further ones are dropped.
+/// The most frames that may wait; further frames are dropped.
 const MAX_QUEUED_FRAMES: usize = 32 * 1024;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(in super::super) struct Tun {
     longest: usize,
     /// A frame for which the device has no room at the moment.
     stuck: Option<TunFrame>,
-    /// Failed tries to send it, because the device had no room.
+    /// The number of failed tries to send `stuck` because the device had no room.
     tries: u32,
     lost: Lost,
 }
@@ -35,7 +35,7 @@ pub(in super::super) struct TunFrame {
 impl Tun {
     pub(in super::super) fn new(tap: Tap, device: Index, mtu: u32) -> io::Result<Self> {
         let longest = (mtu + HEADERS) as usize;
-        // no frames have type 0, so this socket receives none
+        // with protocol 0 the socket receives no frames
         let device = PacketSocket::open(device, 0)?;
         Ok(Self {
             tap,
@@ -57,7 +57,8 @@ impl Tun {
                 self.stuck = Some(frame);
                 return Ok(());
             }
-            // unplugged, too long for it now, or refused for ever: the frame is lost as on a cable
+            // the device is down, its MTU has become too small, or it has refused too often: the frame is
+            // lost, as on a cable
             Err(error)
                 if error.kind() == io::ErrorKind::NetworkDown || is_too_long(&error) || is_full(&error) =>
             {

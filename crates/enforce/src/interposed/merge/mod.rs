@@ -5,18 +5,18 @@
 //!   | header 1 | payload | header 2 | payload | header 3 | rest |   as they were scheduled, one by one
 //!   | header 1'| payload | payload | rest |   + "cut every `segment` bytes"   as the device gets them
 //! ```
-//! A device (or the kernel before it) segments a large frame in a way that is known to the byte. So frames
-//! that are exactly the result of such a segmentation can be passed to the device as one large frame. No
-//! frame waits for more frames: only frames that may leave at the same moment are merged, and the scheduler
-//! has decided about each. With segmentation offload, or a receiver on this host, up to [`MAX_SEGMENTS`]
-//! frames then cost as much as one.
+//! How a device (or the kernel before it) segments a large frame is known to the byte. So frames that are
+//! exactly the result of such a segmentation can be passed to the device as one large frame. No frame waits
+//! for more frames: the scheduler decides about each frame, and only frames that it has released at the same
+//! moment are merged. With segmentation offload, or a receiver on this host, up to [`MAX_SEGMENTS`] frames
+//! then cost as much as one.
 //!
-//! A frame with wrong checksums, other options or any other difference stays single, because segmentation
-//! would repair or lose the difference. Merged are TCP over IPv4 without options and over IPv6 without
-//! extension headers; frames with VLAN tags stay single.
+//! A frame with wrong checksums, other TCP options or any other difference stays single, because segmentation
+//! would repair or lose the difference. Only TCP is merged, over IPv4 without IP options and over IPv6
+//! without extension headers; frames with VLAN tags stay single.
 //!
-//! Pure, without allocation. Cost: two checksums (about 50 ns for each 1,500 bytes), computed only when a
-//! second frame follows. When not to use it: if a device on the way must see single frames, such as a
+//! Pure functions without allocation. Cost: two checksums (about 50 ns for each 1,500 bytes), computed only
+//! when a second frame follows. When not to use it: if a device on the way must see single frames, such as a
 //! mirroring device. Reference: Documentation/networking/segmentation-offloads.rst; RFC 1071, 9293.
 
 /// The most frames in a run.
@@ -29,7 +29,7 @@ const TCP: u8 = 6;
 const ACKNOWLEDGES: u8 = 0x10;
 const PUSH: u8 = 0x08;
 
-/// The version of IP. It determines the positions of the fields.
+/// The version of IP, which determines the positions of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
     Four,
@@ -66,20 +66,20 @@ pub struct FrameRun {
     pushes: bool,
 }
 
-/// How the device has to segment the large frame.
+/// How the device has to segment a large frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunSegmentation {
     pub version: Version,
-    /// Bytes of headers; each frame gets a copy.
+    /// The bytes of the headers, of which each frame gets a copy.
     pub headers: usize,
-    /// Bytes of payload in each frame.
+    /// The bytes of payload in each frame.
     pub segment: usize,
     /// The offset of the TCP header.
     pub transport: usize,
 }
 
 impl FrameRun {
-    /// A run of one frame. `None`: no frame could follow this one.
+    /// Begins a run with one frame. Returns `None` if no frame could follow this one.
     pub fn begin(frame: &[u8]) -> Option<Self> {
         let (version, payload) = headers(frame)?;
         let segment = frame.len() - payload;
@@ -96,8 +96,8 @@ impl FrameRun {
         })
     }
 
-    /// Adds a frame if it continues the run; returns whether it does. `first` is the frame that began the
-    /// run.
+    /// Adds a frame to the run if it continues it. Returns whether it was added. `first` is the frame that
+    /// began the run.
     pub fn takes(&mut self, first: &[u8], frame: &[u8]) -> bool {
         let Some((version, payload)) = headers(frame) else { return false };
         if !self.is_open || self.frames >= MAX_SEGMENTS || (version, payload) != (self.version, self.payload)
@@ -122,7 +122,7 @@ impl FrameRun {
         true
     }
 
-    /// Whether the headers differ only in fields that segmentation rewrites.
+    /// Returns whether the headers differ only in fields that segmentation rewrites.
     fn is_alike(&self, first: &[u8], frame: &[u8]) -> bool {
         let at = self.version.transport();
         let same = |from: usize, until: usize| first[from..until] == frame[from..until];
@@ -148,7 +148,7 @@ impl FrameRun {
         self.payload
     }
 
-    /// Writes the header of the large frame into `into`; returns how to segment the frame.
+    /// Writes the header of the large frame into `into`. Returns how the device has to segment the frame.
     pub fn header(&self, first: &[u8], into: &mut [u8; MAX_HEADERS]) -> RunSegmentation {
         let (at, end) = (self.version.transport(), self.payload);
         let into = &mut into[..end];
@@ -166,14 +166,16 @@ impl FrameRun {
         if self.pushes {
             into[at + 13] |= PUSH;
         }
-        // the device adds the sum of the bytes behind the pseudo header
+        // the field gets the sum of the pseudo header; the device adds the sum of the TCP header and the
+        // payload
         let sum = folded(pseudo_header(self.version, into, behind));
         into[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
         RunSegmentation { version: self.version, headers: end, segment: self.segment, transport: at }
     }
 }
 
-/// The offset of the payload, for a frame that could be part of a run. Does not check checksums.
+/// Returns the version of IP and the offset of the payload, for a frame that could be part of a run. Does not
+/// check checksums.
 fn headers(frame: &[u8]) -> Option<(Version, usize)> {
     let version = match (half_at(frame, 12)?, *frame.get(ETHERNET)?) {
         (0x0800, 0x45) => Version::Four,
@@ -185,7 +187,7 @@ fn headers(frame: &[u8]) -> Option<(Version, usize)> {
         return None;
     }
     let is_whole = match version {
-        // no padding behind it, not a fragment, reserved bit clear
+        // no padding after the packet, not a fragment, and the reserved bit is clear
         Version::Four => {
             usize::from(half(frame, 16)) == frame.len() - ETHERNET
                 && half(frame, 20) & !0x4000 == 0
@@ -210,7 +212,7 @@ fn is_sound(version: Version, frame: &[u8]) -> bool {
         && folded(pseudo_header(version, frame, length) + summed(&frame[at..])) == u16::MAX
 }
 
-/// The checksum's sum over the pseudo header.
+/// Returns the checksum's sum over the pseudo header.
 fn pseudo_header(version: Version, frame: &[u8], length: u16) -> u64 {
     let addresses = match version {
         Version::Four => &frame[26..34],
@@ -219,9 +221,9 @@ fn pseudo_header(version: Version, frame: &[u8], length: u16) -> u64 {
     summed(addresses) + u64::from(TCP) + u64::from(length)
 }
 
-/// The sum of all 16-bit words, read as big-endian. An odd last byte counts as if a zero followed.
+/// Returns the sum of all 16-bit words, read as big-endian. An odd last byte counts as if a zero followed.
 fn summed(bytes: &[u8]) -> u64 {
-    // four bytes at a time: 2^16 is 1 in this arithmetic
+    // four bytes at a time is correct, because 2^16 counts as 1 in one's complement arithmetic
     let words = bytes.chunks_exact(4);
     let rest = match *words.remainder() {
         [] => 0,
@@ -236,7 +238,7 @@ fn summed(bytes: &[u8]) -> u64 {
     u64::from(u16::from_be_bytes(sum.to_ne_bytes())) + u64::from(rest)
 }
 
-/// The sum in 16 bits: carries are added again.
+/// Folds a sum into 16 bits by adding the carries.
 fn folded(mut sum: u64) -> u16 {
     while sum > u64::from(u16::MAX) {
         sum = (sum >> 16) + (sum & u64::from(u16::MAX));

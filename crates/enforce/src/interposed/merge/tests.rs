@@ -1,5 +1,5 @@
-//! The oracle is segmentation: a merged run, segmented as a device does it, gives the original frames, to the
-//! byte.
+//! The oracle of these tests is segmentation: a merged run, segmented as a device does it, gives the original
+//! frames to the byte.
 
 use super::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ struct Connection {
     number: u16,
 }
 
-/// A checksum, computed by its definition.
+/// Returns the checksum, computed by its definition.
 fn reference(bytes: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {
@@ -23,7 +23,7 @@ fn reference(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Writes lengths, number, sequence and checksums into a frame.
+/// Writes the lengths, the identification, the sequence number and the checksums into a frame.
 fn finish(frame: &mut [u8], version: Version, number: u16, sequence: u32) {
     let at = version.transport();
     let behind = (frame.len() - at) as u16;
@@ -52,7 +52,7 @@ fn finish(frame: &mut [u8], version: Version, number: u16, sequence: u32) {
 }
 
 impl Connection {
-    /// The connection's frames, with these payload lengths.
+    /// Returns frames of the connection with these payload lengths.
     fn frames(&self, payloads: &[usize]) -> Vec<Vec<u8>> {
         let (mut sequence, mut number) = (self.sequence, self.number);
         let mut frames = Vec::new();
@@ -80,7 +80,7 @@ impl Connection {
     }
 }
 
-/// A run: its number of frames and, if more than one, the large frame and its segmentation.
+/// A run: its number of frames and, if there is more than one, the large frame and its segmentation.
 type Merged = (usize, Option<(Vec<u8>, RunSegmentation)>);
 
 /// Merges all frames that can be merged, in order.
@@ -175,7 +175,7 @@ proptest! {
         let frames = connection.frames(&[1000; 3]);
         let runs = merged(&frames);
         let (3, Some((merged, how))) = &runs[0] else { panic!("one run: {runs:?}") };
-        // a device adds the sum of the bytes behind the pseudo header, whose own sum is in the field
+        // the field has the sum of the pseudo header, and a device adds the sum of the bytes behind it
         let sum = reference(&merged[how.transport..]);
         let mut full = merged.clone();
         full[how.transport + 16..how.transport + 18].copy_from_slice(&sum.to_be_bytes());

@@ -1,12 +1,13 @@
 //! Parses the headers of a frame: Ethernet, VLAN tags, IPv4 with options and fragments, IPv6 with extension
 //! headers, and the ports of TCP, UDP, UDP-Lite, SCTP and DCCP.
 //!
-//! It reads only fields that a policy can match. Every length is checked against the present bytes, and an
-//! inconsistent frame is [`Malformed`], with the reason. Bytes after the end of the IP packet are padding.
-//! Second and later fragments carry no ports; [`ParsedPacket::fragment`] identifies their packet.
+//! It reads only fields that a policy can match or that flows are distinguished by. Every length is checked
+//! against the bytes of the frame; an inconsistent frame is [`Malformed`], with the reason. Bytes after the
+//! end of the IP packet are padding. Second and later fragments carry no ports; [`ParsedPacket::fragment`]
+//! identifies their packet.
 //!
-//! Pure, without allocation; some 10 ns a frame. Reference: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 9293,
-//! 768.
+//! Pure functions without allocation; some 10 ns a frame. Reference: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302,
+//! 9293, 768.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,11 +25,11 @@ pub struct ParsedPacket {
     pub destination: IpAddr,
     /// The protocol after all extension headers.
     pub protocol: u8,
-    /// IPv4's type of service, or IPv6's traffic class.
+    /// The type-of-service byte of IPv4, or the traffic class of IPv6.
     pub service: u8,
     /// Source and destination port, if the packet has them.
     pub ports: Option<(u16, u16)>,
-    /// For a fragment: the packet's identification, and which part this is.
+    /// For a fragment: the packet's identification, and whether this is the first fragment.
     pub fragment: Option<(u32, FragmentPosition)>,
 }
 
@@ -138,7 +139,7 @@ fn ipv6(bytes: &[u8]) -> Result<ParsedPacket, Malformed> {
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let mut protocol = header[6];
     let rest = &bytes[40..];
-    // a packet of more than 64 KiB has its length in an option of its first extension header
+    // a packet of more than 64 KiB (a jumbogram) has length 0 here, and its length in a hop-by-hop option
     let mut content = match (length, protocol) {
         (0, HOP_BY_HOP) => rest,
         _ => rest.get(..length).ok_or(Malformed::Short(NAME))?,
@@ -165,7 +166,7 @@ fn ipv6(bytes: &[u8]) -> Result<ParsedPacket, Malformed> {
         content = content.get(length..).ok_or(Malformed::Length { header: EXTENSION, length })?;
         protocol = next;
         if matches!(fragment, Some((_, FragmentPosition::Later))) {
-            break; // the rest are not headers
+            break; // what follows in a later fragment is payload
         }
     }
     Ok(ParsedPacket {
@@ -202,7 +203,7 @@ fn ports(
     if matches!(fragment, Some((_, FragmentPosition::Later))) {
         return Ok(None);
     }
-    // a first fragment may be as short as eight bytes, and still has the ports
+    // a first fragment may carry only eight bytes; these include the ports
     let min_length = if fragment.is_some() { 8 } else { min_length };
     if content.len() < min_length {
         return Err(Malformed::Short(name));

@@ -1,12 +1,12 @@
 use super::*;
 use proptest::prelude::*;
 
-/// An Ethernet frame of a type.
+/// Returns an Ethernet frame of this type.
 fn ethernet(kind: u16, content: &[u8]) -> Vec<u8> {
     [&[2; 6][..], &[4; 6], &kind.to_be_bytes(), content].concat()
 }
 
-/// An IPv4 packet with `options` words of options.
+/// Returns an IPv4 packet with `options` words of options.
 fn ipv4_packet(options: u8, place: u16, protocol: u8, content: &[u8]) -> Vec<u8> {
     let start = 20 + 4 * usize::from(options);
     let length = u16::try_from(start + content.len()).expect("a test's packet is short");
@@ -20,7 +20,7 @@ fn ipv4_packet(options: u8, place: u16, protocol: u8, content: &[u8]) -> Vec<u8>
     packet
 }
 
-/// An IPv6 packet whose extension headers are already in its content.
+/// Returns an IPv6 packet; `content` begins with its extension headers.
 fn ipv6_packet(next: u8, content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len()).expect("a test's packet is short");
     let mut packet = vec![0x60, 0, 0, 0];
@@ -162,7 +162,7 @@ proptest! {
         let cut = cut.index(length) + 1;
         let unchanged = parse(&frame);
         frame.truncate(cut);
-        // a shorter frame never has facts that the longer one does not have
+        // if the truncated frame parses as IP, it has the same fields as the whole frame
         if let Ok(ParsedFrame::Ip(shorter)) = parse(&frame) {
             prop_assert_eq!(unchanged, Ok(ParsedFrame::Ip(shorter)));
         }

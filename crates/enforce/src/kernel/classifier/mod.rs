@@ -1,4 +1,4 @@
-//! The classifier: a policy's rules as a BPF program, in the order of the file.
+//! The classifier: compiles a policy's rules into a BPF program, in the order of the policy file.
 //!
 //! ```text
 //!   read once        VLAN tags skipped; protocol, both addresses, both ports, control groups
@@ -7,14 +7,15 @@
 //!   rule 2           ...                                                      returns its class
 //!   default
 //! ```
-//! The program classifies as [`Policy::class_of`] does; tests compare both. A control group is compared by
-//! its number at its depth, so all groups below it match too; it is the group in which the sender's socket
-//! was made. A packet of a container carries the group in `tc_index` ([`crate::containers`]). A condition on
-//! a missing field never matches, such as the ports of a protocol without ports.
+//! The program classifies as [`Policy::class_of`] does; tests compare both. The program asks for the ancestor
+//! of the sender's control group at the depth of the rule's group, and compares its number, so all groups
+//! below the rule's group match, too. The sender's group is the group in which its socket was made. A packet
+//! of a container carries the number of its group in `tc_index` ([`crate::containers`]). A condition on a
+//! missing field never matches, such as on the ports of a protocol without ports.
 //!
-//! Later fragments of a packet carry no ports. If a rule asks for ports, the class of a first fragment is
-//! remembered ([`REMEMBERED`]) under the fields that all fragments share, and later fragments get it. If the
-//! first one is not remembered, they get the class of a packet without ports. The interposed backend
+//! Later fragments of a packet carry no ports. If a rule names ports, the class of a first fragment is
+//! remembered ([`REMEMBERED`]), with the fields that all fragments share as the key, and later fragments get
+//! that class. If it is not remembered, they get the class of a packet without ports. The interposed backend
 //! ([`crate::interposed`]) does the same.
 //!
 //! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
@@ -50,23 +51,24 @@ const PACKET: BpfRegister = BpfRegister(6);
 const FAMILY: BpfRegister = BpfRegister(7);
 /// The protocol inside the IP packet, or [`NONE`].
 const CARRIES: BpfRegister = BpfRegister(8);
-/// While headers are read: the offset of the next one. Afterwards: both ports (source above), and a bit that
-/// says that there are ports.
+/// While headers are read: the offset of the next header. Afterwards: both ports, the source port in the
+/// upper half, and the bit [`HAS_PORTS`] above them.
 const PORTS: BpfRegister = BpfRegister(9);
 
 const GO_ON: i32 = -1;
 const NONE: i32 = 256;
 const HAS_PORTS: u64 = 1 << 32;
-/// On the stack: the header, 40 bytes; bytes read after it, 8 bytes; the outermost VLAN, 8 bytes; then the
-/// control groups, 8 bytes each.
+/// Places on the stack, from the top down: the IP header, 40 bytes; bytes read after it, 8 bytes; the
+/// outermost VLAN number, 8 bytes; then the sender's control group at each depth, 8 bytes each.
 const HEADER: i16 = -40;
 const MORE: i16 = -48;
 const VLAN: i16 = -56;
 const CGROUPS: i16 = -64;
 /// More than any VLAN number.
 const NO_VLAN: i32 = 1 << 12;
-/// On the stack below the control groups: the fields that all fragments of a packet share ([`KEY_BYTES`]),
-/// the class of the first fragment, whether this is the first, and the reference point for reading headers.
+/// Places on the stack below the control groups: the fields that all fragments of a packet share
+/// ([`KEY_BYTES`]), the class of the first fragment, whether this packet is a first fragment, and the
+/// reference point for reading headers.
 const KEY: i16 = CGROUPS - 8 * MAX_DEPTHS as i16 - KEY_BYTES as i16;
 const VALUE: i16 = KEY - 8;
 const FIRST: i16 = VALUE - 8;
@@ -76,7 +78,7 @@ const KEY_BYTES: u32 = 40;
 /// The number of packets whose first fragment is remembered: about 4 ms of a link of 10 Gbit/s in packets of
 /// three fragments. The fragments of a packet leave a host in a row.
 const REMEMBERED: u32 = 1024;
-/// A frame with more VLAN tags counts as not IP.
+/// The most VLAN tags that are skipped. A frame with more tags counts as not IP.
 const MAX_TAGS: usize = 4;
 /// The most extension headers of IPv6 that are skipped.
 const MAX_EXTENSIONS: usize = 6;
@@ -92,11 +94,11 @@ pub(super) struct GroupPosition {
     pub(super) senders: Vec<u16>,
 }
 
-/// Kernel objects that a program refers to. They must live until the program is loaded.
+/// The control groups and the map that a program refers to. The map must live until the program is loaded.
 #[derive(Debug)]
 pub(super) struct ProgramSources {
     cgroups: BTreeMap<String, GroupPosition>,
-    /// The classes of fragmented packets. `None`: no rule asks for ports.
+    /// Remembers the classes of fragmented packets. `None`: no rule names ports.
     fragments: Option<Recent>,
 }
 
@@ -115,11 +117,11 @@ impl ProgramSources {
 #[derive(Clone, Copy)]
 enum ClassUse {
     Answer,
-    /// It becomes the packet's priority.
+    /// The class becomes the packet's priority.
     Mark,
 }
 
-/// Writes a program that returns the class. `None`: it is too long for jumps.
+/// Writes a program that returns the class. Returns `None` if a jump would be too far.
 pub(super) fn write(
     policy: &Policy,
     sources: &ProgramSources,
@@ -205,7 +207,7 @@ fn write_after(
     code.finish()
 }
 
-/// Ends with a class, and remembers it if this is the first fragment of a packet.
+/// Emits the end of the program for a class, which is remembered if this is the first fragment of a packet.
 fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: ClassUse) {
     if let Some(fragments) = fragments {
         let unfragmented = code.label();
@@ -219,7 +221,7 @@ fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: C
     finish(code, end);
 }
 
-/// Ends with the class in R1.
+/// Emits the end of the program for the class in R1.
 fn finish(code: &mut Assembler, end: ClassUse) {
     match end {
         ClassUse::Answer => code.copy(R0, R1).exit(),
@@ -231,8 +233,8 @@ fn stack_address(code: &mut Assembler, to: BpfRegister, place: i16) {
     code.copy(to, STACK).number(AluOperation::Add, to, i32::from(place));
 }
 
-/// Reads the fields that rules ask for into registers and onto the stack. For a later fragment whose first
-/// one is remembered, the program ends here.
+/// Emits code that reads the fields that rules name into registers and onto the stack. For a later fragment
+/// whose first fragment is remembered, the program ends here.
 fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.copy(PACKET, R1);
     for eight in (HEADER..0).chain(KEY..KEY + KEY_BYTES as i16).step_by(8).chain([MORE, VALUE, FIRST]) {
@@ -288,14 +290,14 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.here(nothing).set(PORTS, 0).here(done);
 }
 
-/// An EtherType in the kernel's byte order.
+/// Returns an EtherType as the kernel's field has it: in network byte order.
 fn network(ether: u16) -> i32 {
     i32::from(ether.to_be())
 }
 
-/// Reads the EtherType into R0, and the offset of the payload into PORTS. The kernel has removed a tag that
-/// the device adds itself. If there are tags in the frame, the kernel may take the first one for the network
-/// header; then offsets are counted from the frame's own header.
+/// Emits code that reads the EtherType after all VLAN tags into R0, and the offset of the payload into PORTS.
+/// (A tag that the device inserts by itself is not in the frame.) If there are tags in the frame, the kernel
+/// may take the first one for the network header, so offsets are then counted from the Ethernet header.
 fn pass_over_tags(code: &mut Assembler, too_many: Label) {
     let (tagged, untagged) = (code.label(), code.label());
     code.store_number(STACK, FROM, FROM_NETWORK_HEADER).set(PORTS, 0);
@@ -316,18 +318,19 @@ fn pass_over_tags(code: &mut Assembler, too_many: Label) {
     code.jump(too_many).here(untagged);
 }
 
-/// Loads the fragment field of IPv4: the bit for more fragments (0x2000), and the offset of this one.
+/// Emits code that loads the fragment field of IPv4 into R1: the bit for more fragments (0x2000), and the
+/// offset of this fragment.
 fn part_of_4(code: &mut Assembler) -> &mut Assembler {
     code.load(LoadSize::Two, R1, STACK, HEADER + 6).swap_from_network(R1)
 }
 
-/// Completes the key of a fragmented packet; R1 holds its identification.
+/// Emits code that completes the key of a fragmented packet. R1 holds the packet's identification.
 fn fragment_of(code: &mut Assembler, version: i32) {
     code.store_four(STACK, KEY + 32, R1).copy(R1, CARRIES).number(AluOperation::Left, R1, 8);
     code.number(AluOperation::Add, R1, version).store_four(STACK, KEY + 36, R1);
 }
 
-/// Ends with the class of the packet's first fragment, if it is remembered.
+/// Emits code that ends the program with the class of the packet's first fragment, if it is remembered.
 fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
     let unknown = code.label();
     code.map(R1, fragments.as_fd());
@@ -337,8 +340,8 @@ fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
     code.here(unknown);
 }
 
-/// Reads the number of the outermost VLAN tag onto the stack. If the device inserts tags itself, the kernel
-/// keeps the tag beside the packet, otherwise in the frame.
+/// Emits code that reads the number of the outermost VLAN tag onto the stack. If the device inserts tags by
+/// itself, the kernel keeps the tag beside the packet; otherwise the tag is in the frame.
 fn read_vlan(code: &mut Assembler) {
     let (in_frame, tagged, known, done) = (code.label(), code.label(), code.label(), code.label());
     code.set(R1, NO_VLAN).store(STACK, VLAN, R1);
@@ -349,15 +352,15 @@ fn read_vlan(code: &mut Assembler) {
         code.jump_if(JumpWhen::Equal, R0, network(ether), tagged);
     }
     code.jump(done).here(tagged);
-    // behind the two addresses and the type
+    // the tag's number follows the two addresses and the type
     code.copy(R1, PACKET).set(R2, 14).copy(R3, STACK).number(AluOperation::Add, R3, i32::from(MORE));
     code.set(R4, 2).set(R5, FROM_MAC_HEADER).call(LOAD_BYTES).jump_if(JumpWhen::Not, R0, 0, done);
     code.load(LoadSize::Two, R1, STACK, MORE).swap_from_network(R1);
     code.here(known).number(AluOperation::And, R1, 0xfff).store(STACK, VLAN, R1).here(done);
 }
 
-/// Compares the group of the sender's socket, and the group that the packet carries if its sender is in
-/// another network namespace ([`crate::containers`]).
+/// Emits code that jumps to `or_else` unless the group of the sender's socket matches, or the group whose
+/// number the packet carries because its sender is in another network namespace ([`crate::containers`]).
 fn cgroup_matches(code: &mut Assembler, place: &GroupPosition, slot: i16, or_else: Label) {
     let matched = code.label();
     code.load(LoadSize::Eight, R1, STACK, slot).set_long(R2, place.number);
@@ -371,7 +374,8 @@ fn cgroup_matches(code: &mut Assembler, place: &GroupPosition, slot: i16, or_els
 
 fn dscp_matches(code: &mut Assembler, dscp: Dscp, or_else: Label) {
     let (six, known) = (code.label(), code.label());
-    // version, then the field: after eight bits in IPv4, after four in IPv6
+    // the field begins after the first eight bits in IPv4 (version, header length), after four in IPv6
+    // (version)
     code.load(LoadSize::Two, R1, STACK, HEADER).swap_from_network(R1);
     code.jump_if(JumpWhen::Equal, FAMILY, 6, six).jump_if(JumpWhen::Not, FAMILY, 4, or_else);
     code.number(AluOperation::Right, R1, 2).jump(known);
@@ -379,14 +383,14 @@ fn dscp_matches(code: &mut Assembler, dscp: Dscp, or_else: Label) {
     code.jump_if(JumpWhen::Not, R1, i32::from(dscp.number()), or_else);
 }
 
-/// Copies the bytes that follow the first `PORTS` bytes after the reference point onto the stack.
+/// Emits code that copies onto the stack the bytes of the packet at offset `PORTS` from the reference point.
 fn load(code: &mut Assembler, to: i16, length: i32, or_else: Label) {
     code.copy(R1, PACKET).copy(R2, PORTS).copy(R3, STACK).number(AluOperation::Add, R3, i32::from(to));
     code.set(R4, length).load(LoadSize::Four, R5, STACK, FROM).call(LOAD_BYTES);
     code.jump_if(JumpWhen::Not, R0, 0, or_else);
 }
 
-/// Skips one extension header of IPv6.
+/// Emits code that skips one extension header of IPv6.
 fn extension(
     code: &mut Assembler,
     no_more: Label,
@@ -406,7 +410,7 @@ fn extension(
     code.here(fragment);
     load(code, MORE, 8, no_ports);
     code.load(LoadSize::One, CARRIES, STACK, MORE).number(AluOperation::Add, PORTS, 8);
-    // the offset (0xfff8), and the bit for more fragments
+    // R1 gets the given bits of the fragment field: its offset is 0xfff8, its bit for more fragments is 1
     let part = |code: &mut Assembler, bits| {
         code.load(LoadSize::Two, R1, STACK, MORE + 2).swap_from_network(R1).number(
             AluOperation::And,
@@ -434,7 +438,7 @@ fn extension(
     code.here(next);
 }
 
-/// The sender's or the receiver's address and port.
+/// The side of a packet whose address and port are compared.
 #[derive(Clone, Copy)]
 enum Side {
     Source,

@@ -17,7 +17,7 @@ fn load(policy: &Policy) -> Result<ClassifierProgram, String> {
     ClassifierProgram::load("unisono_test", &program).map_err(|error| error.to_string())
 }
 
-/// Whether programs can be loaded here; prints the reason if not.
+/// Returns whether programs can be loaded here. If not, prints the reason.
 fn can_load() -> bool {
     if !is_root() {
         eprintln!("skipped: it needs root");
@@ -30,7 +30,7 @@ fn can_load() -> bool {
     loaded.is_ok()
 }
 
-/// The part of a frame before its ports.
+/// What a frame has between its IP header and its ports.
 #[derive(Clone, Debug)]
 enum Before {
     Nothing,
@@ -172,7 +172,7 @@ proptest! {
         if !can_load() {
             return Ok(());
         }
-        // rules that could never hit are left out one by one, as an operator would do
+        // leaves out, one by one, rules that an earlier rule shadows, as an operator would do
         let mut rules: Vec<&Matcher> = Vec::new();
         let text = |rules: &[&Matcher]| {
             let mut text = String::from("rate = \"1mbit\"\n");
@@ -207,7 +207,7 @@ proptest! {
         let mut bytes = bytes;
         bytes[12..14].copy_from_slice(&[[8, 0], [0x86, 0xdd], [8, 6]][usize::try_from(ether).expect("positive")]);
         let class = load(&policy).expect("it is sound").test(&bytes);
-        // a truncated frame is refused by the kernel, or classified
+        // the kernel refuses a frame that is too short; the program classifies any other
         prop_assert!(class.is_err() || (101..=102).contains(&class.expect("it is no error")));
     }
 }
@@ -264,14 +264,14 @@ fn a_program_of_a_thousand_rules_is_loaded() {
     assert_eq!(actual, u32::try_from(last.index()).expect("few classes") + 100);
 }
 
-/// A frame with these VLAN tags around its content.
+/// Returns a frame with VLAN tags of these types before its content.
 fn tagged(tags: &[u16], frame: &[u8]) -> Vec<u8> {
     let tags = tags.iter().flat_map(|kind| [kind.to_be_bytes(), [0x20, 7]].concat());
     frame[..12].iter().copied().chain(tags).chain(frame[12..].iter().copied()).collect()
 }
 
-/// A datagram from port 1 to port 53, or a fragment of it: its identification, its offset, and whether more
-/// fragments follow.
+/// Returns a datagram from port 1 to port 53, or a fragment of it, given by identification, offset, and
+/// whether more fragments follow.
 fn datagram(version: u8, fragment: Option<(u8, u16, bool)>) -> Vec<u8> {
     let content = [[0, 1, 0, 53, 0, 16, 0, 0], [7; 8]].concat();
     let mut frame = vec![2; 12];

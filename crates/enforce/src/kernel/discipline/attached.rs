@@ -4,9 +4,9 @@
 //!   plan, change = 1          a packet with the `kick` priority (the discipline drops it)        change = 0
 //!   ----------------------> enqueue: hsfq_change, under the lock of the discipline --------> generation + 1
 //! ```
-//! No packet is lost, and no packet overtakes another of its class. Class numbers of the previous generation
-//! are still valid, so the classifier can be replaced afterwards. A plan that was not executed yet can be
-//! withdrawn.
+//! No packet is lost, and no packet overtakes another of its class. Each change begins a new *generation* of
+//! class numbers. The numbers of the previous generation stay valid, so that the classifier can be replaced
+//! afterwards. A plan that has not been executed yet can be withdrawn.
 
 use super::Error;
 use super::delays::{self, DelayHistogram};
@@ -16,13 +16,14 @@ use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_linux::bpf::Array;
 use unisono_linux::bpf::compile::ProgramError;
 
-/// Classes of two generations may have histograms at a time.
+/// The number of histograms of delays: the classes of two generations may have theirs at the same time.
 const HISTOGRAMS: usize = 2 * layout::MAX_CLASSES;
 /// `struct plan`: the rate, the default class, classes by priority, and the classes themselves.
 const PLAN: usize = 16 + 4 * PRIORITIES + layout::PLAN_SIZE;
-/// The bits of a class's minor number above these are its generation.
+/// The bits of a class's number within its generation. The bits of the minor number above these are the
+/// generation.
 const MINOR_BITS: u32 = 11;
-/// The class of the packet that starts a change.
+/// The minor number in the priority of the packet that starts a change.
 const KICK: u32 = 0xffff;
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub struct DisciplineFigures {
 }
 
 impl Attached {
-    /// Makes maps for new classes, and writes the numbers of the other maps into the first one.
+    /// Makes the maps for new classes, and writes the ids of the other maps into the scheduler's map.
     pub(super) fn make(mut scheduler_value: Vec<u8>) -> Result<Self, ProgramError> {
         let map = |name, size: usize, elements: usize| {
             let made = Array::new(name, size as u32, elements as u32);
@@ -60,7 +61,8 @@ impl Attached {
         Ok(this)
     }
 
-    /// The maps of a device's discipline, by its kind. `None`: it is not ours.
+    /// Opens the maps of a device's discipline, found by its `kind`. Returns `None` if the discipline is not
+    /// ours.
     pub fn open(kind: &str) -> Option<Result<Self, ProgramError>> {
         let id = u32::from_str_radix(kind.strip_prefix(KIND)?, 16).ok()?;
         let open = |id, size: usize| {
@@ -75,12 +77,12 @@ impl Attached {
         Some(all())
     }
 
-    /// The counters of each class, by number.
+    /// Reads the counters of each class, by class number.
     pub fn counted(&self) -> Result<Vec<Counted>, ProgramError> {
         Ok(layout::all_counted(&read(&self.scheduler)?))
     }
 
-    /// The counters of each class, and its histogram of delays.
+    /// Reads the counters of each class, and its histogram of delays.
     pub fn figures(&self) -> Result<DisciplineFigures, ProgramError> {
         let structure = read(&self.scheduler)?;
         let delays = |counted: Counted| {
@@ -98,16 +100,16 @@ impl Attached {
         Ok(layout::generation(&read(&self.scheduler)?))
     }
 
-    /// Plans to replace the classes; classes of the same name are the same. The plan is executed when the
-    /// next packet arrives, for example one with the priority [`kick`]. Returns the generation of the new
-    /// classes.
+    /// Writes a plan that replaces the classes; a new class with the name of an old one continues it. The
+    /// program executes the plan when the next packet arrives, for example one with the priority [`kick`].
+    /// Returns the generation of the new classes.
     pub fn propose(&self, old: &Hierarchy, new: &Setup<'_>) -> Result<u32, Error> {
         self.withdraw()?;
         let structure = read(&self.scheduler)?;
         let counted = layout::all_counted(&structure);
         let histograms: Vec<u32> = counted.iter().map(|class| class.histogram).collect();
         let classes = layout::plan(old, new.hierarchy, new.others, new.room, &histograms)?;
-        // histograms that belonged to other classes before
+        // empty the histograms that newly added classes get, because other classes may have used them before
         let fresh = layout::all_counted_in_plan(&classes).into_iter().map(|class| class.histogram);
         for histogram in fresh.filter(|fresh| !histograms.contains(fresh)) {
             let empty = self.delays.write(histogram, &vec![0; delays::SIZE]);
@@ -135,12 +137,12 @@ impl Attached {
     }
 }
 
-/// The priority of packets of a class, where `major` is the discipline's number.
+/// Returns the priority that puts a packet into a class; `major` is the discipline's number.
 pub fn priority(major: u16, generation: u32, class: ClassId) -> u32 {
     u32::from(major) << 16 | generation << MINOR_BITS | (class.index() as u32 + 1)
 }
 
-/// The priority of a packet that starts a planned change and is then dropped.
+/// Returns the priority of a packet that starts a planned change and is then dropped.
 pub fn kick(major: u16) -> u32 {
     u32::from(major) << 16 | KICK
 }

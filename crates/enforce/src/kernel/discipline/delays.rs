@@ -1,8 +1,8 @@
-//! Histograms of packets' delays, in buckets that grow with the delay.
+//! Histograms of packets' delays, in buckets whose width grows with the delay.
 //!
-//! Each doubling from 2^9 ns on has four buckets, so a quantile is at most a quarter too long. The BPF
-//! program counts, one histogram for each class (`count_delay` in fairqueue.bpf.c); this module reads and
-//! adds.
+//! From 2^9 ns on, each doubling of the delay has four buckets, so a quantile is at most a quarter too long.
+//! The BPF program counts, one histogram for each class (`count_delay` in fairqueue.bpf.c); this module reads
+//! and adds the histograms.
 
 /// As in `fairqueue.bpf.c`.
 const MIN_DELAY_LOG2: u32 = 9;
@@ -27,8 +27,8 @@ impl DelayHistogram {
         Self(counts)
     }
 
-    /// An upper bound of the delays of this part of all packets, in nanoseconds. `None`: there were no
-    /// packets. Delays beyond the last bucket are not distinguished.
+    /// Returns an upper bound, in nanoseconds, of the delays of this part of all packets, or `None` if there
+    /// were no packets. Delays beyond the last bucket are not distinguished.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let all: u64 = self.0.iter().sum();
         let mut left = (all as f64 * part).ceil().max(1.0);
@@ -36,7 +36,7 @@ impl DelayHistogram {
             left -= *count as f64;
             left <= 0.0
         })?;
-        let at = at as u64 + 1; // the start of the next bucket
+        let at = at as u64 + 1; // the bound is the start of the next bucket
         Some((4 + at % 4) << (u64::from(MIN_DELAY_LOG2) - 2 + at / 4))
     }
 }

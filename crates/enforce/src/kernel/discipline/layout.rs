@@ -1,5 +1,5 @@
-//! The scheduler's memory in the layout of `fairqueue.h`: written before the first packet, read for its
-//! counters.
+//! Writes the scheduler's memory, in the layout of `fairqueue.h`, before the first packet, and reads the
+//! counters in it.
 //!
 //! User space writes only the beginning, with the classes. The rest is zero at first and belongs to the
 //! program. Other classes are written as a plan into another map (`fairqueue_change.h`), and the program
@@ -13,10 +13,10 @@ pub const MAX_CLASSES: usize = 1024;
 pub const MAX_DEPTH: usize = 8;
 /// The most packets that may wait at a time, in all classes together.
 pub const MAX_PACKETS: usize = 16_384;
-/// "None" among the program's numbers.
+/// The number that stands for "none" in the program.
 pub const NONE: u32 = u32::MAX;
 
-/// The number of generations until numbers repeat.
+/// The number of generations until their numbers repeat.
 pub const GENERATIONS: u32 = 32;
 
 const HEADER: usize = 48;
@@ -52,12 +52,13 @@ pub enum TooLarge {
     },
 }
 
-/// The first bytes of the structure, for a hierarchy without packets.
+/// Returns the first bytes of the structure, for a hierarchy without packets.
 pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
     encode_with_room(hierarchy, None)
 }
 
-/// As [`encode`]; `room` limits the bytes in each leaf that has no limit.
+/// Returns the bytes that [`encode`] returns, but with a limit of `room` bytes for each leaf that has no
+/// limit.
 pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> Result<Vec<u8>, TooLarge> {
     let count = hierarchy.classes().count() as u32;
     let mut bytes = Vec::new();
@@ -67,7 +68,7 @@ pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> R
     Ok(bytes)
 }
 
-/// A plan that replaces the classes; classes of the same name are the same.
+/// Returns a plan that replaces the classes; a new class with the name of an old one continues it.
 ///
 /// Packets of a class that is no longer a leaf go to `others`. Each class counts its delays in a histogram of
 /// its own: `histograms` has the histograms of the old classes by number, and new classes get free ones.
@@ -148,7 +149,7 @@ fn put_classes(
             Some(Overflow::DropTail) => LIMITED,
             Some(Overflow::DropLongest) => LIMITED | DROP_LONGEST,
         };
-        // more packets than this never fit
+        // a greater number would say the same, because no class ever holds so many packets
         let max_packets =
             limit.map_or(u32::MAX, |limit| u32::try_from(limit.packets).unwrap_or(u32::MAX - 1));
         put32(
@@ -195,24 +196,24 @@ fn put64(bytes: &mut Vec<u8>, words: &[u64]) {
 /// The program's counters of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
-    /// Packets that wait in the class and below it.
+    /// Packets that wait in the class and in the classes below it.
     pub packets: u32,
     pub bytes: u64,
-    /// Packets that left it. Counted at leaves only.
+    /// Packets that have left the class. Counted at leaves only.
     pub served_packets: u64,
     pub served_bytes: u64,
     pub dropped: u64,
-    /// The sum of the delays of all packets that left it.
+    /// The sum of the delays of these packets.
     pub waited_ns: u64,
-    /// The shortest delay of a packet that left it.
+    /// The shortest delay of these packets.
     pub shortest_wait_ns: u64,
-    /// The longest delay of a packet that left it.
+    /// The longest delay of these packets.
     pub longest_wait_ns: u64,
-    /// The index of its histogram of delays.
+    /// The index of the class's histogram of delays.
     pub histogram: u32,
 }
 
-/// The counters of a class. `None`: the structure is too short.
+/// Returns the counters of a class, or `None` if the structure is too short.
 pub fn counted(structure: &[u8], class: ClassId) -> Option<Counted> {
     Some(read(structure.get(HEADER + class.index() * CLASS..)?.get(..CLASS)?))
 }
@@ -233,12 +234,12 @@ fn read(class: &[u8]) -> Counted {
     }
 }
 
-/// The number of changes of the classes, modulo [`GENERATIONS`].
+/// Returns the number of changes of the classes, modulo [`GENERATIONS`].
 pub fn generation(structure: &[u8]) -> u32 {
     word(structure, GENERATION)
 }
 
-/// The numbers that [`write_maps`] wrote.
+/// Returns the ids of the maps that [`write_maps`] wrote.
 pub(super) fn maps(structure: &[u8]) -> [u32; 3] {
     [0, 4, 8].map(|at| word(structure, MAPS + at))
 }
@@ -254,14 +255,14 @@ fn word(structure: &[u8], at: usize) -> u32 {
     bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// The counters of all classes.
+/// Returns the counters of all classes.
 pub fn all_counted(structure: &[u8]) -> Vec<Counted> {
     let count = word(structure, COUNT);
     let classes = structure.get(HEADER..).unwrap_or_default().chunks_exact(CLASS);
     classes.take(MAX_CLASSES.min(count as usize)).map(read).collect()
 }
 
-/// The initial counters of a plan's classes.
+/// Returns the initial counters of a plan's classes.
 pub(super) fn all_counted_in_plan(plan: &[u8]) -> Vec<Counted> {
     let classes = plan.get(8..).unwrap_or_default().chunks_exact(CLASS);
     classes.take(MAX_CLASSES.min(word(plan, 0) as usize)).map(read).collect()

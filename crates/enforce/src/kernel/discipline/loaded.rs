@@ -1,8 +1,8 @@
 //! Loads the queueing discipline into the kernel, with its maps.
 //!
-//! Each loaded discipline has its own name and maps and serves one device. Its name is `unisono_` and the
-//! number of the scheduler's map, so that a program that reads the name can open the map. Devices can get the
-//! discipline while [`LoadedDiscipline`] exists. A device keeps it until it gets another one.
+//! Each loaded discipline has its own name and maps, and serves one device. Its name is `unisono_` and the id
+//! of the scheduler's map, so that a program that reads the name can open the map. A device can be given the
+//! discipline while the [`LoadedDiscipline`] exists, and then keeps it until it gets another one.
 
 use super::attached::Attached;
 use super::layout::{self, Counted};
@@ -22,7 +22,7 @@ const OPERATIONS: [&str; 5] = ["enqueue", "dequeue", "init", "reset", "destroy"]
 const LINK: u32 = 32 + 4 * PRIORITIES as u32;
 const HELD: u32 = 8;
 
-/// A queueing discipline that devices can get by its [`kind`](Self::kind).
+/// A registered queueing discipline. A device gets it by its [`kind`](Self::kind).
 #[derive(Debug)]
 pub struct LoadedDiscipline {
     kind: String,
@@ -31,7 +31,7 @@ pub struct LoadedDiscipline {
     _operations: Operations,
 }
 
-/// The kernel's types, if this kernel supports queueing disciplines made of programs; otherwise
+/// Returns the kernel's types, if this kernel supports queueing disciplines made of BPF programs. Otherwise
 /// [`ProgramError::Host`] gives the reason.
 pub fn supported() -> Result<KernelTypes, ProgramError> {
     let types = KernelTypes::of_this_kernel()?;
@@ -52,7 +52,7 @@ impl LoadedDiscipline {
         Self::load_object(setup, &compile(FAIRQUEUE)?, &types)
     }
 
-    /// Registers a discipline that was compiled before.
+    /// Registers a discipline from an object file that was compiled before.
     pub fn load_object(setup: &Setup<'_>, object: &[u8], types: &KernelTypes) -> Result<Self, Error> {
         let classes = layout::encode_with_room(setup.hierarchy, setup.room)?;
         let own = Attached::make(classes)?;
@@ -109,7 +109,7 @@ impl LoadedDiscipline {
         &self.kind
     }
 
-    /// For tests: sets the program's clock.
+    /// Sets the program's clock, for tests.
     pub fn set_clock(&self, now: Instant) -> Result<(), ProgramError> {
         self.clock.write(0, &now.as_nanos().to_ne_bytes()).map_err(ProgramError::io("set the clock"))
     }
@@ -142,7 +142,7 @@ fn structure(types: &KernelTypes, name: &str) -> Result<Structure, ProgramError>
 const HELD_KEY: u32 = 1;
 const HELD_VALUE: u32 = 5;
 
-/// The types of `struct held { struct sk_buff __kptr *skb; }` and of its key, a number. They tell the
+/// Returns the types of `struct held { struct sk_buff __kptr *skb; }` and of its key, a number. They tell the
 /// verifier that a value of the map owns a packet.
 fn held_types() -> Vec<u8> {
     let names = b"\0unsigned int\0sk_buff\0kptr\0held\0skb\0";
@@ -150,7 +150,7 @@ fn held_types() -> Vec<u8> {
     let types: [&[u32]; 5] = [
         &[1, kind(1, 0), 4, 32],           // 1: unsigned int
         &[14, kind(4, 0), 0],              // 2: struct sk_buff, without members
-        &[22, kind(18, 0), 2],             // 3: the same, tagged as owned
+        &[22, kind(18, 0), 2],             // 3: the same type, tagged as owned by its holder
         &[0, kind(2, 0), 3],               // 4: a pointer to it
         &[27, kind(4, 1), HELD, 32, 4, 0], // 5: struct held
     ];

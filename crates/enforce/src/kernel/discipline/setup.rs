@@ -2,10 +2,10 @@
 
 use unisono_fairqueue::{ClassId, Hierarchy, Rate};
 
-/// The number of socket and packet priorities that can stand for classes.
+/// The number of packet priorities (`SO_PRIORITY`) that can stand for classes.
 pub const PRIORITIES: usize = 16;
 
-/// Prefix of the names of all our disciplines.
+/// The prefix of the names of all our disciplines.
 pub const KIND: &str = "unisono_";
 
 #[derive(Clone, Debug)]
@@ -13,13 +13,15 @@ pub struct Setup<'a> {
     pub hierarchy: &'a Hierarchy,
     /// The rate of the link. `None`: as fast as the device takes packets.
     pub rate: Option<Rate>,
-    /// The leaf for packets of no class.
+    /// The leaf for packets that name no leaf.
     pub others: ClassId,
-    /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`:
-    /// the number of the device's discipline, and the class's number plus 1.
+    /// The leaf for packets of each small priority (`SO_PRIORITY`). A packet's priority may also name its
+    /// class as `MAJOR:MINOR`: the number of the device's discipline, and the class's number plus 1, with the
+    /// generation above it.
     pub by_priority: [Option<ClassId>; PRIORITIES],
-    /// The most bytes in each class, by number, if neither the class nor one above it has a limit; further
-    /// packets are dropped. Without `room` only [`MAX_PACKETS`](super::layout::MAX_PACKETS) limits them.
+    /// The most bytes in each leaf, by class number, if neither the leaf nor a class above it has a limit;
+    /// further packets are dropped. Without `room` only [`MAX_PACKETS`](super::layout::MAX_PACKETS) limits
+    /// such leaves.
     pub room: Option<&'a [u64]>,
 }
 
@@ -32,7 +34,7 @@ impl Setup<'_> {
         long.chain(words.flat_map(u32::to_ne_bytes)).collect()
     }
 
-    /// The beginning of a plan for other classes.
+    /// Returns the beginning of a plan for other classes.
     pub(super) fn plan_head(&self) -> Vec<u8> {
         let words = [self.others.index() as u32, 0].into_iter().chain(self.by_priority());
         let rate = self.rate.map_or(0, Rate::bits_per_second).to_ne_bytes().into_iter();

@@ -1,11 +1,11 @@
-//! Replaces a policy in force by another one, while packets wait.
+//! Replaces the classes of a policy in force by another policy's, while packets wait.
 //!
 //! ```text
 //!   plan beside the classes --> a packet that starts the change --> classifier of the new ones --> holds
 //!                                        |  (old numbers are valid until then)       | failed
 //!                                        +-------- the old classes, the same way <---+
 //! ```
-//! The packet has no content, and the discipline drops it.
+//! The packet that starts the change has no content, and the discipline drops it.
 
 use super::{FairQueue, classifier, rooms, setup};
 use crate::containers;
@@ -21,7 +21,8 @@ use unisono_linux::netlink::filter::{self, TrafficHook};
 use unisono_linux::netlink::{egress, qdisc};
 use unisono_linux::packet::PacketSocket;
 
-/// An EtherType for experiments, and room for the header of any device.
+/// The frame of the packet that starts a change: an EtherType for experiments, and zeroes for the header of
+/// any kind of device.
 const TYPE: u16 = 0x88b5;
 const FRAME: [u8; 60] = [0; 60];
 
@@ -32,8 +33,8 @@ struct AttachedDiscipline {
 }
 
 impl FairQueue {
-    /// Replaces the classes by another policy's. The policy must suit this backend. Returns whether the
-    /// change was possible.
+    /// Replaces the classes by those of `policy`, which this backend must support. Returns whether the change
+    /// was possible.
     pub(super) fn change(
         &mut self,
         host: &mut HostDevice,
@@ -46,7 +47,7 @@ impl FairQueue {
         let Some(Ok(maps)) = Attached::open(&root.kind) else { return Ok(false) };
         let there = AttachedDiscipline { maps, major: (root.handle >> 16) as u16 };
         let old = Policy::parse(&held.policy)?;
-        // check first, before any change, for everything that can be refused
+        // first everything that can be refused, before any change
         let generation = there.maps.generation()?;
         let later = |generations: u32| (generation + generations) % GENERATIONS;
         let new_classes = classifier(policy, &self.site.senders, there.major, later(1))?;
@@ -59,7 +60,7 @@ impl FairQueue {
         let record =
             Record::new(Self::BPF_BACKEND, &device, host.link.index.0, &policy.text, held.before.clone())
                 .with_senders(&self.site.senders);
-        // whatever happens, there is disk space for the record
+        // write both possible final records now, so that no later step needs space in the file system
         let as_wanted = journal.prepare(&record.clone().in_force())?;
         let as_before = journal.prepare(held)?;
         journal.write(&record)?;
@@ -88,8 +89,8 @@ impl FairQueue {
 }
 
 impl AttachedDiscipline {
-    /// Replaces the classes; returns whether this was done. A device that is down gets no packets, so nothing
-    /// is done there.
+    /// Replaces the classes. Returns whether this was done: at a device that is down no packet arrives, so
+    /// the plan is not executed.
     fn put(&self, host: &HostDevice, old: &Policy, new: &Policy) -> Result<bool, Error> {
         self.maps.propose(&old.hierarchy, &setup(new, &rooms(new)))?;
         let kick = || {
@@ -97,7 +98,7 @@ impl AttachedDiscipline {
             socket.queue_with_priority(discipline::kick(self.major))?;
             socket.send(&FRAME)
         };
-        // the drop of the packet may be reported as an error; only the state afterwards counts
+        // the send fails if the drop of the packet is reported; only the state afterwards counts
         let _ = kick();
         Ok(!self.maps.is_pending()?)
     }

@@ -5,7 +5,7 @@ use crate::kernel::discipline::layout::Counted;
 use crate::kernel::discipline::{DelayHistogram, DisciplineFigures};
 use unisono_fairqueue::{Backlog, Class, ClassId, DelayFigures, Live, LiveClass, Policy, TrafficDirection};
 
-/// Figures of leaves are summed up for the classes above.
+/// Returns the figures of all classes. The program counts at leaves; a class with children gets the sums.
 pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) -> Live {
     let tree = &policy.hierarchy;
     let mut counted = figures.classes;
@@ -43,7 +43,7 @@ pub(super) fn live(device: &str, policy: &Policy, figures: DisciplineFigures) ->
     }
 }
 
-/// Adds a class's figures to its parent's. The backlog is counted there already.
+/// Adds a class's figures to its parent's, except the backlog, which the program counts in both.
 fn add(above: &mut Counted, below: &Counted) {
     let served = |of: &Counted| (of.served_packets > 0).then_some(of.shortest_wait_ns);
     above.shortest_wait_ns = served(above).into_iter().chain(served(below)).min().unwrap_or(0);
@@ -54,7 +54,8 @@ fn add(above: &mut Counted, below: &Counted) {
     above.dropped += below.dropped;
 }
 
-/// Quantiles are clamped to the shortest and the longest delay, because buckets are wider than that.
+/// Returns the figures of a class's delays. Quantiles are clamped to the shortest and the longest delay,
+/// because the bound of a bucket may lie outside them.
 fn delay(counted: &Counted, delays: &DelayHistogram) -> Option<DelayFigures> {
     let (shortest, longest) = (counted.shortest_wait_ns, counted.longest_wait_ns);
     let part = |part| Some(delays.quantile(part)?.clamp(shortest, longest.max(shortest)));

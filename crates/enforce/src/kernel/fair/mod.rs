@@ -1,16 +1,17 @@
-//! Our own scheduler in the kernel: a queueing discipline made of a BPF program (Linux 6.16 and later).
+//! The backend of our own scheduler in the kernel: a queueing discipline made of a BPF program (Linux 6.16
+//! and later).
 //!
 //! ```text
 //!   packet --> classifier (clsact, egress) --> its class as its priority --> our discipline --> device
 //! ```
 //! It decides packet by packet as `unisono-fairqueue` does (docs/decisions/0011), so unused capacity is lent
 //! by weight. A policy that is applied over another one replaces the classes in the existing discipline
-//! ([`change`]): no waiting packet is lost, and every packet finds a class of the old or the new policy. If
+//! ([`change`]): no waiting packet is lost, and at each moment the classifier's class numbers are valid. If
 //! that is not possible (another version of Unisono made the discipline, or the device is down), the
 //! discipline is replaced, and [`FairQueue::notes`] report the number of packets that were waiting in it.
 //!
-//! When not to use it: for ceilings and processor shares (the kernel's token buckets support these). And if
-//! programs pass down 64 KiB in one piece, 64 KiB are scheduled at a time.
+//! When not to use it: for ceilings and weights of control groups, which the backend with the kernel's token
+//! buckets supports. A segment of 64 KiB that a program passes down in one piece is scheduled as one packet.
 
 mod change;
 mod figures;
@@ -35,12 +36,12 @@ use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{egress, traffic};
 use unisono_linux::undo::DirectoryLock;
 
-/// The discipline's number: `Un`, or `Uo` for a discipline that replaces one of ours.
+/// The discipline's major number: `Un` in ASCII, or `Uo` for a discipline that replaces one of ours.
 const MAJORS: [u16; 2] = [0x556e, 0x556f];
 const CLSACT: &str = "clsact";
-/// The backlog of a class, unless the policy limits it, as time at the class's guaranteed rate (ns).
+/// The most backlog of a class, unless the policy limits it, as time at the class's guaranteed rate (ns).
 const QUEUE_NS: f64 = 20e6;
-/// A class has room for at least two of the longest packets.
+/// The least room of a class: two of the longest packets.
 const MIN_ROOM: u64 = 2 * (65_536 + 1514);
 
 pub static BPF: BackendKind = BackendKind {
@@ -65,7 +66,7 @@ impl fmt::Debug for FairQueue {
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct BeforeFair {
-    /// The device's discipline before. `None`: the kernel's default.
+    /// The device's earlier discipline. `None`: the kernel's default.
     root: Option<Qdisc>,
     /// Whether the device had a clsact discipline.
     clsact: bool,
@@ -80,7 +81,7 @@ struct LoadedPolicy {
 impl FairQueue {
     pub const BPF_BACKEND: &str = "kernel-bpf";
 
-    /// A device of this thread's network namespace.
+    /// Returns the backend for a device of this thread's network namespace.
     pub fn new(device: &str) -> Self {
         Self { site: KernelSite::at(LinkSide::out(device)) }
     }
@@ -95,7 +96,7 @@ impl FairQueue {
         self
     }
 
-    /// The present discipline of a device without a policy.
+    /// Returns the present discipline of a device without a policy.
     fn root_before(&self, host: &mut HostDevice) -> Result<Option<Qdisc>, Error> {
         let device = self.site.device();
         match root_qdisc(&mut host.socket, &device, host.queue)? {
@@ -172,7 +173,7 @@ impl KernelBackend for FairQueue {
             Some(root) if root.kind.starts_with(KIND) => {
                 host.socket.run(&[saved::restore(before.root.as_ref(), device)])?;
             }
-            // a policy that was given up earlier has changed nothing here
+            // the discipline is still the earlier one if the change failed before this step
             Some(root) if root.handle != 0 && Some(root) != before.root.as_ref() => {
                 self.site.note(saved::replaced_note(&self.site.side.device));
             }
@@ -230,7 +231,7 @@ impl Backend for FairQueue {
         self.site.notes.clear();
         let mut host = self.site.host()?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
-        // an interposed queue does not change the discipline
+        // under an interposed queue, the device still has its earlier discipline
         if record.is_none_or(|record| record.backend == interposed::INTERPOSED_BACKEND) {
             self.root_before(&mut host)?;
         }
@@ -247,7 +248,7 @@ impl Backend for FairQueue {
     fn install(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
         self.site.notes.clear();
         let journal = self.site.journal()?;
-        // another command may have changed the device until now
+        // read only now, under the lock: another command may have changed the device before
         let mut host = self.site.host()?;
         let held = self.recovered(&mut host, &journal)?;
         if let Some(held) = &held {
@@ -266,7 +267,8 @@ impl Backend for FairQueue {
             None => {
                 let root = self.root_before(&mut host)?;
                 self.check_policy(&host, policy)?;
-                // a clsact made by the policy of incoming packets is removed with the last of both policies
+                // a clsact that the policy of incoming packets made is removed with the last of the two
+                // policies
                 let is_theirs = !journal.other_direction_made_clsact()?;
                 BeforeFair { root, clsact: has_clsact && is_theirs }
             }
@@ -309,7 +311,7 @@ impl Backend for FairQueue {
         loop {
             let mut record = self.record(&journal)?;
             if record.as_ref().is_some_and(|record| record.phase == Phase::Changing) {
-                let _lock = journal.lock()?; // when the changing command is done
+                let _lock = journal.lock()?; // waits until the command that changes the policy is done
                 record = self.recovered(&mut host, &journal)?;
             }
             let record = record.ok_or_else(|| self.site.no_policy())?;
@@ -319,7 +321,7 @@ impl Backend for FairQueue {
                 return Err(self.site.removed("our queueing discipline"));
             };
             let counted = attached?.figures()?;
-            // or else the counters may belong to newer classes
+            // if the policy has changed meanwhile, the counters may belong to newer classes: read again
             if self.record(&journal)?.is_some_and(|after| after.policy == record.policy) {
                 return Ok(figures::live(&self.site.side.device, &Policy::parse(&record.policy)?, counted));
             }
@@ -336,7 +338,8 @@ impl Backend for FairQueue {
         KernelBackend::recover(self, journal)
     }
 
-    /// Its journal is never pending, because no other backend can be in force beside it.
+    /// Does nothing: a journal of this backend is never pending, because this backend needs the hooks of all
+    /// others.
     fn retire(&mut self, _pending: &Journal) -> Result<(), Error> {
         Ok(())
     }
@@ -352,7 +355,7 @@ fn setup<'a>(policy: &'a Policy, room: &'a [u64]) -> Setup<'a> {
     }
 }
 
-/// The most bytes in each class, unless the policy limits them.
+/// Returns the most bytes in each class, unless the policy limits them.
 fn rooms(policy: &Policy) -> Vec<u64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
     let room = |class| ((policy.guarantee(class) / 8.0 * QUEUE_NS / 1e9) as u64).max(MIN_ROOM);
@@ -379,7 +382,7 @@ fn classifier(
     Ok(ClassifierProgram::load("unisono_queue", &program)?)
 }
 
-/// The number of packets in the device's discipline, under a policy that holds.
+/// Returns the number of packets in the device's discipline, under the policy in force.
 fn waiting(policy: &str, now: &[Qdisc]) -> u64 {
     let root = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT);
     let counted = root.and_then(|root| Attached::open(&root.kind)).and_then(|open| open.ok()?.counted().ok());

@@ -1,4 +1,4 @@
-//! Reads the table `disk`: what classes use a disk for, and which users may.
+//! Reads the table `disk`: what each class uses a disk for, and which users may send its requests.
 
 use super::super::error::{Mistake, meant, wrong};
 use super::super::units;

@@ -124,7 +124,7 @@ fn read_protocol(value: &WrittenValue<'_>) -> Result<IpProtocol, Mistake> {
     }
 }
 
-/// A whole number of 32 bits.
+/// Reads a whole number of 32 bits.
 fn read_word(what: &str, whence: &str, value: &WrittenValue<'_>) -> Result<u32, Mistake> {
     match number_of(value).map(u32::try_from) {
         Some(Ok(number)) => Ok(number),

@@ -1,4 +1,4 @@
-//! Reads a policy's TOML into classes. Each value is checked alone; an error names its position.
+//! Reads a policy's TOML into classes. Each value is checked on its own; an error names its position.
 
 mod disk;
 mod matchers;
@@ -60,7 +60,7 @@ pub(super) struct WrittenClass {
 type WrittenValue<'a> = Spanned<DeValue<'a>>;
 type TableEntry<'t, 'a> = (&'t str, usize, &'t WrittenValue<'a>);
 
-/// The entries of a table, in the order of the file.
+/// Returns the entries of a table, in the order of the file.
 fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<TableEntry<'t, 'a>> {
     let mut entries: Vec<TableEntry<'t, 'a>> =
         table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span().start, value)).collect();
@@ -171,7 +171,7 @@ fn read_class(
     Ok(())
 }
 
-/// Whether a text is a valid class name.
+/// Returns whether a text is a valid class name.
 pub(super) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
