@@ -123,6 +123,7 @@ impl Counts {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Access epochs that have ended, and for post-start-complete-wait exposure epochs as well.
     pub epochs: u64,
@@ -154,6 +155,7 @@ impl AddAssign for Stats {
 
 /// A window's counts at one rank, or the sum over several windows or ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WindowStats {
     pub fence: Stats,
     pub pscw: Stats,
