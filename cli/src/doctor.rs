@@ -52,8 +52,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         output::answer(&machine_output::pretty_json("unisono-doctor-1", &DoctorAnswer { capabilities })?)?;
     } else if args.table.csv {
-        let rows = capabilities.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-        output::answer(&machine_output::csv(&rows))?;
+        output::answer(&machine_output::csv(&capabilities)?)?;
     } else {
         output::answer(table(&capabilities).trim_end())?;
     }

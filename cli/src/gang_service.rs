@@ -3,8 +3,8 @@
 use crate::completions;
 use crate::exit::Failure;
 use crate::gang_table;
-use crate::live_view::{LiveOutput, LiveViewFlags, LiveViewText};
-use crate::machine_output::{self, CsvFlag};
+use crate::live_view::{LiveViewFlags, LiveViewText};
+use crate::machine_output::{self, CsvFlag, TableForm};
 use crate::output;
 use crate::service::{self, ServiceNotices, utf8};
 use crate::user::user_id;
@@ -370,18 +370,12 @@ fn group(path: PathBuf) -> anyhow::Result<PathBuf> {
 /// The format of `gang list` and `gang top`.
 const LIST_FORMAT: &str = "unisono-gang-list-1";
 
-/// One row for each gang.
-fn csv(view: &ServiceView) -> serde_json::Result<String> {
-    let rows = view.gangs.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    Ok(machine_output::csv(&rows))
-}
-
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let view = args.daemon.view()?;
     if args.json {
         output::answer(&machine_output::json(LIST_FORMAT, &view)?)?;
     } else if args.table.csv {
-        output::answer(&csv(&view)?)?;
+        output::answer(&machine_output::csv(&view.gangs)?)?;
     } else {
         output::answer(gang_table::served(&view, None, usize::MAX).trim_end())?;
     }
@@ -419,15 +413,15 @@ const VIEW: LiveViewText = LiveViewText {
 
 pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let mut earlier = args.daemon.view()?;
-    let output = LiveOutput::chosen(args.json, &args.table);
+    let output = TableForm::chosen(args.json, args.table.csv);
     let mut looked = std::time::Instant::now();
     args.view.show(output, &VIEW, |width| {
         let view = args.daemon.view()?;
         let passed = std::mem::replace(&mut looked, std::time::Instant::now()).elapsed();
         let text = match output {
-            LiveOutput::Json => machine_output::json(LIST_FORMAT, &view)?,
-            LiveOutput::Csv => csv(&view)?,
-            LiveOutput::Table => {
+            TableForm::Json => machine_output::json(LIST_FORMAT, &view)?,
+            TableForm::Csv => machine_output::csv(&view.gangs)?,
+            TableForm::Text => {
                 gang_table::served(&view, Some((&earlier, passed)), width).trim_end().to_owned()
             }
         };

@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", json(&reports)?)?;
     } else if args.table.csv {
         let rows = reports.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
-        writeln!(out, "{}", machine_output::csv(&rows))?;
+        writeln!(out, "{}", machine_output::csv(&rows)?)?;
     } else {
         write!(out, "{}", output::plain(&gang_table::simulations(&reports)))?;
     }

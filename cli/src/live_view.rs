@@ -3,7 +3,7 @@
 //! settings; `h` and `?` show what the columns mean. No colors are used, with NO_COLOR or without.
 
 use crate::columns::{cut, fold};
-use crate::machine_output::CsvFlag;
+use crate::machine_output::TableForm;
 use crate::output;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
@@ -25,25 +25,6 @@ pub(crate) struct LiveViewFlags {
     interval: Duration,
 }
 
-/// The form of a live view. On a terminal, each table replaces the one before.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum LiveOutput {
-    Table,
-    Json,
-    /// One table, after which the view ends.
-    Csv,
-}
-
-impl LiveOutput {
-    pub(crate) fn chosen(json: bool, table: &CsvFlag) -> Self {
-        match (json, table.csv) {
-            (true, _) => LiveOutput::Json,
-            (_, true) => LiveOutput::Csv,
-            _ => LiveOutput::Table,
-        }
-    }
-}
-
 /// The words around a live view.
 pub(crate) struct LiveViewText {
     /// The command.
@@ -57,11 +38,11 @@ impl LiveViewFlags {
     /// closes the output. `table` gets the maximum number of characters in a line.
     pub(crate) fn show(
         &self,
-        output: LiveOutput,
+        output: TableForm,
         text: &LiveViewText,
         mut table: impl FnMut(usize) -> anyhow::Result<String>,
     ) -> anyhow::Result<ExitCode> {
-        let is_terminal = output == LiveOutput::Table && std::io::stdout().is_terminal();
+        let is_terminal = output == TableForm::Text && std::io::stdout().is_terminal();
         let redraw = is_terminal && !self.once;
         // signals are caught before the terminal is changed, so that no signal ends the program in between
         let keys = if redraw { interrupt::catch().map(|()| KeyInput::start())? } else { None };
@@ -86,7 +67,7 @@ impl LiveViewFlags {
             } else {
                 output::is_read(&shown)?
             };
-            if !is_read || self.once || output == LiveOutput::Csv {
+            if !is_read || self.once || output == TableForm::Csv {
                 break;
             }
         }

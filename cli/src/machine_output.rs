@@ -1,6 +1,7 @@
 //! Output for other programs: JSON objects that name their format, and tables as comma-separated values.
 //! `docs/output.schema.json` describes each format under its name.
 
+use crate::output;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -33,10 +34,46 @@ fn named<'a, T: Serialize>(format: &'a str, object: &'a T) -> impl Serialize + u
     Named { format, object }
 }
 
+/// The form of an answer with a table.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum TableForm {
+    /// Words and columns, for people.
+    Text,
+    Json,
+    /// One table.
+    Csv,
+}
+
+impl TableForm {
+    pub(crate) fn chosen(json: bool, csv: bool) -> Self {
+        match (json, csv) {
+            (true, _) => TableForm::Json,
+            (_, true) => TableForm::Csv,
+            _ => TableForm::Text,
+        }
+    }
+
+    /// Prints an answer: `object` as the JSON of this format, `rows`, or `text`.
+    pub(crate) fn answer(
+        self,
+        format: &str,
+        object: &impl Serialize,
+        rows: &[impl Serialize],
+        text: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        Ok(output::answer(&match self {
+            TableForm::Json => json(format, object)?,
+            TableForm::Csv => csv(rows)?,
+            TableForm::Text => text().trim_end().to_owned(),
+        })?)
+    }
+}
+
 /// Objects as a table: a column for each key, in the order of its first appearance. A key of an inner object
 /// becomes the column `outer.inner`; lists are written as JSON.
-pub(crate) fn csv(rows: &[Value]) -> String {
-    let rows: Vec<Vec<(String, String)>> = rows.iter().map(cells).collect();
+pub(crate) fn csv(rows: &[impl Serialize]) -> serde_json::Result<String> {
+    let row = |row| Ok(cells(&serde_json::to_value(row)?));
+    let rows: Vec<Vec<(String, String)>> = rows.iter().map(row).collect::<serde_json::Result<_>>()?;
     let mut columns: Vec<&str> = Vec::new();
     for (name, _) in rows.iter().flatten() {
         if !columns.contains(&name.as_str()) {
@@ -51,7 +88,7 @@ pub(crate) fn csv(rows: &[Value]) -> String {
         let cell = |column: &&str| row.iter().find(|(name, _)| name == column).map_or("", |(_, cell)| cell);
         line(columns.iter().map(cell).collect())
     };
-    [line(columns.clone())].into_iter().chain(rows.iter().map(row)).collect::<Vec<_>>().join("\n")
+    Ok([line(columns.clone())].into_iter().chain(rows.iter().map(row)).collect::<Vec<_>>().join("\n"))
 }
 
 /// The cells of an object, each with the name of its column.
@@ -97,7 +134,7 @@ mod tests {
             json!({"name": "c", "delay": {"p99": 0.5, "max": 7}, "found": true}),
         ];
         let table = "name,n,late,delay.p99,delay.max,found\n\"a, \"\"b\"\"\",3,\"[1,2]\",,,\nc,,,0.5,7,true";
-        assert_eq!(csv(&rows), table);
-        assert_eq!(csv(&[]), "");
+        assert_eq!(csv(&rows).expect("objects"), table);
+        assert_eq!(csv(&[(); 0]).expect("no object"), "");
     }
 }

@@ -1,7 +1,7 @@
 //! `unisono report`: draws the page from records, without measuring.
 
 use crate::exit::Failure;
-use crate::machine_output::{self, CsvFlag};
+use crate::machine_output::{self, CsvFlag, TableForm};
 use crate::output;
 use crate::study;
 use serde_json::json;
@@ -78,19 +78,10 @@ fn print_changes(first: &[Line], second: &[Line], args: &Args) -> anyhow::Result
         let text = "the two have no figure in common; compare two runs of the same study: unisono report A B";
         return Err(Failure::Usage(text.to_owned()).into());
     }
-    let text = match (args.json, args.table.csv) {
-        (_, true) => csv(&changes)?,
-        (true, _) => machine_output::json("unisono-report-changes-1", &json!({ "changes": changes }))?,
-        _ => unisono_report::changes_in_words(first, second),
-    };
-    output::answer(text.trim_end())?;
+    let form = TableForm::chosen(args.json, args.table.csv);
+    let words = || unisono_report::changes_in_words(first, second);
+    form.answer("unisono-report-changes-1", &json!({ "changes": changes }), &changes, words)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// One row for each verdict or change.
-fn csv(rows: &[impl serde::Serialize]) -> serde_json::Result<String> {
-    let rows: Vec<_> = rows.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
-    Ok(machine_output::csv(&rows))
 }
 
 /// The claims are part of the laboratory; without them, becomes the laboratory.
@@ -139,7 +130,7 @@ fn print_summary(args: &Args, lines: &[Line], summary: &RecordsSummary, page: &P
         return writeln!(out, "{}", machine_output::json("unisono-report-1", summary)?);
     }
     if args.table.csv {
-        return writeln!(out, "{}", output::plain(&csv(&summary.verdicts)?));
+        return writeln!(out, "{}", output::plain(&machine_output::csv(&summary.verdicts)?));
     }
     write!(out, "{}", output::plain(&unisono_report::screen(lines)))?;
     write!(out, "\nruns:    {} measured", summary.measured)?;

@@ -1,6 +1,7 @@
 //! Jobs: join, barrier, gather, finalize.
 
 use crate::error::{CallStatus, argument, ffi_call, null};
+use crate::handle;
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 use unisono_rma::{Error, Job};
@@ -25,9 +26,7 @@ pub(crate) unsafe fn job<'a>(job: *mut JobHandle) -> Result<&'a mut Job, Error> 
 /// `to` is null or writable.
 pub(crate) unsafe fn write_handle(to: *mut *mut JobHandle, made: Job) -> Result<(), Error> {
     // SAFETY: null or writable; the caller guarantees it.
-    let to = unsafe { to.as_mut() }.ok_or_else(|| null("job"))?;
-    *to = Box::into_raw(Box::new(JobHandle(made)));
-    Ok(())
+    unsafe { handle::store(to, "job", JobHandle(made)) }
 }
 
 /// Joins the job that `unisono run` started this process for. A process that was started otherwise gets a job
@@ -37,13 +36,12 @@ pub(crate) unsafe fn write_handle(to: *mut *mut JobHandle, made: Job) -> Result<
 pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> CallStatus {
     ffi_call(|| {
         // SAFETY: unisono.h requires NULL or room for the handle.
-        let to = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
-        *to = std::ptr::null_mut();
+        let to = unsafe { handle::emptied(job, "job") }?;
         let patience = Duration::try_from_secs_f64(patience_s).ok().filter(|time| !time.is_zero());
         let patience = patience.unwrap_or(Duration::from_secs(60));
         let joined = Job::join(patience)?.or_else(|| Job::threads(1).pop());
-        // SAFETY: the place for the handle, which is not NULL.
-        unsafe { write_handle(job, joined.ok_or_else(|| null("job"))?) }
+        *to = Box::into_raw(Box::new(JobHandle(joined.ok_or_else(|| null("job"))?)));
+        Ok(())
     })
 }
 
@@ -116,7 +114,7 @@ pub unsafe extern "C" fn unisono_job_finalize(job: *mut *mut JobHandle) -> CallS
         if from.is_null() {
             return Err(argument("the job has been finalized; join it once and leave it once"));
         }
-        // SAFETY: `give` made it; the program's pointer becomes NULL here, so it is freed once.
+        // SAFETY: `write_handle` made it; the program's pointer becomes NULL here, so it is freed once.
         let owned = unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) };
         owned.0.finalize()
     })

@@ -1,6 +1,7 @@
 //! Layouts: the places of a transfer's data in the origin's or the target's memory.
 
 use crate::error::{CallStatus, argument, ffi_call, null};
+use crate::handle;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use unisono_rma::{Element, Error, Layout, Run};
@@ -103,9 +104,7 @@ pub(crate) unsafe fn layout<'a>(layout: *const LayoutHandle) -> Result<&'a Layou
 /// `to` is null or writable.
 pub(crate) unsafe fn write_handle(to: *mut *mut LayoutHandle, made: Layout) -> Result<(), Error> {
     // SAFETY: null or writable; the caller guarantees it.
-    let to = unsafe { to.as_mut() }.ok_or_else(|| null("layout"))?;
-    *to = Box::into_raw(Box::new(LayoutHandle(made)));
-    Ok(())
+    unsafe { handle::store(to, "layout", LayoutHandle(made)) }
 }
 
 /// An array of `count` entries that the program passed; `what` names it in the error for NULL.
@@ -220,7 +219,7 @@ pub unsafe extern "C" fn unisono_layout_free(layout: *mut *mut LayoutHandle) -> 
             return Err(argument("the layout has been freed"));
         }
         if !ELEMENTS.as_ptr_range().contains(&was.cast_const()) {
-            // SAFETY: `give` made it; the program's pointer becomes NULL here, so it is freed once.
+            // SAFETY: `write_handle` made it; the program's pointer becomes NULL here, so it is freed once.
             drop(unsafe { Box::from_raw(was) });
         }
         Ok(())

@@ -25,6 +25,7 @@
 
 pub mod error;
 pub mod events;
+mod handle;
 pub mod job;
 pub mod layout;
 /// cbindgen:ignore

@@ -1,6 +1,7 @@
 //! Requests: operations whose completion at the origin the program can wait for or test individually.
 
 use crate::error::{CallStatus, null};
+use crate::handle;
 use crate::window::{WindowHandle, with_window};
 use std::ffi::c_int;
 use unisono_rma::{Request, Window};
@@ -27,13 +28,8 @@ pub unsafe extern "C" fn unisono_request_wait(
     request: *mut *mut RequestHandle,
 ) -> CallStatus {
     let call = |window: &mut Window| {
-        // SAFETY: unisono.h requires NULL or the address of a handle.
-        let from = unsafe { request.as_mut() }.ok_or_else(|| null("request"))?;
-        if from.is_null() {
-            return Err(null("*request"));
-        }
-        // SAFETY: `give` made it; the program's pointer becomes NULL here, so it is freed once.
-        let owned = unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) };
+        // SAFETY: unisono.h requires NULL or the address of a handle, which `write_handle` made.
+        let owned = unsafe { handle::take(request, "request") }?;
         window.wait_request(owned.0)
     };
     // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
@@ -58,7 +54,7 @@ pub unsafe extern "C" fn unisono_request_test(
         let is_done = window.test_request(&asked.0)?;
         *done = c_int::from(is_done);
         if is_done {
-            // SAFETY: `give` made it; the program's pointer becomes NULL here, so it is freed once.
+            // SAFETY: `write_handle` made it; the program's pointer becomes NULL here, so it is freed once.
             drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
         }
         Ok(())

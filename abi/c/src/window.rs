@@ -2,6 +2,7 @@
 //! space.
 
 use crate::error::{CallStatus, argument, ffi_call, null, rank};
+use crate::handle;
 use crate::job::{JobHandle, job};
 use std::ffi::{c_int, c_void};
 use unisono_rma::{Completion, Error, Job, Locks, Spec, Style, Window};
@@ -89,8 +90,7 @@ unsafe fn make_window(
 ) -> CallStatus {
     ffi_call(|| {
         // SAFETY: null or writable; the caller guarantees it.
-        let to = unsafe { to.as_mut() }.ok_or_else(|| null("window"))?;
-        *to = std::ptr::null_mut();
+        let to = unsafe { handle::emptied(to, "window") }?;
         // SAFETY: null or readable; the caller guarantees it.
         let spec = unsafe { self::spec(spec) }?;
         // SAFETY: null or a live handle of this thread's; the caller guarantees it.
@@ -223,7 +223,7 @@ pub(crate) unsafe fn free<T>(
     };
     let seen = before(window);
     window.free()?;
-    // SAFETY: `made` made it; the program's pointer becomes NULL here, so it is freed once.
+    // SAFETY: `make_window` made it; the program's pointer becomes NULL here, so it is freed once.
     drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
     Ok(seen)
 }

@@ -105,7 +105,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         writeln!(out, "{json}")?;
     } else if args.table.csv {
-        writeln!(out, "{}", table::csv(&results))?;
+        writeln!(out, "{}", table::csv(&results)?)?;
     } else {
         write!(out, "{}", table::render(&results, &options))?;
     }

@@ -79,7 +79,7 @@ impl VariantRuns {
 }
 
 /// The table of several runs: a row for each variant.
-pub(super) fn csv(results: &[VariantRuns]) -> String {
+pub(super) fn csv(results: &[VariantRuns]) -> serde_json::Result<String> {
     let row = |result: &VariantRuns| {
         let run = result.first();
         json!({

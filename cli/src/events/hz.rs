@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             })
             .collect();
         let text = match args.table.csv {
-            true => machine_output::csv(&topics),
+            true => machine_output::csv(&topics)?,
             false => {
                 let object = serde_json::json!({ "seconds": seconds, "topics": topics });
                 machine_output::json("unisono-events-hz-1", &object)?

@@ -3,8 +3,8 @@
 use super::flags::BrokerFlag;
 use super::show;
 use crate::columns::{self, Column, cut, fold};
-use crate::live_view::{LiveOutput, LiveViewFlags, LiveViewText};
-use crate::machine_output::{self, CsvFlag};
+use crate::live_view::{LiveViewFlags, LiveViewText};
+use crate::machine_output::{self, CsvFlag, TableForm};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -46,13 +46,13 @@ const VIEW: LiveViewText = LiveViewText {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut client = args.broker.client()?;
     let mut earlier = client.statistics()?;
-    let output = LiveOutput::chosen(args.json, &args.table);
+    let output = TableForm::chosen(args.json, args.table.csv);
     args.view.show(output, &VIEW, |width| {
         let now = client.statistics()?;
         let text = match output {
-            LiveOutput::Json => machine_output::json("unisono-events-top-1", &as_json(&now, &earlier)?)?,
-            LiveOutput::Csv => machine_output::csv(&consumers(&now, &earlier)?),
-            LiveOutput::Table => table(&now, &earlier, width),
+            TableForm::Json => machine_output::json("unisono-events-top-1", &as_json(&now, &earlier)?)?,
+            TableForm::Csv => machine_output::csv(&consumers(&now, &earlier)?)?,
+            TableForm::Text => table(&now, &earlier, width),
         };
         earlier = now;
         Ok(text)

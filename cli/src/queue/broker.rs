@@ -2,8 +2,7 @@
 
 use crate::events::{SettingsFiles, in_words, mode, serve};
 use crate::exit::Failure;
-use crate::machine_output::{self, CsvFlag};
-use crate::output;
+use crate::machine_output::{CsvFlag, TableForm};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,14 +65,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (None, Some(policy), Some(socket)) => serve_policy(policy, socket, args)?,
         _ => return Err(Failure::Usage("a policy and --listen SOCKET are needed".to_owned()).into()),
     };
-    if args.json {
-        output::answer(&machine_output::json("unisono-events-statistics-1", &statistics)?)?;
-    } else if args.table.csv {
-        let rows = statistics.classes.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-        output::answer(&machine_output::csv(&rows))?;
-    } else {
-        output::answer(table(&statistics).trim_end())?;
-    }
+    let form = TableForm::chosen(args.json, args.table.csv);
+    form.answer("unisono-events-statistics-1", &statistics, &statistics.classes, || table(&statistics))?;
     Ok(ExitCode::SUCCESS)
 }
 

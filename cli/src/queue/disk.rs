@@ -3,8 +3,7 @@
 use super::units;
 use crate::events::{NextUser, leave_root, mode};
 use crate::exit::{self, Failure};
-use crate::machine_output::{self, CsvFlag};
-use crate::output;
+use crate::machine_output::{CsvFlag, TableForm};
 use crate::service::ServiceNotices;
 use crate::text_file;
 use crate::user::user_id;
@@ -115,14 +114,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let note = |text: &str| exit::print_error(&format!("warning: {text}"));
     let figures = server.serve(args.depth.into(), &is_over, &note).map_err(in_words)?;
     drop((server, sweeper));
-    if args.json {
-        output::answer(&machine_output::json("unisono-queue-disk-1", &figures)?)?;
-    } else if args.table.csv {
-        let rows = figures.classes.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-        output::answer(&machine_output::csv(&rows))?;
-    } else {
-        output::answer(table(&figures).trim_end())?;
-    }
+    let form = TableForm::chosen(args.json, args.table.csv);
+    form.answer("unisono-queue-disk-1", &figures, &figures.classes, || table(&figures))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,8 +7,8 @@ use super::unseen::{Passage, PassageWatch};
 use super::view::{table, wait_of};
 use crate::columns::fold;
 use crate::exit::Failure;
-use crate::live_view::{LiveOutput, LiveViewFlags, LiveViewText};
-use crate::machine_output::{self, CsvFlag};
+use crate::live_view::{LiveViewFlags, LiveViewText};
+use crate::machine_output::{self, CsvFlag, TableForm};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -66,24 +66,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut earlier = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
     let mut watch = PassageWatch::start(&lives(&earlier));
     let mut passages: Vec<Passage> = Vec::new();
-    let output = LiveOutput::chosen(args.json, &args.table);
-    let between = if output == LiveOutput::Table { "\n\n" } else { "\n" };
+    let output = TableForm::chosen(args.json, args.table.csv);
+    let between = if output == TableForm::Text { "\n\n" } else { "\n" };
     args.view.show(output, &VIEW, |width| {
         let readings = sides.iter().map(Reading::read).collect::<Result<Vec<_>, _>>()?;
-        if watch.is_over() || args.view.once || output == LiveOutput::Csv {
+        if watch.is_over() || args.view.once || output == TableForm::Csv {
             passages = watch.judge(&lives(&readings));
             watch = PassageWatch::start(&lives(&readings));
         }
-        if output == LiveOutput::Csv {
+        if output == TableForm::Csv {
             let rows = readings
                 .iter()
                 .zip(&earlier)
                 .flat_map(|(now, earlier)| rows(now, &now.live.paces(&earlier.live)));
-            return Ok(machine_output::csv(&rows.collect::<Vec<_>>()));
+            return Ok(machine_output::csv(&rows.collect::<Vec<_>>())?);
         }
         let texts = readings.iter().zip(&earlier).enumerate().map(|(at, (now, earlier))| {
             let (paces, uses) = (now.live.paces(&earlier.live), now.group_uses(earlier));
-            if output == LiveOutput::Json {
+            if output == TableForm::Json {
                 let object = json(now, &paces, &uses, passages.get(at));
                 return machine_output::json("unisono-queue-show-1", &object);
             }

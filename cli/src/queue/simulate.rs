@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let object = json!({ "departures": objects(&departures) });
         output::answer(&machine_output::json("unisono-queue-simulate-1", &object)?)?;
     } else if args.csv {
-        output::answer(&machine_output::csv(&objects(&departures)))?;
+        output::answer(&machine_output::csv(&objects(&departures))?)?;
     } else {
         output::answer(table(&trace, &departures).trim_end())?;
     }

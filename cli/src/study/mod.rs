@@ -223,7 +223,7 @@ fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyh
     let mut total = Duration::ZERO;
     if args.csv {
         let rows: Vec<_> = planned.iter().map(|planned| listed(planned, profile)).collect();
-        writeln!(out, "{}", machine_output::csv(&rows))?;
+        writeln!(out, "{}", machine_output::csv(&rows)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     for each in planned {

@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let object = as_json(&rows, hop, network.switch_count(), members, processors);
         output::answer(&machine_output::json("unisono-tree-bench-1", &object)?)?;
     } else if args.table.csv {
-        output::answer(&machine_output::csv(&row_objects(&rows)))?;
+        output::answer(&machine_output::csv(&row_objects(&rows))?)?;
     } else {
         as_table(&rows, hop, network.switch_count(), members, processors)?;
     }

@@ -3,6 +3,7 @@
 use super::publish::{PublishDraft, draft};
 use super::{ClientHandle, EventsError, connection, ffi_events_call};
 use crate::error::{CallStatus, argument, null};
+use crate::handle;
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 use unisono_events_client::{EventLoan, Instant, PublishProgress};
@@ -53,8 +54,7 @@ pub unsafe extern "C" fn unisono_loan(
 ) -> CallStatus {
     ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or room for the loan.
-        let to = unsafe { lent.as_mut() }.ok_or_else(|| null("lent"))?;
-        *to = std::ptr::null_mut();
+        let to = unsafe { handle::emptied(lent, "lent") }?;
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
@@ -149,14 +149,8 @@ fn publish(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_loan_return(lent: *mut *mut LoanView) -> CallStatus {
     ffi_events_call(|| {
-        // SAFETY: unisono.h requires NULL or the address of a loan.
-        let from = unsafe { lent.as_mut() }.ok_or_else(|| null("lent"))?;
-        if from.is_null() {
-            return Err(null("*lent").into());
-        }
-        let owned = std::mem::replace(from, std::ptr::null_mut()).cast::<OwnedLoan>();
-        // SAFETY: `unisono_loan` made it; the program's pointer becomes NULL here, so it is freed once.
-        drop(unsafe { Box::from_raw(owned) });
+        // SAFETY: unisono.h requires NULL or the address of a loan, which `unisono_loan` made.
+        drop(unsafe { handle::take(lent.cast::<*mut OwnedLoan>(), "lent") }?);
         Ok(())
     })
 }

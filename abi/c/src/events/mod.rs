@@ -17,6 +17,7 @@ pub mod publish;
 pub mod receive;
 
 use crate::error::{CallStatus, failed, ffi_call_or, guarded, null, set_error_text};
+use crate::handle;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
@@ -274,8 +275,7 @@ pub unsafe extern "C" fn unisono_client_open(
 ) -> CallStatus {
     ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or room for the handle.
-        let to = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
-        *to = std::ptr::null_mut();
+        let to = unsafe { handle::emptied(client, "client") }?;
         let defaults = ConnectOptions::at(std::ptr::null());
         // SAFETY: unisono.h requires NULL or options with C strings.
         let given = unsafe { options.as_ref() }.unwrap_or(&defaults);
@@ -330,13 +330,8 @@ pub unsafe extern "C" fn unisono_client_statistics(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_close(client: *mut *mut ClientHandle) -> CallStatus {
     ffi_events_call(|| {
-        // SAFETY: unisono.h requires NULL or the address of a handle.
-        let from = unsafe { client.as_mut() }.ok_or_else(|| null("client"))?;
-        if from.is_null() {
-            return Err(null("*client").into());
-        }
-        // SAFETY: `unisono_client_connect` made it; the program's pointer becomes NULL, so it is freed once.
-        drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
+        // SAFETY: unisono.h requires NULL or the address of a handle, which `unisono_client_open` made.
+        drop(unsafe { handle::take(client, "client") }?);
         Ok(())
     })
 }

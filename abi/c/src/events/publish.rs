@@ -4,6 +4,7 @@ use super::field::EventField;
 use super::receive::{EventView, into_view, received};
 use super::{ClientHandle, EventsError, connection, ffi_events_call, text, timeout};
 use crate::error::{CallStatus, argument, null};
+use crate::handle;
 use crate::layout::slice;
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -352,8 +353,7 @@ pub unsafe extern "C" fn unisono_ask(
 ) -> CallStatus {
     ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or room for the event.
-        let to = unsafe { reply.as_mut() }.ok_or_else(|| null("reply"))?;
-        *to = std::ptr::null_mut();
+        let to = unsafe { handle::emptied(reply, "reply") }?;
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;

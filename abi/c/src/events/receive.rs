@@ -3,6 +3,7 @@
 use super::field::{EventField, FieldKind};
 use super::{ClientHandle, EventsError, connection, ffi_events_call, text, timeout};
 use crate::error::{CallStatus, argument, null};
+use crate::handle;
 use std::borrow::Cow;
 use std::ffi::{CString, c_char, c_int, c_void};
 use unisono_events_client::{
@@ -416,8 +417,7 @@ pub unsafe extern "C" fn unisono_receive(
 ) -> CallStatus {
     ffi_events_call(|| {
         // SAFETY: unisono.h requires NULL or room for the event.
-        let to = unsafe { event.as_mut() }.ok_or_else(|| null("event"))?;
-        *to = std::ptr::null_mut();
+        let to = unsafe { handle::emptied(event, "event") }?;
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let timeout = timeout(timeout_ns);
@@ -459,14 +459,8 @@ pub unsafe extern "C" fn unisono_receive(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_event_free(event: *mut *mut EventView) -> CallStatus {
     ffi_events_call(|| {
-        // SAFETY: unisono.h requires NULL or the address of a handle.
-        let from = unsafe { event.as_mut() }.ok_or_else(|| null("event"))?;
-        if from.is_null() {
-            return Err(null("*event").into());
-        }
-        let owned = std::mem::replace(from, std::ptr::null_mut()).cast::<OwnedEvent>();
-        // SAFETY: `hand_over` made it; the program's pointer becomes NULL here, so it is freed once.
-        drop(unsafe { Box::from_raw(owned) });
+        // SAFETY: unisono.h requires NULL or the address of a handle, which `into_view` made.
+        drop(unsafe { handle::take(event.cast::<*mut OwnedEvent>(), "event") }?);
         Ok(())
     })
 }

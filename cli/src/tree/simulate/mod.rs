@@ -192,7 +192,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let object = table::json(&run, &conditions, args.per_link);
         output::answer(&machine_output::json("unisono-tree-simulate-1", &object)?)?;
     } else if args.table.csv {
-        output::answer(&machine_output::csv(&table::rows(&run)))?;
+        output::answer(&machine_output::csv(&table::rows(&run))?)?;
     } else {
         output::answer(&table::text(&run))?;
     }

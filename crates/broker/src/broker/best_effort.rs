@@ -16,7 +16,7 @@
 //! events come.
 
 use super::Broker;
-use crate::task::{ClientId, Task};
+use crate::task::ClientId;
 use std::collections::HashMap;
 use unisono_eventchannel::{ConsumerId, NumberMap};
 use unisono_events_wire::SubscriptionSpec;
@@ -164,18 +164,5 @@ impl Broker {
         }
         self.best_effort.due = next;
         self.tasks.len() > before
-    }
-
-    /// Sends a delivery by its transport.
-    pub(super) fn send_delivery(
-        &mut self,
-        route: DeliveryRoute,
-        task: (ClientId, Vec<u8>, crate::body::EventBody),
-    ) {
-        let (client, head, body) = task;
-        self.tasks.push_back(match route {
-            DeliveryRoute::Datagram => Task::Unreliable { client, head, body },
-            DeliveryRoute::Stream | DeliveryRoute::First => Task::Answer { client, head, body: Some(body) },
-        });
     }
 }

@@ -7,7 +7,7 @@ use super::{Addressee, Broker, ConnectedClient, Outlet, structures};
 use crate::body::EventBody;
 use crate::log::OwnedKind;
 use crate::permissions::RefusalKind;
-use crate::task::{ClientId, Received};
+use crate::task::{ClientId, Received, Task};
 use crate::topic_names::NameAnnouncement;
 use std::sync::Arc;
 use unisono_eventchannel::{
@@ -486,7 +486,13 @@ impl Broker {
             bytes.clear();
             head.write(&mut bytes);
         }
-        self.send_delivery(route, (client, bytes, event.payload.clone()));
+        let body = event.payload.clone();
+        self.tasks.push_back(match route {
+            DeliveryRoute::Datagram => Task::Unreliable { client, head: bytes, body },
+            DeliveryRoute::Stream | DeliveryRoute::First => {
+                Task::Answer { client, head: bytes, body: Some(body) }
+            }
+        });
     }
 
     pub(super) fn topic_name(&self, topic: TopicId) -> Option<&Arc<str>> {

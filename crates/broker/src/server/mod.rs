@@ -15,8 +15,8 @@ mod audit;
 mod disk;
 mod introduce;
 mod listen;
+mod paths;
 mod poll_budget;
-mod receive;
 mod reload;
 mod served;
 mod turn;
@@ -28,15 +28,14 @@ pub use window::StatisticsWindow;
 
 use crate::body::EventBody;
 use crate::broker::{Broker, ReloadAsker};
-use crate::outgoing::{Flushed, OutgoingSocket};
-use crate::task::{ClientId, Next, PathId, Sent, Task};
-use add::EncryptedService;
+use crate::outgoing::OutgoingSocket;
+use crate::task::{ClientId, Next, PathId, Task};
+use add::{EncryptedService, LISTENER};
 use audit::AuditSink;
 use disk::DiskThread;
 use poll_budget::{EventsPass, FramePollBudget};
-use receive::ReceivePhase;
 use reload::ServerSettings;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;
 use served::{ClientReceived, ServedClient};
@@ -45,7 +44,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use turn::{ClientTurn, DeliveryStop, DeliveryTurn, TurnSlices};
+use turn::{ClientTurn, DeliveryStop, DeliveryTurn, MAX_ALONE_TIME, TurnSlices};
 use unisono_eventchannel::NumberMap;
 use unisono_events_wire::ChannelWait;
 use unisono_events_wire::transport::{PollFor, TransportError, TransportListener};
@@ -62,6 +61,13 @@ const TURN: usize = 64;
 /// The interval at which an idle broker checks whether it shall stop. A person does not notice 100 ms, and
 /// ten wake-ups a second cost next to nothing. Chosen, not measured.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Whether a turn has heard all programs that are due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ReceivePhase {
+    Done,
+    Stopped,
+}
 
 /// A broker that serves programs over its listeners.
 #[derive(Debug)]
@@ -357,29 +363,6 @@ impl Server {
         }
     }
 
-    fn transmit(&mut self, id: PathId, body: &EventBody) {
-        let sent =
-            self.paths.get_mut(&id).map_or(Ok(Sent::Lost), |outgoing| outgoing.send(&body.payload.bytes()));
-        self.broker.transmitted(clock::now(), sent.unwrap_or(Sent::Lost));
-        match sent {
-            Ok(Sent::Kept) => self.watch_path(id, EventFlags::OUT),
-            Err(error) => self.broken(id, error),
-            Ok(_) => {}
-        }
-    }
-
-    fn broken(&mut self, id: PathId, error: Errno) {
-        self.broker.broken(clock::now(), id, &std::io::Error::from(error).to_string());
-    }
-
-    fn watch_path(&self, id: PathId, flags: EventFlags) {
-        if let Some(outgoing) = self.paths.get(&id) {
-            let data = EventData::new_u64(PATH | u64::from(id.0));
-            // a path that is not registered any more is about to be removed
-            let _ = epoll::modify(&self.epoll, outgoing, data, flags);
-        }
-    }
-
     fn work(&mut self) {
         while let Some(task) = self.broker.task() {
             match task {
@@ -406,21 +389,7 @@ impl Server {
                     }
                 }
                 Task::Release { path } => drop(self.paths.remove(&path)),
-                Task::Open { path, destination } => match OutgoingSocket::open(&destination) {
-                    Ok(outgoing) => {
-                        let stalled = outgoing.is_connection();
-                        let data = EventData::new_u64(PATH | u64::from(path.0));
-                        let flags = if stalled { EventFlags::OUT } else { EventFlags::empty() };
-                        match epoll::add(&self.epoll, &outgoing, data, flags) {
-                            Ok(()) => {
-                                self.paths.insert(path, outgoing);
-                                self.broker.opened(path, stalled);
-                            }
-                            Err(error) => self.broken(path, error),
-                        }
-                    }
-                    Err(error) => self.broken(path, error),
-                },
+                Task::Open { path, destination } => self.open_path(path, &destination),
             }
         }
     }
@@ -452,6 +421,73 @@ impl Server {
             let tenant = self.broker.tenant(id);
             self.broker.gone(clock::now(), id);
             self.slices.spend(tenant, self.broker.take_work());
+        }
+    }
+
+    /// Takes what has come, first from the programs that were deferred. Once that has taken as long as a
+    /// person notices, it asks before each program whether to stop.
+    fn receive_frames(
+        &mut self,
+        ready: &[Event],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<ReceivePhase, ServeError> {
+        let began = clock::now();
+        // a shorter turn receives from all programs: their last frames may have come before the signal
+        let ends = || clock::now() - began > STOP_POLL_INTERVAL && stop();
+        let unfinished = std::mem::take(&mut self.unfinished);
+        for id in self.take_deferred() {
+            if ends() {
+                return Ok(ReceivePhase::Stopped);
+            }
+            self.client(id, EventFlags::IN);
+        }
+        for event in ready {
+            if ends() {
+                return Ok(ReceivePhase::Stopped);
+            }
+            let (about, flags) = (event.data.u64(), event.flags);
+            match about >> 32 << 32 {
+                LISTENER => self.accept(about as u32 as usize)?,
+                DISK => self.disk_ended(),
+                PATH => self.path(PathId(about as u32), flags),
+                _ => self.wake(ClientId(about as u32), flags),
+            }
+        }
+        for id in unfinished {
+            if ends() {
+                return Ok(ReceivePhase::Stopped);
+            }
+            self.client(id, EventFlags::IN);
+        }
+        self.receive_deferred(&ends);
+        Ok(ReceivePhase::Done)
+    }
+
+    /// The deferred programs, the longest deferred first.
+    fn take_deferred(&mut self) -> VecDeque<ClientId> {
+        let deferred = std::mem::take(&mut self.deferred);
+        for id in &deferred {
+            if let Some(client) = self.clients.get_mut(id) {
+                client.is_deferred = false;
+            }
+        }
+        deferred
+    }
+
+    /// Serves the programs that were deferred in this turn, unless another tenant waits for the turn to end.
+    fn receive_deferred(&mut self, ends: &dyn Fn() -> bool) {
+        if self.deferred.is_empty() || !self.slices.may_renew() {
+            return;
+        }
+        let until = clock::now() + MAX_ALONE_TIME;
+        for id in self.take_deferred() {
+            if ends() {
+                return;
+            }
+            if clock::now() < until {
+                self.slices.renew();
+            }
+            self.client(id, EventFlags::IN);
         }
     }
 
@@ -513,29 +549,6 @@ impl Server {
         let polls_for = self.clients.get(&id).map(|client| client.transport.poll_for());
         if matches!(polls_for, Some(PollFor::FramesAndRoom | PollFor::Anything)) {
             self.unflushed_clients.insert(id);
-        }
-    }
-
-    /// Handles a destination that takes more, or is gone.
-    fn path(&mut self, id: PathId, flags: EventFlags) {
-        let Some(outgoing) = self.paths.get_mut(&id) else { return };
-        if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
-            let error = outgoing.error();
-            if outgoing.is_connection() {
-                self.broken(id, error.unwrap_or(Errno::PIPE));
-                return;
-            }
-        }
-        if flags.contains(EventFlags::OUT) {
-            match outgoing.flush() {
-                Ok(Flushed::All) => {
-                    self.watch_path(id, EventFlags::empty());
-                    self.broker.drained(clock::now(), id);
-                }
-                Ok(Flushed::Part) => self.broker.progressed(clock::now(), id),
-                Ok(Flushed::Nothing) => {}
-                Err(error) => self.broken(id, error),
-            }
         }
     }
 }

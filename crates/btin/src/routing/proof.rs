@@ -76,6 +76,7 @@ pub fn prove(
 /// A route that is not legal, or a missing route.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the route from switch {from} to switch {to} is not legal: {}", .why.as_ref().map_or("there is none".to_owned(), ToString::to_string))]
+#[non_exhaustive]
 pub struct BadRoute {
     pub from: u32,
     pub to: u32,

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
     "switch {switch} has no register left for group {group}, and no node whose memory could keep it; give switches \
      more registers, or plan fewer groups"
 )]
+#[non_exhaustive]
 pub struct NoPlace {
     pub switch: u32,
     pub group: u8,

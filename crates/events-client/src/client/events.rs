@@ -87,6 +87,7 @@ impl<'a> EventDraft<'a> {
 
 /// The result of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct PublishedEvent {
     pub sequence: u64,
     pub outcome: PublishOutcome,

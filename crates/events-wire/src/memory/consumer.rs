@@ -26,6 +26,7 @@ use unisono_sync::{
 
 /// The reason why no event can be received from this supplier, now or ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReceiveRefused {
     #[error("{HOLDS} events of this supplier are held; drop one of them before the next is received")]
     AllHeld,
@@ -37,6 +38,7 @@ pub enum ReceiveRefused {
 
 /// The reason why a supplier's memory cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum JoinRefused {
     #[error("the supplier's memory is not that of this version, or lies about its size")]
     BadHeader,

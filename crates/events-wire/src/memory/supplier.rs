@@ -58,6 +58,7 @@ pub enum PublishRefused {
 
 /// The reason why a consumer is not attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AttachRefused {
     #[error("all {0} places for consumers are taken")]
     TooMany(u32),

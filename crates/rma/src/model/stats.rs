@@ -123,6 +123,7 @@ impl Counts {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// The number of access epochs that have ended; for post-start-complete-wait, exposure epochs are counted
     /// as well.
@@ -155,6 +156,7 @@ impl AddAssign for Stats {
 
 /// A window's counts at one rank, or the sum over several windows or ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WindowStats {
     pub fence: Stats,
     pub pscw: Stats,

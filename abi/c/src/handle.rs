@@ -1,0 +1,40 @@
+//! Handles that the library makes and a C program holds: their way into the program's pointer and out of it.
+
+use crate::error::null;
+use unisono_rma::Error;
+
+/// The program's pointer for a handle, set to NULL, which it stays if the call fails. `what` names it in the
+/// error for NULL.
+///
+/// # Safety
+/// `to` is null or writable.
+pub(crate) unsafe fn emptied<'a, T>(to: *mut *mut T, what: &str) -> Result<&'a mut *mut T, Error> {
+    // SAFETY: null or writable; the caller guarantees it.
+    let to = unsafe { to.as_mut() }.ok_or_else(|| null(what))?;
+    *to = std::ptr::null_mut();
+    Ok(to)
+}
+
+/// Stores a new handle in the program's pointer.
+///
+/// # Safety
+/// `to` is null or writable.
+pub(crate) unsafe fn store<T>(to: *mut *mut T, what: &str, made: T) -> Result<(), Error> {
+    // SAFETY: null or writable; the caller guarantees it.
+    *unsafe { emptied(to, what) }? = Box::into_raw(Box::new(made));
+    Ok(())
+}
+
+/// Takes a handle back from the program's pointer, which becomes NULL: a handle is freed once.
+///
+/// # Safety
+/// `from` is null or the address of a handle. The handle is null, or a `Box` made it and no copy is in use.
+pub(crate) unsafe fn take<T>(from: *mut *mut T, what: &str) -> Result<Box<T>, Error> {
+    // SAFETY: null or the address of a handle; the caller guarantees it.
+    let from = unsafe { from.as_mut() }.ok_or_else(|| null(what))?;
+    if from.is_null() {
+        return Err(null(&format!("*{what}")));
+    }
+    // SAFETY: a `Box` made it; the program's pointer becomes NULL here, so it is freed once.
+    Ok(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) })
+}
