@@ -16,13 +16,13 @@ use unisono_linux::process::{Family, start};
 use unisono_measure::quantile;
 
 /// Programs as a shell would split them, started together.
-struct Reference<'a> {
-    what: &'a str,
-    programs: &'a [Vec<String>],
-    environment: &'a [(&'a str, &'a str)],
-    quota: Option<&'a ControlGroup>,
+pub(crate) struct Reference<'a> {
+    pub(crate) what: &'a str,
+    pub(crate) programs: &'a [Vec<String>],
+    pub(crate) environment: &'a [(&'a str, &'a str)],
+    pub(crate) quota: Option<&'a ControlGroup>,
     /// Any of these verdicts is right.
-    right: &'a [&'a str],
+    pub(crate) right: &'a [&'a str],
 }
 
 /// From so many processors on that others use, a priority may be the best remedy for anything.
@@ -40,7 +40,7 @@ const TRIED: [&str; 10] = [
     "gangs-5ms",
     "gangs-100ms",
 ];
-const NEEDS_NOTHING: &[&str] = &["nothing"];
+pub(crate) const NEEDS_NOTHING: &[&str] = &["nothing"];
 /// Settings of the caller that would stay, so that nothing could be found.
 const SETTINGS: [&str; 7] = [
     "OMP_NUM_THREADS",
@@ -52,7 +52,7 @@ const SETTINGS: [&str; 7] = [
     "GOMAXPROCS",
 ];
 
-fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -62,7 +62,7 @@ fn timeout() -> (u32, &'static str) {
 }
 
 /// Asks for advice, prints it as a row of a table, and holds it against what is right.
-fn check(reference: &Reference<'_>) -> TestOutcome {
+pub(crate) fn check(reference: &Reference<'_>) -> TestOutcome {
     let (tries, time) = timeout();
     let mut why = String::new();
     for _ in 0..tries {
@@ -143,12 +143,17 @@ fn row(reference: &Reference<'_>, answer: &Value, verdict: &str) -> bool {
 }
 
 /// A trial of a minute.
-fn long() -> TestOutcome {
+pub(crate) fn long() -> TestOutcome {
     require::nightly("advise")
 }
 
 /// Compiles a program in C.
-fn compiled(directory: &Path, compiler: &[&str], source: PathBuf, package: &str) -> Result<String, Skipped> {
+pub(crate) fn compiled(
+    directory: &Path,
+    compiler: &[&str],
+    source: PathBuf,
+    package: &str,
+) -> Result<String, Skipped> {
     require::program(compiler[0], &format!("apt-get install {package}"))?;
     let name = source.file_stem().expect("a source has a name").to_owned();
     let target = directory.join(name);
@@ -165,13 +170,13 @@ fn compiled(directory: &Path, compiler: &[&str], source: PathBuf, package: &str)
 
 /// A loop of OpenMP reductions, of 8192 numbers each (10 us for one thread) unless the second argument says
 /// how many.
-fn reductions(directory: &Path) -> Result<String, Skipped> {
+pub(crate) fn reductions(directory: &Path) -> Result<String, Skipped> {
     let source = program::workspace().join("crates/fit/examples/reductions.c");
     compiled(directory, &["gcc", "-fopenmp"], source, "gcc")
 }
 
 /// Eigenvalues by numpy, which waits for OpenBLAS's threads all the time.
-fn eigenvalues() -> Result<Vec<String>, Skipped> {
+pub(crate) fn eigenvalues() -> Result<Vec<String>, Skipped> {
     // Debian's: another Python on PATH may have no numpy, or one with its own BLAS
     const PYTHON: &str = "/usr/bin/python3";
     const LOADED: &str = "import numpy; numpy.linalg.eigvals(numpy.eye(9)); \
@@ -300,7 +305,7 @@ fn one_thread_alone_needs_nothing() -> TestOutcome {
 }
 
 /// Bytes to compress or sort.
-fn text(directory: &Path) -> String {
+pub(crate) fn text(directory: &Path) -> String {
     let file = directory.join("text");
     let lines: Vec<String> =
         (0..600_000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
@@ -351,7 +356,7 @@ fn stress_ng_and_pigz_need_nothing() -> TestOutcome {
 }
 
 /// The folder of Go's own library, as something to read.
-fn go_sources() -> Result<String, Skipped> {
+pub(crate) fn go_sources() -> Result<String, Skipped> {
     require::program("gofmt", "apt-get install golang-go")?;
     let root = Command::new("go").args(["env", "GOROOT"]).output().ok();
     let root = root.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
