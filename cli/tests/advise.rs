@@ -122,8 +122,10 @@ fn with_apply_the_program_runs_once_more_and_answers_its_exit_code() {
 fn a_running_process_is_watched_and_nothing_is_started() {
     let loops = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
     let told = watched(loops);
-    assert_eq!((&told["verdict"], &told["threads"]), (&"undecided".into(), &1.into()), "{told}");
-    assert!(told["cpu_s"].as_f64().expect("a number") > 0.0, "{told}");
+    let [run] = &told["runs"].as_array().expect("runs")[..] else { panic!("{told}") };
+    assert_eq!((&told["verdict"], &told["command"]), (&"undecided".into(), &Value::Null), "{told}");
+    assert_eq!((&run["ended"], &run["threads"]), (&"watched".into(), &1.into()), "{told}");
+    assert!(run["cpu_s"].as_f64().expect("a number") > 0.0, "{told}");
 }
 
 #[test]
@@ -132,8 +134,8 @@ fn the_work_between_two_sleeps_is_told_where_the_kernel_records_it() {
     let script = "exec 3<> <(:); while :; do read -t 0.002 -u 3; done";
     let sleeps = Command::new("bash").args(["-c", script]).spawn().expect("bash");
     let told = watched(sleeps);
-    let work = &told["between_sleeps_ns"];
-    if let Some(why) = told["unrecorded"].as_str() {
+    let work = &told["runs"][0]["between_sleeps_ns"];
+    if let Some(why) = told["runs"][0]["unrecorded"].as_str() {
         assert!(work.is_null() && !why.is_empty(), "{told}");
         eprintln!("skipped: {why}");
         return;

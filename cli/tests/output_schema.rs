@@ -48,7 +48,7 @@ fn measuring_commands_print_objects_of_the_schema() {
         (&["advise", "--json", "--quiet", "--for", "1s", "--", "true"], "unisono-advise-1"),
         (
             &["advise", "--json", "--for", "10ms", "--pid", &std::process::id().to_string()],
-            "unisono-advise-process-1",
+            "unisono-advise-1",
         ),
         (&["report", "--json", &study], "unisono-report-1"),
         (&["report", "--json", &study, &study], "unisono-report-changes-1"),

@@ -2,6 +2,8 @@
 //! the schema.
 #![allow(missing_docs)]
 
+#[path = "../../cli/tests/sentences/reading.rs"]
+mod reading;
 #[path = "../../cli/tests/schema/mod.rs"]
 mod schema;
 
@@ -40,6 +42,16 @@ fn the_product_knows_the_names_of_all_studies_of_the_laboratory() {
     let own = all.iter().filter(|file| unisono_laboratory::has_study(&file.id));
     let own: BTreeSet<(&str, &str)> = own.map(|file| (file.topic.as_str(), file.id.as_str())).collect();
     assert_eq!(known, own);
+}
+
+#[test]
+fn every_sentence_about_the_laboratorys_studies_has_its_nouns_and_every_verdict_its_runs() {
+    let all = studies();
+    let own: Vec<StudyFile> =
+        all.into_iter().filter(|file| unisono_laboratory::has_study(&file.id)).collect();
+    assert!(own.len() > 20, "{}", own.len());
+    let faults = reading::read_all(&own);
+    assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
 }
 
 #[test]

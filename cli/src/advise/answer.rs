@@ -20,6 +20,8 @@ pub(super) struct AdviceAnswer<'a> {
     pub(super) programs: &'a Programs,
     pub(super) there: &'a Effective,
     pub(super) advice: &'a Advice,
+    /// The process that was running before and was only watched (`--pid`).
+    pub(super) process: Option<i32>,
 }
 
 impl AdviceAnswer<'_> {
@@ -33,7 +35,11 @@ impl AdviceAnswer<'_> {
 }
 
 fn details(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
-    let AdviceAnswer { trials, programs, there, advice } = *answer;
+    let AdviceAnswer { trials, programs, there, advice, process } = *answer;
+    if process.is_some() {
+        let conditions = conditions_text(&advice.conditions);
+        return format!("{}\n{}", answer.facts_text(), conditions.trim_end());
+    }
     let mut text = String::new();
     let _ = writeln!(text, "{there}{}\n", runtimes(trials));
     text.push_str(&table(trials, prediction));
@@ -68,7 +74,7 @@ fn simulated(Prediction { shape, .. }: &Prediction) -> String {
 
 /// The answer and its evidence in sentences, for a report.
 pub(super) fn method(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
-    let AdviceAnswer { trials, programs, there, advice } = *answer;
+    let AdviceAnswer { trials, programs, there, advice, .. } = *answer;
     let mut text = format!("{} There is room for {there}{}.", sentence(trials, advice), runtimes(trials));
     if !matches!(advice.verdict, AdviceVerdict::Nothing | AdviceVerdict::Undecided) {
         let _ = write!(text, " The command: {}.", programs.command(advice.remedy));
@@ -168,6 +174,13 @@ pub(super) fn action(trials: &TrialRuns, advice: &Advice) -> String {
     if let Some(failure) = failure(trials) {
         return failure;
     }
+    if let Some(seconds) = trials.watched_seconds() {
+        return format!(
+            "Watched for {} s. Nothing is advised, because no way was tried: to try the ways, start the program \
+             anew.",
+            number(seconds)
+        );
+    }
     let action = match advice.verdict {
         AdviceVerdict::Nothing if advice.selfish.is_some() => {
             return format!("{NOTHING} without taking from others.");
@@ -263,7 +276,7 @@ fn longer(advice: &Advice) -> String {
 /// With fewer rounds, the number of rounds is the reason that nothing is advised.
 const MIN_ROUNDS_TO_DIFFER: usize = 3;
 
-pub(super) fn conditions_text(all: &[GangCondition]) -> String {
+fn conditions_text(all: &[GangCondition]) -> String {
     let mut text = "Conditions under which gangs can pay (all of them are needed):\n".to_owned();
     for condition in all {
         let holds = match condition.holds {
@@ -276,18 +289,18 @@ pub(super) fn conditions_text(all: &[GangCondition]) -> String {
     text
 }
 
-pub(super) fn conditions_json(all: &[GangCondition]) -> Value {
+fn conditions_json(all: &[GangCondition]) -> Value {
     let one = |one: &GangCondition| json!({ "name": one.name, "holds": one.holds, "evidence": one.evidence });
     all.iter().map(one).collect()
 }
 
-pub(super) fn between_sleeps(seen: &Observation) -> Option<Value> {
+fn between_sleeps(seen: &Observation) -> Option<Value> {
     let work = seen.between_sleeps?;
     Some(json!({ "low": work.low, "median": work.median, "high": work.high, "n": work.n }))
 }
 
 fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
-    let AdviceAnswer { trials, programs, there, advice } = *answer;
+    let AdviceAnswer { trials, programs, there, advice, process } = *answer;
     let predicted = prediction.map(|Prediction { shape, remedies }| {
         let gains: Map<String, Value> =
             remedies.iter().map(|(remedy, gain)| (remedy.name().to_owned(), json!(gain))).collect();
@@ -304,6 +317,7 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
             RunEnd::Succeeded => ("well", Some(0), None),
             RunEnd::Failed { code, last_line: words } => ("failed", Some(*code), Some(words)),
             RunEnd::Stopped => ("stopped", None, None),
+            RunEnd::Watched => ("watched", None, None),
         };
         let seen = &run.observation;
         json!({
@@ -322,7 +336,7 @@ fn json(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> Value {
         })
     });
     json!({
-        "others": advice.bystanders.as_ref().map(paid), "selfish": selfish,
+        "process": process, "others": advice.bystanders.as_ref().map(paid), "selfish": selfish,
         "verdict": advice.verdict.name(), "command": advised.then(|| programs.command(advice.remedy)),
         "way": advice.remedy.name(), "simulated": predicted, "gain": gain, "gain_at_least": advice.at_least,
         "conditions": conditions_json(&advice.conditions), "effective_processors": there.processors,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use unisono_advise::judge::Circumstances;
 use unisono_advise::remedy::{Programs, StartedTogether};
 use unisono_advise::trial::{self, TrialBudget};
-use unisono_advise::{AdviceVerdict, FitPlan, TrialRuns, TriedRemedy, judge, predict};
+use unisono_advise::{AdviceVerdict, FitPlan, Prediction, TrialRuns, TriedRemedy, judge, predict};
 use unisono_fit::FitHost;
 use unisono_launch::side_by_side::{self, Companion};
 use unisono_linux::affinity::{self, CpuSet, Tid};
@@ -46,7 +46,7 @@ use unisono_study::record_file::{RecordError, RecordFile};
   unisono advise --out advice -- ./a ::: ./b
       also write a page, advice/report.html
   unisono advise --pid 4711
-      watch a program that runs already; nothing is started, so nothing is compared
+      watch a program that runs already; the same screen, but nothing is started, so nothing is compared
 
 The programs run many times, with empty input, and their output is discarded. All their other effects happen in each run: each \
 run writes the programs' files again, and a run that is stopped half-way leaves them half-written. Do not use this for a program \
@@ -71,7 +71,7 @@ partition (processors for each program), in-turn (one program after the other), 
 others), gang (unisono gang run), nothing (as it is, it is as fast as with any remedy), \
 undecided (the runs differ too much, or the programs fail; the answer names the --for that would decide).
 
-Exit codes: 0 a verdict other than undecided; 1 undecided; with --apply the programs' own; 2 bad usage, or a program cannot be started.")]
+Exit codes: 0 a verdict other than undecided, or the process was watched; 1 undecided; with --apply the programs' own; 2 bad usage, or a program cannot be started.")]
 pub(crate) struct Args {
     /// After the verdict, run the programs once more as advised, with their input and output
     #[arg(long, conflicts_with_all = ["pid", "json"])]
@@ -93,7 +93,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "pid")]
     out: Option<PathBuf>,
     /// Print all ways with the simulator's expectation, and the conditions under which gangs can pay
-    #[arg(long, conflicts_with_all = ["pid", "json"])]
+    #[arg(long, conflicts_with = "json")]
     details: bool,
     /// Print the answer as one JSON object on standard output
     #[arg(long)]
@@ -109,7 +109,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     interrupt::catch()?;
     if let Some(pid) = args.pid {
-        return process::run(pid, args.time.unwrap_or(Duration::from_secs(5)), args.json);
+        return process::run(pid, args);
     }
     // a program that cannot be started is refused before any program runs
     let files = fit::parse_programs(&args.command, "advise")?;
@@ -142,16 +142,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let advice = judge(&trials, &circumstances);
     let prediction = predict::team_shape(&trials, &circumstances)
         .and_then(|shape| predict::predict(&shape, &circumstances, &programs.remedies()));
-    let answer =
-        answer::AdviceAnswer { trials: &trials, programs: &programs, there: processors, advice: &advice };
-    let text = if args.json {
-        machine_output::json("unisono-advise-1", &answer.json(prediction.as_ref()))?
-    } else if args.details {
-        answer.details(prediction.as_ref())
-    } else {
-        answer.screen()
+    let answer = answer::AdviceAnswer {
+        trials: &trials,
+        programs: &programs,
+        there: processors,
+        advice: &advice,
+        process: None,
     };
-    output::answer(&text)?;
+    print(args, &answer, prediction.as_ref())?;
     if let (Some(file), Some(directory)) = (&mut records, &args.out) {
         page::write(file, &answer, prediction.as_ref())?;
         page::draw(directory)?;
@@ -164,6 +162,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         AdviceVerdict::Undecided => Ok(ExitCode::from(1)),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Prints the answer in the form that the user chose.
+fn print(
+    args: &Args,
+    answer: &answer::AdviceAnswer<'_>,
+    prediction: Option<&Prediction>,
+) -> anyhow::Result<()> {
+    let text = if args.json {
+        machine_output::json("unisono-advise-1", &answer.json(prediction))?
+    } else if args.details {
+        answer.details(prediction)
+    } else {
+        answer.screen()
+    };
+    Ok(output::answer(&text)?)
 }
 
 /// Processors for each program alone, if there are enough of them.

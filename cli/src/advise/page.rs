@@ -80,6 +80,7 @@ fn line(run: &TrialRun, sequence: u32, prediction: Option<&Prediction>, host: &H
     let (outcome, reason) = match &run.ended {
         RunEnd::Succeeded => (Outcome::Measured, None),
         RunEnd::Stopped => (Outcome::Failed, Some(format!("stopped after {:.1} s", run.seconds))),
+        RunEnd::Watched => (Outcome::Skipped, Some("it was watched and not started".to_owned())),
         RunEnd::Failed { code, last_line: said } => {
             (Outcome::Failed, Some(format!("exit code {code}: {said}")))
         }

@@ -1,30 +1,41 @@
-//! `unisono advise --pid`: observes a running process.
+//! `unisono advise --pid`: observes a running process. The answer has the form of a trial's answer.
 
-use super::answer;
+use super::Args;
+use super::answer::AdviceAnswer;
 use crate::exit::Failure;
-use crate::machine_output;
-use crate::output;
-use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use unisono_advise::judge::{Circumstances, conditions_of_one_run};
+use unisono_advise::judge::Circumstances;
+use unisono_advise::remedy::Programs;
 use unisono_advise::switches::SwitchWatch;
-use unisono_advise::tree;
 use unisono_advise::trial::take_reading;
 use unisono_advise::watch::RunWatch;
+use unisono_advise::{TrialRuns, judge, tree};
 use unisono_linux::affinity::Tid;
+use unisono_linux::pinned::PinnedProcess;
 use unisono_linux::process_stat::ProcessStat;
-use unisono_linux::{clock, interrupt, quota};
+use unisono_linux::{clock, interrupt, process as own, quota};
 
 const READ_INTERVAL: Duration = Duration::from_millis(200);
+/// The time for which a process is watched without `--for`.
+const DEFAULT_TIME: Duration = Duration::from_secs(5);
 
-pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn run(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
+    let time = args.time.unwrap_or(DEFAULT_TIME);
     let cannot_gain = ProcessStat::read(pid).is_some_and(|stat| stat.is_kernel || stat.has_ended());
     if cannot_gain || tree::read(&[pid], clock::now()).threads.is_empty() {
         return Err(Failure::Usage(why_not_watched(pid, ProcessStat::read(pid))).into());
     }
     let process = Tid(pid);
     let there = unisono_fit::effective(&quota::limits_of(process)?);
+    let command = PinnedProcess::now(pid.cast_unsigned()).and_then(|process| process.command_line());
+    let command = command.map_err(|_| Failure::Usage(why_not_watched(pid, ProcessStat::read(pid))))?;
+    let programs = Programs {
+        commands: vec![command],
+        unisono: std::env::current_exe()?,
+        root: own::is_root(),
+        parts: Vec::new(),
+    };
     let periods = || quota::limits_of(process).ok()?.quota?.periods();
     let before = periods();
     let (begin, mut watch, mut switches) = (Instant::now(), RunWatch::default(), SwitchWatch::start());
@@ -34,32 +45,18 @@ pub(super) fn run(pid: i32, time: Duration, as_json: bool) -> anyhow::Result<Exi
     }
     take_reading(&[pid], &mut watch, &mut switches);
     let periods = periods().zip(before).map(|(after, before)| after.since(before));
+    let trials = TrialRuns::of_running(watch.since_first(), tree::loaded_runtimes(&[pid]), periods);
     let circumstances =
         Circumstances { programs: 1, processors: there.processors, ..Circumstances::default() };
-    let seen = watch.since_first();
-    let conditions = conditions_of_one_run(&seen, periods, &circumstances);
-    let runtimes = tree::loaded_runtimes(&[pid]);
-    if as_json {
-        let object = json!({
-            "verdict": "undecided", "command": null, "gain": null, "conditions": answer::conditions_json(&conditions),
-            "effective_processors": there.processors, "runtimes": runtimes, "threads": seen.threads,
-            "cpu_s": seen.ran_s, "waited_s": seen.waited_s, "others": seen.others.max(0.0),
-            "between_sleeps_ns": answer::between_sleeps(&seen), "unrecorded": seen.unrecorded,
-        });
-        output::answer(&machine_output::json("unisono-advise-process-1", &object)?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let names: Vec<&str> = runtimes.iter().map(String::as_str).collect();
-    let uses = if names.is_empty() { String::new() } else { format!("; it uses {}", names.join(", ")) };
-    output::answer(&format!(
-        "{there}{uses}\n\nIn {:.1} s at most {} threads of process {pid} worked at a time. They ran {:.2} s and waited \
-         {:.2} s for a processor.\n\n{}\nTo compare remedies, start it anew: unisono advise -- CMD ARGS",
-        seen.seconds,
-        seen.threads,
-        seen.ran_s,
-        seen.waited_s,
-        answer::conditions_text(&conditions)
-    ))?;
+    let advice = judge(&trials, &circumstances);
+    let answer = AdviceAnswer {
+        trials: &trials,
+        programs: &programs,
+        there: &there,
+        advice: &advice,
+        process: Some(pid),
+    };
+    super::print(args, &answer, None)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -27,13 +27,22 @@ const MIN_WAITED_SHARE: f64 = 0.1;
 impl AdviceAnswer<'_> {
     /// The answer in at most [`LINES`] lines, if its command has fewer.
     pub(super) fn screen(&self) -> String {
-        let mut text = format!("{}\n\n", fold(&action(self.trials, self.advice), COLUMNS));
-        for (name, value) in self.facts() {
-            text += &fact(name, &value);
+        let mut text = self.facts_text();
+        if self.process.is_some() {
+            return text + "\n--details: the conditions under which gangs can pay";
         }
         let used: usize = text.lines().map(|line| line.chars().count().div_ceil(COLUMNS).max(1)).sum();
         text += &self.ways(LINES.saturating_sub(used + 1));
         text.trim_end().to_owned()
+    }
+
+    /// The action and the six facts, without the ways.
+    pub(super) fn facts_text(&self) -> String {
+        let mut text = format!("{}\n\n", fold(&action(self.trials, self.advice), COLUMNS));
+        for (name, value) in self.facts() {
+            text += &fact(name, &value);
+        }
+        text
     }
 
     fn facts(&self) -> [(&'static str, String); 6] {
@@ -54,7 +63,10 @@ impl AdviceAnswer<'_> {
         };
         let others = others_used(self.trials, TriedRemedy::Plain);
         let others = others.map_or_else(String::new, |others| format!("; others use {others:.1}"));
-        let programs = counted(self.programs.commands.len(), "program");
+        let programs = match self.process {
+            Some(number) => format!("process {number}"),
+            None => counted(self.programs.commands.len(), "program"),
+        };
         format!("{programs}, {threads}, on {}{others}{}", self.there, runtimes(self.trials))
     }
 
@@ -92,6 +104,7 @@ impl AdviceAnswer<'_> {
 
     fn what_to_type(&self) -> String {
         match (self.advice.verdict, self.advice.time_to_decide) {
+            _ if self.process.is_some() => format!("\n  unisono advise -- {}", self.programs.in_words()),
             (AdviceVerdict::Nothing, _) => "nothing: leave it as it is".to_owned(),
             (AdviceVerdict::Undecided, Some(time)) => {
                 let seconds = time.as_secs_f64().ceil();
@@ -132,6 +145,12 @@ impl AdviceAnswer<'_> {
         let rounds = |remedy| run_seconds(self.trials, remedy).len();
         let n = |n: usize| format!("n = {}", counted(n, "round"));
         let advice = self.advice;
+        if let Some(seconds) = self.trials.watched_seconds() {
+            return format!(
+                "n = 1 observation of {} s: it shows what the program waits for, and no gain",
+                number(seconds)
+            );
+        }
         match advice.verdict {
             AdviceVerdict::Undecided => {
                 let tried = self.trials.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
@@ -272,16 +291,21 @@ mod tests {
         let there = effective(&quota::limits().expect("this host has limits"));
         let circumstances = Circumstances { programs: 2, processors: 2, ..Circumstances::default() };
         let advice = judge(trials, &circumstances);
-        AdviceAnswer { trials, programs: &programs, there: &there, advice: &advice }.screen()
+        let process = trials.watched_seconds().map(|_| 4711);
+        AdviceAnswer { trials, programs: &programs, there: &there, advice: &advice, process }.screen()
     }
 
     #[test]
-    fn every_answer_fits_a_terminal_and_has_its_six_facts() {
-        for (faster, rounds) in
-            [(&[][..], 9), (&[TriedRemedy::InTurn][..], 9), (&[TriedRemedy::Gangs][..], 1), (&[][..], 0)]
-        {
+    fn every_answer_fits_a_terminal_and_has_its_six_facts_also_about_a_process_that_runs() {
+        let seen =
+            Observation { seconds: 5.0, threads: 3, ran_s: 4.0, waited_s: 6.0, ..Observation::default() };
+        let running = TrialRuns::of_running(seen, ["libgomp.so.1".to_owned()].into(), None);
+        let tried =
+            [(&[][..], 9), (&[TriedRemedy::InTurn][..], 9), (&[TriedRemedy::Gangs][..], 1), (&[][..], 0)];
+        let tried = tried.map(|(faster, rounds)| trials(faster, rounds));
+        for trials in tried.iter().chain([&running]) {
             for words in [1, 40] {
-                let shown = screen(&trials(faster, rounds), words);
+                let shown = screen(trials, words);
                 assert!(shown.lines().count() <= LINES, "{shown}");
                 let is_command = |line: &&str| line.starts_with("  ");
                 let mut texts = shown.lines().filter(|line| !is_command(line));
@@ -291,6 +315,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_process_that_runs_is_described_but_gets_no_advice_except_the_trial() {
+        let seen =
+            Observation { seconds: 5.0, threads: 3, ran_s: 4.0, waited_s: 6.0, ..Observation::default() };
+        let running = TrialRuns::of_running(seen, ["libgomp.so.1".to_owned()].into(), None);
+        let shown = screen(&running, 1);
+        assert!(shown.starts_with("Watched for 5 s. Nothing is advised"), "{shown}");
+        assert!(shown.contains("process 4711, up to 3 threads at a time"), "{shown}");
+        assert!(shown.contains("waits for  a processor: 60 %"), "{shown}");
+        assert!(shown.contains("type\n  unisono advise -- word-0") && shown.contains("n = 1"), "{shown}");
     }
 
     #[test]

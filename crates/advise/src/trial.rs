@@ -81,6 +81,8 @@ pub enum RunEnd {
     },
     /// It was stopped because it took too long.
     Stopped,
+    /// It was running before it was watched, and goes on.
+    Watched,
 }
 
 #[derive(Clone, Debug)]
@@ -104,6 +106,26 @@ pub struct TrialRuns {
     pub periods: Option<QuotaPeriods>,
     /// The reason why the trial ended before it was decided or complete.
     pub stopped_early: Option<String>,
+}
+
+impl TrialRuns {
+    /// The only run of programs that were running before they were watched: nothing is compared with it.
+    pub fn of_running(seen: Observation, runtimes: BTreeSet<String>, periods: Option<QuotaPeriods>) -> Self {
+        let run = TrialRun {
+            remedy: TriedRemedy::Plain,
+            round: 0,
+            ended: RunEnd::Watched,
+            seconds: seen.seconds,
+            observation: seen,
+        };
+        Self { runs: vec![run], runtimes, periods, ..Self::default() }
+    }
+
+    /// The seconds for which programs were watched that were running before. `None` if they were started.
+    pub fn watched_seconds(&self) -> Option<f64> {
+        let watched = self.runs.iter().find(|run| run.ended == RunEnd::Watched)?;
+        Some(watched.seconds)
+    }
 }
 
 /// Limits of a trial's time.

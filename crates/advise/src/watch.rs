@@ -136,6 +136,9 @@ impl RunWatch {
     /// The observation of a run: the totals of its processes and the figures from readings.
     pub fn observation(&self, totals: RunTotals) -> Observation {
         let waited: Duration = self.seen.values().map(|one| one.waited).sum();
+        // of a program that was killed together with its parent, the totals know no time, but the readings do
+        let read: Duration = self.seen.values().map(|one| one.ran).sum();
+        let totals = RunTotals { ran_s: totals.ran_s.max(read.as_secs_f64()), ..totals };
         let others = totals.machine_s - totals.ran_s;
         let (between_sleeps, unrecorded) = match self.between_sleeps() {
             Ok(work) => (Some(work), None),
@@ -216,6 +219,16 @@ mod tests {
         assert_eq!(seen.ran_s, 0.2);
         assert!((seen.others - 1.0).abs() < 1e-9, "{seen:?}");
         assert!((seen.imbalance - 1.5).abs() < 1e-9, "{seen:?}");
+    }
+
+    #[test]
+    fn a_program_that_was_killed_with_its_parent_counts_with_what_it_was_seen_to_do() {
+        let mut watch = RunWatch::default();
+        watch.add(reading(0, 5_000, &[(1, 1, 0, 0, 0), (2, 2, 0, 0, 0)]));
+        watch.add(reading(100, 5_250, &[(1, 1, 10, 0, 1), (2, 2, 90, 10, 0)]));
+        let seen = watch.observation(RunTotals { seconds: 0.1, ran_s: 0.01, sleeps: 1, machine_s: 0.15 });
+        assert_eq!(seen.ran_s, 0.1);
+        assert!((seen.others - 0.5).abs() < 1e-9, "{seen:?}");
     }
 
     #[test]

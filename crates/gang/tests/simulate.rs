@@ -75,6 +75,23 @@ fn a_thread_that_wakes_with_time_in_hand_does_not_wait_for_the_tick() {
 }
 
 #[test]
+fn an_odd_thread_goes_round_the_cores_so_that_each_of_three_gets_two_thirds_of_a_core() {
+    let host = machine(2, KernelModel::Eevdf);
+    let three: Vec<_> = (0..3).map(|_| SimulatedProgram::computing("loop", 1)).collect();
+    for loops in run(&host, &three, Sharing::Linux, 6000).gangs {
+        near(used(&loops), 4.0, 0.1);
+    }
+    // two of them spin for one another: they share a core for a part of the time, whatever the start
+    let pair = SimulatedProgram { wait: SimulatedWait::Spin, ..barriers(2, 200) };
+    let programs = [pair, SimulatedProgram::computing("loop", 1)];
+    for seed in 1..=5 {
+        let report = simulate(&host, &programs, Sharing::Linux, Duration::from_secs(3), seed).expect("runs");
+        let rate = report.gangs[0].barriers_per_s;
+        assert!((2.0 * 249.0..0.9 * 2498.0).contains(&rate), "{rate} barriers/s from start {seed}");
+    }
+}
+
+#[test]
 fn a_thread_that_pauses_takes_its_computation_its_sleep_and_a_wake_up() {
     for meets in [Meets::AtBarriers, Meets::Never] {
         let program = SimulatedProgram { pause: Duration::from_millis(1), meets, ..barriers(4, 300) };

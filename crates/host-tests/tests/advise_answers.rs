@@ -17,13 +17,13 @@ use unisono_linux::process::{Family, start};
 use unisono_measure::quantile;
 
 /// Programs that are started together, each as a list of words, and the answer that is right for them.
-struct Reference<'a> {
-    what: &'a str,
-    programs: &'a [Vec<String>],
-    environment: &'a [(&'a str, &'a str)],
-    quota: Option<&'a ControlGroup>,
+pub(crate) struct Reference<'a> {
+    pub(crate) what: &'a str,
+    pub(crate) programs: &'a [Vec<String>],
+    pub(crate) environment: &'a [(&'a str, &'a str)],
+    pub(crate) quota: Option<&'a ControlGroup>,
     /// Any of these verdicts is right.
-    right: &'a [&'a str],
+    pub(crate) right: &'a [&'a str],
 }
 
 /// If other programs use so many processors or more, a higher priority may be the best remedy for any
@@ -42,7 +42,7 @@ const TRIED: [&str; 10] = [
     "gangs-5ms",
     "gangs-100ms",
 ];
-const NEEDS_NOTHING: &[&str] = &["nothing"];
+pub(crate) const NEEDS_NOTHING: &[&str] = &["nothing"];
 /// Variables that are removed from the environment: `advise` would keep the caller's settings, and find
 /// nothing to improve.
 const SETTINGS: [&str; 7] = [
@@ -55,7 +55,7 @@ const SETTINGS: [&str; 7] = [
     "GOMAXPROCS",
 ];
 
-fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -66,7 +66,7 @@ fn timeout() -> (u32, &'static str) {
 }
 
 /// Asks for advice, prints it as a row of a table, and compares it with the right answers.
-fn check(reference: &Reference<'_>) -> TestOutcome {
+pub(crate) fn check(reference: &Reference<'_>) -> TestOutcome {
     let (tries, time) = timeout();
     let mut why = String::new();
     for _ in 0..tries {
@@ -147,12 +147,17 @@ fn row(reference: &Reference<'_>, answer: &Value, verdict: &str) -> bool {
 }
 
 /// Requires a long test run, because the trial takes a minute.
-fn long() -> TestOutcome {
+pub(crate) fn long() -> TestOutcome {
     require::nightly("advise")
 }
 
 /// Compiles a program in C.
-fn compiled(directory: &Path, compiler: &[&str], source: PathBuf, package: &str) -> Result<String, Skipped> {
+pub(crate) fn compiled(
+    directory: &Path,
+    compiler: &[&str],
+    source: PathBuf,
+    package: &str,
+) -> Result<String, Skipped> {
     require::program(compiler[0], &format!("apt-get install {package}"))?;
     let name = source.file_stem().expect("a source has a name").to_owned();
     let target = directory.join(name);
@@ -169,13 +174,13 @@ fn compiled(directory: &Path, compiler: &[&str], source: PathBuf, package: &str)
 
 /// Compiles a loop of OpenMP reductions, of 8192 numbers each (10 us for one thread) unless the program's
 /// second argument is another number.
-fn reductions(directory: &Path) -> Result<String, Skipped> {
+pub(crate) fn reductions(directory: &Path) -> Result<String, Skipped> {
     let source = program::workspace().join("crates/fit/examples/reductions.c");
     compiled(directory, &["gcc", "-fopenmp"], source, "gcc")
 }
 
 /// Returns a command that computes eigenvalues with numpy, and so waits for OpenBLAS's threads all the time.
-fn eigenvalues() -> Result<Vec<String>, Skipped> {
+pub(crate) fn eigenvalues() -> Result<Vec<String>, Skipped> {
     // Debian's Python: another one on PATH may have no numpy, or one with its own BLAS
     const PYTHON: &str = "/usr/bin/python3";
     const LOADED: &str = "import numpy; numpy.linalg.eigvals(numpy.eye(9)); \
@@ -305,7 +310,7 @@ fn one_thread_alone_needs_nothing() -> TestOutcome {
 }
 
 /// Writes a file to compress or sort, and returns its path.
-fn text(directory: &Path) -> String {
+pub(crate) fn text(directory: &Path) -> String {
     let file = directory.join("text");
     let lines: Vec<String> =
         (0..600_000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
@@ -356,7 +361,7 @@ fn stress_ng_and_pigz_need_nothing() -> TestOutcome {
 }
 
 /// Returns the directory of a package of Go's own library, as input for gofmt.
-fn go_sources() -> Result<String, Skipped> {
+pub(crate) fn go_sources() -> Result<String, Skipped> {
     require::program("gofmt", "apt-get install golang-go")?;
     let root = Command::new("go").args(["env", "GOROOT"]).output().ok();
     let root = root.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use unisono_host_tests::Test;
 
 mod advise_answers;
+mod advise_reports;
 mod doctor;
 mod events_address;
 mod events_commands;
@@ -80,6 +81,7 @@ mod wire;
 /// The modules with tests, in the order in which they start.
 const MODULES: &[(&str, &[Test])] = &[
     ("advise_answers", advise_answers::TESTS),
+    ("advise_reports", advise_reports::TESTS),
     ("doctor", doctor::TESTS),
     ("events_address", events_address::TESTS),
     ("events_commands", events_commands::TESTS),

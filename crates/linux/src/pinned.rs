@@ -30,9 +30,11 @@ use crate::scheduling::{self, Children, SchedulingPolicy};
 use crate::signal::Signal;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Child;
@@ -133,6 +135,13 @@ impl PinnedProcess {
     pub fn name(&self) -> io::Result<String> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/comm")))?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// The words with which it was started, unless the program has overwritten them.
+    pub fn command_line(&self) -> io::Result<Vec<OsString>> {
+        let bytes = self.read(|number| fs::read(format!("/proc/{number}/cmdline")))?;
+        let words = bytes.strip_suffix(&[0]).unwrap_or(&bytes).split(|byte| *byte == 0);
+        Ok(words.map(|word| OsString::from_vec(word.to_vec())).collect())
     }
 
     /// The process's current /proc/PID/stat.

@@ -227,7 +227,11 @@ impl ScreenBlock {
     }
 }
 
-/// Appends the runs behind an answer to the end of its first sentence: `Gangs win (n = 6 rounds). They ...`.
+/// In a longer first sentence (bytes), the screen's last line may cut off the number of runs at its end.
+const MAX_FIRST_SENTENCE: usize = 150;
+
+/// The runs behind an answer, at the end of its first sentence: `Gangs win (n = 6 rounds). They ...`. Before
+/// a long sentence, whose end may be cut off: `n = 6 rounds: Gangs ...`.
 fn with_evidence(answer: &str, evidence: &str) -> String {
     if answer.contains("n = ") {
         return answer.to_owned();
@@ -235,6 +239,9 @@ fn with_evidence(answer: &str, evidence: &str) -> String {
     let end = answer.find(". ").unwrap_or_else(|| answer.trim_end_matches('.').len());
     let (first, rest) = answer.split_at(end);
     let rounds = evidence.split(',').next().unwrap_or_default();
+    if first.len() > MAX_FIRST_SENTENCE && !rounds.is_empty() {
+        return format!("{rounds}: {answer}");
+    }
     format!("{first} ({rounds}){rest}")
 }
 
@@ -269,7 +276,9 @@ fn fit_lines(text: &str, width: usize, most: usize) -> Vec<String> {
     if whole.len() <= most {
         return whole;
     }
-    let ends = text.match_indices([';', '.']).filter(|(at, _)| text[at + 1..].starts_with(' '));
+    // the time that would decide, behind a semicolon, belongs to the words before it
+    let is_end = |rest: &str| rest.starts_with(' ') && !rest.starts_with(" about ");
+    let ends = text.match_indices([';', '.']).filter(|(at, _)| is_end(&text[at + 1..]));
     let ends: Vec<usize> = ends.map(|(at, _)| at).collect();
     let sentence = |end: &usize| wrap_words(&format!("{}.", &text[..*end]), width);
     if let Some(fits) = ends.iter().rev().map(sentence).find(|lines| lines.len() <= most) {
@@ -505,6 +514,18 @@ mod tests {
             "half a sentence says less"
         );
         assert_eq!(fit_lines("One two three four", 8, 1), ["One two\u{2026}"]);
+        let seen_once = "Seen once, no verdict; about 1 min more would tell: one two three four.";
+        assert!(fit_lines(seen_once, 30, 2)[1].contains("would tell"), "the time stays with its verdict");
+    }
+
+    #[test]
+    fn the_number_of_runs_stands_where_it_is_not_cut_off() {
+        assert_eq!(
+            with_evidence("Gangs win. They wait.", "n = 6 rounds, spread 2 %"),
+            "Gangs win (n = 6 rounds). They wait."
+        );
+        let long = format!("Late rounds are {}none.", "10 % under one, ".repeat(12));
+        assert_eq!(with_evidence(&long, "n = 6 rounds"), format!("n = 6 rounds: {long}"));
         assert_eq!(fit_lines("0123456789", 4, 9), ["0123", "4567", "89"]);
     }
 

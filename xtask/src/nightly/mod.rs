@@ -104,7 +104,7 @@ const PARTS: &[NightlyPart] = &[
         "advise",
         30,
         &["crates/advise/", "crates/fit/", "crates/host-tests/tests/advise"],
-        host(&["advise_answers::"]),
+        host(&["advise_answers::", "advise_reports::"]),
     ),
     part(
         "events",

@@ -21,10 +21,9 @@
 
 use crate::cost::{BystanderLoss, CostRule, MIN_OTHER_PROCESSORS, against_plain, others_used, runs_of};
 use crate::remedy::{FitPlan, TriedRemedy};
-use crate::trial::{MAX_ROUNDS, RunEnd, TrialRun, TrialRuns};
+use crate::trial::{MAX_ROUNDS, RunEnd, TrialRuns};
 use crate::watch::{Observation, WorkBetweenSleeps};
 use unisono_linux::clock::Duration;
-use unisono_linux::quota::QuotaPeriods;
 use unisono_measure::bootstrap::{Estimate, LEVEL};
 use unisono_measure::paired::{self, Finding};
 use unisono_measure::quantile::median;
@@ -296,23 +295,6 @@ fn remedy_verdict(remedy: TriedRemedy, circumstances: &Circumstances) -> AdviceV
         // each program, or each thread, has processors of its own
         TriedRemedy::Fit => AdviceVerdict::Pin,
     }
-}
-
-/// The conditions that a single watched run shows, without a run to compare with. `periods` are the periods
-/// of its quota during the run.
-pub fn conditions_of_one_run(
-    seen: &Observation,
-    periods: Option<QuotaPeriods>,
-    circumstances: &Circumstances,
-) -> Vec<GangCondition> {
-    let run = TrialRun {
-        remedy: TriedRemedy::Plain,
-        round: 0,
-        ended: RunEnd::Stopped,
-        seconds: seen.seconds,
-        observation: seen.clone(),
-    };
-    conditions(&TrialRuns { runs: vec![run], periods, ..TrialRuns::default() }, circumstances)
 }
 
 fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCondition> {

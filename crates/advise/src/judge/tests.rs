@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::cost::run_seconds;
+use crate::trial::TrialRun;
 use proptest::prelude::*;
+use unisono_linux::quota::QuotaPeriods;
 
 fn run(remedy: TriedRemedy, round: usize, seconds: f64) -> TrialRun {
     let observation = Observation { seconds, threads: 2, ..Observation::default() };

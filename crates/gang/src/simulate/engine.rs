@@ -79,6 +79,7 @@ impl<'a> CoreSimulation<'a> {
             average_idle: 2 * tunables.migration_cost,
             // the cores balance at different times
             next_balance: tunables.balance_busy * c as u64 / machine.cores as u64,
+            failed_balances: 0,
         };
         let mut engine = Self {
             machine,

@@ -13,6 +13,16 @@
 use super::kernel::KernelModel;
 use super::state::{CoreSimulation, Joining};
 
+/// The outcome of a core's attempt to take a thread from a busier core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PullResult {
+    Moved,
+    /// No core is so much busier that a thread should move.
+    Balanced,
+    /// A core is busier, but none of its waiting threads may move now.
+    Failed,
+}
+
 impl CoreSimulation<'_> {
     /// Wakes a waiting thread, which now wants to run.
     pub(super) fn wake(&mut self, t: usize) {
@@ -110,7 +120,7 @@ impl CoreSimulation<'_> {
         if self.crowded.is_empty() || self.cores[c].average_idle < self.tunables.migration_cost {
             return false;
         }
-        self.pull(c)
+        self.pull(c) == PullResult::Moved
     }
 
     /// Balances the cores at a tick: busy cores seldom, idle cores often.
@@ -125,14 +135,28 @@ impl CoreSimulation<'_> {
             let is_idle = self.cores[c].running() == 0;
             let distance = if is_idle { self.tunables.balance_idle } else { self.tunables.balance_busy };
             self.cores[c].next_balance = self.now + distance;
-            if self.pull(c) {
-                self.choose(c);
+            match self.pull(c) {
+                PullResult::Moved => {
+                    self.cores[c].failed_balances = 0;
+                    self.choose(c);
+                }
+                PullResult::Failed => self.cores[c].failed_balances += 1,
+                PullResult::Balanced => self.cores[c].failed_balances = 0,
             }
         }
     }
 
-    /// Takes a waiting thread from the busiest core, if that makes the loads more equal.
-    fn pull(&mut self, c: usize) -> bool {
+    /// The load that a busy core may take from the busiest one: no more than brings either to the average of
+    /// all cores (calculate_imbalance, for a core that becomes overloaded).
+    fn imbalance(&self, own: i64, busiest: i64) -> i64 {
+        let average = self.cores.iter().map(|core| core.load).sum::<i64>() / self.cores.len() as i64;
+        (busiest - average).min(average - own)
+    }
+
+    /// Takes a waiting thread from the busiest core, if that makes the loads more equal. Under EEVDF each
+    /// failed balance halves the load of a thread in this comparison (detach_tasks): of three equal threads
+    /// on two cores one moves at every second balance, so that no thread runs alone for ever.
+    fn pull(&mut self, c: usize) -> PullResult {
         let (mut from, mut busiest) = (None, 0);
         let mut next = self.crowded.first(0, self.cores.len());
         while let Some(other) = next {
@@ -141,28 +165,36 @@ impl CoreSimulation<'_> {
             }
             next = self.crowded.first(other + 1, self.cores.len());
         }
-        let Some(from) = from else { return false };
+        let Some(from) = from else { return PullResult::Balanced };
         let own = self.cores[c].load;
         if 100 * busiest <= self.tunables.imbalance as i64 * own {
-            return false;
+            return PullResult::Balanced;
         }
         let is_idle = self.cores[c].running() == 0;
+        let failed = self.cores[c].failed_balances.min(i64::BITS - 1);
+        let imbalance = self.imbalance(own, busiest);
+        let kernel = self.tunables.kernel;
+        let fits = |load: i64| match kernel {
+            // after the move the other core has at least the load of this one
+            KernelModel::Cfs => own + load < busiest,
+            KernelModel::Eevdf => imbalance > 0 && load >> failed <= imbalance,
+        };
         let movable = |t: &usize| {
             let thread = &self.threads[*t];
             let (first, count) = thread.allowed;
-            let hot = !is_idle && self.now - thread.ran_until < self.tunables.migration_cost;
+            // cache_nice_tries of both kernels is 1: after two failures, a warm cache holds no thread
+            let hot = !is_idle && failed < 2 && self.now - thread.ran_until < self.tunables.migration_cost;
             let program = &self.programs[thread.program];
             (first..first + count).contains(&c)
                 && !hot
                 && !program.is_throttled(c)
-                // after the move the other core has at least the load of this one
-                && (own + thread.load() < busiest || is_idle)
+                && (fits(thread.load()) || is_idle)
         };
-        let Some(t) = self.cores[from].queue.iter().copied().find(movable) else { return false };
+        let Some(t) = self.cores[from].queue.iter().copied().find(movable) else { return PullResult::Failed };
         self.take(t);
         self.migrations += 1;
         self.enqueue_runnable(c, t, Joining::Moved);
-        true
+        PullResult::Moved
     }
 
     /// Samples the spread of each program's threads over the cores.

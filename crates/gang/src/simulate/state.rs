@@ -74,6 +74,8 @@ pub(super) struct CoreState {
     pub(super) idle_since: u64,
     pub(super) average_idle: u64,
     pub(super) next_balance: u64,
+    /// Periodic balances since one moved a thread or found the cores balanced (nr_balance_failed).
+    pub(super) failed_balances: u32,
 }
 
 impl CoreState {

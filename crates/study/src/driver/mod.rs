@@ -15,6 +15,7 @@
 //! drivers start programs through [`launch`], which handles deadlines, interruption and cleanup.
 
 pub(crate) mod burst;
+pub(crate) mod bystander;
 pub mod conversation;
 pub(crate) mod decisions;
 mod figures;

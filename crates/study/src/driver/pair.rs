@@ -1,11 +1,14 @@
-//! Two or more programs that compete for the processors, under a regime.
+//! Two or more programs that compete for the processors, under a regime; perhaps beside a bystander with
+//! deadlines, which is under none.
 
+use super::bystander::BystanderSettings;
 use super::launch::{self, ProgramSettings, ProgramSpec};
 use super::regime::{self, RegimeSettings};
 use super::{Context, Driver, DriverKind, NoResult, RunResult, figures};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
+use unisono_linux::clock::Instant;
 use unisono_measure::record::Figure;
 use unisono_workload::Measurement;
 
@@ -22,6 +25,8 @@ pub(crate) struct PairDriver {
     first: ProgramSettings,
     #[serde(flatten)]
     regime: RegimeSettings,
+    #[serde(flatten)]
+    bystander: BystanderSettings,
     /// This and the following settings are for the other programs. `None`: the first program's value.
     other_program: Option<String>,
     other_threads: Option<usize>,
@@ -63,9 +68,14 @@ impl Driver for PairDriver {
         for other in 1..=others as u64 {
             apps.push(ProgramSpec::new(context, &self.other(), seed.wrapping_add(other))?);
         }
+        let bystander = self.bystander.start();
         let (measured, mut more) = regime::run_under(context, &self.regime, apps, seconds)?;
         let mut result = RunResult { figures: combined_figures(&measured), ..RunResult::default() };
         result.figures.append(&mut more);
+        if let Some((bystander, first)) = bystander.zip(measured.first()) {
+            let [from, to] = [first.start_ns, first.end_ns].map(Instant::from_nanos);
+            result.figures.extend(bystander.figures(from, to));
+        }
         result.warnings.extend(launch::late_warning(&measured));
         Ok(result)
     }

@@ -57,6 +57,8 @@ pub struct RegimeSettings {
     /// One weight for each program.
     pub weights: Option<Vec<u32>>,
     pub mechanism: Option<String>,
+    /// The share of contended time for gangs. `None`: the default of `unisono gang run`.
+    pub share: Option<f64>,
     /// The number of the program that `nice` favors. `None`: 2.
     pub favoured: Option<usize>,
     pub nice: Option<i32>,
@@ -90,6 +92,9 @@ impl RegimeSettings {
         }
         if let Some(mechanism) = &self.mechanism {
             options.extend(["--mechanism".to_owned(), mechanism.clone()]);
+        }
+        if let Some(share) = self.share {
+            options.extend(["--share".to_owned(), share.to_string()]);
         }
         options
     }

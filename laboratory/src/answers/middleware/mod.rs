@@ -158,10 +158,13 @@ fn headline(studies: &[Study<'_>]) -> String {
     };
     if most / least < 1.005 {
         let (what, times) = (lower(most_of.measure), format_ratio(most));
+        let tao = match most_of.paper[2] {
+            "below 1" => "took less time than sockets".to_owned(),
+            times => format!("{times} times"),
+        };
         return format!(
-            "The event channel takes {times} times as long as sockets for {what}; TAO in the paper {} times. It is worth \
-             that for deadlines, shares and subscriptions, not for speed.",
-            most_of.paper[2]
+            "The event channel takes {times} times as long as sockets for {what}; TAO in the paper {tao}. It is worth \
+             that for deadlines, shares and subscriptions, not for speed."
         );
     }
     format!(
