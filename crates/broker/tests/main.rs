@@ -11,6 +11,7 @@ mod direct;
 mod direct_gate;
 mod direct_orders;
 mod durable;
+mod ended;
 mod event_log;
 mod events;
 mod flood;
