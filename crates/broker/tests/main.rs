@@ -5,6 +5,7 @@ mod audit;
 mod bad_input;
 mod classes;
 mod common;
+mod content;
 mod counters;
 mod datagrams;
 mod direct;
