@@ -43,3 +43,4 @@ mod starvation;
 mod tls;
 mod trial;
 mod turns;
+mod websocket;

@@ -23,6 +23,7 @@ mod served;
 mod turn;
 mod window;
 
+pub use add::WebEncryption;
 pub use listen::{Exposure, OWNER, ServeError};
 pub use reload::{ReloadBell, SettingsReader};
 pub use window::StatisticsWindow;
