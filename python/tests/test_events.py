@@ -39,6 +39,15 @@ class Events(WithBroker):
         self.assertTrue(event)
         self.assertEqual((len(event.payload), event.remaining), (0, None))
 
+    def test_a_payload_has_the_form_that_its_topic_or_its_event_says(self):
+        consumer = self.subscriber("typed")
+        typed = self.publisher("typed", content_type="application/cbor", schema="Reading")
+        typed.publish(b"x")
+        typed.publish(b"x", fields={"content_type": "text/plain"})
+        self.publisher("typed").publish(b"x")
+        forms = [(event.content_type, event.schema) for event in (consumer.receive(60) for _ in range(3))]
+        self.assertEqual(sorted(forms, key=str), [("application/cbor", "Reading"), ("text/plain", "Reading"), (None, None)])
+
     def test_what_has_a_buffer_is_a_payload(self):
         consumer, supplier = self.subscriber("buffers"), self.publisher("buffers")
         strided = memoryview(b"a-b-c-")[::2]

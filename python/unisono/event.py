@@ -183,6 +183,20 @@ class Event:
         return {field.name.decode(): _value(field) for field in self._view.fields[: self._view.field_count]}
 
     @property
+    def content_type(self) -> Optional[str]:
+        """The content type of the payload, such as "application/cbor". None: its supplier says none."""
+        return self._text_field("content_type")
+
+    @property
+    def schema(self) -> Optional[str]:
+        """The name of the payload's schema. None: its supplier says none."""
+        return self._text_field("schema")
+
+    def _text_field(self, name: str) -> Optional[str]:
+        value = self.fields.get(name)
+        return value if isinstance(value, str) else None
+
+    @property
     def supplier(self) -> int:
         """The broker's number of its supplier."""
         return self._view.supplier

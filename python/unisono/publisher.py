@@ -41,6 +41,8 @@ class Publisher:
         at: Union[str, os.PathLike[str], None] = None,
         client: Optional[Client] = None,
         event_type: Optional[str] = None,
+        content_type: Optional[str] = None,
+        schema: Optional[str] = None,
         last: int = 0,
         last_values: int = 0,
         due_in: Optional[float] = None,
@@ -59,6 +61,7 @@ class Publisher:
 
         at, client: a broker's address, or a connection that is open
         event_type: the name of the type of its events
+        content_type, schema: the form of its payloads, such as "application/cbor": fields of each event that has no others
         last, last_values: the broker keeps so many events, or the last one of so many keys, for late subscribers
         due_in: seconds after which an event is due that has no deadline of its own
         exclusive, strength: only the strongest living supplier of the topic is heard
@@ -73,6 +76,9 @@ class Publisher:
         spec: Dict[str, Any] = dict(more or {})
         if event_type is not None:
             spec["event_type"] = event_type
+        if content_type is not None or schema is not None:
+            form = {"type": content_type, "schema": schema}
+            spec["content"] = {key: value for key, value in form.items() if value is not None}
         if due_in is not None:
             spec["deadline_ns"] = nanos(due_in)
         if period is not None:

@@ -430,7 +430,8 @@ typedef struct unisono_topic {
         // Further options in JSON, such as "{\"period_ns\": 1000000, \"burst\": 4}": the keys of an ADVERTISE
         // frame (crates/events-wire/PROTOCOL.md). "{\"share\": 3}" is this supplier's weight where suppliers
         // share the queue of a subscription. "{\"order\": \"publication\"}" lets no consumer get an event before
-        // an earlier one of this supplier.
+        // an earlier one of this supplier. "{\"content\": {\"type\": \"application/cbor\"}}" gives each event
+        // without it the field content_type; "schema" beside "type" gives the field schema.
         const char *more;
 } unisono_topic;
 

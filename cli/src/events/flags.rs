@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use unisono_events_client::{
     BrokerAddress, CertifiedFiles, ChannelWait, Client, ClientOptions, Error, EventDraft, FieldSet,
-    FieldValue, default_socket,
+    FieldValue, PayloadForm, default_socket,
 };
 use unisono_linux::read;
 use unisono_measure::units;
@@ -164,6 +164,13 @@ pub(crate) struct EventFlags {
     /// A field for filters; true, false and numbers are read as such, all else is a text
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = field)]
     fields: Vec<(String, FieldValue)>,
+    /// The content type of the payload, such as application/cbor, told to consumers as the field
+    /// content_type, and to MQTT clients as their Content Type
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// The name of the payload's schema, such as a message of protobuf, told as the field schema
+    #[arg(long, value_name = "NAME")]
+    schema: Option<String>,
     /// Time from its publication to its deadline
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     deadline: Option<Duration>,
@@ -178,6 +185,8 @@ impl EventFlags {
         for (name, value) in &self.fields {
             fields.set(name.as_str(), value.clone());
         }
+        let form = PayloadForm { content_type: self.content_type.clone(), schema: self.schema.clone() };
+        let fields = form.complete(fields);
         let draft = EventDraft::new(payload).keyed(&self.key).with_fields(fields).critical(self.criticality);
         match self.deadline {
             Some(deadline) => draft.due_in(deadline),

@@ -21,7 +21,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use unisono_broker::{AuditFile, Exposure, Limits, ReloadAsker, ServeError, Server, TlsService};
+use unisono_broker::{
+    AuditFile, Exposure, Limits, ReloadAsker, ServeError, Server, TlsService, WebEncryption,
+};
 use unisono_events_client::{BrokerAddress, CertifiedFiles, ChannelWait, Statistics, default_socket};
 
 use unisono_enforce::metrics::{self, ScrapeListener};
@@ -41,6 +43,7 @@ Examples:
   unisono events serve --listen tls:0.0.0.0:7401 --certificate broker.crt --key broker.key \
       --client-authority programs.crt               for programs of other hosts
   unisono events serve --mqtt 127.0.0.1:1883        also for mosquitto_pub, paho, rumqttc and the like
+  unisono events serve --mqtt ws:127.0.0.1:9001     also for pages in a browser, by MQTT.js
   unisono events serve --log ~/events               suppliers may ask for durability, consumers may resume
   unisono events serve policy.toml --mode 660       classes of a policy; programs of your group may connect")]
 pub(crate) struct Args {
@@ -53,9 +56,17 @@ pub(crate) struct Args {
     /// $XDG_RUNTIME_DIR/unisono-events, or /tmp/unisono-UID/events]
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<PathBuf>,
-    /// Where to listen for MQTT clients: tcp:HOST:PORT, or tls:HOST:PORT; without a scheme it is TCP
+    /// Where to listen for MQTT clients: tcp:HOST:PORT, or tls:HOST:PORT; without a scheme it is TCP. By
+    /// WebSocket, also for pages in a browser: ws:HOST:PORT, or wss:HOST:PORT with TLS
     #[arg(long, value_name = "ADDRESS", value_parser = mqtt_address)]
     mqtt: Vec<MqttAddress>,
+    /// For ws: and wss: addresses: pages from there may connect, such as https://plant.example
+    ///
+    /// A browser lets any page connect to any address, also to one of this host. So pages of other hosts are
+    /// refused, unless this option names where they come from. Programs that are no browsers name no origin,
+    /// and are not refused for it.
+    #[arg(long, value_name = "ORIGIN", requires = "mqtt")]
+    mqtt_origin: Vec<String>,
     /// For tls: and udp: addresses: the broker's certificate (PEM), followed by the intermediate ones, if any
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
@@ -198,13 +209,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         has_permissions: server.has_permissions(),
     };
     for address in &args.mqtt {
-        let (listening, scheme) = match address {
-            MqttAddress::Plain(address) => (server.listen_mqtt(*address, exposure), ""),
-            MqttAddress::Tls(address) => (server.listen_mqtt_tls(*address, exposure), "tls:"),
+        let mut websocket = |address, encryption| {
+            let origins = args.mqtt_origin.clone().into();
+            server.listen_mqtt_websocket(address, exposure, (encryption, origins))
+        };
+        let (listening, scheme) = match *address {
+            MqttAddress::WebSocket(address, WebEncryption::None) => {
+                (websocket(address, WebEncryption::None), "ws:")
+            }
+            MqttAddress::WebSocket(address, WebEncryption::Tls) => {
+                (websocket(address, WebEncryption::Tls), "wss:")
+            }
+            MqttAddress::Plain(address) => (server.listen_mqtt(address, exposure), ""),
+            MqttAddress::Tls(address) => (server.listen_mqtt_tls(address, exposure), "tls:"),
         };
         let listening = listening.map_err(refused)?;
         if !args.json {
-            let client = access.mqtt(listening, !scheme.is_empty());
+            let client = match address {
+                MqttAddress::WebSocket(..) => format!("mqtt.connect(\"{scheme}//{listening}\")"),
+                _ => access.mqtt(listening, !scheme.is_empty()),
+            };
             eprintln!("serving MQTT at {scheme}{listening}; {client}");
         }
     }
@@ -243,17 +267,25 @@ pub(crate) fn serve(
 enum MqttAddress {
     Plain(SocketAddr),
     Tls(SocketAddr),
+    WebSocket(SocketAddr, WebEncryption),
 }
 
+/// Makes the address of a scheme.
+type MakeMqttAddress = fn(SocketAddr) -> MqttAddress;
+
 fn mqtt_address(text: &str) -> Result<MqttAddress, String> {
-    let (place, encrypted) = match text.strip_prefix("tls:") {
-        Some(place) => (place, true),
-        None => (text.strip_prefix("tcp:").unwrap_or(text), false),
-    };
-    let wrong = |error| format!("{error}; write tcp:HOST:PORT, or tls:HOST:PORT");
+    let schemes: [(&str, MakeMqttAddress); 4] = [
+        ("tcp:", MqttAddress::Plain),
+        ("tls:", MqttAddress::Tls),
+        ("ws:", |address| MqttAddress::WebSocket(address, WebEncryption::None)),
+        ("wss:", |address| MqttAddress::WebSocket(address, WebEncryption::Tls)),
+    ];
+    let named = schemes.iter().find_map(|(scheme, make)| Some((text.strip_prefix(scheme)?, *make)));
+    let (place, make) = named.unwrap_or((text, MqttAddress::Plain));
+    let wrong =
+        |error| format!("{error}; write tcp:HOST:PORT, tls:HOST:PORT, ws:HOST:PORT, or wss:HOST:PORT");
     let found = place.to_socket_addrs().map_err(wrong)?.next();
-    let address = found.ok_or_else(|| "the host has no address".to_owned())?;
-    Ok(if encrypted { MqttAddress::Tls(address) } else { MqttAddress::Plain(address) })
+    Ok(make(found.ok_or_else(|| "the host has no address".to_owned())?))
 }
 
 fn refused(error: ServeError) -> anyhow::Error {

@@ -50,7 +50,9 @@ pub use broker::{Broker, BrokerSettings, CheckedSettings, ReloadAsker, ReloadedF
 pub use limits::{LimitLine, Limits};
 pub use name_owner::NameOwner;
 pub use permissions::{ClientGrant, ClientIdentity, Permissions, PermissionsError, Tokens};
-pub use server::{Exposure, OWNER, ReloadBell, ServeError, Server, SettingsReader, StatisticsWindow};
+pub use server::{
+    Exposure, OWNER, ReloadBell, ServeError, Server, SettingsReader, StatisticsWindow, WebEncryption,
+};
 pub use task::{ClientId, Next, PathId, Received, Sent, Task};
 pub use trial::{TrialError, TrialResult, TrialSpec, trial};
 /// The certificates of a server.

@@ -17,6 +17,7 @@ mod address;
 mod body;
 mod buffers;
 mod channel_wait;
+mod content;
 pub mod datagram;
 mod destination;
 pub mod frame;
@@ -36,6 +37,7 @@ pub use address::{AddressError, BrokerAddress, HOST_SOCKET, TlsAddress, check_ow
 pub use body::EventBytes;
 pub use buffers::{AllMemory, BufferAccount, BufferShare};
 pub use channel_wait::{ChannelWait, spin_once};
+pub use content::{CONTENT_TYPE, PayloadForm, SCHEMA};
 pub use destination::{Destination, EVENT_COST, PathTransport, credit_cost};
 pub use frame::{Bad, Frame, PublishOutcome};
 pub use name::{check_program_name, own_program_name, shown};

@@ -1,6 +1,7 @@
 //! The terms that programs send to the channel: advertisements, subscriptions and paths. All travel as JSON,
 //! because they are rare and get new fields; times are in nanoseconds. A field left out has its [`Default`].
 
+use crate::content::PayloadForm;
 use crate::destination::Destination;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -122,6 +123,9 @@ pub struct Advertisement {
     pub topic: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
+    /// The library gives each event these fields; the frame has none of them.
+    #[serde(skip_serializing_if = "PayloadForm::is_empty")]
+    pub content: PayloadForm,
     pub history: KeptHistory,
     /// Whether only the strongest living supplier of the topic is delivered.
     pub exclusive: bool,

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use unisono_host_tests::processes::text;
-use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, require};
+use unisono_host_tests::{Skipped, TestOutcome, host_tests, program, pypi, require};
 use unisono_linux::programs::python_with;
 
 /// A process that is killed when the test ends.
@@ -114,6 +114,33 @@ fn an_event_is_a_numpy_array_without_a_copy() -> TestOutcome {
         output.status.success() && said.contains("Ran 2 tests") && !said.contains("skipped"),
         "{said}"
     );
+    Ok(())
+}
+
+fn readings_in_cbor_and_protobuf_are_decoded_by_their_content_type() -> TestOutcome {
+    let environment = pypi::environment("readings", "python3", &["cbor2", "protobuf"])?;
+    let scratch = tempfile::tempdir().expect("a directory");
+    let socket = scratch.path().join("events");
+    let _broker = serve(&socket);
+    let start = |role: &[&str]| {
+        let mut command = with_package(&environment.join("bin/python").display().to_string());
+        command
+            .arg(program::workspace().join("examples/python/readings.py"))
+            .args(role)
+            .arg("--at")
+            .arg(&socket);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("python3 starts")
+    };
+    let consumer = start(&["consume"]);
+    for encoding in ["cbor", "protobuf"] {
+        let supplied = start(&["supply", encoding]).wait_with_output().expect("it ends");
+        assert!(supplied.status.success(), "{}", text(&supplied.stderr));
+    }
+    let consumed = consumer.wait_with_output().expect("it ends");
+    let (said, failed) = (text(&consumed.stdout), text(&consumed.stderr));
+    let both = said.contains("in application/cbor, ") && said.contains("in application/protobuf");
+    assert!(consumed.status.success() && both && failed.is_empty(), "{said}{failed}");
     Ok(())
 }
 
@@ -279,6 +306,7 @@ host_tests![needs Nothing;
     the_programs_of_the_guide_say_what_came within 240,
     a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next within 240,
     the_python_package_does_what_its_tests_say within 300,
+    readings_in_cbor_and_protobuf_are_decoded_by_their_content_type within 300,
     the_python_package_has_the_types_that_mypy_finds_in_strict_mode within 240,
     an_event_is_a_numpy_array_without_a_copy within 120,
     sensor_feeds_in_all_languages_lose_nothing within 300,

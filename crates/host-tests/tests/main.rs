@@ -19,6 +19,7 @@ mod events_served;
 mod events_sessions;
 mod events_soak;
 mod events_user;
+mod events_websocket;
 mod fit;
 mod fit_containers;
 mod fit_runtimes;
@@ -96,6 +97,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("events_sessions", events_sessions::TESTS),
     ("events_soak", events_soak::TESTS),
     ("events_user", events_user::TESTS),
+    ("events_websocket", events_websocket::TESTS),
     ("fit", fit::TESTS),
     ("fit_containers", fit_containers::TESTS),
     ("fit_runtimes", fit_runtimes::TESTS),

@@ -19,7 +19,7 @@ const PROBE: &str = include_str!("browser/probe.js");
 const WIDTHS: [u32; 3] = [360, 768, 1280];
 
 /// Returns the first browser of the Chromium family on `PATH`.
-fn browser() -> Result<PathBuf, Skipped> {
+pub(crate) fn browser() -> Result<PathBuf, Skipped> {
     let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));

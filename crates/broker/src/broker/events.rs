@@ -79,6 +79,10 @@ impl Broker {
                 spec.topic
             ));
         }
+        if !spec.content.is_empty() {
+            return Err("`content` in an advertisement; give each event the fields content_type and schema"
+                .to_owned());
+        }
         if let Some(refused) = self.refuses_durability(spec) {
             self.access.count(RefusalKind::Log);
             return Err(refused);

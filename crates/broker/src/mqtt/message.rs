@@ -4,8 +4,9 @@
 //! |---|---|
 //! | message expiry interval, in seconds; user property `deadline_us` | the deadline; the sooner one counts |
 //! | response topic, correlation data | the fields `reply_to` and `request` |
+//! | content type | the field `content_type`; without one, a payload format of 1 is [`UTF_8`] |
 //! | other user properties | fields of that name: numbers, truth values, texts |
-//! | QoS, RETAIN, payload format, content type | carried along for other MQTT clients |
+//! | QoS, RETAIN, payload format | carried along for other MQTT clients |
 
 use super::fields::PacketFields;
 use super::reply::{push_length, push_text};
@@ -13,6 +14,7 @@ use super::terms::{MqttFault, MqttQos, MqttVersion};
 use mqtt_protocol_core::mqtt::packet::{Properties, Property, PropertyId};
 use std::sync::Arc;
 use unisono_eventchannel::{FieldSet, FieldValue};
+use unisono_events_wire::CONTENT_TYPE;
 use unisono_linux::clock::Duration;
 
 /// The user property that holds the time to the deadline, in microseconds.
@@ -20,6 +22,8 @@ const DEADLINE: &str = "deadline_us";
 /// The fields of request and reply.
 const REPLY_TO: &str = "reply_to";
 const REQUEST: &str = "request";
+/// The content type of a payload of which MQTT says only that it is UTF-8.
+const UTF_8: &str = "text/plain; charset=utf-8";
 
 /// MQTT 5.0, table 2-4: the properties of a client's PUBLISH.
 const PROPERTIES: [PropertyId; 7] = [
@@ -122,6 +126,7 @@ impl<'a> IncomingMessage<'a> {
         let (mut forwarded, mut fields) = (Vec::new(), Vec::new());
         let sooner = |due: Option<Duration>, other: Duration| Some(due.map_or(other, |due| due.min(other)));
         let mut room = MAX_FIELD_BYTES;
+        let (mut has_type, mut is_utf_8) = (false, false);
         for property in properties {
             match property {
                 Property::MessageExpiryInterval(interval) => {
@@ -152,9 +157,17 @@ impl<'a> IncomingMessage<'a> {
                         take_field(&mut fields, &mut room, REQUEST, text);
                     }
                 }
+                Property::ContentType(content) => {
+                    has_type = true;
+                    take_field(&mut fields, &mut room, CONTENT_TYPE, content.val());
+                }
+                Property::PayloadFormatIndicator(format) => is_utf_8 = format.val() == 1,
                 _ => {}
             }
             forwarded.extend(property.to_continuous_buffer());
+        }
+        if is_utf_8 && !has_type {
+            take_field(&mut fields, &mut room, CONTENT_TYPE, UTF_8);
         }
         self.fields = fields.into_iter().collect();
         self.origin.properties = (!forwarded.is_empty()).then(|| forwarded.into());
@@ -169,6 +182,15 @@ fn take_field(fields: &mut Vec<(Arc<str>, FieldValue)>, room: &mut usize, name: 
         *room -= bytes;
         fields.push((name.into(), value(text)));
     }
+}
+
+/// Whether payloads of this content type are UTF-8: JSON always is (RFC 8259), other types if they say so.
+fn is_utf_8(content_type: &str) -> bool {
+    let mut parts = content_type.split(';').map(|part| part.trim().to_ascii_lowercase());
+    let kind = parts.next().unwrap_or_default();
+    kind == "application/json"
+        || kind.ends_with("+json")
+        || parts.any(|part| matches!(&*part, "charset=utf-8" | "charset=\"utf-8\""))
 }
 
 /// Converts a text to a field: a number or a truth value if it prints as the same text.
@@ -269,6 +291,13 @@ fn push_properties(message: &OutgoingMessage<'_>, bytes: &mut Vec<u8>) {
             }
             REQUEST if text.len() <= usize::from(u16::MAX) => {
                 bytes.push(0x09);
+                push_text(bytes, &text);
+            }
+            CONTENT_TYPE if text.len() <= usize::from(u16::MAX) => {
+                if is_utf_8(&text) {
+                    bytes.extend([0x01, 1]);
+                }
+                bytes.push(0x03);
                 push_text(bytes, &text);
             }
             name => push_user(bytes, name, &text),

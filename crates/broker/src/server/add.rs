@@ -9,11 +9,20 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use unisono_events_wire::memory::LocalListener;
 use unisono_events_wire::tls::{TlsCertificates, TlsService, Uncertified};
-use unisono_events_wire::transport::{DatagramListener, Framing, StreamListener, TransportListener};
+use unisono_events_wire::transport::{
+    DatagramListener, Framing, StreamListener, TransportListener, WebOrigins,
+};
 use unisono_events_wire::{BrokerAddress, TlsAddress};
 
 /// The upper half of a listener's key in epoll.
 pub(super) const LISTENER: u64 = 1 << 32;
+
+/// Whether WebSockets have TLS below them (`wss:`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WebEncryption {
+    None,
+    Tls,
+}
 
 /// The state that all listeners with TLS share.
 #[derive(Clone, Debug)]
@@ -107,6 +116,33 @@ impl Server {
         exposure: Exposure,
     ) -> Result<SocketAddr, ServeError> {
         self.listen_encrypted(address, exposure, Framing::Mqtt)
+    }
+
+    /// Listens for MQTT clients over WebSocket, with or without TLS: for programs, and for pages that this
+    /// host or one of `origins` has served.
+    ///
+    /// # Errors
+    /// As [`listen_tcp`](Self::listen_tcp), or with TLS as [`listen_tls`](Self::listen_tls).
+    pub fn listen_mqtt_websocket(
+        &mut self,
+        address: SocketAddr,
+        exposure: Exposure,
+        (encryption, origins): (WebEncryption, WebOrigins),
+    ) -> Result<SocketAddr, ServeError> {
+        let certificates = match encryption {
+            WebEncryption::Tls => Some(self.encrypted_service("wss", address, exposure)?.certificates),
+            WebEncryption::None => {
+                listen::check_exposure(address, exposure)?;
+                None
+            }
+        };
+        let (mut listener, bound) =
+            listen::tcp(address, (self.broker.limits().largest_frame(), Framing::Mqtt))?;
+        if let Some(certificates) = certificates {
+            listener = listener.encrypted(certificates);
+        }
+        self.add(Box::new(listener.for_websockets(origins)))?;
+        Ok(bound)
     }
 
     /// Listens at a UDP address for programs.

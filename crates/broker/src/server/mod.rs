@@ -13,6 +13,7 @@ mod accept;
 mod add;
 mod audit;
 mod disk;
+mod ending;
 mod introduce;
 mod listen;
 mod paths;
@@ -22,6 +23,7 @@ mod served;
 mod turn;
 mod window;
 
+pub use add::WebEncryption;
 pub use listen::{Exposure, OWNER, ServeError};
 pub use reload::{ReloadBell, SettingsReader};
 pub use window::StatisticsWindow;
@@ -47,7 +49,7 @@ use std::sync::Arc;
 use turn::{ClientTurn, DeliveryStop, DeliveryTurn, MAX_ALONE_TIME, TurnSlices};
 use unisono_eventchannel::NumberMap;
 use unisono_events_wire::ChannelWait;
-use unisono_events_wire::transport::{PollFor, TransportError, TransportListener};
+use unisono_events_wire::transport::{PollFor, TransportListener};
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::local_socket::own_user;
 
@@ -248,11 +250,12 @@ impl Server {
             return;
         }
         self.next_peer_check = now + self.broker.limits().peer_timeout / 5;
-        let checked = self.clients.iter_mut().map(|(id, client)| (*id, client.transport.check_peer()));
+        let checked = self.clients.iter_mut().filter(|(_, client)| !client.has_ended());
+        let checked = checked.map(|(id, client)| (*id, client.transport.check_peer()));
         let gone: Vec<_> =
             checked.filter_map(|(id, checked)| checked.err().map(|error| (id, error))).collect();
         for (id, error) in gone {
-            self.lose(id, &error);
+            self.fail(id, &error);
         }
     }
 
@@ -346,7 +349,7 @@ impl Server {
                     resumed |= again;
                     self.watch(id);
                 }
-                Err(error) => self.lose(id, &error),
+                Err(error) => self.fail(id, &error),
             }
         }
         resumed
@@ -398,30 +401,6 @@ impl Server {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let sent = client.send(&mut self.broker, id, (head, body));
         self.note_sent(id, &sent);
-    }
-
-    fn note_sent(&mut self, id: ClientId, sent: &Result<(), TransportError>) {
-        match sent {
-            Ok(()) => drop(self.unflushed_clients.insert(id)),
-            Err(_) => self.drop_client(id),
-        }
-    }
-
-    /// Handles the end of a program's connection.
-    fn lose(&mut self, id: ClientId, error: &TransportError) {
-        if let TransportError::Tls(_) = error {
-            self.broker.count_tls_failure();
-            self.broker.audit_end(id, &error.to_string());
-        }
-        self.drop_client(id);
-    }
-
-    fn drop_client(&mut self, id: ClientId) {
-        if self.clients.remove(&id).is_some() {
-            let tenant = self.broker.tenant(id);
-            self.broker.gone(clock::now(), id);
-            self.slices.spend(tenant, self.broker.take_work());
-        }
     }
 
     /// Takes what has come, first from the programs that were deferred. Once that has taken as long as a
@@ -534,13 +513,19 @@ impl Server {
         let received = client.receive_frames(&mut self.broker, id, &mut turn);
         self.slices.spend_turn(tenant, &turn);
         match received {
+            ClientReceived::All if client.has_ended() => {
+                if client.is_read_out(&turn) {
+                    return self.drop_client(id);
+                }
+                self.unfinished.insert(id);
+            }
             ClientReceived::All => {}
             ClientReceived::Part => drop(self.unfinished.insert(id)),
-            ClientReceived::Blocked if flags.intersects(EventFlags::HUP | EventFlags::ERR) => {
-                self.drop_client(id);
-            }
             ClientReceived::Blocked => {
                 self.blocked.insert(id);
+                if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+                    self.end_connection(id);
+                }
                 self.watch(id);
             }
             ClientReceived::Gone(error) => return self.lose(id, &error),

@@ -6,6 +6,7 @@ use crate::broker::Broker;
 use crate::task::{ClientId, Received};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use unisono_events_wire::tls;
 use unisono_events_wire::transport::{
     Awaited, BufferShare, Drained, FrameTransport, MayWait, PayloadRef, PollFor, SharedPayload, Taken,
@@ -39,7 +40,20 @@ pub(super) struct ServedClient {
     orders: u32,
     /// Whether the program waits for the next turn of its tenant.
     pub(super) is_deferred: bool,
+    /// None: the connection goes on.
+    ended: Option<ReadingOut>,
 }
+
+/// A connection whose other end is gone. Frames that had come are still read; no frame is sent.
+#[derive(Debug, Default)]
+struct ReadingOut {
+    /// Readings in a row that found no frame, and not the end either.
+    empty_readings: u32,
+}
+
+/// Readings without a frame after which an ended connection has no more. The first one may only show that the
+/// kernel gave fewer bytes than there was room for.
+const MAX_EMPTY_READINGS: u32 = 3;
 
 /// The result of reading from a program.
 #[derive(Debug)]
@@ -69,7 +83,30 @@ impl ServedClient {
             share,
             orders: 0,
             is_deferred: false,
+            ended: None,
         }
+    }
+
+    /// Notes that the other end is gone, and drops the frames that wait for it. Returns whether that is new.
+    pub(super) fn end(&mut self) -> bool {
+        self.kept.clear();
+        self.kept_bytes = 0;
+        // giving back never fails
+        let _ = self.share.resize(0);
+        self.ended.replace(ReadingOut::default()).is_none()
+    }
+
+    /// Whether the other end is gone.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Whether an ended connection has no more frames, after a turn that has read all there were.
+    pub(super) fn is_read_out(&mut self, turn: &ClientTurn) -> bool {
+        self.ended.as_mut().is_some_and(|ended| {
+            ended.empty_readings = if turn.has_received() { 0 } else { ended.empty_readings + 1 };
+            ended.empty_readings >= MAX_EMPTY_READINGS
+        })
     }
 
     /// Takes a frame for the program.
@@ -82,6 +119,9 @@ impl ServedClient {
         id: ClientId,
         (head, body): (Vec<u8>, Option<EventBody>),
     ) -> Result<(), TransportError> {
+        if self.has_ended() {
+            return Ok(());
+        }
         if self.kept.is_empty() {
             let payload = body.as_ref().map_or(PayloadRef::Bytes(&[]), EventBody::as_payload);
             if self.transport.send(&head, payload)? == Taken::Taken {
@@ -93,7 +133,7 @@ impl ServedClient {
         self.kept_bytes += head.len();
         self.kept.push_back((head, body));
         if self.kept_bytes > MAX_KEPT || !self.share.resize(self.kept_bytes) {
-            return Err(TransportError::Closed);
+            return Err(TransportError::Failed(ErrorKind::OutOfMemory.into()));
         }
         Ok(())
     }
@@ -119,6 +159,9 @@ impl ServedClient {
     /// # Errors
     /// The program is gone.
     pub(super) fn send_on(&mut self, broker: &mut Broker, id: ClientId) -> Result<bool, TransportError> {
+        if self.has_ended() {
+            return Ok(false);
+        }
         loop {
             if self.transport.flush()? == Drained::Part {
                 broker.paused(id);

@@ -184,6 +184,11 @@ impl ClientTurn {
         self.bytes = MAX_TURN_BYTES;
     }
 
+    /// Whether a frame was taken.
+    pub(super) fn has_received(&self) -> bool {
+        self.work > 0
+    }
+
     /// Whether one more frame may be taken. Reads the clock every [`CLOCK_EVERY`] steps, and after each frame
     /// that is more than a publication.
     #[inline]

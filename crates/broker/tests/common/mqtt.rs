@@ -28,6 +28,9 @@ pub(crate) struct Message {
     /// Message expiry in seconds.
     pub(crate) expiry: Option<u32>,
     pub(crate) identifiers: Vec<u8>,
+    pub(crate) content_type: Option<String>,
+    /// The payload format indicator.
+    pub(crate) is_utf_8: bool,
     user: Vec<(String, String)>,
 }
 
@@ -290,6 +293,17 @@ impl Raw {
         }
     }
 
+    /// MQTT 5: publishes with QoS 0 and a content type.
+    pub(crate) fn publish_typed(&mut self, topic: &str, content_type: Option<&str>, is_utf_8: bool) {
+        let mut properties = vec![0x01, u8::from(is_utf_8)];
+        if let Some(content_type) = content_type {
+            properties.push(0x03);
+            properties.extend(text(content_type));
+        }
+        let body = [text(topic), with_length(&properties), b"x".to_vec()].concat();
+        self.send(&[&[0x30][..], &with_length(&body)].concat());
+    }
+
     /// Publishes without waiting for an answer.
     pub(crate) fn send_message(&mut self, topic: &str, payload: &[u8], qos: u8) {
         self.send_publish((topic, payload), qos, false, None, &[]);
@@ -359,6 +373,8 @@ impl Raw {
                         message.expiry = Some(u32::from_be_bytes(*seconds));
                         properties = after;
                     }
+                    0x01 => (message.is_utf_8, properties) = (properties[0] == 1, &properties[1..]),
+                    0x03 => message.content_type = Some(take_text(&mut properties)),
                     0x0B => message.identifiers.push(take_length(&mut properties) as u8),
                     0x26 => {
                         let name = take_text(&mut properties);

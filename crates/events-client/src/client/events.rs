@@ -116,6 +116,8 @@ impl Client {
     /// # Errors
     /// The name or the type does not fit, there are too many, or the broker is gone.
     pub fn advertise(&mut self, spec: &Advertisement) -> Result<TopicHandle, Error> {
+        let mut spec = spec.clone();
+        let content = std::mem::take(&mut spec.content);
         let number = self.retry_on_reconnect(|client| {
             let number = client.number();
             client.send_frame(&Frame::Advertise { number, spec: spec.clone() })?;
@@ -127,12 +129,13 @@ impl Client {
             accepted.map(|()| number)
         })?;
         if let Some(reconnect) = &mut self.reconnect {
-            reconnect.advertised(number, spec);
+            reconnect.advertised(number, &spec);
         }
         let outlet = ClientOutlet {
             token: 0,
             deadline_ns: spec.deadline_ns,
-            name: spec.topic.clone(),
+            name: spec.topic,
+            content,
             order: spec.order,
             keeps: spec.history != KeptHistory::None || spec.durability > Durability::Received,
             is_heard: false,
@@ -289,6 +292,12 @@ impl Client {
         token.ok_or_else(closed_topic)
     }
 
+    /// The event with the form of its topic's payloads. None: the topic says nothing about them.
+    pub(super) fn described<'a>(&self, number: u32, event: &EventDraft<'a>) -> Option<EventDraft<'a>> {
+        let outlet = self.outlets.get(&number).filter(|outlet| !outlet.content.is_empty())?;
+        Some(EventDraft { fields: outlet.content.complete(event.fields.clone()), ..event.clone() })
+    }
+
     /// Passes an event to the topic's ring, or as a frame to the transport; waits for room.
     pub(super) fn enqueue_event(
         &mut self,
@@ -301,6 +310,8 @@ impl Client {
         if length > self.largest() {
             return Err(Error::TooLong { length, most: self.largest() });
         }
+        let described = self.described(number, event);
+        let event = described.as_ref().unwrap_or(event);
         fields::check(event.key, &event.fields).map_err(Error::Rejected)?;
         if self.publish_on_ring(number, event, (flags, sequence), token)? {
             return Ok(());

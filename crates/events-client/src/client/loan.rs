@@ -116,6 +116,8 @@ impl Client {
         if bytes > self.largest() {
             return Err(Error::TooLong { length: bytes, most: self.largest() });
         }
+        let described = self.described(topic.0, event);
+        let event = described.as_ref().unwrap_or(event);
         fields::check(event.key, &event.fields).map_err(Error::Rejected)?;
         if !self.outlets.contains_key(&topic.0) {
             return Err(closed_topic());

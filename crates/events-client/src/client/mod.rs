@@ -63,7 +63,7 @@ use unisono_events_wire::transport::{
     Awaited, Drained, FrameTransport, MayWait, PayloadRef, PeerWatcher, Taken, TransportError, wait,
 };
 use unisono_events_wire::{ChannelWait, spin_once};
-use unisono_events_wire::{EventOrder, NoticeText};
+use unisono_events_wire::{EventOrder, NoticeText, PayloadForm};
 use unisono_events_wire::{Greeting, WelcomeTerms};
 use unisono_events_wire::{ReloadReport, Statistics};
 use unisono_linux::clock::{self, Duration, Instant};
@@ -88,6 +88,8 @@ struct ClientOutlet {
     /// The default deadline, counted from the publication of an event.
     deadline_ns: Option<u64>,
     name: String,
+    /// The form of its payloads, for events that say nothing else.
+    content: PayloadForm,
     order: EventOrder,
     /// Whether late subscribers may get its events, too.
     keeps: bool,

@@ -3,10 +3,10 @@
 use super::handles::{SubscriptionHandle, TopicHandle};
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
-use unisono_eventchannel::{FieldSet, NO_DEADLINE};
+use unisono_eventchannel::{FieldSet, FieldValue, NO_DEADLINE};
 use unisono_events_wire::frame::DeliverHead;
 use unisono_events_wire::transport::SharedPayload;
-use unisono_events_wire::{EventBytes, NoticeText, TopicNames};
+use unisono_events_wire::{CONTENT_TYPE, EventBytes, NoticeText, SCHEMA, TopicNames};
 use unisono_linux::clock::{self, Instant};
 
 /// A received event.
@@ -40,6 +40,25 @@ pub struct ReceivedEvent {
 }
 
 impl ReceivedEvent {
+    /// The content type of the payload, if its supplier says one.
+    #[must_use]
+    pub fn content_type(&self) -> Option<&str> {
+        self.text(CONTENT_TYPE)
+    }
+
+    /// The name of the payload's schema, if its supplier says one.
+    #[must_use]
+    pub fn schema(&self) -> Option<&str> {
+        self.text(SCHEMA)
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        match self.fields.field(name) {
+            Some(FieldValue::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Makes an event without a broker, for the tests of a program that handles events.
     ///
     /// ```

@@ -1,15 +1,17 @@
-//! The channel below a stream's frames: a plain socket, TLS over it, or QUIC in datagrams.
+//! The channel below a stream's frames: a socket, a WebSocket over it, or QUIC in datagrams.
 
 use super::datagram_channel::DatagramChannel;
-use super::socket::{self, Intake};
-use super::{PollFor, TransportError, tls::TlsChannel};
-use rustix::net::{Shutdown, shutdown};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use super::socket::Intake;
+use super::socket_channel::SocketChannel;
+use super::websocket::WebSocketChannel;
+use super::{PollFor, TransportError};
+use crate::tls::CertificateChain;
+use std::os::fd::{AsFd, BorrowedFd};
 
 #[derive(Debug)]
 pub(super) enum ByteChannel {
-    Plain(OwnedFd),
-    Tls(Box<TlsChannel>),
+    Socket(SocketChannel),
+    WebSocket(Box<WebSocketChannel>),
     Datagrams(Box<DatagramChannel>),
 }
 
@@ -17,8 +19,8 @@ impl ByteChannel {
     /// Number of accepted bytes; 0 if the call would block.
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
         match self {
-            Self::Plain(plain) => socket::write(plain.as_fd(), pieces),
-            Self::Tls(tls) => tls.write(pieces),
+            Self::Socket(socket) => socket.write(pieces),
+            Self::WebSocket(socket) => socket.write(pieces),
             Self::Datagrams(channel) => channel.end().write(pieces),
         }
     }
@@ -26,16 +28,16 @@ impl ByteChannel {
     /// Sends the accepted bytes; returns whether all have left.
     pub(super) fn flush(&mut self) -> Result<bool, TransportError> {
         match self {
-            Self::Plain(_) => Ok(true),
-            Self::Tls(tls) => tls.flush(),
+            Self::Socket(socket) => socket.flush(),
+            Self::WebSocket(socket) => socket.flush(),
             Self::Datagrams(channel) => channel.end().flush(),
         }
     }
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> Result<Intake, TransportError> {
         match self {
-            Self::Plain(plain) => socket::read(plain.as_fd(), into),
-            Self::Tls(tls) => tls.read(into),
+            Self::Socket(socket) => socket.read(into),
+            Self::WebSocket(socket) => socket.read(into),
             Self::Datagrams(channel) => match channel.end().read(into) {
                 Ok(Some(count)) => Ok(Intake::Bytes { count, all: false }),
                 Ok(None) => Ok(Intake::Nothing),
@@ -48,26 +50,25 @@ impl ByteChannel {
     /// The next message that came outside the stream.
     pub(super) fn take_unreliable(&mut self) -> Option<Vec<u8>> {
         match self {
-            Self::Plain(_) | Self::Tls(_) => None,
+            Self::Socket(_) | Self::WebSocket(_) => None,
             Self::Datagrams(channel) => channel.end().take_unreliable(),
         }
     }
 
     /// The events to poll the channel's descriptor for; `unsent`: whether bytes wait for room in the socket.
     pub(super) fn poll_for(&self, unsent: bool) -> PollFor {
-        let wants_room = match self {
-            Self::Plain(_) => unsent,
-            Self::Tls(tls) => tls.wants_room(unsent),
-            Self::Datagrams(_) => return PollFor::Anything,
-        };
-        if wants_room { PollFor::FramesAndRoom } else { PollFor::Frames }
+        match self {
+            Self::Socket(socket) => socket.poll_for(unsent),
+            Self::WebSocket(socket) => socket.poll_for(unsent),
+            Self::Datagrams(_) => PollFor::Anything,
+        }
     }
 
     /// Whether poll(2) on the channel's descriptor reports all received data. If not, the caller must not
     /// sleep: QUIC may have taken data off the socket.
     pub(super) fn may_sleep(&mut self) -> bool {
         match self {
-            Self::Plain(_) | Self::Tls(_) => true,
+            Self::Socket(_) | Self::WebSocket(_) => true,
             Self::Datagrams(channel) => channel.end().may_sleep(),
         }
     }
@@ -75,26 +76,34 @@ impl ByteChannel {
     /// Called when poll(2) has reported the channel's descriptor: QUIC receives, and sends what is due.
     pub(super) fn woken(&mut self) -> Result<(), TransportError> {
         match self {
-            Self::Plain(_) | Self::Tls(_) => Ok(()),
+            Self::Socket(_) | Self::WebSocket(_) => Ok(()),
             Self::Datagrams(channel) => channel.end().pump(),
+        }
+    }
+
+    /// The other end's certificates, after the handshake. None: the connection has no TLS.
+    pub(super) fn peer_certificates(&self) -> Option<CertificateChain> {
+        match self {
+            Self::Socket(socket) => socket.peer_certificates(),
+            Self::WebSocket(socket) => socket.peer_certificates(),
+            Self::Datagrams(channel) => channel.peer_certificates(),
         }
     }
 
     pub(super) fn close(&mut self) {
         match self {
-            Self::Plain(_) => {}
-            Self::Tls(tls) => tls.send_close_notify(),
-            Self::Datagrams(channel) => return channel.end().close(),
+            Self::Socket(socket) => socket.close(),
+            Self::WebSocket(socket) => socket.close(),
+            Self::Datagrams(channel) => channel.end().close(),
         }
-        let _ = shutdown(self.as_fd(), Shutdown::Write);
     }
 }
 
 impl AsFd for ByteChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Plain(socket) => socket.as_fd(),
-            Self::Tls(tls) => tls.as_fd(),
+            Self::Socket(socket) => socket.as_fd(),
+            Self::WebSocket(socket) => socket.as_fd(),
             Self::Datagrams(channel) => channel.as_fd(),
         }
     }

@@ -3,6 +3,7 @@
 //! ```text
 //!   program                                             broker
 //!   FrameTransport ==== stream.rs: Unix, TCP, TLS ==> FrameTransport   <- TransportListener
+//!   MQTT client    ==== websocket.rs below stream.rs => FrameTransport <- TransportListener
 //!   FrameTransport ==== datagrams.rs: UDP ==========> FrameTransport   <- TransportListener
 //!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
 //! ```
@@ -50,9 +51,11 @@ mod datagrams;
 mod heads;
 mod peer;
 mod socket;
+mod socket_channel;
 mod stream;
 mod stream_listener;
 mod tls;
+mod websocket;
 
 pub use crate::buffers::BufferShare;
 pub use datagram_listener::DatagramListener;
@@ -61,6 +64,7 @@ pub(crate) use stream::NO_MEMORY;
 pub use stream::{Framing, MAX_INTAKE, StreamTransport, mqtt_packet_length};
 pub use stream_listener::StreamListener;
 pub(crate) use stream_listener::accept;
+pub use websocket::WebOrigins;
 
 use crate::interrupt;
 use crate::tls::{CertificateChain, TlsCertificates};

@@ -13,6 +13,7 @@ use super::datagram_channel::DatagramChannel;
 use super::heads::{self, HEADROOM, HeadHistory};
 use super::peer::{PeerWatch, PeerWatcher};
 use super::socket::Intake;
+use super::socket_channel::SocketChannel;
 use super::tls::TlsChannel;
 use super::{
     Awaited, BufferShare, Drained, FrameTransport, IncomingFrame, MayWait, PayloadRef, PollFor, Taken,
@@ -168,7 +169,7 @@ impl StreamTransport {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // a Unix socket has no such option
         let _ = sockopt::set_tcp_nodelay(&socket, true);
-        Ok(Self::through(ByteChannel::Plain(socket), largest, framing))
+        Ok(Self::through(ByteChannel::Socket(SocketChannel::Plain(socket)), largest, framing))
     }
 
     /// Connects a program with TLS over a connected TCP socket; returns after the handshake.
@@ -185,7 +186,11 @@ impl StreamTransport {
         let name = name.map_err(|_| TransportError::Tls(format!("`{}` is no host", tls.broker)))?;
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         let channel = TlsChannel::connect(socket, (&tls.config, name), timeout)?;
-        Ok(Self::through(ByteChannel::Tls(Box::new(channel)), largest, Framing::Length))
+        Ok(Self::through(
+            ByteChannel::Socket(SocketChannel::Tls(Box::new(channel))),
+            largest,
+            Framing::Length,
+        ))
     }
 
     /// As [`connect_tls`](Self::connect_tls), over a UDP socket that is connected to `remote`.
@@ -533,11 +538,7 @@ impl FrameTransport for StreamTransport {
     }
 
     fn peer_certificates(&self) -> Option<CertificateChain> {
-        match &self.channel {
-            ByteChannel::Plain(_) => None,
-            ByteChannel::Tls(tls) => tls.peer_certificates(),
-            ByteChannel::Datagrams(channel) => channel.peer_certificates(),
-        }
+        self.channel.peer_certificates()
     }
 }
 

@@ -1,7 +1,9 @@
 //! The listener for programs that connect by a Unix or a TCP socket, with or without TLS.
 
 use super::channel::ByteChannel;
+use super::socket_channel::SocketChannel;
 use super::tls::TlsChannel;
+use super::websocket::{WebOrigins, WebSocketChannel};
 use super::{AcceptedTransport, Framing, StreamTransport, TransportError, TransportListener, TransportPeer};
 use crate::tls::TlsCertificates;
 use rustix::io::Errno;
@@ -22,6 +24,8 @@ pub struct StreamListener {
     largest: usize,
     /// None: its connections are not encrypted.
     tls: Option<TlsCertificates>,
+    /// The origins of a listener for WebSockets. None: its connections are plain streams.
+    origins: Option<WebOrigins>,
 }
 
 impl StreamListener {
@@ -39,7 +43,14 @@ impl StreamListener {
     /// The socket cannot be made non-blocking.
     pub fn framed(socket: OwnedFd, largest: usize, framing: Framing) -> Result<Self, TransportError> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self { socket, framing, largest, tls: None })
+        Ok(Self { socket, framing, largest, tls: None, origins: None })
+    }
+
+    /// Accepts WebSockets, from programs and from pages of this host and of these origins.
+    #[must_use]
+    pub fn for_websockets(mut self, origins: WebOrigins) -> Self {
+        self.origins = Some(origins);
+        self
     }
 
     /// Accepts connections with TLS.
@@ -77,19 +88,25 @@ fn bound_unsent(socket: &OwnedFd) {
 impl TransportListener for StreamListener {
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError> {
         let Some((socket, peer)) = accept(&self.socket)? else { return Ok(None) };
-        let transport = match &self.tls {
-            None => {
-                let mut plain = StreamTransport::framed(socket, self.largest, self.framing)?;
-                plain.recognises_tls =
-                    self.framing == Framing::Length && matches!(peer, TransportPeer::Address(_));
-                plain
-            }
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        // a Unix socket has no such option
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        let channel = match &self.tls {
+            None => SocketChannel::Plain(socket),
             Some(certificates) => {
-                let _ = sockopt::set_tcp_nodelay(&socket, true);
-                let channel = ByteChannel::Tls(Box::new(TlsChannel::accept(socket, &certificates.config)?));
-                StreamTransport::through(channel, self.largest, self.framing)
+                SocketChannel::Tls(Box::new(TlsChannel::accept(socket, &certificates.config)?))
             }
         };
+        let channel = match &self.origins {
+            None => ByteChannel::Socket(channel),
+            Some(origins) => {
+                ByteChannel::WebSocket(Box::new(WebSocketChannel::accept(channel, origins.clone())))
+            }
+        };
+        let mut transport = StreamTransport::through(channel, self.largest, self.framing);
+        transport.recognises_tls = self.tls.is_none()
+            && self.framing == Framing::Length
+            && matches!(peer, TransportPeer::Address(_));
         Ok(Some((Box::new(transport), peer)))
     }
 

@@ -1,0 +1,111 @@
+//! Events that came before the end of their supplier's connection are delivered, also while a consumer that
+//! blocks its suppliers has no room for them when the connection ends.
+
+use crate::common::mqtt::{Raw, V5, V311};
+use crate::common::{Addresses, event, notice, with_broker};
+use std::time::Duration;
+use unisono_events_client::{
+    Advertisement, AgainSpec, Client, EventDraft, NoticeText, SubscriptionSpec, WhenFull,
+};
+
+/// Events of a supplier: many more than fit into the consumer's inbox.
+const EVENTS: u64 = 200;
+
+/// A consumer that has one event at a time, and room for four.
+fn narrow() -> SubscriptionSpec {
+    SubscriptionSpec {
+        queue_events: 4,
+        full: WhenFull::BlockSupplier,
+        again: Some(AgainSpec { after_ns: 60_000_000_000, attempts: 9, window: 1 }),
+        direct: false,
+        ..SubscriptionSpec::new("late")
+    }
+}
+
+/// Reads all events of a supplier that is gone.
+fn read_all(consumer: &mut Client) {
+    for number in 0..EVENTS {
+        let event = event(consumer);
+        assert_eq!(*event.payload.bytes(), number.to_le_bytes());
+        consumer.acknowledge(&event).expect("it leaves");
+    }
+}
+
+/// Lets the broker notice the end while the consumer has no room.
+fn let_the_broker_notice() {
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+fn consumer_for(addresses: &Addresses, over_tcp: bool) -> Client {
+    match over_tcp {
+        true => Client::connect_tcp(addresses.tcp).expect("it listens"),
+        false => addresses.client(),
+    }
+}
+
+#[test]
+fn events_of_a_program_that_has_gone_wait_for_room() {
+    with_broker(|addresses| {
+        for (at, mut supplier) in addresses.clients().into_iter().enumerate() {
+            let mut consumer = consumer_for(addresses, at == 2);
+            consumer.subscribe(&narrow()).expect("it fits");
+            let advertisement = Advertisement { reliable: true, ..Advertisement::new("late") };
+            let topic = supplier.advertise(&advertisement).expect("a topic");
+            for number in 0..EVENTS {
+                supplier.publish(topic, &EventDraft::new(&number.to_le_bytes())).expect("it leaves");
+            }
+            drop(supplier);
+            let_the_broker_notice();
+            read_all(&mut consumer);
+            let left = notice(&mut consumer);
+            assert!(matches!(left, NoticeText::Gone { died: false, .. }), "its goodbye was read: {left:?}");
+        }
+    });
+}
+
+#[test]
+fn events_of_a_program_that_ended_with_unread_answers_wait_for_room() {
+    with_broker(|addresses| {
+        for (at, mut supplier) in addresses.clients().into_iter().enumerate() {
+            let mut consumer = consumer_for(addresses, at == 2);
+            consumer.subscribe(&narrow()).expect("it fits");
+            supplier
+                .subscribe(&SubscriptionSpec { direct: false, ..SubscriptionSpec::new("noise") })
+                .expect("it fits");
+            let advertisement = Advertisement { reliable: true, ..Advertisement::new("late") };
+            let topic = supplier.advertise(&advertisement).expect("a topic");
+            for number in 0..EVENTS {
+                supplier.publish(topic, &EventDraft::new(&number.to_le_bytes())).expect("it leaves");
+            }
+            let noise = consumer.advertise(&Advertisement::new("noise")).expect("a topic");
+            consumer.publish(noise, &EventDraft::new(b"unread")).expect("it leaves");
+            let_the_broker_notice();
+            // the kernel resets a connection of TCP with unread bytes
+            drop(supplier);
+            // an event for the program makes the broker write to the ended connection
+            for _ in 0..3 {
+                consumer.publish(noise, &EventDraft::new(b"nobody reads it")).expect("it leaves");
+                let_the_broker_notice();
+            }
+            read_all(&mut consumer);
+        }
+    });
+}
+
+#[test]
+fn messages_of_an_mqtt_client_that_has_gone_wait_for_room() {
+    with_broker(|addresses| {
+        for version in [V311, V5] {
+            let mut consumer = consumer_for(addresses, true);
+            consumer.subscribe(&narrow()).expect("it fits");
+            let mut supplier = Raw::connect(addresses.mqtt, version, "gone");
+            for number in 0..EVENTS {
+                // the answers to the first of them stay unread
+                supplier.send_message("late", &number.to_le_bytes(), 1);
+            }
+            drop(supplier);
+            let_the_broker_notice();
+            read_all(&mut consumer);
+        }
+    });
+}
