@@ -1,7 +1,8 @@
 /*
- * MPI_Barrier. The first few barriers of a communicator are the host's, because making a job costs more than
- * they do. Afterwards the ranks of one host share an engine barrier. All ranks count the same number of
- * barriers, because a barrier is collective.
+ * MPI_Barrier. The first few barriers of a communicator are the host's, because making a job or a tree costs
+ * more than they do. Afterwards the ranks of one host share an engine barrier, and with --tree those of
+ * several hosts a tree (tree.c). All ranks count the same number of barriers, because a barrier is
+ * collective.
  */
 #include "waiting.h"
 #include <stdlib.h>
@@ -9,7 +10,8 @@
 enum { BARRIERS_BEFORE_JOB = 3 };
 
 struct barrier {
-	struct job *job; /* NULL: the host's barrier */
+	struct job *job;   /* of one host */
+	struct tree *tree; /* of several hosts; without job and tree: the host's barrier */
 	unsigned count;
 	bool by_host;
 };
@@ -29,6 +31,8 @@ static int barrier_freed(MPI_Comm comm, int key, void *value, void *extra)
 	/* the job ends with the communicator's own attribute or here, whichever comes last */
 	if (barrier->job)
 		job_release(barrier->job);
+	if (barrier->tree)
+		tree_release(barrier->tree);
 	free(barrier);
 	return MPI_SUCCESS;
 }
@@ -54,6 +58,36 @@ static struct barrier *barrier_of(MPI_Comm comm)
 		PMPI_Comm_set_attr(comm, keyval, barrier);
 	}
 	return barrier;
+}
+
+static int barrier_of_tree(MPI_Comm comm, struct tree *tree)
+{
+	uint64_t begun = waits_counted ? unisono_mpi_crowd_now() : 0;
+	const char *words;
+	int code = tree_barrier(tree, &words);
+
+	if (waits_counted)
+		unisono_mpi_crowd_timed(UNISONO_MPI_WAIT_CALL_BARRIER, begun);
+	return LIKELY(!code) ? MPI_SUCCESS : comm_error(comm, "MPI_Barrier", code, words);
+}
+
+/* Decides what serves a communicator's barriers; collective. */
+static int barrier_begin(MPI_Comm comm, struct barrier *barrier)
+{
+	bool one_host = true;
+	int code = tree_wanted() ? tree_of(comm, &barrier->tree, &one_host) : MPI_SUCCESS;
+
+	if (code || barrier->tree)
+		return code;
+	if (one_host)
+		code = job_of(comm, &barrier->job);
+	if (!code && (!barrier->job || !barrier->job->one_host)) {
+		if (barrier->job)
+			job_release(barrier->job);
+		barrier->job = NULL;
+		barrier->by_host = true;
+	}
+	return code;
 }
 
 static unisono_status barrier_of_job(struct job *job)
@@ -90,17 +124,15 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	barrier = comm == MPI_COMM_NULL || jobs_have_ended() ? NULL : barrier_of(comm);
 	if (!barrier || barrier->by_host || barrier->count++ < BARRIERS_BEFORE_JOB)
 		return barrier_of_host(comm);
-	if (!barrier->job) {
-		code = job_of(comm, &barrier->job);
+	if (!barrier->job && !barrier->tree) {
+		code = barrier_begin(comm, barrier);
 		if (code)
 			return comm_error(comm, "MPI_Barrier", code, unisono_error_text());
-		if (!barrier->job->one_host) {
-			job_release(barrier->job);
-			barrier->job = NULL;
-			barrier->by_host = true;
+		if (barrier->by_host)
 			return barrier_of_host(comm);
-		}
 	}
+	if (barrier->tree)
+		return barrier_of_tree(comm, barrier->tree);
 	last.comm = comm;
 	last.job = barrier->job;
 	last.generation = atomic_load(&generation);

@@ -14,7 +14,7 @@
  *	jobs.c, hints.c, attributes.c, windows.c, synchronize.c, communicate.c, fortran.c: one-sided calls
  *	host_ranks.c, orders.c, comm_records.c, waitall.c, files.c, waits.c, sends.c, collectives.c: waits for
  *		the host's messages (waiting.h)
- *	barrier.c, init.c: MPI_Barrier, MPI_Init and MPI_Finalize
+ *	tree.c, barrier.c, init.c: MPI_Barrier, MPI_Init and MPI_Finalize
  */
 #ifndef UNISONO_MPI_SHIM_H
 #define UNISONO_MPI_SHIM_H
@@ -113,6 +113,13 @@ unisono_status job_barrier(struct job *job);
 void jobs_stop_agents(void);
 void jobs_at_finalize(void);
 bool jobs_have_ended(void);
+
+/* tree.c: the members of a communicator on several hosts */
+struct tree;
+bool tree_wanted(void);
+int tree_of(MPI_Comm comm, struct tree **tree, bool *one_host);
+void tree_release(struct tree *tree);
+int tree_barrier(struct tree *tree, const char **words);
 
 /* errors.c */
 struct handler {

@@ -6,6 +6,9 @@
 
 #include "unisono.h"
 
+// The bytes of an offer.
+#define UNISONO_MPI_TREE_OFFER 2048
+
 // The calls that wait, as the table of `--stats` names them.
 typedef enum unisono_mpi_wait_call {
         UNISONO_MPI_WAIT_CALL_RECV = 0,
@@ -63,6 +66,12 @@ typedef enum unisono_mpi_combiner {
         UNISONO_MPI_COMBINER_RESIZED = 4,
 } unisono_mpi_combiner;
 
+// The tree of a communicator's hosts, as seen by the first rank of one of them.
+typedef struct unisono_mpi_tree unisono_mpi_tree;
+
+// The host MPI's progress.
+typedef void (*unisono_mpi_progress)(void);
+
 // The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
 typedef struct unisono_mpi_messages {
         // The first argument of each function.
@@ -90,7 +99,7 @@ unisono_status unisono_mpi_key(uint8_t *key);
 unisono_status unisono_mpi_job_shared(int rank,
                                       int size,
                                       const uint8_t *key,
-                                      void (*progress)(void),
+                                      unisono_mpi_progress progress,
                                       unisono_job **job);
 
 // Makes a job whose ranks communicate by the host MPI's messages. The callbacks stay valid as long as the
@@ -143,6 +152,32 @@ int unisono_mpi_layout_element(const unisono_layout *layout);
 
 // The element type if the layout is exactly a single element; 0 otherwise.
 int unisono_mpi_layout_single(const unisono_layout *layout);
+
+// Makes this host's part in a tree of `hosts` hosts, and stores its offer for the others in `offer`
+// (UNISONO_MPI_TREE_OFFER bytes). `network` is the path of a network's file, `options` the version and the
+// options of `unisono mpi`, `rank` this rank in the communicator, `host` this host's position among the
+// hosts, `key` the same 16 random bytes at all of them. Waits for no other rank. NULL after an error.
+struct unisono_mpi_tree *unisono_mpi_tree_new(const char *network,
+                                              const char *options,
+                                              int rank,
+                                              int host,
+                                              int hosts,
+                                              const uint8_t *key,
+                                              uint8_t *offer);
+
+// Plans the tree from the offers of all hosts, in order, and connects to the neighbors in it. A waiting call
+// calls `progress` from time to time. All hosts get the same error for wrong offers; an error of a
+// connection may be of one host alone.
+unisono_status unisono_mpi_tree_meet(struct unisono_mpi_tree *tree,
+                                     const uint8_t *offers,
+                                     size_t hosts,
+                                     unisono_mpi_progress progress);
+
+// Waits until the first ranks of all hosts have called this.
+unisono_status unisono_mpi_tree_barrier(struct unisono_mpi_tree *tree);
+
+// Closes this host's connections: the other hosts' barriers fail from now on.
+void unisono_mpi_tree_free(struct unisono_mpi_tree *tree);
 
 // Joins the ranks of this host that share `memory`: 128 zeroed bytes for each rank and for two more lines,
 // mapped for the life of the process. Waits for no other rank.

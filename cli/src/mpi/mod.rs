@@ -7,6 +7,7 @@ use anyhow::Context;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use unisono_btin::NetworkFile;
 use unisono_linux::elf::Linking;
 use unisono_mpi_preload::{self as preload, Error, libraries};
 
@@ -34,6 +35,7 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
   mpiexec -n 8 unisono mpi --only windows -- ./program      waits and collectives stay the MPI's
   mpiexec -n 8 unisono mpi -- python3 script.py       mpi4py
   mpiexec -n 1 ./master : -n 8 unisono mpi --partly -- ./worker
+  mpiexec -hosts n1,n2 -n 8 unisono mpi --tree net.json -- ./program   barriers along the network's links
   unisono mpi --print                                 prints what is preloaded
   unisono mpi --mpicc /opt/mpi/bin/mpicc -- ./program compiles a bridge to an MPI with another ABI")]
 pub(crate) struct Args {
@@ -61,6 +63,15 @@ pub(crate) struct Args {
     /// Use the MPI's messages among the ranks of a host, too
     #[arg(long)]
     messages: bool,
+
+    /// Barriers between hosts follow the links of this network (btin-topo-1)
+    ///
+    /// MPI_Barrier on a communicator with ranks on several hosts then is a tree of hosts, planned as 'unisono
+    /// tree plan' plans it; the ranks of a host share memory. Each host is found in the network by its name
+    /// or one of its addresses in `node_names`. Every host needs the same file under the same path. Where
+    /// that is not so, or the hosts cannot connect, one line says so and the barriers stay the MPI's.
+    #[arg(long, value_name = "NETWORK", conflicts_with = "messages")]
+    tree: Option<PathBuf>,
 
     /// Run even though another MPI's mpiexec started the program, so that every rank is alone
     #[arg(long)]
@@ -94,6 +105,8 @@ impl Args {
         let mut options: Vec<String> =
             flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned()).collect();
         options.extend(self.only.iter().flat_map(|only| ["--only".to_owned(), only.clone()]));
+        let network = self.tree.iter().map(|network| absolute(network).display().to_string());
+        options.extend(network.flat_map(|network| ["--tree".to_owned(), network]));
         options
     }
 
@@ -154,6 +167,9 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         let mut command = Command::new(&program);
         return Err(start_error(command.arg0(name).args(arguments), &program));
     }
+    if let Some(network) = &args.tree {
+        check_network(network)?;
+    }
     // an error about the program is reported before any library is built for it
     let (library, bridge) = find_libraries(args.mpicc.as_deref()).map_err(usage_error)?;
     if linking == Linking::Static && first_rank::is_first_rank() {
@@ -170,9 +186,10 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
         command.env("UNISONO_MPI_STATS", "1");
     }
     if let Some(file) = &args.json {
-        // the program may change its directory before it ends
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-        command.env("UNISONO_MPI_STATS_JSON", file);
+        command.env("UNISONO_MPI_STATS_JSON", absolute(file));
+    }
+    if let Some(network) = &args.tree {
+        command.env("UNISONO_MPI_TREE", absolute(network));
     }
     if let Some(only) = &args.only {
         command.env("UNISONO_MPI_ONLY", only);
@@ -193,6 +210,31 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     // the launcher knows this process: the program replaces it, and reports at its end if it used no MPI
     command.env("UNISONO_MPI_PROCESS", std::process::id().to_string());
     Err(start_error(&mut command, &program))
+}
+
+/// A path that stays right if the program changes its directory.
+fn absolute(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
+}
+
+/// Fails if a file is no network that the ranks can read.
+fn check_network(file: &Path) -> anyhow::Result<()> {
+    let shown = file.display();
+    let text =
+        std::fs::read_to_string(file).map_err(|error| Failure::Usage(format!("--tree {shown}: {error}")))?;
+    let network = NetworkFile::from_json(&text).map_err(|error| {
+        Failure::Usage(format!(
+            "--tree {shown}:{error}; files in other formats: unisono tree convert FILE --out NETWORK"
+        ))
+    })?;
+    if network.node_names.is_empty() {
+        return Err(Failure::Usage(format!(
+            "--tree {shown}: it has no node_names, by which hosts are found; add a host name or an address for \
+             each node"
+        ))
+        .into());
+    }
+    Ok(())
 }
 
 /// Turns this process into the program. Returns only if that fails, with the reason.

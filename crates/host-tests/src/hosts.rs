@@ -1,5 +1,5 @@
-//! Two or three simulated hosts on one machine: network namespaces, with a pair of veth devices (a cable)
-//! between each two.
+//! Hosts on one machine: network namespaces. Two or three with a cable between each pair, or up to eight at
+//! one switch.
 //!
 //! Their names contain the process number of the test, so that tests that run at the same time do not clash.
 //! Hosts that a killed test has left behind are removed by the next test that makes hosts.
@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Hosts named a, b and perhaps c, and their cables. Dropping this value removes them.
+/// Hosts named a, b and so on, and their cables. Dropping this removes them.
 #[derive(Debug)]
 pub struct Hosts {
     names: Vec<String>,
+    /// The namespace of their switch, if they have one.
+    switch: Option<String>,
     scratch: tempfile::TempDir,
 }
 
@@ -48,14 +50,34 @@ impl Hosts {
         Ok(hosts)
     }
 
-    fn with_names(names: &[&str]) -> Result<Self, Skipped> {
+    /// Makes up to eight hosts with a cable each to one switch.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    /// With more than eight.
+    pub fn at_a_switch(count: usize) -> Result<Self, Skipped> {
+        let mut hosts = Self::named(&["a", "b", "c", "d", "e", "f", "g", "h"][..count])?;
+        let switch = name("switch", std::process::id());
+        hosts.switch = Some(switch.clone());
+        let made = hosts.make_at_switch(&switch);
+        made.map_err(|why| Skipped::because(format!("no network namespaces or no bridge here: {why}")))?;
+        Ok(hosts)
+    }
+
+    fn named(names: &[&str]) -> Result<Self, Skipped> {
         require::root()?;
         require::program("ip", "apt-get install iproute2")?;
         remove_leftovers();
         let scratch =
             tempfile::tempdir().map_err(|error| Skipped::because(format!("no scratch: {error}")))?;
         let id = std::process::id();
-        let hosts = Self { names: names.iter().map(|host| name(host, id)).collect(), scratch };
+        Ok(Self { names: names.iter().map(|host| name(host, id)).collect(), switch: None, scratch })
+    }
+
+    fn with_names(names: &[&str]) -> Result<Self, Skipped> {
+        let (hosts, id) = (Self::named(names)?, std::process::id());
         let made = hosts.make(&format!("ua{id}"), &format!("ub{id}"));
         made.map_err(|why| Skipped::because(format!("no network namespaces here: {why}")))?;
         Ok(hosts)
@@ -85,6 +107,24 @@ impl Hosts {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn make_at_switch(&self, switch: &str) -> Result<(), String> {
+        ip(&["netns", "add", switch])?;
+        ip(&["-n", switch, "link", "add", "bridge", "type", "bridge"])?;
+        ip(&["-n", switch, "link", "set", "bridge", "up"])?;
+        for (number, host) in self.names.iter().enumerate() {
+            let port = format!("p{number}");
+            ip(&["netns", "add", host])?;
+            ip(&[
+                "link", "add", "cable", "netns", host, "type", "veth", "peer", "name", &port, "netns", switch,
+            ])?;
+            ip(&["-n", switch, "link", "set", &port, "master", "bridge", "up"])?;
+            ip(&["-n", host, "addr", "add", &format!("{}/24", Self::address(number)), "dev", "cable"])?;
+            ip(&["-n", host, "link", "set", "cable", "up"])?;
+            ip(&["-n", host, "link", "set", "lo", "up"])?;
         }
         Ok(())
     }
@@ -122,7 +162,12 @@ impl Hosts {
         &self.names[host]
     }
 
-    /// Returns the address of the first or second host on the cable between them.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// A host's address.
     #[must_use]
     pub fn address(host: usize) -> String {
         format!("10.77.0.{}", host + 1)
@@ -144,12 +189,16 @@ impl Hosts {
     #[must_use]
     pub fn remote_shell(&self) -> PathBuf {
         let path = self.scratch.path().join("remote-shell");
-        let [a, b] = [&self.names[0], &self.names[1]];
-        let first = Self::address(0);
+        let cases: String = self
+            .names
+            .iter()
+            .enumerate()
+            .map(|(number, host)| format!("{}) host={host};; ", Self::address(number)))
+            .collect();
         let script = format!(
             "#!/bin/sh\n\
              while [ \"${{1#-}}\" != \"$1\" ]; do shift; done\n\
-             case $1 in {first}) host={a};; *) host={b};; esac\n\
+             case $1 in {cases} *) echo \"$1 is no host\" >&2; exit 255;; esac\n\
              shift\n\
              exec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n"
         );
@@ -178,7 +227,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for name in &self.names {
+        for name in self.names.iter().chain(&self.switch) {
             // the cables are removed with the hosts; removing a host that was never made fails
             let _ = ip(&["netns", "delete", name]);
         }
@@ -193,8 +242,8 @@ fn name(host: &str, id: u32) -> String {
 fn remove_leftovers() {
     let listed = ip(&["netns", "list"]).unwrap_or_default();
     for name in listed.lines().filter_map(|line| line.split_whitespace().next()) {
-        let id = ["a", "b", "c"].iter().find_map(|host| name.strip_prefix(&format!("unisono-{host}-")));
-        let Some(id) = id.and_then(|id| id.parse::<u32>().ok()) else { continue };
+        let id = name.strip_prefix("unisono-").and_then(|rest| rest.rsplit_once('-'));
+        let Some(id) = id.and_then(|(_, id)| id.parse::<u32>().ok()) else { continue };
         if !Path::new("/proc").join(id.to_string()).exists() {
             // another test may remove it at the same time
             let _ = ip(&["netns", "delete", name]);

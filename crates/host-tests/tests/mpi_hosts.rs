@@ -1,8 +1,8 @@
-//! Tests the MPI preload between hosts: the MPI's own `mpiexec` starts ranks in two network namespaces.
+//! The MPI preload between hosts: two to four network namespaces, and the MPI's own `mpiexec` across them.
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use unisono_host_tests::hosts::Hosts;
 use unisono_host_tests::mpi::{TestedMpi, verdict};
 use unisono_host_tests::processes::words;
@@ -34,14 +34,15 @@ enum Wire {
 
 /// Returns the command `mpiexec` on the first host, with `each` ranks on each host.
 fn mpiexec(hosts: &Hosts, mpi: TestedMpi, each: usize, wire: Wire) -> Command {
-    let [a, b] = [Hosts::address(0), Hosts::address(1)];
+    let list: Vec<String> =
+        (0..hosts.count()).map(|host| format!("{}:{each}", Hosts::address(host))).collect();
     let launcher = format!("mpiexec.{}", mpi.name());
     let mut command = hosts.command(0, Path::new(&launcher));
     let shell = hosts.remote_shell();
     match mpi {
         TestedMpi::Mpich => {
             command.args(["-launcher", "ssh", "-launcher-exec"]).arg(shell);
-            command.args(["-localhost", &a, "-hosts", &format!("{a}:{each},{b}:{each}")]);
+            command.args(["-localhost", &Hosts::address(0), "-hosts", &list.join(",")]);
             if wire == Wire::Tcp {
                 command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "cable");
             }
@@ -57,10 +58,10 @@ fn mpiexec(hosts: &Hosts, mpi: TestedMpi, each: usize, wire: Wire) -> Command {
             if wire == Wire::Tcp {
                 command.args(["--mca", "btl", "self,tcp"]);
             }
-            command.args(["-host", &format!("{a}:{each},{b}:{each}")]);
+            command.args(["-host", &list.join(",")]);
         }
     }
-    command.args(["-n", &(2 * each).to_string()]).stdin(std::process::Stdio::null());
+    command.args(["-n", &(hosts.count() * each).to_string()]).stdin(std::process::Stdio::null());
     command
 }
 
@@ -116,7 +117,103 @@ fn a_window_of_open_mpi_has_ranks_here_and_there() -> TestOutcome {
     all(TestedMpi::OpenMpi, 2, Wire::Tcp)
 }
 
+/// A network of one switch for each pair of hosts, in a row. Hosts without a name are not in it.
+fn network(names: &[Option<String>]) -> tempfile::NamedTempFile {
+    let switches = names.len().div_ceil(2);
+    let links: Vec<String> = (1..switches).map(|switch| format!("[{},7,{switch},6]", switch - 1)).collect();
+    let known: Vec<(usize, &String)> =
+        names.iter().enumerate().filter_map(|(host, name)| Some((host, name.as_ref()?))).collect();
+    let nodes: Vec<String> = known.iter().map(|(host, _)| format!("[{},{}]", host / 2, host % 2)).collect();
+    let named: Vec<String> = known.iter().map(|(_, name)| format!("{name:?}")).collect();
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let text = format!(
+        r#"{{"format":"btin-topo-1","ports":8,"switches":{switches},"links":[{}],"nodes":[{}],"node_names":[{}]}}"#,
+        links.join(","),
+        nodes.join(","),
+        named.join(",")
+    );
+    std::fs::write(&file, text).expect("it is written");
+    file
+}
+
+/// The output of the program of barriers, with ranks on all hosts; `options` are `mpiexec`'s.
+fn barriers(
+    hosts: &Hosts,
+    (mpi, each): (TestedMpi, usize),
+    options: &[&str],
+    network: &Path,
+    want: &str,
+) -> Result<Output, Skipped> {
+    let built = mpi.build("host_barriers.c")?;
+    let wire = if mpi == TestedMpi::OpenMpi { Wire::Tcp } else { Wire::AsTheMpiLikes };
+    let mut command = mpiexec(hosts, mpi, each, wire);
+    command.args(options).arg(program::unisono()).args(["mpi", "--tree"]).arg(network).arg("--").arg(built);
+    Ok(command.arg(want).output().expect("ip starts because it was found"))
+}
+
+/// Hosts by address on even places, by name on odd places: the launcher starts the ranks of the first host
+/// under this machine's name.
+fn all_names(hosts: &Hosts) -> Vec<Option<String>> {
+    let name =
+        |host: usize| if host.is_multiple_of(2) { Hosts::address(host) } else { hosts.name(host).to_owned() };
+    (0..hosts.count()).map(name).map(Some).collect()
+}
+
+fn tree_of_hosts(mpi: TestedMpi, count: usize, each: usize) -> TestOutcome {
+    require::unshare(&["--uts"])?;
+    let hosts = Hosts::at_a_switch(count)?;
+    let network = network(&all_names(&hosts));
+    let output = barriers(&hosts, (mpi, each), &[], network.path(), "tree")?;
+    verdict("host_barriers", &output).expect("barriers are right, and leave nothing");
+    Ok(())
+}
+
+fn barriers_of_mpich_on_two_hosts_follow_the_links_of_a_network_and_leave_nothing() -> TestOutcome {
+    tree_of_hosts(TestedMpi::Mpich, 2, 2)
+}
+
+fn barriers_of_mpich_on_four_hosts_follow_the_links_of_a_network_and_leave_nothing() -> TestOutcome {
+    tree_of_hosts(TestedMpi::Mpich, 4, 1)
+}
+
+fn barriers_of_open_mpi_on_two_hosts_follow_the_links_of_a_network_and_leave_nothing() -> TestOutcome {
+    tree_of_hosts(TestedMpi::OpenMpi, 2, 2)
+}
+
+fn a_host_that_a_network_lacks_is_named_and_the_barriers_stay_the_mpis() -> TestOutcome {
+    let hosts = hosts()?;
+    let network = network(&[Some(Hosts::address(0)), None]);
+    let output = barriers(&hosts, (TestedMpi::Mpich, 2), &[], network.path(), "host")?;
+    verdict("host_barriers", &output).expect("barriers are right");
+    let said = words(&output);
+    let reason = format!(
+        "unisono: barriers between hosts are left to the program's MPI: {}: host {} is none of its 1 node: {}; \
+         name the host, or one of its addresses, in node_names",
+        network.path().display(),
+        hosts.name(1),
+        Hosts::address(0)
+    );
+    assert_eq!(said.lines().filter(|line| *line == reason).count(), 1, "{said}");
+    Ok(())
+}
+
+fn a_rank_that_dies_in_a_barrier_of_hosts_is_named() -> TestOutcome {
+    let hosts = hosts()?;
+    let network = network(&all_names(&hosts));
+    // otherwise MPICH's launcher ends the job before a rank can say anything
+    let output = barriers(&hosts, (TestedMpi::Mpich, 2), &["-disable-auto-cleanup"], network.path(), "die")?;
+    let said = words(&output);
+    let gone = format!("rank 2 is gone (the first rank of host {}: it closed the connection)", hosts.name(1));
+    assert!(said.contains(&gone) && !output.status.success(), "{said}");
+    Ok(())
+}
+
 host_tests![needs Nothing;
+    barriers_of_mpich_on_two_hosts_follow_the_links_of_a_network_and_leave_nothing within 300,
+    barriers_of_mpich_on_four_hosts_follow_the_links_of_a_network_and_leave_nothing within 300,
+    barriers_of_open_mpi_on_two_hosts_follow_the_links_of_a_network_and_leave_nothing within 300,
+    a_host_that_a_network_lacks_is_named_and_the_barriers_stay_the_mpis within 300,
+    a_rank_that_dies_in_a_barrier_of_hosts_is_named within 300,
     ranks_of_mpich_on_two_hosts_share_windows_over_tcp within 300,
     a_window_of_mpich_has_ranks_here_and_there within 300,
     a_window_of_open_mpi_has_ranks_here_and_there within 300,

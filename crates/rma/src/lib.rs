@@ -23,8 +23,9 @@
 //! both protocols: the writers of each word, the counters of packets, and why no member goes on too early.
 //!
 //! [`Job`] describes how members come together and make windows. [`Window`] has the operations and the
-//! synchronization calls, and states their guarantees. [`Layout`] describes data that is not contiguous.
-//! [`Error::class`] returns the standard's error class.
+//! synchronization calls, and states their guarantees. [`TreeBarrierMember`] needs no window: a barrier along
+//! a tree that the caller has chosen, over connections between neighbors alone. [`Layout`] describes data
+//! that is not contiguous. [`Error::class`] returns the standard's error class.
 
 // The models in tests/loom.rs compile the files that they check, one by one.
 #![cfg(not(loom))]
@@ -34,6 +35,7 @@ mod job;
 mod memory;
 mod model;
 mod path;
+mod tree_barrier;
 mod window;
 pub mod wire;
 
@@ -44,4 +46,5 @@ pub use model::{
     StatsTable, Style, Target, Traffic, Verb, WindowStats, environment,
 };
 pub use path::hook::HookOutcome;
+pub use tree_barrier::TreeBarrierMember;
 pub use window::{Flavor, Mapped, Pending, Request, Window};

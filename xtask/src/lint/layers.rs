@@ -35,7 +35,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fabric", &["btin", "linux", "measure", "text"]),
     ("enforce", &["fairqueue", "linux", "measure", "sync"]),
     ("launch", &["linux", "rma", "text"]),
-    ("c", &["events-client", "linux", "rma", "sync", "text"]),
+    ("c", &["btin", "events-client", "linux", "rma", "sync", "text"]),
     ("mpi-preload", &["linux", "text"]),
     // measuring and showing
     ("workload", &["barrier", "events-client", "fairqueue", "linux", "measure", "rma", "sync"]),

@@ -22,6 +22,7 @@
 //! enough. Reference: MPI-4.0 chapter 12.
 
 pub mod datatype;
+pub mod host_tree;
 pub mod host_waits;
 pub mod messages;
 pub mod statistics;
@@ -48,6 +49,20 @@ const MOVED_SOMETHING: Duration = Duration::from_micros(1);
 /// share a processor.
 const PEER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 
+/// The host MPI's progress.
+pub type ProgressCall = extern "C" fn();
+
+/// A hook that makes progress for the host MPI, and the interval of its calls.
+fn progress_hook(progress: ProgressCall) -> (StdDuration, Box<dyn FnMut() -> HookOutcome + Send>) {
+    let moved = Ticks::from_duration(MOVED_SOMETHING);
+    let call = move || {
+        let before = ticks();
+        progress();
+        if ticks().since(before) > moved { HookOutcome::Work } else { HookOutcome::Nothing }
+    };
+    (PROGRESS_EVERY, Box::new(call))
+}
+
 fn membership(rank: c_int, size: c_int, key: Key) -> Result<JobMembership, Error> {
     let number = |what: &str, value: c_int| {
         u32::try_from(value).map_err(|_| argument(format!("a job with {what} {value} is not possible")))
@@ -73,20 +88,15 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
     rank: c_int,
     size: c_int,
     key: *const u8,
-    progress: extern "C" fn(),
+    progress: ProgressCall,
     job: *mut *mut JobHandle,
 ) -> CallStatus {
     ffi_call(|| {
         // SAFETY: the shim passes 16 readable bytes.
         let key = unsafe { *key.cast::<[u8; 16]>() };
         let mut made = Job::shared(&membership(rank, size, Key::from_bytes(key))?, PEER_TIMEOUT)?;
-        let moved = Ticks::from_duration(MOVED_SOMETHING);
-        let call = move || {
-            let before = ticks();
-            progress();
-            if ticks().since(before) > moved { HookOutcome::Work } else { HookOutcome::Nothing }
-        };
-        made.while_waiting(PROGRESS_EVERY, Box::new(call));
+        let (every, hook) = progress_hook(progress);
+        made.while_waiting(every, hook);
         // SAFETY: the shim passes room for the handle.
         unsafe { job::write_handle(job, made) }
     })

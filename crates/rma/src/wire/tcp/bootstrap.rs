@@ -76,8 +76,13 @@ impl JobListener {
         &self.place
     }
 
-    /// Meets all others at known addresses.
-    pub(super) fn streams_to(self, addresses: &[SocketAddr], until: Instant) -> Result<Streams, Error> {
+    /// Meets some of the others at known addresses.
+    pub(super) fn streams_to(
+        self,
+        addresses: &[SocketAddr],
+        others: &[usize],
+        until: Instant,
+    ) -> Result<Streams, Error> {
         if addresses.len() != self.place.size {
             return Err(Error::Job(format!(
                 "{} for a job of {}; give one a rank",
@@ -95,10 +100,12 @@ impl JobListener {
             )));
         }
         let mut streams = self.no_streams();
-        for lower in 0..self.place.rank.index() {
-            streams[lower] = Some(self.connect_to(lower, addresses[lower], until)?);
+        let (mut lower, higher): (Vec<usize>, Vec<usize>) = others.iter().partition(|other| **other < own);
+        lower.sort_unstable();
+        for rank in lower {
+            streams[rank] = Some(self.connect_to(rank, addresses[rank], until)?);
         }
-        self.accept(&mut streams, until)?;
+        self.accept(&mut streams, &higher, until)?;
         Ok(streams)
     }
 
@@ -106,8 +113,9 @@ impl JobListener {
     pub(super) fn streams_through(self, root: SocketAddr, until: Instant) -> Result<Streams, Error> {
         let (rank, size) = (self.place.rank.index(), self.place.size);
         let mut streams = self.no_streams();
+        let higher: Vec<usize> = (rank + 1..size).collect();
         if rank == 0 {
-            let addresses = self.accept(&mut streams, until)?;
+            let addresses = self.accept(&mut streams, &higher, until)?;
             let list: Vec<u8> = addresses.into_iter().flat_map(write_address).collect();
             for (rank, stream) in streams.iter_mut().enumerate() {
                 let Some(stream) = stream else { continue };
@@ -133,7 +141,7 @@ impl JobListener {
                 .ok_or_else(|| Error::Job(format!("rank 0 at {root} sent no address for rank {lower}")))?;
             streams[lower] = Some(self.connect_to(lower, address, until)?);
         }
-        self.accept(&mut streams, until)?;
+        self.accept(&mut streams, &higher, until)?;
         Ok(streams)
     }
 
@@ -207,14 +215,18 @@ impl JobListener {
         }
     }
 
-    /// Accepts all higher ranks, and closes connections of other processes. Returns the addresses at which
-    /// they and this rank itself listen.
-    fn accept(&self, streams: &mut Streams, until: Instant) -> Result<Vec<SocketAddr>, Error> {
-        let first = self.place.rank.index() + 1;
+    /// Accepts the ranks in `expected`, and closes connections of other processes. Returns the addresses at
+    /// which they and this rank itself listen.
+    fn accept(
+        &self,
+        streams: &mut Streams,
+        expected: &[usize],
+        until: Instant,
+    ) -> Result<Vec<SocketAddr>, Error> {
         let mut addresses = vec![self.address; self.place.size];
         let mut unauthenticated: Vec<PendingHandshake> = Vec::new();
         loop {
-            let missing = || (first..self.place.size).filter(|rank| streams[*rank].is_none());
+            let missing = || expected.iter().filter(|rank| streams[**rank].is_none());
             if missing().next().is_none() {
                 return Ok(addresses);
             }
@@ -239,7 +251,7 @@ impl JobListener {
                     }
                     HandshakeProgress::Proved(request) => {
                         let pending = unauthenticated.swap_remove(index);
-                        if let Some(stream) = self.judge(pending.stream, request, streams) {
+                        if let Some(stream) = self.judge(pending.stream, request, expected, streams) {
                             addresses[request.rank as usize] = request.listens_at;
                             streams[request.rank as usize] = Some(stream);
                         }
@@ -300,10 +312,15 @@ impl JobListener {
     }
 
     /// Sends the verdict to a process that has proved the key; returns its connection if it is accepted.
-    fn judge(&self, mut stream: TcpStream, request: JoinRequest, streams: &Streams) -> Option<TcpStream> {
+    fn judge(
+        &self,
+        mut stream: TcpStream,
+        request: JoinRequest,
+        expected: &[usize],
+        streams: &Streams,
+    ) -> Option<TcpStream> {
         let (own, rank) = (&self.place, request.rank as usize);
-        let fits =
-            request.wanted == (own.rank.0, own.size as u32) && rank > own.rank.index() && rank < own.size;
+        let fits = request.wanted == (own.rank.0, own.size as u32) && expected.contains(&rank);
         let verdict = match () {
             () if !fits => JoinVerdict::Misplaced,
             () if streams[rank].as_ref().is_some_and(is_open) => JoinVerdict::Taken,

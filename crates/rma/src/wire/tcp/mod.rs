@@ -84,8 +84,22 @@ impl JobListener {
     /// for at most `timeout`. Fails with [`Error::TimedOut`], which names the missing ranks; [`Error::Job`]
     /// when another process answers at an address, or a rank is taken twice; [`Error::System`].
     pub fn connect(self, addresses: &[SocketAddr], timeout: StdDuration) -> Result<Tcp, Error> {
+        let all: Vec<Rank> = (0..self.place().size).map(Rank::at).collect();
+        self.connect_neighbours(addresses, &all, timeout)
+    }
+
+    /// Meets some of the others, which expect this rank; otherwise as [`connect`](Self::connect). The
+    /// transport reaches no other rank.
+    pub fn connect_neighbours(
+        self,
+        addresses: &[SocketAddr],
+        neighbours: &[Rank],
+        timeout: StdDuration,
+    ) -> Result<Tcp, Error> {
         let (rank, until) = (self.place().rank, now() + timeout.into());
-        Tcp::over(rank, self.streams_to(addresses, until)?)
+        let others = neighbours.iter().filter(|other| **other != rank).map(|other| other.index());
+        let others: Vec<usize> = others.collect();
+        Tcp::over(rank, self.streams_to(addresses, &others, until)?)
     }
 
     /// Meets all others through rank 0, which listens at `root` and distributes the addresses of the others.

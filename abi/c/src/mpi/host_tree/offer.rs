@@ -1,0 +1,218 @@
+//! A host's offer to the other hosts of a tree: its node in the network, and the addresses at which it
+//! listens.
+
+use super::UNISONO_MPI_TREE_OFFER;
+use crate::error::argument;
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddr};
+use unisono_btin::{NetworkFile, NodeId};
+use unisono_linux::netlink::address::DeviceAddress;
+use unisono_rma::Error;
+use unisono_text::counted;
+
+/// The most addresses in an offer, so that it fits.
+const MAX_ADDRESSES: usize = 32;
+/// The most names of nodes in a message.
+const MAX_NAMES: usize = 5;
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct HostOffer {
+    pub(super) host: String,
+    /// The host's first rank in the communicator.
+    pub(super) rank: i32,
+    /// The host's node, or the reason why it has none.
+    node: Result<u32, String>,
+    /// Of the network's file and of the options of `unisono mpi`.
+    digest: u64,
+    port: u16,
+    addresses: Vec<Ipv4Addr>,
+}
+
+impl HostOffer {
+    pub(super) fn new(rank: i32, host: &str, port: u16, addresses: &[DeviceAddress]) -> Self {
+        let addresses = addresses.iter().map(|own| own.address).filter(|address| !address.is_loopback());
+        Self {
+            host: host.to_owned(),
+            rank,
+            node: Err("no network was read".to_owned()),
+            digest: 0,
+            port,
+            addresses: addresses.take(MAX_ADDRESSES).collect(),
+        }
+    }
+
+    /// The offer with this host's node in a network; the network's file has this path.
+    pub(super) fn in_network(mut self, network: Result<(&NetworkFile, u64), &str>, path: &str) -> Self {
+        match network {
+            Ok((file, digest)) => {
+                self.digest = digest;
+                self.node = self.find_node(file).map_err(|why| format!("{path}: {why}"));
+            }
+            Err(why) => self.node = Err(why.to_owned()),
+        }
+        self
+    }
+
+    fn find_node(&self, file: &NetworkFile) -> Result<u32, String> {
+        if file.node_names.is_empty() {
+            return Err("it has no names of nodes, by which hosts are found; add node_names".to_owned());
+        }
+        let names: Vec<&str> = file.node_names.iter().collect();
+        let labels = file.node_labels.iter();
+        let is_named = |name: &str| is_same_host(name, &self.host) || self.has_address(name);
+        let numbered = (0_u32..).zip(&names).map(|(node, name)| (node, *name)).chain((0_u32..).zip(labels));
+        let mut found: Vec<u32> = numbered.filter(|(_, name)| is_named(name)).map(|(node, _)| node).collect();
+        found.sort_unstable();
+        found.dedup();
+        match found[..] {
+            [node] => Ok(node),
+            [] => {
+                let more = names.len().saturating_sub(MAX_NAMES);
+                let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+                Err(format!(
+                    "host {} is none of its {}: {}{more}; name the host, or one of its addresses, in node_names",
+                    self.host,
+                    counted(names.len(), "node"),
+                    names[..names.len().min(MAX_NAMES)].join(", ")
+                ))
+            }
+            [first, second, ..] => Err(format!(
+                "host {} is node {first} ({}) and node {second} ({}); name it once",
+                self.host, names[first as usize], names[second as usize]
+            )),
+        }
+    }
+
+    fn has_address(&self, name: &str) -> bool {
+        name.parse().is_ok_and(|address: Ipv4Addr| self.addresses.contains(&address))
+    }
+
+    /// The address at which a host with these addresses of its own reaches this host: one in a common
+    /// network, or else the first. An address that both have, such as a bridge's for containers, leads
+    /// nowhere.
+    pub(super) fn address_for(&self, own: &[DeviceAddress]) -> Result<SocketAddr, String> {
+        let is_own = |address: &Ipv4Addr| own.iter().any(|own| own.address == *address);
+        let others = || self.addresses.iter().copied().filter(|address| !is_own(address));
+        let near = others().find(|address| own.iter().any(|own| own.is_in_network(*address)));
+        let address = near.or_else(|| others().next()).ok_or_else(|| {
+            format!("host {} has no IPv4 address of its own; give it one in the hosts' network", self.host)
+        })?;
+        Ok(SocketAddr::from((address, self.port)))
+    }
+
+    /// Writes the offer, and zeros after it.
+    pub(super) fn encode(&self, room: &mut [u8]) -> Result<(), Error> {
+        let mut offer = self.clone();
+        if let Err(why) = &mut offer.node {
+            // a message may quote a file; the room is for everything
+            why.truncate(why.floor_char_boundary(UNISONO_MPI_TREE_OFFER / 4));
+        }
+        let text = serde_json::to_vec(&offer).map_err(|error| argument(error.to_string()))?;
+        let place = room.get_mut(..text.len()).filter(|place| place.len() < UNISONO_MPI_TREE_OFFER);
+        place.ok_or_else(|| argument("this host's name is too long"))?.copy_from_slice(&text);
+        room[text.len()..].fill(0);
+        Ok(())
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        let offer: Result<Self, _> = serde_json::from_slice(text);
+        offer.map_err(|error| {
+            argument(format!(
+                "the offer of a host is not understood ({error}); start all ranks by the same version of \
+                 'unisono mpi'"
+            ))
+        })
+    }
+}
+
+/// Whether two names are of one host: a name without a domain stands for every domain.
+fn is_same_host(a: &str, b: &str) -> bool {
+    let is_short = |name: &str| !name.contains('.');
+    let first = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+    !a.is_empty() && (a == b || (is_short(a) || is_short(b)) && first(a) == first(b))
+}
+
+/// The nodes of the hosts, in order. Fails if any offer has none, or if the hosts have read different files:
+/// the same answer wherever it is asked.
+pub(super) fn nodes(offers: &[HostOffer]) -> Result<Vec<NodeId>, String> {
+    let nodes: Vec<NodeId> =
+        offers.iter().map(|offer| offer.node.clone().map(NodeId)).collect::<Result<_, _>>()?;
+    if let Some(other) = offers.iter().find(|offer| offer.digest != offers[0].digest) {
+        return Err(format!(
+            "hosts {} and {} have different files of the network, or other options or another version of \
+             'unisono mpi'; give all ranks the same",
+            offers[0].host, other.host
+        ));
+    }
+    Ok(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(names: &str) -> NetworkFile {
+        let text = format!(
+            r#"{{"format":"btin-topo-1","ports":4,"switches":1,"links":[],"nodes":[[0,0],[0,1]]{names}}}"#
+        );
+        NetworkFile::from_json(&text).expect("a network")
+    }
+
+    fn own(address: [u8; 4], prefix: u8) -> DeviceAddress {
+        DeviceAddress { address: address.into(), prefix }
+    }
+
+    fn offer(host: &str, names: &str) -> HostOffer {
+        let addresses = [own([127, 0, 0, 1], 8), own([172, 17, 0, 1], 16), own([10, 0, 0, 2], 24)];
+        HostOffer::new(4, host, 99, &addresses).in_network(Ok((&file(names), 7)), "net.json")
+    }
+
+    #[test]
+    fn a_host_is_found_by_its_name_with_or_without_domain_or_by_an_address() {
+        for (host, names) in [
+            ("n1", r#","node_names":["n0","n1"]"#),
+            ("n1.cluster", r#","node_names":["n0","n1"]"#),
+            ("n1", r#","node_names":["n0.cluster","n1.cluster"]"#),
+            ("other", r#","node_names":["10.0.0.1","10.0.0.2"]"#),
+        ] {
+            assert_eq!(offer(host, names).node, Ok(1), "{host} {names}");
+        }
+        let error = offer("n1.east", r#","node_names":["n1.west","n2.east"]"#).node.expect_err("neither");
+        assert_eq!(
+            error,
+            "net.json: host n1.east is none of its 2 nodes: n1.west, n2.east; name the host, or one of its \
+             addresses, in node_names"
+        );
+        let error = offer("n1", r#","node_names":["n1","n1.x"]"#).node.expect_err("both");
+        assert_eq!(error, "net.json: host n1 is node 0 (n1) and node 1 (n1.x); name it once");
+        let error = offer("n1", "").node.expect_err("no names");
+        assert!(error.contains("add node_names"), "{error}");
+    }
+
+    #[test]
+    fn an_offer_survives_the_exchange_and_tells_the_same_everywhere() {
+        let (good, bad) = (offer("n1", r#","node_names":["n0","n1"]"#), offer("n3", ""));
+        for offer in [&good, &bad] {
+            let mut bytes = [0; UNISONO_MPI_TREE_OFFER];
+            offer.encode(&mut bytes).expect("it fits");
+            assert_eq!(HostOffer::decode(&bytes).expect("whole"), *offer);
+        }
+        assert!(HostOffer::decode(&[0; 8]).is_err());
+        assert_eq!(nodes(&[good.clone(), good.clone()]), Ok(vec![NodeId(1); 2]));
+        assert!(nodes(&[good.clone(), bad]).is_err_and(|why| why.contains("add node_names")));
+        let other = HostOffer { digest: 8, host: "n2".to_owned(), ..good.clone() };
+        assert!(nodes(&[good, other]).is_err_and(|why| why.starts_with("hosts n1 and n2 have different")));
+    }
+
+    #[test]
+    fn a_host_is_reached_in_a_common_network_and_never_at_an_address_that_both_have() {
+        let offer = offer("n1", "");
+        let bridge = own([172, 17, 0, 1], 16);
+        let reached = |own: &[DeviceAddress]| offer.address_for(own).map(|address| address.to_string());
+        assert_eq!(reached(&[bridge, own([10, 0, 0, 9], 24)]), Ok("10.0.0.2:99".to_owned()));
+        assert_eq!(reached(&[own([10, 0, 0, 9], 24)]), Ok("10.0.0.2:99".to_owned()));
+        assert_eq!(reached(&[own([192, 168, 0, 9], 24)]), Ok("172.17.0.1:99".to_owned()));
+        assert!(reached(&[bridge, own([10, 0, 0, 2], 24)]).is_err());
+    }
+}
