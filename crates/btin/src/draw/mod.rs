@@ -1,4 +1,4 @@
-//! For `--svg FILE`: a picture of a network and a barrier tree in it.
+//! Draws a network and a barrier tree in it as an SVG picture, for `--svg FILE`.
 //!
 //! ```text
 //!   [ 3 root ]--4----0--[ 1 ]--2----7--[ 4 ] o o        a box for each switch; its depth is its column

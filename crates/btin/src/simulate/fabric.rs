@@ -10,7 +10,7 @@ use rand_pcg::Pcg64Mcg;
 pub(super) struct SimulatedFabric<'a> {
     pub(super) wiring: &'a Wiring,
     conditions: &'a Conditions,
-    /// When each channel is free again; empty if messages do not wait for each other.
+    /// By channel: the time at which it is free again. Empty if messages do not wait for each other.
     free: Vec<SimulatedTime>,
     /// By channel: the time from which it loses all messages. Empty: no channel fails.
     fails: Vec<Option<SimulatedTime>>,
@@ -23,7 +23,7 @@ pub(super) struct SimulatedFabric<'a> {
     watch: &'a mut dyn FnMut(u64),
 }
 
-/// Crossings between two calls of `watch`: some milliseconds of work.
+/// The number of crossings between two calls of `watch`: some milliseconds of work.
 const BETWEEN: u64 = 1 << 16;
 
 impl<'a> SimulatedFabric<'a> {
@@ -63,7 +63,8 @@ impl<'a> SimulatedFabric<'a> {
         self.free.is_empty()
     }
 
-    /// Sends a message into a channel. Returns the times at which it and its duplicate, if any, come out.
+    /// Sends a message into a channel. Returns the times at which the message and its duplicate, if any,
+    /// leave the channel.
     pub(super) fn cross(
         &mut self,
         channel: CableDirection,
@@ -108,7 +109,7 @@ impl<'a> SimulatedFabric<'a> {
         }
     }
 
-    /// A random time within [`Conditions::arrivals`].
+    /// Draws a random time within [`Conditions::arrivals`].
     pub(super) fn arrival(&mut self) -> SimulatedTime {
         late(&mut self.random, self.conditions.arrivals)
     }
@@ -119,7 +120,7 @@ impl<'a> SimulatedFabric<'a> {
     }
 }
 
-/// A random time up to `max`, uniformly distributed.
+/// Draws a random time up to `max`, uniformly distributed.
 fn late(random: &mut Pcg64Mcg, max: SimulatedTime) -> SimulatedTime {
     match max.as_picoseconds() {
         0 => SimulatedTime::ZERO,

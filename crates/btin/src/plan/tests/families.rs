@@ -1,4 +1,4 @@
-//! Networks for tests: regular networks, in which everything is tied, and random ones.
+//! Networks for tests: regular networks, in which many roots are tied, and random networks.
 
 pub(crate) use super::shapes::{
     Links, fat_tree, fat_tree_of_pods, network, torus, torus_of_cubes, with_nodes,

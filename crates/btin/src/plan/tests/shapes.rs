@@ -5,8 +5,8 @@ use super::{End, Port, SwitchId, SwitchLink, SwitchNetwork};
 /// The number of switches, and the links between them.
 pub(crate) type Links = (u32, Vec<(u32, u32)>);
 
-/// A network of switches with at least eight ports. Links take the lowest free ports, in order; then each
-/// switch in `nodes` gets a node at its next port.
+/// Makes a network of switches with at least eight ports. Links take the lowest free ports, in order. Then
+/// each switch in `nodes` gets a node at its next port.
 pub(crate) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> SwitchNetwork {
     let mut used = vec![0; switches as usize];
     let mut next = |switch: u32| {
@@ -19,7 +19,7 @@ pub(crate) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> Swi
     SwitchNetwork::new(ports, links, nodes).expect("ports are given out once")
 }
 
-/// A network with one node at each switch.
+/// Makes a network with one node at each switch.
 pub(crate) fn with_nodes((switches, links): &Links) -> SwitchNetwork {
     network(*switches, links, &(0..*switches).collect::<Vec<_>>())
 }
