@@ -1,4 +1,5 @@
-//! Several deliveries taken at once for one consumer equal the channel's deliveries one by one.
+//! Tests that several deliveries taken at once for one consumer equal the deliveries that the channel makes
+//! one by one.
 
 use crate::common::{Bench, classes, event};
 use proptest::prelude::*;
