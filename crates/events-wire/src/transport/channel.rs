@@ -14,7 +14,7 @@ pub(super) enum ByteChannel {
 }
 
 impl ByteChannel {
-    /// Number of accepted bytes; 0 if the call would block.
+    /// Writes bytes. Returns the number of accepted bytes, or 0 if the call would block.
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
         match self {
             Self::Plain(plain) => socket::write(plain.as_fd(), pieces),
@@ -23,7 +23,7 @@ impl ByteChannel {
         }
     }
 
-    /// Sends the accepted bytes; returns whether all have left.
+    /// Sends the accepted bytes. Returns whether all have left.
     pub(super) fn flush(&mut self) -> Result<bool, TransportError> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -45,7 +45,7 @@ impl ByteChannel {
         }
     }
 
-    /// The next message that came outside the stream.
+    /// Returns the next message that came outside the stream, if any.
     pub(super) fn take_unreliable(&mut self) -> Option<Vec<u8>> {
         match self {
             Self::Plain(_) | Self::Tls(_) => None,
@@ -53,7 +53,8 @@ impl ByteChannel {
         }
     }
 
-    /// The events to poll the channel's descriptor for; `unsent`: whether bytes wait for room in the socket.
+    /// Returns the events for which to poll the channel's descriptor. `unsent` is whether bytes wait for room
+    /// in the socket.
     pub(super) fn poll_for(&self, unsent: bool) -> PollFor {
         let wants_room = match self {
             Self::Plain(_) => unsent,
@@ -63,8 +64,8 @@ impl ByteChannel {
         if wants_room { PollFor::FramesAndRoom } else { PollFor::Frames }
     }
 
-    /// Whether poll(2) on the channel's descriptor reports all received data. If not, the caller must not
-    /// sleep: QUIC may have taken data off the socket.
+    /// Returns whether poll(2) on the channel's descriptor reports all received data. If not, the caller must
+    /// not sleep, because QUIC may have taken data off the socket already.
     pub(super) fn may_sleep(&mut self) -> bool {
         match self {
             Self::Plain(_) | Self::Tls(_) => true,
@@ -72,7 +73,8 @@ impl ByteChannel {
         }
     }
 
-    /// Called when poll(2) has reported the channel's descriptor: QUIC receives, and sends what is due.
+    /// Handles the report of poll(2) that the channel's descriptor is ready: QUIC receives datagrams, and
+    /// sends those that are due.
     pub(super) fn woken(&mut self) -> Result<(), TransportError> {
         match self {
             Self::Plain(_) | Self::Tls(_) => Ok(()),
