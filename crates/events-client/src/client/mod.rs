@@ -155,7 +155,8 @@ impl Client {
         mut greeting: Greeting,
         wait: ChannelWait,
     ) -> Result<Self, Error> {
-        // a leased program has no rings: the broker could not see that it is alive
+        // rings need a transport that passes descriptors; the broker gives none to a program with a lease,
+        // because events in rings would not renew the lease
         greeting.rings = transport.passes();
         let lease = greeting
             .lease_ns
