@@ -44,7 +44,7 @@ pub enum Lateness {
     Late,
 }
 
-/// Notices to a consumer, delivered beside its events.
+/// Notices to a consumer, which are delivered together with its events.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum ChannelNotice {

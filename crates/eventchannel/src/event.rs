@@ -48,7 +48,7 @@ pub const EVENT_ENTRY: usize = 128;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Criticality(pub u8);
 
-/// Whether an event is kept for later subscribers, beside the topic's history.
+/// Whether an event is kept for later subscribers in addition to the topic's history.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Retention {
     /// The topic's history alone decides.

@@ -155,7 +155,7 @@ impl<P> KeptMemory<P> {
     /// stays.
     ///
     /// # Errors
-    /// As [`check_name`](Self::check_name).
+    /// The errors of [`check_name`](Self::check_name).
     pub(crate) fn replace_name(
         &mut self,
         terms: &KeepingTerms,

@@ -184,7 +184,7 @@ pub enum Mismatch {
     #[error("share: offered {offered:.4}, requested {requested:.4}")]
     Share { offered: f64, requested: f64 },
     /// The queue is shorter than the topic's history. The consumer gets the kept events in pieces, and may
-    /// lose some if new events come meanwhile.
+    /// lose some if new events come in the meantime.
     #[error(
         "queue: the topic keeps {kept}, and the queue holds {events} events; ask for a longer queue, or let suppliers wait"
     )]

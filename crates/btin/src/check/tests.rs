@@ -161,7 +161,7 @@ fn a_root_node_at_a_higher_port_than_need_be_breaks_only_the_optimal_rules() {
 
 #[test]
 fn a_cycle_beside_the_tree_is_named() {
-    // a triangle 1-2-3 beside switch 0
+    // a triangle 1-2-3, which is not connected to switch 0
     let link = |a, b| SwitchLink { a, b };
     let links = vec![link(end(1, 0), end(2, 1)), link(end(2, 0), end(3, 1)), link(end(3, 0), end(1, 1))];
     let network = SwitchNetwork::new(vec![4; 4], links, vec![end(0, 0)]).expect("it is sound");

@@ -1,8 +1,8 @@
 //! The channel dependency graph, and the search for cycles in it: the proof that no message deadlocks (paper,
 //! 4.2).
 //!
-//! A message that holds a resource and cannot go on waits for another resource; that is a dependency. If the
-//! dependencies that can exist at the same time have no cycle, some message can always move.
+//! A message that holds a resource and cannot continue waits for another resource; that is a dependency. If
+//! the dependencies that can exist at the same time have no cycle, some message can always move.
 //! - A normal message holds a channel and waits for the next channel of its route.
 //! - A register waits for the arrivals of its children, then for the channel to its parent; on the way down
 //!   it waits for its parent's release, then for the channels to its children. The root's release waits for

@@ -57,7 +57,7 @@ impl<'a> Simulator<'a> {
         self.run_watched(barriers, scheme, conditions, &mut |_| {})
     }
 
-    /// As [`Simulator::run`], but calls `watch` with the number of crossings so far.
+    /// Runs as [`Simulator::run`] does, and calls `watch` with the number of crossings so far.
     pub fn run_watched(
         &self,
         barriers: &[SimulatedBarrier],

@@ -142,7 +142,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Ends the last delivery. Its class is charged `took`, or the worst case if the time was not measured. A
-    /// deadline that passed meanwhile is counted as missed.
+    /// deadline that has passed in the meantime is counted as missed.
     pub fn finish(&mut self, now: Instant, took: Option<Duration>) {
         let Some(Underway { inbox, worst, due }) = self.underway.take() else { return };
         self.dispatcher.finish(took.unwrap_or(worst));

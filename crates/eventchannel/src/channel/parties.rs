@@ -108,7 +108,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// is kept on these terms.
     ///
     /// # Errors
-    /// As [`declare`](Self::declare), and the tenant has reached its limit of topics or kept bytes.
+    /// The errors of [`declare`](Self::declare); or the tenant has reached its limit of topics or of kept
+    /// bytes.
     pub fn declare_by(
         &mut self,
         by: (TenantId, &KeepingTerms),
@@ -122,7 +123,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// events that fit.
     ///
     /// # Errors
-    /// As [`declare_by`](Self::declare_by).
+    /// The errors of [`declare_by`](Self::declare_by).
     pub fn declare_as(
         &mut self,
         owner: SupplierOwner,
@@ -226,8 +227,9 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Retires the unused topics. Returns whether there were any. After a search that found none, there is no
-    /// other search for a second, unless many offers are withdrawn meanwhile: otherwise a tenant that holds
-    /// all topics could make the channel search all topics and all waiting events for each refused topic.
+    /// other search for a second, unless many offers are withdrawn in the meantime: otherwise a tenant that
+    /// holds all topics could make the channel search all topics and all waiting events for each refused
+    /// topic.
     pub fn retire_for_room(&mut self) -> bool {
         if let Some(BarrenLook { at, withdrawn }) = self.barren
             && self.clock - at < Duration::SECOND

@@ -89,7 +89,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// gets them. `keep` is called after all other checks have passed, with the subscriptions that match.
     ///
     /// # Errors
-    /// As [`try_publish`](Self::try_publish), and [`PublishError::NotKept`] with the reason of `keep`.
+    /// The errors of [`try_publish`](Self::try_publish), and [`PublishError::NotKept`] with the reason of
+    /// `keep`.
     pub fn try_publish_kept(
         &mut self,
         now: Instant,

@@ -66,7 +66,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Like [`subscribe`](Self::subscribe), with a choice of the kept events.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// The errors of [`subscribe`](Self::subscribe).
     pub fn subscribe_with(
         &mut self,
         now: Instant,
@@ -86,7 +86,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// existing topics and offers are compared with its request once.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe); subscriptions before the refused one stay.
+    /// The errors of [`subscribe`](Self::subscribe); subscriptions before the refused one stay.
     pub fn subscribe_all(
         &mut self,
         now: Instant,

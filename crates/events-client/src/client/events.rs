@@ -164,7 +164,7 @@ impl Client {
     /// so that many events leave with one system call.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_buffered(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
         self.retry_on_reconnect(|client| {
             client.enqueue_event(topic.0, event, (PublishFlags::default(), None), 0)
@@ -189,7 +189,7 @@ impl Client {
     /// its events.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_with_receipt(
         &mut self,
         topic: TopicHandle,
@@ -208,7 +208,7 @@ impl Client {
     /// would have to wait for a consumer.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn try_publish_with_receipt(
         &mut self,
         topic: TopicHandle,
@@ -249,7 +249,7 @@ impl Client {
     /// outcome yet; the caller asks again later.
     ///
     /// # Errors
-    /// As [`outcome`](Self::outcome).
+    /// The errors of [`outcome`](Self::outcome).
     pub fn outcome_within(
         &mut self,
         event: PublishReceipt,

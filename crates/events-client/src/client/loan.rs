@@ -135,7 +135,7 @@ impl Client {
     /// Publishes the event of a loan, as [`publish`](Self::publish) does.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_loan(&mut self, mut loan: EventLoan) -> Result<(), Error> {
         self.publish(loan.topic, &loan.draft())?;
         loan.end();
@@ -146,7 +146,7 @@ impl Client {
     /// The loan is empty once the client has taken the event.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_loan_within(
         &mut self,
         loan: &mut EventLoan,

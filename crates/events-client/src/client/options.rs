@@ -228,7 +228,7 @@ impl Client {
     /// connection while the program makes no call.
     ///
     /// # Errors
-    /// As [`connect_tls`](Self::connect_tls).
+    /// The errors of [`connect_tls`](Self::connect_tls).
     pub fn connect_udp(address: &TlsAddress) -> Result<Self, Error> {
         Self::at(&BrokerAddress::Udp(address.clone()))
     }
@@ -236,7 +236,7 @@ impl Client {
     /// Connects to the broker at an address of any kind.
     ///
     /// # Errors
-    /// As [`ClientOptions::connect`].
+    /// The errors of [`ClientOptions::connect`].
     pub fn at(address: &BrokerAddress) -> Result<Self, Error> {
         ClientOptions::new().connect(address)
     }

@@ -104,7 +104,7 @@ impl Client {
     /// Sends a message if there is credit for it. Returns whether it did.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn try_send(&mut self, path: PathHandle, payload: &[u8], deadline: Instant) -> Result<bool, Error> {
         if payload.len() > self.path_largest() {
             return Err(Error::TooLong { length: payload.len(), most: self.path_largest() });

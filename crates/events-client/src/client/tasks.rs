@@ -103,7 +103,7 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
     /// Waits for the next event or notice.
     ///
     /// # Errors
-    /// As [`Client::receive`].
+    /// The errors of [`Client::receive`].
     pub async fn receive(&mut self) -> Result<Reception, Error> {
         poll_fn(|context| self.poll_receive(context)).await
     }
@@ -112,7 +112,7 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
     /// suppliers has no room.
     ///
     /// # Errors
-    /// As [`Client::publish`].
+    /// The errors of [`Client::publish`].
     pub async fn publish(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
         loop {
             match self.client.publish_within(topic, event, Duration::ZERO)? {
@@ -126,7 +126,7 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
     /// Sends all buffered events, and waits until they have left.
     ///
     /// # Errors
-    /// As [`Client::flush`].
+    /// The errors of [`Client::flush`].
     pub async fn flush(&mut self) -> Result<(), Error> {
         while !self.client.flush_within(Duration::ZERO)? {
             self.wait_for_room().await?;

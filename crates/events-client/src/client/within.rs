@@ -20,7 +20,7 @@ impl Client {
     /// that also consumes its own events, over another connection, can take them between two attempts.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_within(
         &mut self,
         topic: TopicHandle,

@@ -93,7 +93,7 @@ impl MemoryOffer {
     /// would be charged to the process that reads it first.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// The errors of [`accept`](Self::accept).
     pub(super) fn accept_written(
         self,
         way: (Wait, SpinBudget),

@@ -291,7 +291,7 @@ impl MemorySupplier {
     /// ones after [`wake_consumers`](Self::wake_consumers).
     ///
     /// # Errors
-    /// As [`loan`](Self::loan).
+    /// The errors of [`loan`](Self::loan).
     pub fn publish(&mut self, tag: u32, bytes: &[u8]) -> Result<u64, PublishRefused> {
         let slot = self.slot_for(bytes.len())?;
         self.words.write(self.geometry.slot(slot), bytes);

@@ -134,7 +134,7 @@ impl TlsService {
     /// handshakes in progress use the new contents, too.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_again(
         &self,
         former: &TlsCertificates,

@@ -406,8 +406,8 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     }
 
     /// Compresses heads from the next frame on: a head is sent as its difference from an earlier one, if that
-    /// saves bytes. The other end does the same once it has been told that heads are compressed. Only a
-    /// program whose broker understands compression calls this; a broker never begins.
+    /// saves bytes. The other end does the same once it has learned that heads are compressed. Only a program
+    /// whose broker understands compression calls this; a broker never begins.
     fn compress_heads(&mut self) {}
 
     /// Returns whether [`send_unreliable`](Self::send_unreliable) can send frames that may be lost.

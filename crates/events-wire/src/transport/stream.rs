@@ -123,7 +123,7 @@ pub struct StreamTransport {
     /// heads are not compressed.
     outgoing: Option<HeadHistory>,
     incoming: Option<HeadHistory>,
-    /// Whether the other end must still be told that heads are compressed from now on.
+    /// Whether [`COMPRESSED`] has yet to be sent before the next frame.
     announces: bool,
     /// Lengths and frames to send. The bytes before `sent` have left.
     outbox: Vec<u8>,
@@ -197,7 +197,7 @@ impl StreamTransport {
     /// handshake.
     ///
     /// # Errors
-    /// As [`connect_tls`](Self::connect_tls).
+    /// The errors of [`connect_tls`](Self::connect_tls).
     pub fn connect_datagrams(
         (socket, remote): (OwnedFd, SocketAddr),
         largest: usize,

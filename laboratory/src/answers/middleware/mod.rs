@@ -1,7 +1,7 @@
 //! The answer of the middleware studies: compares each table and figure of Shenoy et al. with our values, and
 //! checks the lessons of their section 4 against the recorded data.
 //!
-//! A lesson states the result of the runs beside the paper's number. If the records lack the runs, the lesson
+//! A lesson states the result of the runs and the paper's number. If the records lack the runs, the lesson
 //! states that.
 
 mod paper;
@@ -20,7 +20,7 @@ use unisono_report::extension::{
 
 pub(super) const TOPIC: &str = "middleware";
 
-/// A number of the paper beside our number.
+/// A number of the paper, and our number to compare with it.
 struct PaperRow<'a> {
     line: &'static PaperLine,
     study: &'a Study<'a>,
