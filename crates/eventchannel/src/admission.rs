@@ -47,13 +47,13 @@ pub struct ExecutionTime {
 }
 
 impl ExecutionTime {
-    /// An execution time that does not depend on the size of the payload.
+    /// Makes an execution time that does not depend on the size of the payload.
     #[must_use]
     pub fn constant(event: Duration) -> Self {
         Self { event, kibibyte: Duration::ZERO }
     }
 
-    /// The execution time of an event with a payload of `bytes` bytes.
+    /// Returns the execution time of an event with a payload of `bytes` bytes.
     #[must_use]
     pub fn for_bytes(self, bytes: usize) -> Duration {
         let bytes = u128::try_from(bytes).unwrap_or(u128::MAX);

@@ -103,7 +103,7 @@ impl Dispatcher {
         self.shares.shares().served(class)
     }
 
-    /// Whether several classes have ready inboxes.
+    /// Returns whether several classes have ready inboxes.
     pub(crate) fn classes_compete(&self) -> bool {
         self.wanting > 1
     }

@@ -154,7 +154,7 @@ impl TopicPattern {
         }
     }
 
-    /// Whether the pattern matches the name of a topic.
+    /// Returns whether the pattern matches the name of a topic.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         if name.starts_with('$') && self.text.starts_with(['+', '#']) {

@@ -18,7 +18,7 @@ pub enum HistoryDepth {
 }
 
 impl HistoryDepth {
-    /// Maximum number of events kept.
+    /// Returns the maximum number of events that are kept.
     #[must_use]
     pub fn max_events(self) -> usize {
         match self {

@@ -224,7 +224,7 @@ impl FieldSet {
         self.place(name).ok().map(|at| &self.fields[at].1)
     }
 
-    /// The fields, ascending by name.
+    /// Returns the fields, ascending by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &FieldValue)> {
         self.fields.iter().map(|(name, value)| (name, value))
     }

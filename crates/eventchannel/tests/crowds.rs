@@ -38,7 +38,7 @@ fn supplier(channel: &mut Channel, topics: usize, ownership: Ownership) -> (Supp
     (supplier, topics)
 }
 
-/// The topic of a notice about a supplier.
+/// Returns the topic of a notice about a supplier.
 fn topic_of(notice: &ChannelNotice) -> Option<TopicId> {
     match notice {
         ChannelNotice::Gone { topic, .. } | ChannelNotice::Owner { topic, .. } => Some(*topic),

@@ -136,7 +136,7 @@ proptest! {
     }
 }
 
-/// A consumer with a reservation: class, execution time, period, deadline.
+/// Generates a consumer with a reservation: class, execution time, period, deadline.
 fn asked() -> impl Strategy<Value = (usize, u64, u64, u64)> {
     (0..3_usize, 1_000..60_000_u64, 100_000..2_000_000_u64, 1..4_u64)
         .prop_map(|(class, execution, period, tightness)| (class, execution, period, period * tightness / 2))

@@ -94,7 +94,7 @@ fn twin(wishes: &[Wish]) -> Twin {
     Twin { channel, topics, suppliers: [supplier, other], consumers }
 }
 
-/// A delivery as text, because the events of two channels are different objects.
+/// Writes a delivery as text, because the events of two channels are different objects.
 fn told(
     consumer: ConsumerId,
     notices: &[ChannelNotice],

@@ -49,7 +49,7 @@ impl ChannelWait {
         }
     }
 
-    /// The corresponding policy of `unisono-sync`.
+    /// Returns the corresponding policy of `unisono-sync`.
     pub fn policy(self) -> Wait {
         match self {
             Self::Sleep => Wait::Block,

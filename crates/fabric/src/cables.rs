@@ -106,7 +106,7 @@ impl Cables {
         Ok(lost.chain(back.map(|cable| (*cable, Carrier::Present))).collect())
     }
 
-    /// The cables that are down, in the order of their failures.
+    /// Returns the cables that are down, in the order of their failures.
     pub(crate) fn down(&self) -> &[DeployedCable] {
         &self.down
     }

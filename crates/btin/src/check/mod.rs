@@ -60,7 +60,7 @@ pub enum TreeRule {
 }
 
 impl fmt::Display for TreeRule {
-    /// The name of the rule in lower case with hyphens: `port-once`.
+    /// Writes the name of the rule in lower case with hyphens: `port-once`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, letter) in format!("{self:?}").char_indices() {
             let hyphen = if at > 0 && letter.is_ascii_uppercase() { "-" } else { "" };

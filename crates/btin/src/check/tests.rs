@@ -10,7 +10,8 @@ fn end(switch: u32, port: u16) -> End {
     End { switch: SwitchId(switch), port: Port(port) }
 }
 
-/// Five switches in a row, two links between the first two. Nodes 0 to 3 and 5 are members, node 4 is not.
+/// Makes five switches in a row, two links between the first two. Nodes 0 to 3 and 5 are members, node 4 is
+/// not.
 ///
 /// ```text
 ///   n0,n4      n1      -     n2,n5     n3
@@ -59,8 +60,8 @@ fn register(parent: u16, children: &[u16], locals: &[u16]) -> Register {
     Register { parent: Some(Port(parent)), children: ports(children), locals: ports(locals) }
 }
 
-/// A sound tree, rooted at switch 1. (A root at switch 3 gives the same height, 3, but switch 1 has the lower
-/// number.)
+/// Makes a sound tree, rooted at switch 1. (A root at switch 3 gives the same height, 3, but switch 1 has the
+/// lower number.)
 fn sound() -> Tree {
     let registers = [
         (0, register(2, &[], &[0])),

@@ -27,7 +27,7 @@ pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
     canvas.finish(shape)
 }
 
-/// A legend in rows below the picture: a sample of each symbol, with its name.
+/// Draws a legend in rows below the picture: a sample of each symbol, with its name.
 fn legend(canvas: &mut TreeCanvas) {
     const SAMPLE: f64 = 30.0;
     const ENTRY_WIDTH: f64 = 190.0;

@@ -84,7 +84,7 @@ impl<'a> DrawnTree<'a> {
         self.members.get(&switch).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The name of a switch for a small box: its label if it has one.
+    /// Returns the name of a switch for a small box: its label if it has one.
     fn short(&self, switch: SwitchId) -> String {
         let label = self.topology.switch_labels.get(switch.0 as usize).filter(|label| !label.is_empty());
         label.map_or_else(|| self.topology.switch_name(switch), str::to_owned)

@@ -27,8 +27,8 @@ pub(super) trait WalkRecorder {
 
     fn gather(&self) -> Self::Gathered;
 
-    /// The searches in `claim` reached a switch. Its neighbor `near` is the neighbor of lowest id that is
-    /// nearer to their starts.
+    /// Records that the searches in `claim` have reached a switch. Its neighbor `near` is the neighbor of
+    /// lowest id that is nearer to their starts.
     fn take(&mut self, gathered: &mut Self::Gathered, near: usize, claim: Bits);
 
     /// Stores the data gathered about a switch, if any search has reached it.

@@ -65,8 +65,9 @@ impl Draft {
         Ok(())
     }
 
-    /// DOT has no attribute `type` of its own, so `type=node` alone means a host if it fits: each such vertex
-    /// has one cable, and no cable joins two of them.
+    /// Decides which vertices with `type=node` are hosts. DOT has no attribute `type` of its own, so
+    /// `type=node` alone means a host if it fits: each such vertex has one cable, and no cable joins two of
+    /// them.
     fn infer_hosts(&self, meanings: &mut [WordMeaning], stated: &RoleWords) {
         let mut doubtful = vec![false; self.vertices.len()];
         for (vertex, word) in &stated.pairs {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::{End, GroupId, Port, SwitchId, SwitchLink};
 
-    /// A ring of six switches with a member each; link `at` joins `at` and the next.
+    /// Makes a ring of six switches with a member each; link `at` joins `at` and the next.
     fn ring() -> (SwitchNetwork, BarrierGroup) {
         let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
         let links = (0..6).map(|at| SwitchLink { a: end(at, 0), b: end((at + 1) % 6, 1) }).collect();

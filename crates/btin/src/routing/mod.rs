@@ -38,7 +38,7 @@ pub enum LinkDirection {
 }
 
 impl RoutingChannel {
-    /// The ports at the start and at the end of the channel.
+    /// Returns the ports at the start and at the end of the channel.
     pub fn ports(self, network: &SwitchNetwork) -> (End, End) {
         let SwitchLink { a, b } = network.links()[self.link as usize];
         match self.way {
@@ -47,7 +47,7 @@ impl RoutingChannel {
         }
     }
 
-    /// The switches at the start and at the end of the channel.
+    /// Returns the switches at the start and at the end of the channel.
     pub fn ends(self, network: &SwitchNetwork) -> (SwitchId, SwitchId) {
         let (from, to) = self.ports(network);
         (from.switch, to.switch)
@@ -118,13 +118,13 @@ impl UpDown {
         self.root
     }
 
-    /// The channel from a switch to its parent in the spanning tree; `None` at a root.
+    /// Returns the channel from a switch to its parent in the spanning tree; `None` at a root.
     pub fn parent(&self, switch: SwitchId) -> Option<RoutingChannel> {
         self.parent[switch.0 as usize]
     }
 
-    /// Whether a channel leads up or down. A link from a switch to itself leads down, because no route uses
-    /// it.
+    /// Returns whether a channel leads up or down. A link from a switch to itself leads down, because no
+    /// route uses it.
     pub fn direction(&self, network: &SwitchNetwork, channel: RoutingChannel) -> Direction {
         let (from, to) = channel.ends(network);
         let height = |switch: SwitchId| (self.level[switch.0 as usize], switch);
@@ -203,7 +203,7 @@ impl RouteTree {
     }
 }
 
-/// The channel of a link that leads away from a switch.
+/// Returns the channel of a link that leads away from a switch.
 fn channel(network: &SwitchNetwork, link: u32, from: SwitchId) -> RoutingChannel {
     let way = if network.links()[link as usize].a.switch == from {
         LinkDirection::There

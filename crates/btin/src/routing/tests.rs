@@ -21,7 +21,7 @@ fn drawn(switches: u32, connectivity: f64, seed: u64) -> NetworkFile {
     generate(&NetworkOptions { sparse: Sparse::BareTree, ..options }).expect("it fits")
 }
 
-/// Three switches in a ring; each has a node at port 2.
+/// Makes three switches in a ring. Each has a node at port 2.
 fn ring() -> SwitchNetwork {
     let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
     let links = (0..3).map(|here| SwitchLink { a: end(here, 0), b: end((here + 1) % 3, 1) }).collect();

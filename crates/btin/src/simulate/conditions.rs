@@ -98,7 +98,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whether messages can get lost, so that nodes need timers.
+    /// Returns whether messages can get lost, so that nodes need timers.
     pub fn lose(&self) -> bool {
         self.loss > 0.0 || !self.failing.is_empty()
     }
@@ -128,7 +128,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// The time that the root node of unicast and multicast needs to receive one message.
+    /// Returns the time that the root node of unicast and multicast needs to receive one message.
     pub fn intake(&self, network: &SwitchNetwork) -> SimulatedTime {
         let links = self.parallel_links.unwrap_or_else(|| super::parallel_links(network)).max(1);
         match self.intake {

@@ -58,7 +58,7 @@ impl<'a> SimulatedFabric<'a> {
         }
     }
 
-    /// Whether a message's whole way can be computed at once, because no other message can delay it.
+    /// Returns whether a message's whole way can be computed at once, because no other message can delay it.
     pub(super) fn is_free(&self) -> bool {
         self.free.is_empty()
     }
@@ -114,7 +114,7 @@ impl<'a> SimulatedFabric<'a> {
         late(&mut self.random, self.conditions.arrivals)
     }
 
-    /// The number of crossings of cables by messages.
+    /// Returns the number of crossings of cables by messages.
     pub(super) fn hops(&self) -> u64 {
         self.load.iter().map(|load| u64::from(*load)).sum()
     }

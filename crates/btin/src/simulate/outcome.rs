@@ -103,7 +103,7 @@ impl Course {
         &self.episodes
     }
 
-    /// Whether every member was released from every barrier.
+    /// Returns whether every member was released from every barrier.
     pub fn is_complete(&self) -> bool {
         self.unreleased.is_empty()
     }

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
-/// A connected network: a random tree of switches, more links, and nodes at free ports.
+/// Makes a connected network: a random tree of switches, more links, and nodes at free ports.
 pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, seed: u64) -> SwitchNetwork {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut free: Vec<Vec<Port>> = (0..switches).map(|_| (0..ports).map(Port).collect()).collect();

@@ -48,13 +48,13 @@ impl<P: EventPayload> EventChannel<P> {
         Acknowledged::Done
     }
 
-    /// Number of unacknowledged deliveries of a consumer.
+    /// Returns the number of unacknowledged deliveries of a consumer.
     #[must_use]
     pub fn unacknowledged(&self, consumer: ConsumerId) -> usize {
         self.consumers.get(&consumer).map_or(0, |member| member.outstanding.len())
     }
 
-    /// Approximate bytes of a consumer's unacknowledged deliveries.
+    /// Returns the approximate bytes of a consumer's unacknowledged deliveries.
     #[must_use]
     pub fn unacknowledged_bytes(&self, consumer: ConsumerId) -> usize {
         self.consumers.get(&consumer).map_or(0, |member| member.outstanding_bytes)

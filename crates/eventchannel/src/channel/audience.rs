@@ -60,7 +60,7 @@ impl<P: EventPayload> EventChannel<P> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Whether the consumers of some topic may have changed since the last call of
+    /// Returns whether the consumers of some topic may have changed since the last call of
     /// [`take_changed_audiences`](Self::take_changed_audiences).
     #[must_use]
     pub fn have_audiences_changed(&self) -> bool {

@@ -50,7 +50,7 @@ impl ClassChange {
         self.homes.get(before.index()).copied().flatten()
     }
 
-    /// The new classes.
+    /// Returns the new classes.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         &self.hierarchy

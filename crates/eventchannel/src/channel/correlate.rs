@@ -84,7 +84,7 @@ impl<P: EventPayload> EventChannel<P> {
         correlations.get_mut(&id).map(|state| (id, state))
     }
 
-    /// Approximate bytes of the events in incomplete correlations of a consumer or its group.
+    /// Returns the approximate bytes of the events in incomplete correlations of a consumer or its group.
     #[must_use]
     pub fn correlating_bytes(&self, consumer: ConsumerId) -> usize {
         let correlations = self.receiver(consumer).into_iter().flat_map(|receiver| &receiver.correlations);

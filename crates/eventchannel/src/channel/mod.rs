@@ -365,7 +365,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.topics.get(&topic).map(|topic| &topic.spec)
     }
 
-    /// The classes that share the service.
+    /// Returns the classes that share the service.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         self.dispatcher.hierarchy()
@@ -410,7 +410,7 @@ impl<P: EventPayload> EventChannel<P> {
         Some(self.receiver(consumer)?.inbox.counters)
     }
 
-    /// The number of events that wait for a consumer or its group.
+    /// Returns the number of events that wait for a consumer or its group.
     #[must_use]
     pub fn waiting(&self, consumer: ConsumerId) -> usize {
         self.receiver(consumer).map_or(0, |receiver| receiver.inbox.len())

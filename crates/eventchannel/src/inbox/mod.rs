@@ -521,7 +521,7 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    /// Whether the next delivery reports missing events.
+    /// Returns whether the next delivery reports missing events.
     pub(crate) fn has_gaps(&self) -> bool {
         !self.gaps.is_empty()
     }

@@ -424,7 +424,7 @@ impl DirectReading {
         self.begun && (self.has_taken() || self.ring.as_ref().is_some_and(MemoryConsumer::has_something))
     }
 
-    /// Whether a ring was offered and mapped.
+    /// Returns whether a ring was offered and mapped.
     pub(super) fn has_ring(&self) -> bool {
         self.ring.is_some()
     }

@@ -61,7 +61,7 @@ impl SortedEvents {
         self.events.is_empty()
     }
 
-    /// Whether an event can be added without a loss.
+    /// Returns whether an event can be added without a loss.
     pub(super) fn has_room(&self) -> bool {
         self.limits.full != WhenFull::BlockSupplier || !self.is_over(1)
     }

@@ -189,13 +189,13 @@ impl DatagramLink {
         }
     }
 
-    /// Whether the handshake is complete.
+    /// Returns whether the handshake is complete.
     #[must_use]
     pub fn is_established(&self) -> bool {
         !self.connection.is_handshaking()
     }
 
-    /// The reason why the link ended.
+    /// Returns the reason why the link ended.
     #[must_use]
     pub fn end(&self) -> Option<&LinkEnd> {
         self.end.as_ref()

@@ -47,7 +47,7 @@ pub(super) enum EntryState {
     Overwritten(u64),
 }
 
-/// The low and the high word of a turn.
+/// Returns the low and the high word of a turn.
 const fn halves(turn: u64) -> (u32, u32) {
     ((turn & 0xffff_ffff) as u32, (turn >> 32) as u32)
 }

@@ -179,7 +179,7 @@ impl MemorySupplier {
         self.geometry
     }
 
-    /// The turn of the next event.
+    /// Returns the turn of the next event.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.turn

@@ -29,7 +29,7 @@ pub struct CentreRange {
 }
 
 impl Default for CentreRange {
-    /// The range of PARSEC's inputs.
+    /// The default is the range of PARSEC's inputs.
     fn default() -> Self {
         Self { fewest: 10, most: 20 }
     }

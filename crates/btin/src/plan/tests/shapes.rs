@@ -39,8 +39,8 @@ pub(crate) fn torus_of_cubes(side: u32) -> Links {
     (side.pow(3), all.flat_map(links).collect())
 }
 
-/// A k-ary tree whose levels all have the same width. Each switch is linked to the k switches above it whose
-/// numbers differ from its own in one digit.
+/// Makes a k-ary tree whose levels all have the same width. Each switch is linked to the k switches above it
+/// whose numbers differ from its own in one digit.
 pub(crate) fn fat_tree(k: u32, levels: u32) -> Links {
     let width = k.pow(levels - 1);
     let mut links = Vec::new();
@@ -56,7 +56,7 @@ pub(crate) fn fat_tree(k: u32, levels: u32) -> Links {
     (levels * width, links)
 }
 
-/// Edge, aggregation and core switches, of this many ports each.
+/// Makes a fat tree of edge, aggregation and core switches with this many ports each.
 pub(crate) fn fat_tree_of_pods(ports: u32) -> Links {
     let half = ports / 2;
     let (edges, above) = (ports * half, 2 * ports * half);
