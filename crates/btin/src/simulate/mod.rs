@@ -141,8 +141,8 @@ pub fn startups(scheme: Scheme, members: u64) -> u64 {
     }
 }
 
-/// Returns L of [`Intake::ParallelLinks`]: the mean number of a switch's links to other switches, rounded (f
-/// k - p / q in the paper's letters), at least one.
+/// Returns L of [`Intake::ParallelLinks`]: the mean number of a switch's links to other switches, rounded, at
+/// least one (in the paper's letters f k - p / q).
 pub fn parallel_links(network: &SwitchNetwork) -> u64 {
     let (links, switches) = (network.links().len() as u64, network.switch_count().max(1) as u64);
     ((4 * links + switches) / (2 * switches)).max(1)
