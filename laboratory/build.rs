@@ -1,4 +1,4 @@
-//! Puts the studies of `studies/` into the build: a list of the files, in the order of their names.
+//! Compiles the studies of `studies/` into the crate, as a list of the files in the order of their names.
 
 #[path = "../crates/study/study_files.rs"]
 mod study_files;

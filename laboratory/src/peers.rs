@@ -1,13 +1,13 @@
-//! The programs of other projects that the laboratory's studies measure, one line each.
+//! The programs of other projects that the laboratory's studies measure, one entry for each.
 
 use unisono_study::peer::PeerKind;
 use unisono_study::peer::catalogue::{ANY_C, CompilerName, OwnProgram, PeerProgram, PeerSource};
 
-/// Headers that sources in C include.
+/// The headers that C sources include.
 pub(crate) const HEADERS: &[PeerSource] =
     &[PeerSource { file: "rival.h", text: include_str!("../peers/rival.h") }];
 
-/// Files beside the source of a program that Cargo builds.
+/// The files that Cargo needs in addition to the source of a program.
 pub(crate) const PROJECT: &[PeerSource] = &[
     PeerSource { file: "Cargo.toml", text: include_str!("../peers/cargo/Cargo.toml") },
     PeerSource { file: "Cargo.lock", text: include_str!("../peers/cargo/Cargo.lock") },

@@ -1,5 +1,5 @@
-//! The laboratory's studies are good files, `unisono study` knows their names, and their records conform to
-//! the schema.
+//! Tests that the laboratory's studies are valid files, that `unisono study` knows their names, and that
+//! their records conform to the schema.
 #![allow(missing_docs)]
 
 #[path = "../../cli/tests/sentences/reading.rs"]

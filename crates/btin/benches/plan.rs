@@ -7,9 +7,9 @@
 //! runs, which alternate over the networks. `queue` and `level` are the two scans with exact ties, `fast` is
 //! the scan by queue with fast ties.
 //!
-//! Below follow repairs of the tree by queue: links of the tree fail one after the other, and each time is
-//! from the failure to the changed registers; `whole` is a repair from registers to registers, after the
-//! first failure.
+//! A second table shows repairs of the tree by queue: random links fail one after the other, and each time is
+//! from the failure to the changed registers. `whole` is the time to build a `StandingTree` from registers,
+//! to repair it after one failure that moves a switch, and to read its registers.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -89,7 +89,8 @@ fn repairs(family: &str, network: &SwitchNetwork) {
     let links = u32::try_from(network.links().len()).expect("links are counted in 32 bits");
     let mut standing = StandingTree::new(network, &group, &plan.tree).expect("the tree fits");
     let mut done: Vec<(Duration, usize)> = Vec::new();
-    // Bounded: in a network that two cuts exhaust (a ring), there are fewer repairs than wanted.
+    // The number of draws is bounded, because some networks (a ring) have fewer repairs than wanted: two
+    // failures cut them apart.
     for link in std::iter::repeat_with(|| draw(links)).take(10 * links as usize) {
         if done.len() == 300 {
             break;
@@ -147,7 +148,7 @@ fn families() -> Vec<(String, Make)> {
     all.into_iter().map(|(family, make)| (family.to_owned(), make)).collect()
 }
 
-/// Random numbers below a bound, the same on every host.
+/// Returns a generator of random numbers below a bound; its numbers are the same on every host.
 fn draws(seed: u64) -> impl FnMut(u32) -> u32 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move |bound| {
@@ -158,7 +159,7 @@ fn draws(seed: u64) -> impl FnMut(u32) -> u32 {
     }
 }
 
-/// Each switch linked to an earlier one, then links between random switches.
+/// Makes a random network: links each switch to an earlier one, and then links random pairs of switches.
 fn random(switches: u32, links: usize, seed: u64) -> Links {
     let mut draw = draws(seed);
     let mut made: Vec<_> = (1..switches).map(|switch| (draw(switch), switch)).collect();
@@ -166,7 +167,7 @@ fn random(switches: u32, links: usize, seed: u64) -> Links {
     (switches, made)
 }
 
-/// A random network with the same number of ports at each switch.
+/// Makes a random network with the same number of ports at each switch.
 fn regular(switches: u32, ports: u32, seed: u64) -> Links {
     let mut draw = draws(seed);
     let mut ends: Vec<u32> = (0..switches * ports).map(|end| end / ports).collect();

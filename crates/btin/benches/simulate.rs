@@ -1,7 +1,7 @@
 //! Measures the time of simulating: `cargo bench -p unisono-btin --bench simulate [NETWORKS]`.
 //!
-//! The workload is figure 6: networks of 300 switches and 1,024 nodes, every scheme, every size of group,
-//! planning included, on one thread.
+//! The workload is figure 6 of the paper, on one thread: networks of 300 switches and 1,024 nodes, with every
+//! scheme and every size of group. The time includes planning.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a line")]
 

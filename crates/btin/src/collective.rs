@@ -22,7 +22,7 @@ use crate::{NodeId, ReductionOperator};
 pub struct Collective {
     /// The value that every member received, one for each round. `None`: members received different values.
     pub results: Vec<Option<u8>>,
-    /// From the last arrival at the first round to the last release from the last round.
+    /// The time from the last arrival at the first round to the last release from the last round.
     pub latency: Option<SimulatedTime>,
     pub simulated: Simulated,
 }
@@ -50,7 +50,8 @@ pub fn multicast(
     rounds(simulator, barrier, (ReductionOperator::Or, &brings), scheme, conditions, 1)
 }
 
-/// Sends every member's value to every other member. The results are the values in the order of the group.
+/// Sends every member's value to every other member. The results are the members' values, in the order of the
+/// group.
 ///
 /// # Panics
 /// For a group of more than 65,535 members.
@@ -90,8 +91,9 @@ fn rounds(
     }
 }
 
-/// A total exchange by direct messages: every node starts up n - 1 messages one after the other, each to the
-/// next member in turn, and receives one message in t_r + t_p. No message waits on the way.
+/// Computes the time of a total exchange by direct messages: every node starts up n - 1 messages one after
+/// the other, each to the next member in turn, and receives one message in t_r + t_p. No message waits on its
+/// way.
 pub fn direct_exchange(
     simulator: &Simulator<'_>,
     barrier: &SimulatedBarrier<'_>,

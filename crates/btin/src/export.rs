@@ -1,5 +1,5 @@
-//! For `unisono tree export --to p4`: barrier registers as table entries of a P4 switch, in the JSON of P4's
-//! tools.
+//! For `unisono tree export --to p4`: writes barrier registers as table entries of a P4 switch, in the JSON
+//! of P4's tools.
 //!
 //! A switch that is programmed in P4 needs three things for each group: the ports whose arrivals it waits
 //! for, where it sends the last arrival, and the ports to which it replicates a release. The first two are
@@ -21,7 +21,7 @@ use crate::{NetworkFile, Port, Register, SwitchId, Tree, TurnPoint};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// The entries for all switches of a tree, by ascending switch.
+/// Returns the entries for all switches of a tree, by ascending switch.
 pub fn p4(topology: &NetworkFile, tree: &Tree, turn: TurnPoint) -> Value {
     let one = |(switch, register): (&SwitchId, &Register)| entries(topology, tree, turn, *switch, register);
     json!({
@@ -76,7 +76,7 @@ fn entries(
     })
 }
 
-/// A mask with one bit for each port, as hexadecimal text.
+/// Returns a mask with the bits of these ports, as hexadecimal text.
 fn mask(ports: &[Port]) -> String {
     let digits = ports.iter().map(|port| usize::from(port.0) / 4 + 1).max().unwrap_or(1);
     let mut nibbles = vec![0_u8; digits];
@@ -120,7 +120,7 @@ mod tests {
             replicas.into_iter().flatten().filter_map(port).collect()
         }
 
-        /// The ports where a message leaves, and whether it is a release.
+        /// Returns the ports at which a message leaves, and whether it leaves as a release.
         fn take(&mut self, kind: MessageKind, port: u16) -> (Vec<u16>, bool) {
             if kind == MessageKind::Distribution {
                 return (self.lookup("barrier.distribution", port).map_or(vec![], |_| self.replicas()), true);

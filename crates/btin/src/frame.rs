@@ -1,9 +1,9 @@
 //! The frame on a cable: the paper's message of two bytes, followed by an episode of two bytes (ours).
 //!
 //! The paper assumes that no message is lost, so that barriers need no numbers. In a network that loses and
-//! repeats messages, the episode number identifies repeated frames, and it leaves the six bits of data in the
-//! message free for an allreduce. It wraps around: a frame would have to be late by 65,535 barriers to pass
-//! for a new one.
+//! repeats messages, the episode number identifies repeated frames. It has bytes of its own, so that the six
+//! bits of data in the message are free for an allreduce. It wraps around: only a frame that is late by about
+//! 65,535 barriers could pass for a new one.
 
 use crate::SyncMessage;
 
@@ -16,7 +16,7 @@ pub struct BarrierFrame {
 }
 
 impl BarrierFrame {
-    /// The bytes on the wire: the message, then the episode, both in network byte order.
+    /// Encodes the frame for the wire: the message, then the episode, both in network byte order.
     pub fn to_bytes(self) -> [u8; 4] {
         let [kind_and_group, group_and_data] = self.message.to_bytes();
         let [high, low] = self.episode.to_be_bytes();

@@ -27,7 +27,7 @@ pub enum GroupError {
 }
 
 impl BarrierGroup {
-    /// A group of these nodes of a network, in any order.
+    /// Makes a group of these nodes of a network, given in any order.
     pub fn new(network: &SwitchNetwork, id: GroupId, mut members: Vec<NodeId>) -> Result<Self, GroupError> {
         members.sort_unstable();
         let Some(&last) = members.last() else { return Err(GroupError::Empty) };
@@ -52,7 +52,7 @@ impl BarrierGroup {
         self.members.binary_search(&node).is_ok()
     }
 
-    /// The switches with at least one member (the *member switches*), ascending, each once.
+    /// Returns the switches with at least one member (the *member switches*), ascending, each once.
     pub fn member_switches(&self, network: &SwitchNetwork) -> Vec<SwitchId> {
         let mut switches: Vec<_> = self.members.iter().map(|node| network.switch_of(*node)).collect();
         switches.sort_unstable();

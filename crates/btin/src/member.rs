@@ -1,6 +1,6 @@
-//! The protocol of a member node: it sends its arrival and repeats it until it is released. The root node of
-//! a tree that turns at a node also releases the others. Without I/O and without a clock: the caller calls
-//! [`GroupMember::retransmit`] when its timer expires.
+//! The protocol of a member node: it sends its arrival and repeats it until it is released. If the tree turns
+//! at its root node, that node also releases the others. The state machine has no I/O and no clock: the
+//! caller calls [`GroupMember::retransmit`] when its timer expires.
 //!
 //! ```text
 //!   member:     arrive -> reduction up .. again, again .. distribution down -> released
@@ -14,8 +14,8 @@ use crate::{BarrierFrame, GroupId, MessageKind, ReductionOperator, SyncMessage};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemberRole {
-    /// Sends a reduction and waits for the distribution: every member but the root node, and also the root
-    /// node if the root switch turns messages around.
+    /// Sends a reduction and waits for the distribution. This is the role of every member but the root node;
+    /// it is the root node's role, too, if the root switch turns messages around.
     Member,
     /// Takes the last reduction and sends the distribution.
     Root,
@@ -47,7 +47,7 @@ pub struct GroupMember {
 }
 
 impl GroupMember {
-    /// A member that has not arrived, before the first episode. For the only member of a group see
+    /// Makes a member that has not arrived, before the first episode. For the only member of a group, see
     /// [`GroupMember::alone`].
     pub fn new(group: GroupId, part: MemberRole, operation: ReductionOperator) -> Self {
         Self {
@@ -68,7 +68,8 @@ impl GroupMember {
         Self { episode, ..self }
     }
 
-    /// For a group of one member: a root node that waits for no reduction and sends no distribution.
+    /// Makes this member the only one of its group: a root node that waits for no reduction and sends no
+    /// distribution.
     #[must_use]
     pub fn alone(self) -> Self {
         let others_initial = Some(self.operation.neutral());
@@ -79,19 +80,19 @@ impl GroupMember {
         self.group
     }
 
-    /// The current episode: the number of past releases, modulo 2^16.
+    /// Returns the current episode: the number of past releases, modulo 2^16.
     pub fn episode(&self) -> u16 {
         self.episode
     }
 
-    /// Whether it has arrived and has not been released.
+    /// Returns whether this member has arrived and has not been released.
     pub fn is_waiting(&self) -> bool {
         self.arrived.is_some()
     }
 
     /// Arrives with data for the allreduce (zero for a plain barrier). A second arrival changes nothing.
-    /// Returns the result if this arrival completes the barrier: at a root node, after the reduction of all
-    /// others.
+    /// Returns the result if this arrival completes the barrier. It does so at a root node that has the
+    /// reduction of all others.
     pub fn arrive(&mut self, data: u8, out: &mut Vec<BarrierFrame>) -> Option<u8> {
         if self.arrived.is_none() {
             self.arrived = Some(data);
@@ -126,13 +127,13 @@ impl GroupMember {
         }
     }
 
-    /// Whether a frame says that another member has given up this member's episode.
+    /// Returns whether a frame says that another member has given up this member's episode.
     pub fn is_given_up(&self, frame: BarrierFrame) -> bool {
         frame.message.kind == MessageKind::Failure && frame.episode == self.episode && self.is_waiting()
     }
 
-    /// Gives up the episode. Sends a failure that goes to the root and from there to all members that the
-    /// tree still connects.
+    /// Gives up the episode: sends a failure to the root, and from there to all members that the tree still
+    /// connects.
     pub fn abandon_episode(&self, out: &mut Vec<BarrierFrame>) {
         if self.is_waiting() {
             out.push(self.frame(MessageKind::Failure, self.episode, 0));

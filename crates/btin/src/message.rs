@@ -1,6 +1,6 @@
 //! The synchronization message: 2 bits of type, 8 of group, 6 of data (paper, Figure 5).
 //!
-//! It carries no destination, because the registers of the switches determine its way. So it has two bytes
+//! It carries no destination, because the registers of the switches determine its way. So it takes two bytes,
 //! whatever the size of the group.
 
 use crate::GroupId;
@@ -29,7 +29,7 @@ pub struct SyncMessage {
 impl SyncMessage {
     pub const MAX_DATA: u8 = 63;
 
-    /// Makes a message.
+    /// Makes a message from its three fields.
     ///
     /// # Panics
     /// If the data need more than six bits.
@@ -42,7 +42,7 @@ impl SyncMessage {
         self.data
     }
 
-    /// The bytes on the wire, in network byte order.
+    /// Encodes the message for the wire, in network byte order.
     pub fn to_bytes(self) -> [u8; 2] {
         ((self.kind as u16) << 14 | u16::from(self.group.0) << 6 | u16::from(self.data)).to_be_bytes()
     }

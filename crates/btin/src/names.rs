@@ -35,7 +35,7 @@ impl Names {
         (0..self.len()).map(|number| self.get(number).unwrap_or_default())
     }
 
-    /// The number with this name. `None`: no number or several numbers have it.
+    /// Returns the number that has this name, or `None` if no number or several numbers have it.
     pub fn only(&self, name: &str) -> Option<usize> {
         let mut found = self.iter().enumerate().filter(|(_, known)| *known == name);
         let (first, second) = (found.next(), found.next());
@@ -73,7 +73,7 @@ pub struct PortNames {
 }
 
 impl PortNames {
-    /// Makes a table from ports in any order, with a name each. If a port occurs twice, the later name
+    /// Makes a table from ports, in any order, and a name for each. If a port occurs twice, its later name
     /// counts.
     pub fn new(ends: Vec<End>, names: Names) -> Self {
         if ends.is_sorted_by(|a, b| a < b) {
@@ -91,12 +91,12 @@ impl PortNames {
         sorted
     }
 
-    /// The name of a port. `None`: it has only a number.
+    /// Returns the name of a port, or `None` if it has only a number.
     pub fn get(&self, end: End) -> Option<&str> {
         self.names.get(self.ends.binary_search(&end).ok()?)
     }
 
-    /// The name of a port for display: its name, or else its number.
+    /// Returns a port for display: its name, or else its number.
     pub fn shown(&self, switch: SwitchId, port: Port) -> String {
         self.get(End { switch, port }).map_or_else(|| port.0.to_string(), str::to_owned)
     }

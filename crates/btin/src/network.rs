@@ -61,7 +61,8 @@ pub struct SwitchNetwork {
     ports: Vec<u16>,
     links: Vec<SwitchLink>,
     nodes: Vec<End>,
-    /// For each switch, the index of its first neighbor; has one element more than there are switches.
+    /// For each switch, the index of its first neighbor in `neighbours`. The vector has one element more than
+    /// there are switches.
     first_neighbour: Vec<u32>,
     neighbours: Vec<Neighbour>,
     first_local: Vec<u32>,
@@ -92,7 +93,7 @@ pub enum NetworkElement {
 }
 
 impl SwitchNetworkError {
-    /// The link or node at fault; of two at one port, the later one in the input.
+    /// Returns the link or node at fault. If two use one port, that is the later one in the input.
     pub fn element(&self) -> NetworkElement {
         match self {
             Self::NoSuchSwitch { what, .. } | Self::NoSuchPort { what, .. } => *what,
@@ -146,7 +147,8 @@ impl SwitchNetwork {
         let mut network = Self { ports, links, nodes, first_neighbour, neighbours, first_local, locals };
         for switch in network.switches() {
             let (neighbours, locals) = network.stretches(switch);
-            // by port, then by link: where a port is used twice, the first in the input is the first here
+            // in order of port, then of link: if a port is used twice, the first link in the input comes
+            // first here
             network.neighbours[neighbours].sort_unstable_by_key(|seen| (seen.port, seen.link));
             network.locals[locals].sort_unstable();
             network.once(switch)?;
@@ -154,7 +156,8 @@ impl SwitchNetwork {
         Ok(network)
     }
 
-    /// Checks that each port of a switch is used once. Its neighbors and nodes are in order of port.
+    /// Checks that each port of a switch is used at most once. The neighbors and the nodes of the switch must
+    /// be in order of port.
     fn once(&self, switch: SwitchId) -> Result<(), SwitchNetworkError> {
         let (neighbours, locals) = (self.neighbours(switch), self.locals(switch));
         let twice = |pair: &[(Port, NetworkElement)]| (pair[0].0 == pair[1].0).then(|| (pair[0], pair[1].1));
@@ -166,7 +169,7 @@ impl SwitchNetwork {
             let at = locals.binary_search_by_key(&seen.port, |local| local.0).ok()?;
             twice(&[link(seen), node(&locals[at])])
         });
-        // the lowest port first; at the same port links come before nodes
+        // reports the lowest port that is used twice; at the same port, links come before nodes
         let all = [among_links, between, among_nodes];
         match all.into_iter().flatten().min_by_key(|((port, _), _)| *port) {
             None => Ok(()),
@@ -176,7 +179,7 @@ impl SwitchNetwork {
         }
     }
 
-    /// The ranges of a switch's neighbors and nodes in `neighbours` and `locals`.
+    /// Returns the ranges of a switch's neighbors in `neighbours` and of its nodes in `locals`.
     fn stretches(&self, SwitchId(switch): SwitchId) -> (Range<usize>, Range<usize>) {
         let of = |first: &[u32]| first[switch as usize] as usize..first[switch as usize + 1] as usize;
         (of(&self.first_neighbour), of(&self.first_local))
@@ -198,7 +201,7 @@ impl SwitchNetwork {
         &self.links
     }
 
-    /// A copy without the links of these numbers; the other links are renumbered.
+    /// Returns a copy without the links of these numbers. The other links are renumbered.
     pub fn without_links(&self, without: &[u32]) -> Self {
         let ports = self.switches().map(|switch| self.ports(switch)).collect();
         let links = (0..).zip(&self.links).filter(|(number, _)| !without.contains(number));
@@ -210,23 +213,23 @@ impl SwitchNetwork {
         &self.nodes
     }
 
-    /// The neighbors of a switch, in order of port; a self loop occurs twice.
+    /// Returns the neighbors of a switch, in order of port. A self loop occurs twice.
     pub fn neighbours(&self, switch: SwitchId) -> &[Neighbour] {
         &self.neighbours[self.stretches(switch).0]
     }
 
-    /// The neighbor at a port, if a link is plugged in there.
+    /// Returns the neighbor at a port, or `None` if no link is plugged in there.
     pub fn neighbour_at(&self, switch: SwitchId, port: Port) -> Option<&Neighbour> {
         let near = self.neighbours(switch);
         near.binary_search_by_key(&port, |seen| seen.port).ok().map(|at| &near[at])
     }
 
-    /// The switch that a node is plugged into.
+    /// Returns the switch that a node is plugged into.
     pub fn switch_of(&self, node: NodeId) -> SwitchId {
         self.nodes[node.0 as usize].switch
     }
 
-    /// The nodes at a switch, in order of port.
+    /// Returns the nodes at a switch, in order of port.
     pub fn locals(&self, switch: SwitchId) -> &[(Port, NodeId)] {
         &self.locals[self.stretches(switch).1]
     }
@@ -241,8 +244,8 @@ fn check_end(ports: &[u16], what: NetworkElement, end: End) -> Result<(), Switch
     }
 }
 
-/// For each switch, the index of its first entry in a list that is sorted by switch. `entries` are the
-/// switches of all entries, in any order.
+/// Returns, for each switch, the index of its first entry in a list that is sorted by switch; the last
+/// element is the length of that list. `entries` are the switches of all entries, in any order.
 fn stretches(switches: usize, entries: impl Iterator<Item = SwitchId>) -> Vec<u32> {
     let mut first = vec![0; switches + 1];
     for switch in entries {

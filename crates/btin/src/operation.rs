@@ -1,4 +1,5 @@
-//! How a switch combines the six bits of data of arrivals: a barrier that also computes.
+//! The operators by which switches combine the six bits of data of arrivals, so that a barrier also computes
+//! a result.
 //!
 //! All five operators are associative and commutative, so that neither the shape of the tree nor the order of
 //! arrival changes the result. A plain barrier may use any of them, with zeros as data.
@@ -32,7 +33,7 @@ impl ReductionOperator {
         }
     }
 
-    /// The neutral element: combining it with any value gives that value. A register starts with it.
+    /// Returns the neutral element: combining it with any value gives that value. A register starts with it.
     pub fn neutral(self) -> u8 {
         match self {
             Self::Or | Self::Max | Self::Sum => 0,

@@ -1,4 +1,5 @@
-//! The connected components of a network. They show which members a tree cannot reach, before one is planned.
+//! The connected components of a network. They show which members a tree cannot reach, before a tree is
+//! planned.
 //!
 //! Cost: one walk over switches and links.
 
@@ -35,7 +36,7 @@ impl Components {
         Self { part, count }
     }
 
-    /// The number of components; 1 if the network is connected.
+    /// Returns the number of components; 1 if the network is connected.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -44,7 +45,8 @@ impl Components {
         self.part[switch.0 as usize]
     }
 
-    /// The members outside the component that holds most of them (the first such component), ascending.
+    /// Returns the members outside the component with the most members, ascending. If several components have
+    /// the most, the first one counts.
     pub fn cut_off(&self, network: &SwitchNetwork, group: &BarrierGroup) -> Vec<NodeId> {
         let part_of = |node: &NodeId| self.part(network.switch_of(*node));
         let mut members = vec![0_u32; self.count as usize];

@@ -1,7 +1,8 @@
-//! Barrier registers: a switch's knowledge of a group (paper, Figure 4), and the tree that they form.
+//! Barrier registers, each the knowledge that a switch has of a group (paper, Figure 4), and the tree that
+//! they form.
 //!
-//! Only the part that set-up writes is here. Arrival bits and data belong to a barrier in progress, and so to
-//! [`Switch`](crate::Switch).
+//! This module has only the part that set-up writes. Arrival bits and data belong to a barrier in progress,
+//! and so to [`Switch`](crate::Switch).
 
 use crate::{GroupId, NodeId, Port, SwitchId};
 use std::collections::BTreeMap;
@@ -29,9 +30,9 @@ pub struct Register {
 }
 
 impl Register {
-    /// The port above, where the release comes from, and the ports below, ascending: the switch waits for
-    /// their arrivals and sends them the release. A switch that turns messages around has no port above; its
-    /// root node counts as below.
+    /// Returns the port above, from which the release comes, and the ports below, ascending. The switch waits
+    /// for the arrivals of the ports below and sends them the release. A switch that turns messages around
+    /// has no port above; the port of its root node counts as below.
     pub fn sides(&self, turn: TurnPoint) -> (Option<Port>, Vec<Port>) {
         let (above, turned) = match turn {
             TurnPoint::AtNode => (self.parent, None),
@@ -60,7 +61,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Where messages turn around, as seen by a switch of this tree: only the root switch can turn them.
+    /// Returns the turn point that a switch of this tree has to use: only the root switch can turn messages
+    /// around.
     pub fn turn_at(&self, switch: SwitchId, turn: TurnPoint) -> TurnPoint {
         if switch == self.root_switch { turn } else { TurnPoint::AtNode }
     }

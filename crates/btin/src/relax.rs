@@ -1,9 +1,9 @@
-//! Distances by the simplest algorithm, for code that judges the results of planner and routing. It shares no
-//! code with their searches. Cost: links times the greatest distance.
+//! Computes distances by the simplest algorithm, for code that checks the results of the planner and of the
+//! routing. It shares no code with their searches. Cost: the number of links times the greatest distance.
 
 use crate::SwitchNetwork;
 
-/// Lowers distances, in links, until no link gives a shorter way to a switch.
+/// Lowers `distance`, the number of links to each switch, until no link gives a shorter way to a switch.
 pub(crate) fn relax(network: &SwitchNetwork, distance: &mut [u32]) {
     loop {
         let mut changed = false;

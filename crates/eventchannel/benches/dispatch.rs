@@ -5,10 +5,10 @@
 //! cargo bench -p unisono-eventchannel --bench dispatch -- [samples=12] [events=100000]
 //! cargo bench -p unisono-eventchannel --bench dispatch -- only=VARIANT [events=100000]      under callgrind
 //! ```
-//! Variants, interleaved (A B C C B A): `alone` has one supplier and one consumer; `backlog` adds 1000
+//! The variants run interleaved (A B C C B A): `alone` has one supplier and one consumer; `backlog` adds 1000
 //! waiting events, each with its own deadline; `crowd` adds 10,000 subscriptions of 1,000 consumers, none of
-//! which matches; `stopped` adds a consumer that takes no events and whose inbox overflows. Printed:
-//! nanoseconds per event, and the ratio to `alone`, with the middle 80 % of the samples.
+//! which matches; `stopped` adds a consumer that takes no events and whose inbox overflows. Output:
+//! nanoseconds per event, and the ratio to `alone`, with the range of the middle 80 % of the samples.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 

@@ -4,10 +4,10 @@
 //! cargo bench -p unisono-eventchannel --bench subscriptions -- [samples=12] [events=100000]
 //! cargo bench -p unisono-eventchannel --bench subscriptions -- only=KIND,NUMBER [events=N]   under callgrind
 //! ```
-//! Each kind of subscription is measured with both numbers, interleaved (A B B A). Printed: the median ratio
-//! with the middle 80 % of the samples. About two subscriptions match each event, whatever their number, so
-//! only the search differs. `only` runs one kind with one number, for a tool that counts instructions; `none`
-//! runs the loop without the search, to be subtracted.
+//! Each kind of subscription is measured with both numbers, interleaved (A B B A). Output: the median ratio,
+//! with the range of the middle 80 % of the samples. About two subscriptions match each event, whatever their
+//! number, so only the search differs. `only` runs one kind with one number, for a tool that counts
+//! instructions; the kind `none` runs the loop without the search, so that its count can be subtracted.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -17,7 +17,7 @@ use unisono_eventchannel::{FieldSet, Interest, SubscriptionId, SubscriptionIndex
 
 const KINDS: [&str; 6] = ["topic", "equal", "range", "half", "prefix", "mixed"];
 
-/// Subscription `at` of `all` of a kind; two subscriptions each ask for the same events.
+/// Makes the subscription number `at` of `all` of a kind. Each two subscriptions ask for the same events.
 fn interest(kind: &str, at: u32, all: u32) -> Interest {
     let (at, all) = (at / 2, all / 2);
     let filter = match kind {
@@ -27,7 +27,7 @@ fn interest(kind: &str, at: u32, all: u32) -> Interest {
         }
         "equal" => format!("sensor == {at} and site == \"roof\""),
         "range" => format!("level >= {at} and level < {}", at + 1),
-        // half-open ranges, ordered so that few of them match
+        // half-open ranges, chosen so that few of them match
         "half" => {
             format!("level > {}", 2_000_000 + i64::from(at) - i64::from(u32::from(at == 0)) * 1_999_999)
         }
@@ -45,7 +45,7 @@ fn index(kind: &str, all: u32) -> SubscriptionIndex {
     index
 }
 
-/// Events that match subscriptions 0 to 9 in turn.
+/// Makes events that match the subscriptions 0 to 9 in turn.
 fn events() -> Vec<FieldSet> {
     let event = |at: i64| {
         FieldSet::new()

@@ -6,12 +6,13 @@
 //! a consumer connects, two conditions are checked for each class with reservations:
 //!
 //! 1. Utilization: the sum of `C / T` does not exceed the share that the policy guarantees the class.
-//! 2. Demand: for each interval `t`, the work due within `t` if all first events arrive together does not
-//!    exceed the service that the class is guaranteed within `t`: start-time fair queuing's bound, less the
-//!    longest event of the class, which may be in service already.
+//! 2. Demand: for each interval `t`, the work that is due within `t` when the first events of all consumers
+//!    arrive together does not exceed the service that the class is guaranteed within `t`. This service is
+//!    the lower bound of start-time fair queuing, less the longest event of the class, which may be in
+//!    service already.
 //!
-//! The reservations of one tenant have at most half of both, so that no tenant reserves a whole class
-//! ([`ConsumerSpec::reserver`](crate::ConsumerSpec::reserver)).
+//! The reservations of one tenant may need at most half of the share and half of the service, so that no
+//! tenant reserves a whole class ([`ConsumerSpec::reserver`](crate::ConsumerSpec::reserver)).
 //!
 //! The bound depends on the longest event of the other classes. So a consumer without a reservation is
 //! checked, too: its execution time may break a guarantee given to other consumers.
@@ -22,19 +23,22 @@
 //!
 //! Reference: Baruah, Mok, Rosier, "Preemptively scheduling hard-real-time sporadic tasks on one processor"
 //! (RTSS 1990), the demand bound; Jeffay, Stanat, Martel, "On non-preemptive scheduling of periodic and
-//! sporadic tasks" (RTSS 1991), the one event in service; Albers, Slomka, "An event stream driven
-//! approximation" (ECRTS 2004), the first events; Goyal, Vin, Cheng, theorem 2, the supply.
+//! sporadic tasks" (RTSS 1991), the event that is in service already; Albers, Slomka, "An event stream driven
+//! approximation" (ECRTS 2004), the exact demand of the first events only; Goyal, Vin, Cheng, "Start-time
+//! fair queuing" (SIGCOMM 1996), theorem 2, the guaranteed service.
 
 use crate::ids::{InboxId, TenantId};
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
 use unisono_time::Duration;
 
-/// Events per consumer for which the demand is exact. For later events it is at most `1 / STEPS`, 6 %, too
-/// high, and the cost of an admission does not grow with the periods.
+/// The number of events of each consumer for which the demand is exact. For later events the demand is
+/// overestimated by at most `1 / STEPS` (6 %), so that the cost of an admission does not grow with the
+/// periods.
 const STEPS: u64 = 16;
 
-/// Worst-case execution time of one event at a consumer; the consumer's class is charged this time.
+/// The worst-case execution time of one event at a consumer. The consumer's class is charged this time unless
+/// a delivery is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExecutionTime {
     pub event: Duration,
@@ -43,13 +47,13 @@ pub struct ExecutionTime {
 }
 
 impl ExecutionTime {
-    /// An execution time that does not depend on the size of the payload.
+    /// Makes an execution time that does not depend on the size of the payload.
     #[must_use]
     pub fn constant(event: Duration) -> Self {
         Self { event, kibibyte: Duration::ZERO }
     }
 
-    /// The execution time of an event with a payload of `bytes` bytes.
+    /// Returns the execution time of an event with a payload of `bytes` bytes.
     #[must_use]
     pub fn for_bytes(self, bytes: usize) -> Duration {
         let bytes = u128::try_from(bytes).unwrap_or(u128::MAX);
@@ -58,7 +62,7 @@ impl ExecutionTime {
     }
 }
 
-/// A consumer's guarantee: it holds while the consumer's events keep to these bounds.
+/// A consumer's guarantee. It holds as long as the consumer's events keep to these bounds.
 ///
 /// ```
 /// use unisono_eventchannel::{
@@ -83,13 +87,13 @@ impl ExecutionTime {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reservation {
-    /// Minimum distance between two events. An event that comes earlier is treated as if it came at this
-    /// distance, so that a consumer with more events than it stated delays only itself.
+    /// The minimum distance between two events. An event that comes earlier is treated as if it came at this
+    /// distance, so that a consumer that gets more events than it stated delays only its own events.
     pub period: Duration,
-    /// An event is finished at most this long after its arrival. An event's own deadline counts only if it is
-    /// later.
+    /// The time from an event's arrival within which its delivery is finished. An event's own deadline counts
+    /// only if it is later than that.
     pub deadline: Duration,
-    /// The largest payload that the reservation holds for, in bytes.
+    /// The largest payload to which the reservation applies, in bytes.
     pub largest: usize,
 }
 
@@ -124,11 +128,11 @@ pub enum AdmissionError {
 #[derive(Clone, Copy, Debug)]
 struct AdmittedTask {
     class: ClassId,
-    /// Execution time of the longest event, in nanoseconds.
+    /// The execution time of the consumer's longest event, in nanoseconds.
     longest: f64,
     /// Execution time, period, deadline, in nanoseconds.
     reserved: Option<(f64, f64, f64)>,
-    /// The tenant that the reservation counts against; [`TenantId::NONE`] has no bound of its own.
+    /// The tenant whose bound the reservation counts against; [`TenantId::NONE`] has no bound of its own.
     reserver: TenantId,
 }
 
@@ -163,7 +167,8 @@ impl AdmissionControl {
         checked
     }
 
-    /// The admitted consumers after a change of classes; `homes` has the new leaf of each old one.
+    /// Returns the admitted consumers after a change of classes. `homes` has the new leaf class of each old
+    /// one.
     ///
     /// # Errors
     /// A guarantee would not hold.
@@ -184,7 +189,7 @@ impl AdmissionControl {
         self.tasks.remove(&inbox);
     }
 
-    /// Sum of `C / T` over the admitted consumers of a class, as a fraction of the whole processor.
+    /// Returns the sum of `C / T` over the admitted consumers of a class, as a fraction of the whole server.
     pub(crate) fn utilization(&self, class: ClassId) -> f64 {
         self.reserved(class).map(|(execution, period, _)| execution / period).sum()
     }
@@ -220,7 +225,7 @@ impl AdmissionControl {
         Ok(())
     }
 
-    /// Checks that the reservations of an inbox's tenant have at most half of their class.
+    /// Checks that the reservations of an inbox's tenant need at most half of their class.
     fn check_tenant(&self, hierarchy: &Hierarchy, inbox: InboxId) -> Result<(), AdmissionError> {
         let Some(AdmittedTask { class, reserved: Some(_), reserver, .. }) = self.tasks.get(&inbox).copied()
         else {
@@ -248,7 +253,7 @@ impl AdmissionControl {
         Ok(())
     }
 
-    /// For each class, the longest event of that class and of its descendants.
+    /// Returns, for each class, the longest event of that class and of its descendants.
     fn longest(&self, hierarchy: &Hierarchy) -> Vec<f64> {
         let mut longest = vec![0.0; hierarchy.classes().count()];
         for task in self.tasks.values() {
@@ -266,7 +271,8 @@ impl AdmissionControl {
     }
 }
 
-/// The intervals for which a demand is compared with the supply: those in which one more event is due.
+/// Returns the intervals for which the demand is compared with the supply: those at whose end one more event
+/// is due.
 fn steps(reserved: &[(f64, f64, f64)]) -> impl Iterator<Item = f64> {
     reserved
         .iter()
@@ -278,8 +284,9 @@ fn whole(nanos: f64) -> u64 {
     nanos.max(0.0).round() as u64
 }
 
-/// Demand bound: the work of one consumer that is due within the interval `within`, if its first event
-/// arrives at the start. Exact for the first [`STEPS`] events, an upper bound for later ones.
+/// Returns the demand bound: the work of one consumer that is due within an interval of length `within`, if
+/// its first event arrives at the start of the interval. Exact for the first [`STEPS`] events, an upper bound
+/// for later ones.
 fn demand((execution, period, deadline): (f64, f64, f64), within: f64) -> f64 {
     if within < deadline {
         return 0.0;
@@ -289,7 +296,8 @@ fn demand((execution, period, deadline): (f64, f64, f64), within: f64) -> f64 {
     execution * if after < steps { after.floor() + 1.0 } else { after + 1.0 }
 }
 
-/// Service that a continuously backlogged class is guaranteed within the interval `within`.
+/// Returns the service that a continuously backlogged class is guaranteed within an interval of length
+/// `within`.
 fn supply(hierarchy: &Hierarchy, longest: &[f64], class: ClassId, within: f64) -> f64 {
     if class == ClassId::ROOT {
         return within;
@@ -370,7 +378,7 @@ mod tests {
         };
         let said = admit(1, 1, 400, (1000, 100_000)).expect_err("0.4 of 0.75").to_string();
         assert!(said.contains("would need 0.4000 of the whole; one client may have half"), "{said}");
-        // a long period and a short deadline take all service within the deadline
+        // a reservation with a long period and a short deadline can need all service within its deadline
         let said = admit(1, 1, 500, (1_000_000, 3000)).expect_err("500 of 625").to_string();
         assert!(said.contains("500 ns of service within 3000 ns"), "{said}");
         for (inbox, tenant) in [(1, 1), (3, 2)] {

@@ -1,7 +1,7 @@
 //! The channel's own deadlines: the end of a lease, a redelivery, a timer, the timeout of a correlation.
 //!
-//! A sorted set of times. A stale alarm stays in the set; the channel recognizes it when it is due. So
-//! renewing a lease costs nothing here.
+//! The alarms are a sorted set of times. An alarm that has become stale stays in the set, and the channel
+//! recognizes it as stale when it is due. So the renewal of a lease needs no change of the set.
 
 use crate::ids::TimerId;
 use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId};

@@ -10,9 +10,9 @@
 //! | all | all parts have come within the time, in any order; of a part the latest event counts |
 //! | sequence | all parts have come within the time, in their order |
 //!
-//! Cost: for a sequence one chain of events for each of its parts. Of several chains of equal length the
-//! channel keeps the chain that began last: it can be completed whenever another one can. Reference:
-//! Chakravarthy, Mishra, "Snoop" (1994), its recent context.
+//! Cost: for a sequence one chain of events for each of its parts. Of several chains of equal length, the
+//! channel keeps only the chain that began last: whenever another one could be completed, this one can, too.
+//! Reference: Chakravarthy, Mishra, "Snoop" (1994), its recent context.
 
 use crate::event::{ChannelEvent, EventPayload};
 use crate::index::Interest;
@@ -77,7 +77,7 @@ pub struct Correlation {
     /// From one to [`MAX_PARTS`].
     pub parts: Vec<Interest>,
     pub rule: CorrelationRule,
-    /// Maximum time from the first event to the last.
+    /// The maximum time from the first event to the last.
     pub within: Duration,
     pub incomplete: Incomplete,
 }
@@ -89,8 +89,8 @@ type Chain<P> = Vec<Arc<ChannelEvent<P>>>;
 pub(crate) struct Correlator<P> {
     rule: CorrelationRule,
     within: Duration,
-    /// For `all`: the last event of each part, a chain of length one. For a sequence: for each part the chain
-    /// that ends with it.
+    /// For `all`: the last event of each part, as a chain of length one. For a sequence: for each part, the
+    /// chain that ends with it.
     chains: Vec<Option<Chain<P>>>,
 }
 
@@ -100,7 +100,7 @@ impl<P> Correlator<P> {
         Self { rule: correlation.rule, within: correlation.within, chains }
     }
 
-    /// Whether the rule and the time equal those of a correlation.
+    /// Returns whether the rule and the time equal those of a correlation.
     pub(crate) fn follows(&self, correlation: &Correlation) -> bool {
         self.rule == correlation.rule && self.within == correlation.within
     }
@@ -122,7 +122,7 @@ impl<P> Correlator<P> {
                 })
             }
             CorrelationRule::Sequence => {
-                // the last parts first, so that the event does not follow itself
+                // the last part first, so that the event cannot be its own predecessor
                 for part in parts.iter().rev() {
                     let before = match part {
                         0 => Some(Vec::new()),
@@ -144,7 +144,7 @@ impl<P> Correlator<P> {
         complete
     }
 
-    /// The events of incomplete correlations.
+    /// Returns the events of incomplete chains.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
         self.chains.iter().flatten().flatten()
     }
@@ -166,7 +166,7 @@ impl<P> Correlator<P> {
         dropped
     }
 
-    /// Bytes that the events of incomplete correlations count in a queue, each event once.
+    /// Returns the bytes that the events of incomplete chains count in a queue, each event once.
     pub(crate) fn weight(&self) -> usize
     where
         P: EventPayload,
@@ -177,12 +177,12 @@ impl<P> Correlator<P> {
         events.into_iter().map(|event| event.weight()).fold(0, usize::saturating_add)
     }
 
-    /// The last time at which a chain that began at `began` can be completed.
+    /// Returns the last time at which a chain that began at `began` can be completed.
     pub(crate) fn end(&self, began: Instant) -> Instant {
         began + self.within
     }
 
-    /// Drops timed-out chains; returns the start time of the oldest remaining chain.
+    /// Drops timed-out chains. Returns the start time of the oldest remaining chain.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<Instant> {
         let mut oldest = None;
         let within = self.within;
@@ -230,8 +230,8 @@ mod tests {
     /// The time of each event and the parts that it matches.
     type Past = [(u64, Vec<usize>)];
 
-    /// Whether the events match parts `0..=part` in order, the last of them at index `last`, none before
-    /// `from`.
+    /// Returns whether events at or after the time `from` match the parts `0..=part` in order, with the event
+    /// at index `last` for the last of them.
     fn follows(past: &Past, last: usize, part: usize, from: u64) -> bool {
         past[last].0 >= from
             && past[last].1.contains(&part)

@@ -8,7 +8,7 @@ use crate::quality::{Departed, Mismatch};
 use std::sync::Arc;
 use unisono_time::Instant;
 
-/// One push to one consumer: its pending notices, then an event, if one is due.
+/// One delivery to one consumer: its pending notices, and then an event, if there is one for it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery<P> {
@@ -32,8 +32,8 @@ pub struct DeliveredEvent<P> {
     /// The number to pass to [`acknowledge`](crate::EventChannel::acknowledge). `None`: the consumer need not
     /// acknowledge.
     pub acknowledgement: Option<u64>,
-    /// Number of earlier deliveries without an acknowledgement, to this consumer or to another one of its
-    /// group.
+    /// The number of earlier deliveries of this event without an acknowledgement, to this consumer or to
+    /// another one of its group.
     pub repeated: u32,
 }
 
@@ -44,14 +44,14 @@ pub enum Lateness {
     Late,
 }
 
-/// Notices to a consumer, delivered beside its events.
+/// Notices to a consumer, which are delivered together with its events.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum ChannelNotice {
     /// Events are missing.
     Gap(Gap),
-    /// More topics and suppliers have missing events than a delivery has gaps: the number of events in no
-    /// gap.
+    /// More topics and suppliers have missing events than a delivery can list gaps. `lost` is the number of
+    /// missing events that are in none of its gaps.
     FurtherGaps { lost: u64 },
     /// A topic no longer offers the quality that the consumer requested; the topic's events are still
     /// delivered.
@@ -69,7 +69,7 @@ pub enum ChannelNotice {
 }
 
 impl ChannelNotice {
-    /// The topic of the notice, if it has one.
+    /// Returns the topic of the notice, if it has one.
     pub(crate) fn topic(&self) -> Option<TopicId> {
         match self {
             Self::Gap(gap) => Some(gap.topic),

@@ -4,17 +4,18 @@
 //!   fairqueue::Processor over the classes --> a leaf --> its ready inboxes, by
 //!                                                        (reserved first, deadline, arrival)
 //! ```
-//! Between classes start-time fair queuing decides. It ignores deadlines, and no class can take the share of
-//! another. Inside a class, the inbox whose first event has the earliest deadline is served. Inboxes without
-//! a reservation come after those with one, so that they cannot break the guarantees of admission control.
+//! Between classes, start-time fair queuing decides. It ignores deadlines, so that no class can take the
+//! share of another by early deadlines. Inside a class, the inbox whose first event has the earliest deadline
+//! is served. Inboxes without a reservation come after those with one, so that they cannot break the
+//! guarantees of admission control.
 //!
 //! A class is charged the duration of a delivery, or the worst-case time if the caller gives no duration. The
-//! duration is known only after the delivery; start-time fair queuing needs it no earlier. Cost: logarithmic
-//! in the number of ready inboxes of the class, unless the served inbox stays first; plus the scheduler's own
-//! cost.
+//! duration is known only after the delivery, and start-time fair queuing does not need it earlier. Cost:
+//! logarithmic in the number of ready inboxes of the class, unless the served inbox stays first; plus the
+//! scheduler's own cost.
 //!
-//! Reference: Liu, Layland (JACM 1973), earliest deadline first; Goyal, Guo, Vin (OSDI 1996), leaves of a
-//! hierarchy with schedulers of their own.
+//! Reference: Liu, Layland (JACM 1973), earliest deadline first; Goyal, Guo, Vin (OSDI 1996), a hierarchy
+//! whose leaves have schedulers of their own.
 
 use crate::ids::InboxId;
 use crate::inbox::DueTurn;
@@ -23,18 +24,18 @@ use unisono_fairqueue::{ClassId, Hierarchy, Processor, Served, Wants};
 use unisono_time::Duration;
 
 /// The position of an inbox in its class. The derived order of the fields is the order of dispatch within a
-/// class: inboxes with `behind` come after all reservations, then the turn decides. `Receiver::standing_now`
-/// (`channel/mod.rs`) fills in the fields.
+/// class: inboxes with `behind` come after all inboxes with a reservation; after that, the turn decides.
+/// `Receiver::standing_now` (`channel/mod.rs`) fills in the fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ClassStanding {
     pub(crate) behind: bool,
     pub(crate) turn: DueTurn,
 }
 
-/// The maximum charge for one delivery: longer charges exceed the bits of a start tag.
+/// The maximum charge for one delivery: the scheduler has 24 bits for a length.
 pub(crate) const MAX_CHARGE: Duration = Duration::from_nanos(UNIT * ((1 << 24) - 1));
-/// The nanoseconds of a unit of service: with 24 bits for a length ([`MAX_CHARGE`]), one delivery is charged
-/// up to 1.07 s. A delivery takes longer than 64 ns, so that no charge is rounded to zero.
+/// The nanoseconds of a unit of service. With 24 bits for a length ([`MAX_CHARGE`]), one delivery can be
+/// charged up to 1.07 s. A delivery takes longer than 64 ns, so that no charge is rounded to zero.
 const UNIT: u64 = 64;
 
 #[derive(Debug)]
@@ -47,8 +48,8 @@ pub(crate) struct Dispatcher {
     running: Option<ClassId>,
 }
 
-/// The ready inboxes of a class. The first one is kept outside the tree: while it stays first, or is the only
-/// one, its turns change without a change of the tree.
+/// The ready inboxes of a class. The first one is stored outside the tree: as long as it stays first or is
+/// the only one, a change of its turn needs no change of the tree.
 #[derive(Clone, Debug, Default)]
 struct ReadyInboxes {
     first: Option<(ClassStanding, InboxId)>,
@@ -97,17 +98,18 @@ impl Dispatcher {
         self.shares.shares().hierarchy()
     }
 
-    /// The service that a class has received; its bytes are units of 64 ns.
+    /// Returns the service that a class has received. In the result, "bytes" are units of 64 ns.
     pub(crate) fn served(&self, class: ClassId) -> Served {
         self.shares.shares().served(class)
     }
 
-    /// Whether several classes have ready inboxes.
+    /// Returns whether several classes have ready inboxes.
     pub(crate) fn classes_compete(&self) -> bool {
         self.wanting > 1
     }
 
-    /// Changes the position of an inbox of a leaf class; `None`: the inbox was or is not ready.
+    /// Changes the position of an inbox of a leaf class. `None` stands for an inbox that was not ready, or
+    /// that no longer is.
     pub(crate) fn place(
         &mut self,
         class: ClassId,
@@ -128,8 +130,8 @@ impl Dispatcher {
         }
     }
 
-    /// Changes the classes. `homes` has the new leaf of each old leaf, by class number; inboxes of one class
-    /// stay together. The service of the last delivery has ended.
+    /// Changes the classes. `homes` has the new leaf of each old leaf, by class number; the inboxes of one
+    /// class stay together. The service of the last delivery must have ended.
     pub(crate) fn change_classes(&mut self, hierarchy: Hierarchy, homes: &[Option<ClassId>]) {
         self.finish(Duration::ZERO);
         let mut ready = vec![ReadyInboxes::default(); hierarchy.classes().count()];
@@ -148,7 +150,7 @@ impl Dispatcher {
         }
     }
 
-    /// The inbox to serve next; its class is in service until [`finish`](Self::finish).
+    /// Returns the inbox to serve next. Its class is in service until [`finish`](Self::finish).
     pub(crate) fn next(&mut self) -> Option<InboxId> {
         loop {
             self.finish(Duration::ZERO);
@@ -157,13 +159,14 @@ impl Dispatcher {
             if let Some((_, inbox)) = self.ready[class.index()].first {
                 return Some(inbox);
             }
-            // all inboxes of the class have been paused or emptied since the class was woken
+            // the class has no ready inbox any more: all of them were paused or emptied since the class was
+            // woken
         }
     }
 
-    /// Does the work of [`finish`](Self::finish) and [`next`](Self::next) in one step, if the same inbox is
-    /// next: no other class has a ready inbox, and no inbox of its own class precedes it. Returns false if
-    /// nothing has changed.
+    /// Does the work of [`finish`](Self::finish) and [`next`](Self::next) in one step if the same inbox is
+    /// next: if no other class has a ready inbox, and no inbox of its own class precedes it. Otherwise
+    /// changes nothing and returns false.
     #[inline]
     pub(crate) fn continue_service(&mut self, inbox: InboxId, took: Duration) -> bool {
         let first = self.running.and_then(|class| self.ready[class.index()].first);

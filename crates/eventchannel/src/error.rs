@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use unisono_time::Duration;
 
-/// Why a topic, a supplier, a consumer or a subscription is refused. Nothing has changed then.
+/// Why a topic, a supplier, a consumer or a subscription is refused. A refusal changes nothing.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -69,7 +69,7 @@ fn kind(event_type: &Option<Arc<str>>) -> String {
     event_type.as_ref().map_or_else(|| "no type".to_owned(), |name| format!("`{name}`"))
 }
 
-/// Whose kept events are as many as may be.
+/// Whose bound on kept events is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KeptBy {
     Client,
@@ -87,7 +87,7 @@ impl fmt::Display for KeptBy {
     }
 }
 
-/// Why an event is refused to its supplier. No consumer has got it then.
+/// Why an event is refused to its supplier. No consumer gets a refused event.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {

@@ -1,10 +1,10 @@
 //! Events as suppliers publish them and as the channel passes them on.
 //!
-//! An event of CORBA's Event Service with the additions of TAO's real-time event service (the paper's section
-//! 2.3.2): a deadline, a criticality, and named fields that filters read. The payload is opaque. The channel
-//! never copies a payload; it holds events behind an [`Arc`](std::sync::Arc) and drops the last one when no
-//! consumer can need it any more. A payload may therefore be a handle to shared memory whose `Drop` gives the
-//! memory back.
+//! Events are those of CORBA's Event Service with the additions of TAO's real-time event service (the paper's
+//! section 2.3.2): a deadline, a criticality, and named fields that filters read. The payload is opaque. The
+//! channel never copies a payload; it holds an event behind an [`Arc`], and drops its last reference when no
+//! consumer can need the event any more. A payload may therefore be a handle to shared memory whose `Drop`
+//! releases the memory.
 
 use crate::ids::SupplierId;
 use crate::ids::TopicId;
@@ -17,10 +17,11 @@ use unisono_time::Instant;
 
 /// The payload of an event.
 pub trait EventPayload {
-    /// Bytes that a consumer receives; queues count them, and the charge of a delivery depends on them.
+    /// Returns the bytes of payload that a consumer receives. Queues count them, and the charge of a delivery
+    /// depends on them.
     fn length(&self) -> usize;
 
-    /// Approximate bytes of memory that the payload takes while it is kept.
+    /// Returns the approximate bytes of memory that the payload takes while it is kept.
     fn memory(&self) -> usize {
         self.length()
     }
@@ -38,8 +39,8 @@ impl EventPayload for Vec<u8> {
     }
 }
 
-/// Bytes of keys, fields and the like that do not count against a queue; an event's bytes beyond count in
-/// addition to its payload.
+/// The bytes of an event's key, fields and fixed parts that do not count against a queue. If an event has
+/// more such bytes, those beyond this number count in addition to its payload.
 pub const EVENT_ENTRY: usize = 128;
 
 /// The severity of losing an event. A full queue drops the least critical events first. Criticality never
@@ -47,7 +48,7 @@ pub const EVENT_ENTRY: usize = 128;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Criticality(pub u8);
 
-/// Whether an event is kept for later subscribers, beside the topic's history.
+/// Whether an event is kept for later subscribers in addition to the topic's history.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Retention {
     /// The topic's history alone decides.
@@ -56,7 +57,7 @@ pub enum Retention {
     /// The event replaces the topic's retained event. It stays until another one replaces it, until it is
     /// removed, or until its deadline (MQTT: RETAIN).
     Retain,
-    /// The topic's retained event is removed; this event is delivered as any other.
+    /// The topic's retained event is removed; this event is delivered like any other.
     Remove,
 }
 
@@ -67,13 +68,13 @@ pub struct Publication<P> {
     pub key: Option<Arc<str>>,
     pub fields: FieldSet,
     pub payload: P,
-    /// The time by which consumers should have the event. None: the deadline of the supplier's offer, counted
-    /// from the publication.
+    /// The time by which consumers should have the event. `None`: the deadline of the supplier's offer
+    /// applies, counted from the publication.
     pub deadline: Option<Instant>,
     pub criticality: Criticality,
-    /// The supplier's own number of the event on this topic. None: the channel numbers. If a number exceeds
-    /// the last one by more than one, consumers get a gap. A number that does not exceed the last one is a
-    /// duplicate, and no consumer gets the event.
+    /// The supplier's own number of the event on this topic. `None`: the channel assigns the number. If a
+    /// number exceeds the last one by more than one, consumers get a gap. A number that does not exceed the
+    /// last one is a duplicate, and no consumer gets the event.
     pub sequence: Option<u64>,
     pub retention: Retention,
     /// The accounts that pay if the topic keeps the event.
@@ -81,7 +82,7 @@ pub struct Publication<P> {
 }
 
 impl<P> Publication<P> {
-    /// An event without key, fields and deadline, of the least criticality, numbered by the channel.
+    /// Makes an event without key, fields and deadline, of the least criticality, numbered by the channel.
     pub fn new(payload: P) -> Self {
         Self {
             key: None,
@@ -139,7 +140,8 @@ pub struct ChannelEvent<P> {
     pub share: u32,
     /// The order that the supplier asks for.
     pub order: DispatchOrder,
-    /// Ascending for each supplier on each topic, from 1 if the channel numbers.
+    /// The number of the event. Numbers ascend for each supplier on each topic, from 1 if the channel assigns
+    /// them.
     pub sequence: u64,
     pub published: Instant,
     /// [`NO_DEADLINE`] if the event has none.
@@ -148,12 +150,13 @@ pub struct ChannelEvent<P> {
 }
 
 impl<P: EventPayload> ChannelEvent<P> {
-    /// Approximate bytes of memory that the event takes while it is kept.
+    /// Returns the approximate bytes of memory that the event takes while it is kept.
     pub(crate) fn memory(&self) -> usize {
         cost(self.payload.memory(), self.key.as_deref(), self.fields.memory())
     }
 
-    /// Bytes that the event counts in a queue: its payload, and its other memory beyond [`EVENT_ENTRY`].
+    /// Returns the bytes that the event counts in a queue: its payload, and its other bytes beyond the first
+    /// [`EVENT_ENTRY`].
     #[inline]
     #[must_use]
     pub fn weight(&self) -> usize {

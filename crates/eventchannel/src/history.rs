@@ -1,6 +1,7 @@
 //! The past of a topic, for consumers that subscribe late: the last event of each key, or the last events.
 //!
-//! Bounded by [`HistoryDepth::max_events`]. Cost: a logarithm an event; nothing for topics without history.
+//! The number of events is bounded by [`HistoryDepth::max_events`]. Cost: logarithmic in that number for each
+//! event; nothing for topics without history.
 
 use crate::event::ChannelEvent;
 use crate::kept::KeptCharge;
@@ -11,10 +12,10 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct TopicHistory<P> {
     depth: HistoryDepth,
-    /// By when they came, the oldest first.
+    /// The kept events by their place: the number of the event in the order of arrival.
     events: BTreeMap<u64, (Arc<ChannelEvent<P>>, KeptCharge)>,
     came: u64,
-    /// For each key its event's place among the events.
+    /// For each key, the place of its event in `events`.
     keys: HashMap<Option<Arc<str>>, u64>,
 }
 
@@ -27,24 +28,24 @@ impl<P> TopicHistory<P> {
         matches!(self.depth, HistoryDepth::LastValue { .. })
     }
 
-    /// Whether it would keep the next event.
+    /// Returns whether the history keeps any events.
     pub(crate) fn keeps(&self) -> bool {
         self.depth.max_events() > 0
     }
 
-    /// The place of the event that an event with this key displaces.
+    /// Returns the place of the event that a new event with this key displaces.
     fn displaced_place(&self, key: Option<&Arc<str>>) -> Option<u64> {
         let former = self.is_by_key().then(|| self.keys.get(&key.cloned()).copied()).flatten();
         let oldest = || self.events.first_key_value().map(|(place, _)| *place);
         former.or_else(|| if self.events.len() >= self.depth.max_events() { oldest() } else { None })
     }
 
-    /// The charge that is released when an event with this key comes.
+    /// Returns the charge that is released when a new event with this key is kept.
     pub(crate) fn displaced(&self, key: Option<&Arc<str>>) -> Option<KeptCharge> {
         self.events.get(&self.displaced_place(key)?).map(|(_, charge)| *charge)
     }
 
-    /// Keeps an event, if it keeps any.
+    /// Keeps an event, if the history keeps any events.
     pub(crate) fn push(&mut self, event: &Arc<ChannelEvent<P>>, charge: KeptCharge) {
         if !self.keeps() {
             return;
@@ -62,17 +63,18 @@ impl<P> TopicHistory<P> {
         }
     }
 
-    /// The kept events, the oldest first.
+    /// Returns the kept events, the oldest first.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
         self.events.values().map(|(event, _)| event)
     }
 
-    /// The kept events, each with its charge, the oldest first.
+    /// Returns the kept events, each with its charge, the oldest first.
     pub(crate) fn charged(&self) -> impl Iterator<Item = &(Arc<ChannelEvent<P>>, KeptCharge)> {
         self.events.values()
     }
 
-    /// Takes the events of a former history, the oldest first; returns the charges of those that do not fit.
+    /// Takes over the events of a former history, the oldest first. Returns the charges of those that do not
+    /// fit.
     pub(crate) fn take_over(&mut self, former: Self) -> Vec<KeptCharge> {
         let mut released = Vec::new();
         for (event, charge) in former.events.into_values() {
@@ -85,7 +87,7 @@ impl<P> TopicHistory<P> {
         released
     }
 
-    /// The charges to release when the topic is removed.
+    /// Returns the charges to release when the topic is removed.
     pub(crate) fn charges(&self) -> impl Iterator<Item = KeptCharge> {
         self.events.values().map(|(_, charge)| *charge)
     }

@@ -14,11 +14,11 @@
 //! The names of topics outlive their suppliers, too, until a topic is retired, and are charged in the same
 //! way.
 //!
-//! Cost: three additions for an event that is kept; nothing for others.
+//! Cost: three additions for an event that is kept; nothing for other events.
 
 use crate::index::TopicRoute;
 
-/// The cost of a kept event beside its bytes, so that empty events cost something too.
+/// The cost of a kept event in addition to its bytes, so that empty events cost something, too.
 pub const KEPT_ENTRY: usize = 256;
 
 /// The account that pays for kept events, as a number that the caller chooses.
@@ -35,7 +35,7 @@ pub struct KeepingTerms {
 }
 
 impl Default for KeepingTerms {
-    /// Account 0, without a bound of its own.
+    /// The default terms: account 0 pays, without a bound.
     fn default() -> Self {
         let unbounded = (KeepingAccount(0), usize::MAX);
         Self { client: unbounded, user: unbounded, all: usize::MAX }
@@ -62,7 +62,7 @@ pub(crate) struct KeptCharge {
 }
 
 impl KeptCharge {
-    /// The charge for the `count`th kept event.
+    /// Makes the charge for the `count`th kept event.
     pub(crate) fn new(terms: &KeepingTerms, bytes: usize, count: u64) -> Self {
         Self { bytes, client: terms.client.0, user: terms.user.0, place: (count, KeptRole::History) }
     }
@@ -76,7 +76,7 @@ impl KeptCharge {
 /// without history, and its route.
 const TOPIC_ENTRY: usize = 768 + TopicRoute::MAX_BYTES;
 
-/// The cost of a topic's name, and the accounts that pay; topics without a tenant are free.
+/// The cost of a topic's name, and the accounts that pay for it. Topics without a tenant cost nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NameCharge {
     pub(crate) bytes: usize,
@@ -90,7 +90,7 @@ impl NameCharge {
     }
 }
 
-/// The cost of a kept event.
+/// Returns the cost of a kept event.
 pub(crate) fn cost(payload: usize, key: Option<&str>, fields: usize) -> usize {
     KEPT_ENTRY.saturating_add(payload).saturating_add(key.map_or(0, str::len)).saturating_add(fields)
 }

@@ -1,5 +1,5 @@
-//! The bytes of kept events by account, and all kept events in one order, so that later consumers can get
-//! them piece by piece (`channel/past.rs`).
+//! The bytes of kept events by account, and all kept events in one common order, so that later consumers can
+//! get them piece by piece (`channel/past.rs`).
 //!
 //! Cost: a logarithm for an event that is kept.
 
@@ -16,7 +16,7 @@ pub(crate) struct KeptMemory<P> {
     all: usize,
     /// Bytes of the names of topics.
     names: usize,
-    /// Bytes of events and names by client and by user; an entry of 0 is removed.
+    /// Bytes of events and names, by client and by user; an entry that becomes 0 is removed.
     accounts: HashMap<(KeptBy, KeepingAccount), usize>,
     /// All kept events, in order of arrival.
     order: BTreeMap<KeptPlace, Arc<ChannelEvent<P>>>,
@@ -35,23 +35,23 @@ impl<P> KeptMemory<P> {
         self.all
     }
 
-    /// Bytes of topics' names.
+    /// Returns the bytes of topics' names.
     pub(crate) fn names(&self) -> usize {
         self.names
     }
 
-    /// The count for the next kept event.
+    /// Returns the count for the next kept event.
     pub(crate) fn next_count(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 
-    /// The count of the last kept event.
+    /// Returns the count of the last kept event.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The events after a place, up to and including the event with the count `until`.
+    /// Returns the events after a place, up to and including the event with the count `until`.
     pub(crate) fn after(
         &self,
         place: KeptPlace,
@@ -73,8 +73,8 @@ impl<P> KeptMemory<P> {
         }
     }
 
-    /// Checks that `bytes` more may be kept after `freed` is released. A change that does not grow the memory
-    /// is never refused.
+    /// Checks that `bytes` more bytes may be kept after `freed` is released. A change that does not increase
+    /// the kept bytes is never refused.
     pub(crate) fn check(
         &self,
         terms: &KeepingTerms,
@@ -96,7 +96,7 @@ impl<P> KeptMemory<P> {
             };
             let less: usize = freed.iter().filter(theirs).map(|charge| charge.bytes).sum();
             let after = (self.used_by(whose, account) - less).saturating_add(bytes);
-            // the accounts of clients and users have the names of topics in them
+            // the accounts of clients and users include the names of topics, but `all` does not
             let beside_names = whose == KeptBy::All && after.saturating_add(self.names) > all;
             if bytes > less && (after > most || beside_names) {
                 return Err(PublishError::KeptFull { whose, most });
@@ -108,7 +108,7 @@ impl<P> KeptMemory<P> {
     /// Checks that one more topic name may be kept.
     ///
     /// # Errors
-    /// The account that would exceed its bound, and the bound.
+    /// Returns the account that would exceed its bound, and the bound.
     pub(crate) fn check_name(&self, terms: &KeepingTerms, charge: NameCharge) -> Result<(), (KeptBy, usize)> {
         if charge.accounts.is_none() {
             return Ok(());
@@ -151,10 +151,11 @@ impl<P> KeptMemory<P> {
         }
     }
 
-    /// Charges a name in place of a former charge, which stays if the name may not be kept.
+    /// Replaces a former charge by the charge for a name. If the name may not be kept, the former charge
+    /// stays.
     ///
     /// # Errors
-    /// As [`check_name`](Self::check_name).
+    /// The errors of [`check_name`](Self::check_name).
     pub(crate) fn replace_name(
         &mut self,
         terms: &KeepingTerms,

@@ -24,8 +24,9 @@
 //! gets at its *admission*. A *correlation* is a set of events that are delivered together. A *lease* is the
 //! time for which a supplier or consumer may be silent.
 //!
-//! **Cost.** An event costs its matching (its fields, and the clauses that it meets). Each inbox that it
-//! enters and each delivery cost some logarithms. No payload is copied. The limits bound the memory.
+//! **Cost.** An event costs its matching (in proportion to its fields and to the clauses that it meets), and
+//! a few logarithmic operations for each inbox that it enters and for each delivery. No payload is copied.
+//! The limits bound the memory.
 //!
 //! The caller delivers the results of [`EventChannel::next`], and calls again at [`EventChannel::next_wake`].
 //! The channel knows one server (a processor or a link) that the classes share.

@@ -1,18 +1,19 @@
-//! A set of numbers that is read far more often than it changes: a list, and each number's place in it.
+//! A set of numbers that is read far more often than it changes. It consists of a list, and of a table of
+//! each number's place in the list.
 //!
 //! Cost: a read is as cheap as in a list; insertion and removal take constant time. A short list has no table
 //! of places, because a search of the list is cheaper.
 
 use crate::number_map::NumberMap;
 
-/// Numbers up to which there is no table of places: a search through 64 of them takes some 20 ns, about as
-/// much as the look-up that it saves.
+/// The maximum length of a list without a table of places: a search through 64 numbers takes some 20 ns,
+/// about as much as the look-up that it replaces.
 const MAX_UNPLACED: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct MemberList {
     members: Vec<u32>,
-    /// The place of each member, once there were more than [`MAX_UNPLACED`].
+    /// The place of each member, if there have been more than [`MAX_UNPLACED`] members.
     places: NumberMap<u32, u32>,
 }
 
@@ -25,7 +26,7 @@ impl MemberList {
         self.members.is_empty()
     }
 
-    /// Adds a number that is not there.
+    /// Adds a number that is not in the set.
     pub(crate) fn push(&mut self, member: u32) {
         if !self.places.is_empty() {
             self.places.insert(member, place(self.members.len()));
@@ -36,7 +37,7 @@ impl MemberList {
         }
     }
 
-    /// Removes a number, if it is there; the last one takes its place.
+    /// Removes a number, if the set has it. The last number of the list takes its place.
     pub(crate) fn remove(&mut self, member: u32) {
         let at = match self.places.is_empty() {
             true => self.members.iter().position(|other| *other == member),

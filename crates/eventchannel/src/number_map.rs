@@ -3,7 +3,7 @@
 //! The channel looks up about thirty such keys per event. With the standard library's hash (SipHash) that was
 //! a third of all instructions (3,500 of 11,000 per event, counted by callgrind in the broker's bench). This
 //! hash takes one multiplication per number. Its key is random for each map. So a subscriber who chooses the
-//! bounds of ranges cannot make them collide without knowing the key.
+//! bounds of ranges cannot make their hashes collide without knowledge of the key.
 //!
 //! When not to use: for texts and other long keys.
 
@@ -63,8 +63,8 @@ impl Hasher for NumberHasher {
         self.write_u64(number.into());
     }
 
-    /// Combines both halves of the product: its high bits depend on all lower bits of the input, its low bits
-    /// do not.
+    /// Combines both halves of the product, because its high bits depend on all bits of the input, but its
+    /// low bits depend only on the low bits of the input.
     #[inline]
     fn write_u64(&mut self, number: u64) {
         // 2^64 divided by the golden ratio, an odd number: Knuth, TAOCP 3, section 6.4

@@ -1,9 +1,9 @@
-//! Events larger than their queue. A queue takes one such event, alone, so its capacity does not bound its
-//! memory; all such events of a tenant have a common bound instead.
+//! Counts events that are larger than their queue. A queue takes such an event, alone, so that its capacity
+//! does not bound its memory. Instead, all such events of a tenant have a common bound.
 //!
 //! An event that waits in several queues counts once.
 //!
-//! Cost: nothing for other events; for these, a look-up under an uncontended lock.
+//! Cost: nothing for other events; for an oversize event, a look-up under an uncontended lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 struct OversizeEvents {
     most: usize,
     bytes: usize,
-    /// Number of queues that hold each event, by its address.
+    /// The number of queues that hold each event, by the event's address.
     queues: HashMap<usize, usize>,
 }
 
-/// All of one tenant's.
+/// The oversize events of one tenant. Clones share the account.
 #[derive(Clone, Debug)]
 pub(crate) struct OversizeAccount(Arc<Mutex<OversizeEvents>>);
 
@@ -25,13 +25,13 @@ impl OversizeAccount {
         Self(Arc::new(Mutex::new(OversizeEvents { most, bytes: 0, queues: HashMap::new() })))
     }
 
-    /// Whether anybody else has it.
+    /// Returns whether another clone of the account exists.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
     fn lock(&self) -> MutexGuard<'_, OversizeEvents> {
-        // no panic can leave it half changed
+        // no code that holds the lock can panic in the middle of a change
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -51,7 +51,8 @@ impl OversizeShare {
         Self { account, held: None }
     }
 
-    /// Holds an event in place of the former one; false: all of the tenant's together would be too large.
+    /// Holds an event in place of the former one. Returns false, and holds none, if all oversize events of
+    /// the tenant together would exceed their bound.
     pub(crate) fn hold(&mut self, (event, weight): WeighedEvent) -> bool {
         self.release();
         let mut events = self.account.lock();
@@ -66,7 +67,7 @@ impl OversizeShare {
         true
     }
 
-    /// Whether it holds this event, or, for none, any.
+    /// Returns whether the share holds this event or, for `None`, any event.
     pub(crate) fn holds(&self, event: Option<usize>) -> bool {
         self.held.is_some_and(|(held, _)| event.is_none_or(|event| event == held))
     }

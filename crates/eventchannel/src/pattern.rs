@@ -12,8 +12,8 @@ use std::str::FromStr;
 
 /// Maximum length of a topic name or pattern in bytes: MQTT's limit.
 pub const MAX_NAME: usize = 65_535;
-/// Maximum number of levels. Trees of levels are walked and dropped by recursion, so depth takes stack: with
-/// a thread's stack of 2 MiB, a level may take 16 KiB.
+/// Maximum number of levels. Trees of levels are walked and dropped by recursion, so each level takes stack:
+/// with a thread's stack of 2 MiB, a level may take up to 16 KiB.
 pub const MAX_LEVELS: usize = 128;
 
 /// A pattern that matches topic names.
@@ -108,7 +108,7 @@ impl fmt::Display for TopicPattern {
 }
 
 impl TopicPattern {
-    /// The pattern that matches exactly one name.
+    /// Makes the pattern that matches exactly one name.
     ///
     /// # Errors
     /// The text is not a valid topic name.
@@ -117,19 +117,19 @@ impl TopicPattern {
         Ok(Self { text: name.into() })
     }
 
-    /// Whether the pattern has no wildcard and is this name.
+    /// Returns whether the pattern has no wildcard and equals this name.
     pub(crate) fn is_exactly(&self, name: &str) -> bool {
         *self.text == *name
     }
 
-    /// Whether it matches more than one name.
+    /// Returns whether the pattern can match more than one name.
     #[must_use]
     pub fn has_wildcard(&self) -> bool {
         // a wildcard is alone in its level
         self.text.contains(['+', '#'])
     }
 
-    /// The only name that it matches. `None`: it has a wildcard.
+    /// Returns the only name that the pattern matches, or `None` if the pattern has a wildcard.
     #[must_use]
     pub fn as_name(&self) -> Option<&str> {
         (!self.has_wildcard()).then_some(&*self.text)
@@ -139,7 +139,8 @@ impl TopicPattern {
         self.text.split('/')
     }
 
-    /// Whether some name could match both patterns. Names with a leading `$` are not treated apart.
+    /// Returns whether some name could match both patterns. Names with a leading `$` are not treated
+    /// specially here.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let (mut ours, mut theirs) = (self.levels(), other.levels());
@@ -153,7 +154,7 @@ impl TopicPattern {
         }
     }
 
-    /// Whether the pattern matches the name of a topic.
+    /// Returns whether the pattern matches the name of a topic.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         if name.starts_with('$') && self.text.starts_with(['+', '#']) {

@@ -1,5 +1,5 @@
-//! The quality that suppliers offer and consumers request, compared at each meeting of an offer and a request
-//! (DDS: requested versus offered, "RxO").
+//! The quality that suppliers offer and consumers request. The two are compared whenever an offer and a
+//! request meet (DDS: requested versus offered, "RxO").
 //!
 //! | quality | offered by | requested by | fits if |
 //! |---|---|---|---|
@@ -9,9 +9,9 @@
 //! | share | the policy, for a class | the consumer | the class is guaranteed the requested share |
 //!
 //! A mismatch names both values. A consumer that names a topic is refused if the topic does not meet its
-//! request, or none of the topic's offers does. Every other mismatch leads to a notice to the consumer: one
-//! supplier must not be able to lock consumers out of all topics of a pattern, nor a consumer lock out a
-//! topic or an offer that comes later.
+//! request, or if the topic has offers and none of them does. Every other mismatch leads to a notice to the
+//! consumer: one supplier must not be able to lock consumers out of all topics of a pattern, and a consumer
+//! must not be able to lock out a topic or an offer that comes later.
 //!
 //! Reference: OMG Data Distribution Service 1.4, section 2.2.3.
 
@@ -20,7 +20,7 @@ use crate::topic::HistoryDepth;
 use std::fmt;
 use unisono_time::{Duration, Instant};
 
-/// Whether an event that was delivered may be lost with its consumer. `BestEffort` is the smaller value.
+/// Whether an event that was delivered may be lost if its consumer fails. `BestEffort` is the smaller value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Reliability {
     #[default]
@@ -49,26 +49,25 @@ pub enum EventOrigin {
     Remote,
 }
 
-/// The owner of a supplier, as a number that the caller chooses; 0 where the caller does not tell owners
-/// apart.
+/// The owner of a supplier, as a number that the caller chooses; 0 if the caller does not distinguish owners.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SupplierOwner(pub u64);
 
-/// The order in which an inbox dispatches events. A supplier asks for an order with its offer, a consumer
-/// with its inbox; the later one in this list is in force.
+/// The order in which an inbox dispatches events. A supplier asks for an order with its offer, and a consumer
+/// with its inbox; of the two, the later one in this list applies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum DispatchOrder {
     /// The event with the earliest deadline first.
     #[default]
     Deadlines,
-    /// Events of one supplier on one topic in the order of publication. An event with a deadline waits for
-    /// the earlier ones, however late these are due.
+    /// Events of one supplier on one topic in the order of publication. An event waits for the earlier ones,
+    /// however late these are due.
     Publication,
     /// All events of the inbox in order of arrival.
     Arrival,
 }
 
-/// Whether an offer stands for the declaration of its topic.
+/// Whether a supplier's offer upholds the declaration of its topic.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OfferStanding {
     /// The supplier's program declared the topic as it is.
@@ -88,14 +87,14 @@ pub enum BlockedSuppliers {
 }
 
 impl BlockedSuppliers {
-    /// Whether a supplier of this owner has to wait.
+    /// Returns whether the set has the suppliers of this owner.
     #[must_use]
     pub fn include(self, owner: SupplierOwner) -> bool {
         self == Self::All || self == Self::Of(owner)
     }
 }
 
-/// Why a supplier has gone.
+/// Why a supplier has departed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Departed {
     /// It ended without a failure; see [`withdraw`](crate::EventChannel::withdraw).
@@ -130,8 +129,8 @@ pub struct Offer {
     pub deadline: Option<Duration>,
     /// The maximum rate of the supplier. None: no limit.
     pub rate: Option<SupplyRate>,
-    /// Decides the owner of a topic with exclusive ownership: the strongest supplier; of equally strong
-    /// suppliers the earliest offer.
+    /// The strength decides the owner of a topic with exclusive ownership: the strongest supplier owns it; of
+    /// equally strong suppliers, the one with the earliest offer.
     pub strength: u32,
     /// The supplier's weight where a consumer divides its time among suppliers; 0 counts as 1.
     pub share: u32,
@@ -142,7 +141,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Best effort, of any type, without a deadline and a rate, of strength 0.
+    /// Makes an offer with best effort, of any type, without a deadline and a rate, of strength 0.
     #[must_use]
     pub fn new(topic: TopicId) -> Self {
         Self {
@@ -166,9 +165,9 @@ impl Offer {
 pub struct QualityRequest {
     pub history: HistoryDepth,
     pub reliability: Reliability,
-    /// The maximum time from publication to an event's deadline. None: any.
+    /// The maximum time from an event's publication to its deadline. `None`: any deadline fits.
     pub deadline: Option<Duration>,
-    /// The fraction of the whole that its class must be guaranteed, from 0 to 1.
+    /// The fraction of the whole service that the consumer's class must be guaranteed, from 0 to 1.
     pub share: Option<f64>,
 }
 
@@ -184,7 +183,8 @@ pub enum Mismatch {
     Deadline { offered: Option<Duration>, requested: Duration },
     #[error("share: offered {offered:.4}, requested {requested:.4}")]
     Share { offered: f64, requested: f64 },
-    /// The consumer gets the kept events in pieces, and may lose some if new ones come meanwhile.
+    /// The queue is shorter than the topic's history. The consumer gets the kept events in pieces, and may
+    /// lose some if new events come in the meantime.
     #[error(
         "queue: the topic keeps {kept}, and the queue holds {events} events; ask for a longer queue, or let suppliers wait"
     )]
@@ -257,15 +257,16 @@ impl QualityRequest {
     }
 }
 
-/// Enforces a supplier's rate: virtual scheduling, as the generic cell rate algorithm of ITU-T I.371.
+/// Enforces a supplier's rate by virtual scheduling, the generic cell rate algorithm of ITU-T I.371.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RateMeter {
-    /// The theoretical arrival time of the next event, if all events came evenly.
+    /// The theoretical arrival time: when the next event would come if all events came evenly.
     expected: Instant,
 }
 
 impl RateMeter {
-    /// Accepts an event. The error is the earliest time for a new attempt; the meter is then unchanged.
+    /// Accepts an event. If the event exceeds the rate, leaves the meter unchanged and returns the earliest
+    /// time for a new attempt as the error.
     pub(crate) fn admit(&mut self, now: Instant, rate: SupplyRate) -> Result<(), Instant> {
         let allowed = self.expected - rate.period * u64::from(rate.burst.max(1) - 1);
         if now < allowed {

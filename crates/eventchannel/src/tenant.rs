@@ -4,8 +4,8 @@
 //! are counted, and bounded by [`TenantLimits`]. [`TenantId::NONE`] has no bound of its own: only the
 //! channel's limits bound it.
 //!
-//! Cost: a look-up when a topic, a supplier, a consumer, a subscription or a timer comes or goes; nothing for
-//! an event.
+//! Cost: a look-up when a topic, a supplier, a consumer, a subscription or a timer is added or removed;
+//! nothing for an event.
 
 use crate::error::ChannelError;
 use crate::number_map::NumberMap;
@@ -21,22 +21,24 @@ pub struct TenantLimits {
     pub suppliers: usize,
     pub consumers: usize,
     pub subscriptions: usize,
-    /// Maximum number of its subscriptions with a wildcard, a type, an exception or a filter. All of them may
-    /// match one topic; of its other subscriptions, one for each consumer can.
+    /// The maximum number of subscriptions with a wildcard, a type, an exception or a filter. All of them may
+    /// match the same topic; of the other subscriptions, only one of each consumer can.
     pub broad: usize,
-    /// Maximum operations of all its filters: comparisons, calculations, values in lists; an excepted pattern
-    /// is one more. An event may have to be compared with all of them.
+    /// The maximum number of operations of all filters of the tenant: comparisons, calculations, values in
+    /// lists, and excepted patterns. An event may have to be compared with all of them.
     pub operations: usize,
-    /// Maximum total rate of all its timers, in rings per second.
+    /// The maximum total rate of all timers of the tenant, in rings per second.
     pub rings: usize,
-    /// Maximum bytes of all waiting events for its consumers that are each larger than their queue.
+    /// The maximum number of bytes of all waiting events for the tenant's consumers that are larger than
+    /// their queue.
     pub oversize: usize,
 }
 
 impl Default for TenantLimits {
-    /// Half of a channel's default limits. 32,768 operations take the publisher of an event about 0.3 ms;
-    /// 20,000 rings take 2 % of a processor, and are two timers of 100 us. With 4096 broad subscriptions each
-    /// of the consumers has two. Chosen by these arguments.
+    /// The default limits of a tenant: for topics and parties, half of a channel's default limits. 32,768
+    /// operations take the publisher of an event about 0.3 ms. 20,000 rings per second take 2 % of a
+    /// processor, and are two timers of 100 us. With 4096 broad subscriptions, each of the consumers has two.
+    /// Chosen by these arguments.
     fn default() -> Self {
         Self {
             topics: 32_768,
@@ -106,12 +108,12 @@ impl Tenants {
         Self { limits, used: NumberMap::default(), oversize: NumberMap::default() }
     }
 
-    /// A share of a tenant's account of events larger than their queues.
+    /// Returns a share of the tenant's account of events that are larger than their queues.
     pub(crate) fn oversize(&mut self, tenant: TenantId) -> OversizeShare {
         if tenant == TenantId::NONE {
             return OversizeShare::new(OversizeAccount::new(usize::MAX));
         }
-        // drop the accounts without a share
+        // drops the accounts that have no share any more
         self.oversize.retain(|of, account| *of == tenant || account.is_shared());
         let most = self.limits.oversize;
         let account = self.oversize.entry(tenant).or_insert_with(|| OversizeAccount::new(most));
@@ -143,7 +145,7 @@ impl Tenants {
         Ok(())
     }
 
-    /// Adds `more` to a tenant's use; the caller has checked the limit.
+    /// Adds `more` to a tenant's use. The caller has checked the limit.
     pub(crate) fn take(&mut self, tenant: TenantId, what: TenantResource, more: usize) {
         if tenant != TenantId::NONE && more > 0 {
             self.used.entry(tenant).or_default()[what as usize] += more;
@@ -160,7 +162,7 @@ impl Tenants {
     }
 }
 
-/// Rings of a timer in a second, rounded up.
+/// Returns how often a timer rings in a second, rounded up.
 pub(crate) fn rings(period: Duration) -> usize {
     usize::try_from(Duration::SECOND.as_nanos().div_ceil(period.as_nanos().max(1))).unwrap_or(usize::MAX)
 }

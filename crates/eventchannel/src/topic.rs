@@ -10,15 +10,15 @@ use std::sync::Arc;
 pub enum HistoryDepth {
     #[default]
     None,
-    /// The last event of each key; events without a key share one key. When there would be more than `keys`
-    /// of them, the key without an event for the longest time is dropped.
+    /// The last event of each key; events without a key share one key. If there would be more than `keys`
+    /// keys, the key whose last event is the oldest is dropped.
     LastValue { keys: usize },
     /// The last `events` events, whatever their keys.
     Last { events: usize },
 }
 
 impl HistoryDepth {
-    /// Maximum number of events kept.
+    /// Returns the maximum number of events that are kept.
     #[must_use]
     pub fn max_events(self) -> usize {
         match self {
@@ -47,7 +47,7 @@ pub enum Ownership {
     /// Consumers get the events of all suppliers.
     #[default]
     Shared,
-    /// The strongest live supplier; the other ones are its hot standby.
+    /// Consumers get the events of the strongest live supplier; the other ones are its hot standby.
     Exclusive,
 }
 
@@ -62,7 +62,7 @@ pub struct TopicSpec {
 }
 
 impl TopicSpec {
-    /// A topic of any type, without history, with shared ownership.
+    /// Makes the properties of a topic of any type, without history, with shared ownership.
     ///
     /// # Errors
     /// The text is not a valid topic name.

@@ -1,10 +1,10 @@
 //! The patterns that match a topic name: a tree of levels.
 //!
-//! Idea: a node for each level of the names in patterns. At each level a topic's name follows at most two
-//! branches: the branch of its own name, and `+`. Each `#` on the way matches as well. Cost: proportional to
-//! the levels of the name and the wildcards met, not to the number of patterns. The channel keeps the result
-//! with the topic, and searches again only after a pattern was added or removed. A level takes up to 256
-//! bytes beside its name.
+//! Idea: each level of a pattern is a node. At each level, a topic's name follows at most two branches: the
+//! branch with the level's own name, and `+`. Each `#` on the way matches as well. Cost: proportional to the
+//! levels of the name and the wildcards on its branches, not to the number of patterns. The channel keeps the
+//! result with the topic, and searches again only after a pattern was added or removed. A level takes up to
+//! 256 bytes in addition to its name.
 
 use crate::member_list::MemberList;
 use crate::pattern::TopicPattern;
@@ -18,10 +18,10 @@ pub(crate) struct PatternTrie {
 
 #[derive(Debug, Default)]
 struct TrieLevel {
-    // boxed, because a map of one level has room for four
+    // boxed, because a map with one entry has room for four
     named: HashMap<Box<str>, Box<TrieLevel>>,
     any: Option<Box<TrieLevel>>,
-    /// Patterns that end here, and those whose last level is `#`, below this level. None: there are neither.
+    /// The patterns that end here, and those that end with `#` below this level. `None`: there are neither.
     ends: Option<Box<LevelEnds>>,
 }
 
@@ -91,11 +91,11 @@ impl PatternTrie {
     }
 
     pub(crate) fn remove(&mut self, pattern: &TopicPattern, number: u32) {
-        // as deep as the pattern has levels: `MAX_LEVELS`
+        // the recursion is as deep as the pattern has levels, at most `MAX_LEVELS`
         self.root.remove(pattern.levels(), number);
     }
 
-    /// The numbers of the patterns that match, in no order.
+    /// Returns the numbers of the patterns that match, in no particular order.
     pub(crate) fn matching(&self, name: &str) -> Vec<u32> {
         let mut found = Vec::new();
         let mut at = vec![&self.root];

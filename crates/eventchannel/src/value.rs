@@ -1,7 +1,7 @@
 //! Values of an event's named fields: numbers, truth values and texts.
 //!
 //! The DDS content filter and CORBA's Notification Service filter constraints work on typed structures. Here
-//! fields are typed one by one, in the event, so that a filter needs no schema.
+//! each field of an event has a type of its own, so that a filter needs no schema.
 //!
 //! Whole numbers and decimals are one kind: `3` equals `3.0`. Comparisons between them are exact, beyond 2^53
 //! too.
@@ -10,18 +10,19 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// A number in its one canonical form: a decimal with a whole value within 64 bits is a whole number.
+/// A number in a canonical form: a decimal whose value is a whole number of 64 bits is stored as a whole
+/// number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Numeric(NumericForm);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum NumericForm {
     Whole(i64),
-    /// The bits of an `f64` that is no whole number of 64 bits; one pattern for all NaNs.
+    /// The bits of an `f64` that is not a whole number of 64 bits. All NaNs have the same bits.
     Decimal(u64),
 }
 
-/// 2^63, where whole numbers of 64 bits end.
+/// 2^63, the first number beyond the whole numbers of 64 bits.
 const END: f64 = 9_223_372_036_854_775_808.0;
 
 impl From<i64> for Numeric {
@@ -47,7 +48,7 @@ impl From<f64> for Numeric {
 }
 
 impl Numeric {
-    /// The nearest `f64`.
+    /// Returns the nearest `f64`.
     #[must_use]
     pub fn to_f64(self) -> f64 {
         match self.0 {
@@ -56,7 +57,7 @@ impl Numeric {
         }
     }
 
-    /// The number, if it is whole and within 64 bits.
+    /// Returns the number if it is a whole number of 64 bits.
     #[must_use]
     pub fn to_whole(self) -> Option<i64> {
         match self.0 {
@@ -65,7 +66,7 @@ impl Numeric {
         }
     }
 
-    /// The order of the two numbers; none if either is NaN.
+    /// Returns the order of the two numbers, or `None` if either is NaN.
     #[must_use]
     pub fn compare(self, other: Self) -> Option<Ordering> {
         match (self.0, other.0) {
@@ -78,12 +79,12 @@ impl Numeric {
         }
     }
 
-    /// A key whose order is the numbers' own, but for rounding: numbers that are further apart than an `f64`
-    /// shows never change places. None for NaN.
+    /// Returns a key that has the order of the numbers, except for rounding: two numbers that round to the
+    /// same `f64` have the same key, and others keep their order. Returns `None` for NaN.
     pub(crate) fn order_key(self) -> Option<u64> {
         let number = self.to_f64();
         let bits = number.to_bits();
-        // negative numbers descend with their bits, positive ones ascend
+        // a negative number is the smaller, the greater its bits are; for a positive one it is the reverse
         (!number.is_nan()).then_some(if bits >> 63 == 1 { !bits } else { bits | 1 << 63 })
     }
 
@@ -123,7 +124,7 @@ fn whole_with(whole: i64, decimal: f64) -> Option<Ordering> {
     }
     #[expect(clippy::cast_possible_truncation, reason = "within the range, as just checked")]
     let below = decimal.floor() as i64;
-    // a decimal is never whole here, so it lies above its floor
+    // the decimal is not whole, so it is greater than its floor
     Some(if whole <= below { Ordering::Less } else { Ordering::Greater })
 }
 
@@ -193,14 +194,14 @@ impl FieldSet {
         Self::default()
     }
 
-    /// Returns the set with one more field; a field of that name is replaced.
+    /// Returns the set with one more field, which replaces a field of the same name.
     #[must_use]
     pub fn with(mut self, name: impl Into<Arc<str>>, value: impl Into<FieldValue>) -> Self {
         self.set(name, value);
         self
     }
 
-    /// Adds a field; a field of that name is replaced.
+    /// Adds a field, or replaces the field of that name.
     pub fn set(&mut self, name: impl Into<Arc<str>>, value: impl Into<FieldValue>) {
         let (name, value) = (name.into(), value.into());
         match self.place(&name) {
@@ -209,8 +210,8 @@ impl FieldSet {
         }
     }
 
-    /// Makes a set of fields in any order; of several fields with one name the last one counts. Cost: a sort
-    /// of the fields.
+    /// Makes a set of fields that are given in any order. Of several fields with the same name, the last one
+    /// counts. Cost: a sort of the fields.
     fn from_unsorted(mut fields: Vec<(Arc<str>, FieldValue)>) -> Self {
         fields.reverse();
         fields.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -223,7 +224,7 @@ impl FieldSet {
         self.place(name).ok().map(|at| &self.fields[at].1)
     }
 
-    /// The fields, ascending by name.
+    /// Returns the fields, ascending by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &FieldValue)> {
         self.fields.iter().map(|(name, value)| (name, value))
     }
@@ -238,7 +239,7 @@ impl FieldSet {
         self.fields.is_empty()
     }
 
-    /// About how many bytes they take.
+    /// Returns about how many bytes of memory the fields take.
     pub(crate) fn memory(&self) -> usize {
         let of = |(name, value): &(Arc<str>, FieldValue)| {
             let text = if let FieldValue::Text(text) = value { text.len() } else { 0 };

@@ -1,4 +1,5 @@
-//! What one call does is bounded, and what one tenant has is: by counts of steps, not by times.
+//! Tests that the work of one call and the resources of one tenant are bounded. Work is counted in steps, not
+//! measured as time.
 
 use crate::common::{Bench, sized};
 use proptest::prelude::*;
@@ -7,7 +8,7 @@ use unisono_eventchannel::*;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_time::{Duration, Instant};
 
-/// Steps that one call may take: some pieces of what topics kept, and the alarms that ring at once.
+/// The maximum number of steps of one call: a few pieces of kept events, and the alarms that one call runs.
 const MAX_WORK: usize = 1024;
 
 fn channel(limits: ChannelLimits) -> EventChannel<Vec<u8>> {
@@ -77,7 +78,7 @@ fn a_consumer_that_takes_nothing_holds_half_a_queue_of_the_past_and_costs_no_mor
     assert_eq!(came, 1000);
 }
 
-/// A topic that keeps 100 events, with all of them.
+/// Makes a topic that keeps 100 events, and publishes 100 events on it.
 fn with_history(channel: &mut EventChannel<Vec<u8>>) -> (SupplierId, TopicId) {
     let spec = TopicSpec::new("h").expect("a name").keeping(HistoryDepth::Last { events: 100 });
     let topic = channel.declare(spec).expect("room");
@@ -127,11 +128,13 @@ fn a_supplier_waits_for_a_blocking_consumer_that_has_not_taken_what_was_kept_bef
         assert!(delivery.notices.is_empty(), "nothing is lost: {:?}", delivery.notices);
         numbers.extend(delivery.event.map(|it| it.event.sequence));
     }
-    // the history of 100 moves on while the consumer reads it, and new events come as such
+    // new events displace kept ones while the consumer reads the history of 100, and are delivered as new
+    // events
     assert!(numbers.is_sorted() && numbers.len() >= 100 && numbers.last() == Some(&150), "{numbers:?}");
 }
 
-/// A paused consumer of everything with a queue of one event, and suppliers of `topics` topics.
+/// Makes a channel with a paused consumer of all topics, whose queue holds one event, and with suppliers of
+/// `topics` topics.
 fn overflowing(topics: u32) -> (EventChannel<Vec<u8>>, ConsumerId) {
     let mut channel = channel(ChannelLimits::default());
     let reader = consumer(&mut channel, 1);
@@ -145,7 +148,7 @@ fn overflowing(topics: u32) -> (EventChannel<Vec<u8>>, ConsumerId) {
             Publication { deadline: Some(Instant::from_nanos(1)), ..Publication::new(Vec::new()) };
         channel.try_publish(Instant::from_nanos(1), supplier, topic, publication).expect("taken");
         channel.withdraw(supplier);
-        channel.take_work(); // as a broker does after each request: departures are told in pieces
+        channel.take_work(); // as a broker does after each request; departures are reported in portions
     }
     (channel, reader)
 }
@@ -187,8 +190,8 @@ fn missed_deadlines_of_many_topics_have_few_counters_and_count_in_full() {
 }
 
 proptest! {
-    /// Kept events of a topic come before its later publications, also while a reader is behind; each event
-    /// comes once.
+    /// Kept events of a topic are delivered before its later publications, even while a reader is behind, and
+    /// each event is delivered once.
     #[test]
     fn kept_events_precede_new_ones_of_their_topic(
         kept in prop::collection::vec(0..4_usize, 0..60), later in prop::collection::vec(0..4_usize, 0..20),
@@ -207,7 +210,7 @@ proptest! {
             assert!(matches!(published, Ok(Published::Taken { .. })));
         };
         kept.iter().for_each(|topic| publish(&mut channel, *topic));
-        // half of the queue is the past's, so that new events always find room
+        // kept events fill at most half of the queue, so that new events always have room
         let reader = consumer(&mut channel, 2 * queue + 100);
         channel.subscribe(Instant::from_nanos(3), reader, interest("+")).expect("room");
         let mut came: BTreeMap<TopicId, Vec<u64>> = BTreeMap::new();
@@ -231,7 +234,8 @@ proptest! {
         }
     }
 
-    /// Whatever comes and goes, no tenant has more than it may, and all comes back.
+    /// No sequence of operations gives a tenant more than its limits, and in the end all its resources are
+    /// released.
     #[test]
     fn no_tenant_has_more_than_its_limits(steps in prop::collection::vec((1..3_u32, 0..6_u8, any::<u8>()), 0..80)) {
         let small = TenantLimits { topics: 3, suppliers: 2, consumers: 2, ..TenantLimits::default() };
@@ -244,7 +248,7 @@ proptest! {
                 0 => {
                     let spec = TopicSpec::new(&format!("{}/{}", tenant.0, which % 8)).expect("a name");
                     let declared = channel.declare_by((tenant, &KeepingTerms::default()), spec);
-                    // unused ones are retired to make room
+                    // unused topics are retired to make room
                     prop_assert!(declared.is_ok());
                 }
                 1 => suppliers.extend(channel.supplier_of(tenant, now, None).ok().map(|it| (tenant, it))),

@@ -1,4 +1,4 @@
-//! Changes of classes and weights while events wait: nothing is lost, and guarantees hold.
+//! Tests changes of classes and weights while events wait: nothing is lost, and guarantees remain valid.
 
 use crate::common::{Bench, classes, event};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn change(bench: &mut Bench, hierarchy: Hierarchy) -> Result<(), ClassChangeErro
     Ok(())
 }
 
-/// The deliveries to each of two consumers among the next `count`.
+/// Returns the number of deliveries to each of two consumers among the next `count` deliveries.
 fn served(bench: &mut Bench, readers: [ConsumerId; 2], count: usize) -> [usize; 2] {
     let next: Vec<_> = (0..count).map(|_| bench.next(0).expect("events wait").consumer).collect();
     readers.map(|reader| next.iter().filter(|consumer| **consumer == reader).count())
@@ -34,7 +34,7 @@ fn new_weights_hold_for_events_that_wait_and_none_is_lost() {
     assert_eq!(served(&mut bench, readers, 400), [300, 100]);
     change(&mut bench, classes(&[("a", 1), ("b", 4)])).expect("both classes stay");
     assert_eq!(served(&mut bench, readers, 500), [100, 400]);
-    // another class before them changes all numbers of classes
+    // a new class before the others changes the numbers of all classes
     change(&mut bench, classes(&[("first", 7), ("b", 1), ("a", 1)])).expect("both classes stay");
     assert_eq!(served(&mut bench, readers, 400), [200, 200]);
     assert_eq!(served(&mut bench, readers, 700), [400, 300]);

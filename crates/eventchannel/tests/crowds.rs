@@ -1,11 +1,11 @@
-//! Many subscriptions of one tenant, and many topics of one supplier, cost others few steps.
+//! Tests that many subscriptions of one tenant, and many topics of one supplier, cost others few steps.
 
 use std::collections::BTreeMap;
 use unisono_eventchannel::*;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_time::Instant;
 
-/// Steps that one call may take.
+/// The maximum number of steps of one call.
 const MAX_WORK: usize = 2048;
 const TENANT: TenantId = TenantId(7);
 
@@ -25,7 +25,7 @@ fn consumer(channel: &mut Channel) -> ConsumerId {
     channel.connect(Instant::from_nanos(1), spec).expect("room")
 }
 
-/// A supplier of `m/0`, `m/1`, ...
+/// Makes a supplier of the topics `m/0`, `m/1`, ...
 fn supplier(channel: &mut Channel, topics: usize, ownership: Ownership) -> (SupplierId, Vec<TopicId>) {
     let supplier = channel.supplier(Instant::from_nanos(1), None).expect("room");
     let offered = (0..topics).map(|number| {
@@ -38,7 +38,7 @@ fn supplier(channel: &mut Channel, topics: usize, ownership: Ownership) -> (Supp
     (supplier, topics)
 }
 
-/// The topic of a notice about a supplier.
+/// Returns the topic of a notice about a supplier.
 fn topic_of(notice: &ChannelNotice) -> Option<TopicId> {
     match notice {
         ChannelNotice::Gone { topic, .. } | ChannelNotice::Owner { topic, .. } => Some(*topic),
@@ -62,7 +62,7 @@ fn equal_subscriptions_of_one_consumer_cost_a_publisher_as_much_as_one() {
         .map(|_| channel.subscribe(Instant::from_nanos(1), reader, interest("m/+")).expect("room"))
         .collect();
     assert!(publish(&mut channel, supplier, topics[0]) < 4);
-    // the first one matches; without it another one
+    // of the equal subscriptions the first one matches; when it is removed, another one does
     while let Some(subscription) = equal.first().copied() {
         assert!(publish(&mut channel, supplier, topics[0]) < 4);
         let delivered =

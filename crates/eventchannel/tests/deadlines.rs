@@ -1,4 +1,4 @@
-//! Deadlines by simulation: a server that takes exactly the stated execution times, on a simulated clock.
+//! Tests deadlines by simulation: on a simulated clock, a server takes exactly the stated execution times.
 
 use crate::common::{Bench, Dice, event};
 use proptest::prelude::*;
@@ -13,8 +13,9 @@ struct Coming {
     due: u64,
 }
 
-/// Runs the server until all events are delivered; returns the deadlines missed at the end of a delivery, per
-/// topic. Without `knows` the channel does not see the deadlines and serves in order of arrival.
+/// Runs the server until all events are delivered. Returns, by topic, the number of deadlines that had passed
+/// at the end of a delivery. If `knows` is false, the channel does not see the deadlines, and so serves in
+/// order of arrival.
 fn missed(
     bench: &mut Bench,
     topics: &[TopicId],
@@ -63,14 +64,14 @@ fn roomy(class: &str) -> InboxSpec {
 
 /// Three classes, each loaded with 95 % of its share. Each class has a sensor (one event of 100 us every 10
 /// ms), updates (20 events every 50 ms) and video in rounds (all frames of half a second at once, as in the
-/// paper's section 3.5). An event is due when the next events of its kind come. Rounds begin at random and
-/// come a little late.
+/// paper's section 3.5). An event is due when the next round of its kind begins. Rounds have random phases
+/// and are a little late.
 #[test]
 fn at_95_percent_load_deadlines_in_classes_miss_at_most_a_twentieth_of_what_arrival_order_misses() {
     const SEED: u64 = 20_020_115;
     const EXECUTION: u64 = 100_000;
     let shares = [("control", 1_u32), ("video", 2), ("bulk", 1)];
-    // period in ms, events per period
+    // the period in ms, and the events in each period
     let streams = |class: usize| [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })];
     let (mut total, mut events) = ([0, 0], 0);
     for seed in 0..3 {
@@ -102,7 +103,7 @@ fn at_95_percent_load_deadlines_in_classes_miss_at_most_a_twentieth_of_what_arri
 }
 
 proptest! {
-    /// Some events come as kept ones first: the list has them before all others of their supplier and topic.
+    /// Some events are kept events: the list has them before all other events of their supplier and topic.
     #[test]
     fn one_suppliers_events_on_one_topic_leave_as_from_a_list_sorted_by_deadline(
         full in prop::sample::select(vec![FullInbox::DropOldest, FullInbox::DropByDeadline]),
@@ -135,7 +136,7 @@ proptest! {
     }
 }
 
-/// A consumer with a reservation: class, execution time, period, deadline.
+/// Generates a consumer with a reservation: class, execution time, period, deadline.
 fn asked() -> impl Strategy<Value = (usize, u64, u64, u64)> {
     (0..3_usize, 1_000..60_000_u64, 100_000..2_000_000_u64, 1..4_u64)
         .prop_map(|(class, execution, period, tightness)| (class, execution, period, period * tightness / 2))
@@ -149,7 +150,7 @@ proptest! {
         let shares = [("a", 3_u32), ("b", 2), ("c", 1)];
         let (mut bench, mut dice) = (Bench::new(&shares), Dice(seed));
         let (mut topics, mut took, mut coming, mut admitted) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        // consumers without a reservation have more work than they will ever get time for, all of it urgent
+        // consumers without a reservation have more work than there is time for, and all of it is urgent
         for (class, _) in shares {
             let topic = bench.topic(&format!("flood/{class}"));
             let execution = ExecutionTime::constant(Duration::from_nanos(flood));
@@ -173,7 +174,7 @@ proptest! {
             let topic = bench.topic(&name);
             bench.subscribe(consumer, &name);
             admitted += 1;
-            let mut at = dice.below(period) * dice.below(2); // often all start at 0
+            let mut at = dice.below(period) * dice.below(2); // in half of the cases the phase is 0
             while at < 20_000_000 {
                 coming.push(Coming { at, topic: topics.len(), due: at + deadline });
                 at += period + dice.below(2) * dice.below(period / 4);
@@ -200,8 +201,8 @@ fn a_class_that_is_full_refuses_the_next_consumer_and_takes_it_when_another_has_
         bench.channel.connect(Instant::ZERO, ConsumerSpec::new("viewer").with(spec.clone()))
     };
     let admitted: Vec<_> = std::iter::from_fn(|| connect(&mut bench).ok()).collect();
-    // half of the time in each ms, less twice the longest event of the class and once its share of that
-    // event: 2.5 events
+    // the class is sure of half of each ms, less twice the longest event of the class and its share of
+    // another one: 2.5 events
     assert_eq!(admitted.len(), 2);
     let said = connect(&mut bench).expect_err("it is full").to_string();
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Consumers that connect and disconnect: their groups' subscriptions, and the past events that they get.
+//! Tests consumers that connect and disconnect: the subscriptions of their groups, and the past events that
+//! they get.
 
 use crate::common::{Bench, Bytes, all, classes, event};
 use unisono_eventchannel::*;
@@ -16,7 +17,7 @@ fn come(bench: &mut Bench, now: u64, pattern: &str) -> ConsumerId {
     come
 }
 
-/// The sequence numbers of the waiting events, and whether each is retained.
+/// Takes all waiting events. Returns their sequence numbers, and whether each is retained.
 fn taken(bench: &mut Bench, now: u64) -> Vec<(u64, bool)> {
     std::iter::from_fn(|| bench.next(now))
         .filter_map(|delivery| delivery.event.map(|it| (it.event.sequence, it.retained)))

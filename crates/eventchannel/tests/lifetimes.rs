@@ -1,4 +1,5 @@
-//! What happens as time passes: leases, owners, acknowledgements, timers, correlations. One sentence each.
+//! Tests what happens as time passes: leases, owners, acknowledgements, timers, correlations. Each test's
+//! name states one guarantee.
 
 use crate::common::{Bench, Bytes, all, classes, event};
 use proptest::prelude::*;
@@ -15,7 +16,8 @@ fn reliable(after: u64, attempts: u32, window: usize) -> InboxSpec {
     InboxSpec { redelivery, ..InboxSpec::default() }
 }
 
-/// The number of the next event, its acknowledgement, and how often it was delivered before.
+/// Takes the next event. Returns its sequence number, the number to acknowledge, and how often it was
+/// delivered before.
 fn got(bench: &mut Bench, now: u64) -> Option<(u64, u64, u32)> {
     let event = bench.next(now)?.event?;
     Some((event.event.sequence, event.acknowledgement?, event.repeated))
@@ -30,7 +32,7 @@ fn a_supplier_that_is_silent_for_its_lease_has_died_and_its_listeners_are_told()
     assert_eq!(bench.channel.next_wake(), Some(Instant::from_nanos(100)));
     bench.publish(60, topic, event());
     bench.next(60);
-    bench.channel.advance(Instant::from_nanos(100)); // publishing was a sign of life
+    bench.channel.advance(Instant::from_nanos(100)); // the publication renewed the lease
     assert_eq!(bench.channel.next_wake(), Some(Instant::from_nanos(160)));
     bench.channel.renew_supplier(Instant::from_nanos(150), supplier);
     assert_eq!(
@@ -91,12 +93,13 @@ fn of_an_exclusive_topic_the_strongest_supplier_is_heard_and_the_next_one_when_i
     assert_eq!(push(&mut channel, 1, first), Published::Standby { sequence: 1 });
     assert_eq!(push(&mut channel, 1, strong), Published::Taken { sequence: 1, inboxes: 1 });
     let delivery = channel.next(Instant::from_nanos(2)).expect("an event");
-    let told = [ChannelNotice::Owner { topic, supplier: strong }]; // it took over from the first
+    let told = [ChannelNotice::Owner { topic, supplier: strong }]; // it replaced the first owner
     assert_eq!(
         (delivery.notices, delivery.event.expect("an event").event.supplier),
         (told.to_vec(), strong)
     );
-    // it dies: of the two that are equally strong the first to offer is heard, without a gap
+    // the owner dies: of the two equally strong suppliers, consumers get the events of the first to offer,
+    // without a gap
     let told = channel.next(Instant::from_nanos(500)).expect("notices").notices;
     let gone = ChannelNotice::Gone { topic, supplier: strong, why: Departed::Died };
     assert_eq!(told, [gone, ChannelNotice::Owner { topic, supplier: first }]);
@@ -120,7 +123,7 @@ fn what_is_not_acknowledged_in_time_is_delivered_again_and_given_up_in_the_end()
     assert_eq!(bench.channel.acknowledge(reader, 2), Acknowledged::Unknown);
     assert_eq!((bench.channel.next_wake(), got(&mut bench, 109)), (Some(Instant::from_nanos(110)), None));
     assert_eq!(got(&mut bench, 110), Some((1, 3, 1)));
-    // too late: a newer delivery of the event has replaced the first
+    // the acknowledgement is too late: a newer delivery of the event has replaced the first
     assert_eq!(bench.channel.acknowledge(reader, 1), Acknowledged::Unknown);
     assert_eq!(got(&mut bench, 210), Some((1, 4, 2)));
     let last = bench.next(310).expect("it is given up");
@@ -230,7 +233,7 @@ fn a_timer_that_is_far_behind_leaves_periods_out_and_goes_on_in_step() {
     for timer in [TimerSpec::Every(Duration::from_nanos(1)), TimerSpec::Silence(Duration::from_nanos(1))] {
         bench.channel.set_timer(Instant::ZERO, clock, timer).expect("a period");
     }
-    // ten seconds are 10^10 periods: the channel would be busy for minutes
+    // ten seconds are 10^10 periods; a channel that rang for each would be busy for minutes
     let calls = (1..).find(|_| {
         bench.channel.advance(Instant::from_secs(10));
         bench.channel.next_wake() == Some(Instant::from_nanos(10_000_000_001))
@@ -300,7 +303,7 @@ fn events_that_belong_together_are_delivered_together() {
         [(door, 2)]
     );
     assert!(bench.next(122).is_none());
-    // a door, and no motion in time
+    // a door event, but no motion event in time
     bench.publish(200, door, open());
     assert_eq!(bench.channel.next_wake(), Some(Instant::from_nanos(301)));
     assert_eq!(notices(&mut bench, 300), []);

@@ -1,4 +1,4 @@
-//! Bytes of kept and of unacknowledged events, compared with plain lists that are summed from end to end.
+//! Compares the bytes of kept and of unacknowledged events with the sums over plain lists.
 
 use crate::common::{Bench, Bytes, Dice, classes, event, sized};
 use proptest::prelude::*;
@@ -10,7 +10,8 @@ const MAX_PER_CLIENT: usize = 3000;
 const MAX_PER_USER: usize = 4500;
 const MAX_ALL: usize = 6000;
 
-/// The user of a client: clients 0 and 1 belong to one user, and so on in pairs.
+/// Returns the user of a client: clients 0 and 1 belong to one user, clients 2 and 3 to the next one, and so
+/// on.
 fn user(client: usize) -> usize {
     client / 2
 }
@@ -63,7 +64,7 @@ impl Naive {
         }
     }
 
-    /// The first bound, if any, whose sum is exceeded and has grown.
+    /// Returns the first bound that is exceeded and whose sum has grown, if any.
     fn refuses(&self, before: &Self, client: usize) -> Option<KeptBy> {
         let over = |of: &dyn Fn(usize) -> bool, most| self.sum(of) > most && self.sum(of) > before.sum(of);
         if over(&|other| other == client, MAX_PER_CLIENT) {
@@ -210,7 +211,8 @@ fn a_topic_that_is_declared_anew_pays_for_its_new_type_on_the_account_of_the_new
         EventChannel::new(classes(&[("rest", 1)]), ChannelLimits::default());
     let (one, other) = (TenantId(1), TenantId(2));
     let spec = |bytes: usize| TopicSpec::new("t").expect("a name").typed(&"x".repeat(bytes));
-    // for now, so that a later declaration decides although a supplier uses it
+    // the topic is declared provisionally, so a later declaration sets its parameters although a supplier
+    // uses it
     let topic = channel.declare_for_now((one, &terms(0)), "t").expect("room");
     let supplier = channel.supplier(Instant::ZERO, None).expect("room");
     channel.offer(supplier, Offer::new(topic)).expect("no type");

@@ -1,4 +1,4 @@
-//! The channel compared with a naive model: lists that are searched from end to end.
+//! Compares the channel with a naive model: lists that are searched from end to end.
 
 use crate::common::{Bench, event};
 use proptest::prelude::*;
@@ -111,7 +111,8 @@ impl Naive {
     }
 }
 
-/// Gaps in the channel's form: for each topic and cause the first number, the last number and the count.
+/// Returns the gaps in the channel's form: for each topic and cause, the first number, the last number and
+/// the count.
 fn gaps(lost: &mut Vec<(usize, u64, GapCause)>) -> Vec<(usize, GapCause, u64, u64, u64)> {
     let mut gaps: BTreeMap<(usize, GapCause), (u64, u64, u64)> = BTreeMap::new();
     for (topic, sequence, cause) in lost.drain(..) {

@@ -1,4 +1,5 @@
-//! Events that come from another channel: who hears them, and what their topics are like.
+//! Tests events that come from another channel: which consumers get them, and which properties their topics
+//! have.
 
 use crate::common::{Bench, all, event};
 use unisono_eventchannel::{
@@ -7,7 +8,7 @@ use unisono_eventchannel::{
 };
 use unisono_time::Instant;
 
-/// A supplier that passes events of a topic on.
+/// Makes a supplier that forwards events of a topic from another channel.
 fn passing_on(bench: &mut Bench, topic: TopicId) -> SupplierId {
     let supplier = bench.channel.supplier(Instant::ZERO, None).expect("room");
     let offer = Offer { origin: EventOrigin::Remote, ..Offer::new(topic) };

@@ -1,4 +1,5 @@
-//! Several deliveries taken at once for one consumer equal the channel's deliveries one by one.
+//! Tests that several deliveries taken at once for one consumer equal the deliveries that the channel makes
+//! one by one.
 
 use crate::common::{Bench, classes, event};
 use proptest::prelude::*;
@@ -93,7 +94,7 @@ fn twin(wishes: &[Wish]) -> Twin {
     Twin { channel, topics, suppliers: [supplier, other], consumers }
 }
 
-/// A delivery as text, because the events of two channels are different objects.
+/// Writes a delivery as text, because the events of two channels are different objects.
 fn told(
     consumer: ConsumerId,
     notices: &[ChannelNotice],

@@ -1,4 +1,4 @@
-//! The channel's guarantees, one test each.
+//! Tests the channel's guarantees, one in each test.
 
 use crate::common::{Bench, Bytes, all, classes, event, sized};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ fn between_classes_shares_decide_whatever_the_deadlines() {
     for at in 0..400 {
         bench.publish(at, topic, event());
     }
-    // from here on all events of web are more urgent than the events of video
+    // from here on, all events of `web` are more urgent than the events of `video`
     let mut got = [0, 0];
     for at in 0..200 {
         let consumer = bench.next(1000 + at).expect("events wait").consumer;
@@ -134,8 +134,8 @@ fn a_class_is_charged_what_a_delivery_took() {
         let took = if consumer == slow { 6400 } else { 1280 };
         bench.channel.finish(Instant::from_nanos(at), Some(Duration::from_nanos(took)));
     }
-    // web's events take five times as long, so it gets a fifth of the deliveries; the bound is one delivery
-    // of each
+    // events of `slow` take five times as long, so it gets a fifth as many deliveries as `fast`; the
+    // tolerance is one delivery of each
     assert!(got[0] >= 164 && got[0] <= 168, "{got:?}");
 }
 
@@ -268,7 +268,8 @@ fn who_subscribes_late_gets_what_the_topic_keeps() {
     bench.channel.subscribe(Instant::from_nanos(100), reader, all("t").filtered(filter)).expect("it fits");
     let got: Vec<_> = std::iter::from_fn(|| bench.next(100)?.event).collect();
     let told: Vec<_> = got.iter().map(|it| (it.event.sequence, it.retained, it.lateness)).collect();
-    // the deadlines held for consumers that were subscribed at publication
+    // the deadlines no longer count: they applied to consumers that were subscribed at the time of
+    // publication
     assert_eq!(told, [(2, true, Lateness::InTime), (3, true, Lateness::InTime)]);
 }
 
@@ -317,7 +318,7 @@ fn one_offer_keeps_no_consumer_with_a_request_out_of_a_pattern_nor_of_a_topic_th
     bench.reader("plant/#", inbox());
     let told = bench.next(0).expect("a notice waits").notices;
     assert_eq!(told, [ChannelNotice::Mismatch { topic: weak, mismatch }]);
-    // alone, the weak offer is what a consumer that names the topic would get
+    // the weak offer is the only one, so a consumer that names the topic would get only its events
     let reader = bench.consumer("reader", inbox());
     bench.channel.subscribe(Instant::ZERO, reader, all("plant/odd")).expect_err("it is not offered");
     let strong = bench.channel.supplier(Instant::ZERO, None).expect("room");
@@ -433,14 +434,14 @@ fn a_reservation_holds_beside_others_of_its_class_and_beside_itself() {
     // 101 bytes exceed the reservation's largest payload
     bench.publish(0, own, sized(101));
     let first = bench.next(0).expect("three wait");
-    // first the reserved consumer of `others`, at 9000; then `own`; then the consumer without a reservation,
-    // however urgent its event
+    // the order is: the consumer of `others` with a reservation, due at 9000; then `own`; then the consumer
+    // without a reservation, however urgent its event is
     assert_eq!(first.consumer, other);
     let second = bench.next(0).expect("two wait");
     assert_eq!((second.consumer, gaps(&second)), (steady, vec![(2, 2, 1, GapCause::TooLarge)]));
     assert!(bench.next(0).is_some_and(|it| it.consumer != steady && it.consumer != other));
-    // a consumer with more events than it stated delays only itself: its third event counts as if it came two
-    // periods later
+    // a consumer that gets more events than it stated delays only its own events: its third event counts as
+    // if it came two periods later
     for _ in 0..3 {
         bench.publish(0, others, event());
     }

@@ -1,10 +1,10 @@
-//! Suppliers that share a consumer's time and queue, one guarantee per test.
+//! Tests suppliers that share a consumer's time and queue, one guarantee in each test.
 
 use crate::common::{Bench, Dice, all, event, sized};
 use unisono_eventchannel::*;
 use unisono_time::{Duration, Instant};
 
-/// A consumer of all topics, and a supplier with its own topic for each share.
+/// Makes a consumer of all topics and, for each share, a supplier with a topic of its own.
 fn suppliers(bench: &mut Bench, shares: &[u32], inbox: InboxSpec) -> Vec<(SupplierId, TopicId)> {
     bench.reader("#", inbox);
     let offered = shares.iter().enumerate().map(|(at, share)| {

@@ -1,5 +1,5 @@
-//! The subscription index compared with evaluating every subscription; the filter semantics here share no
-//! code with the crate.
+//! Compares the subscription index with the evaluation of every subscription. The evaluation of filters in
+//! this test shares no code with the crate.
 
 use proptest::prelude::*;
 use unisono_eventchannel::{

@@ -1,4 +1,4 @@
-//! Declaring, changing and removing topics, one guarantee per test.
+//! Tests how topics are declared, changed and removed, one guarantee in each test.
 
 use crate::common::{Bench, Bytes, all, classes, event};
 use unisono_eventchannel::*;
@@ -50,7 +50,7 @@ fn a_topic_is_not_retired_while_an_event_of_it_waits_or_may_be_delivered_again()
     assert_eq!(bench.channel.retire_unused(), 1);
 }
 
-/// A channel of at most `topics` topics, with a supplier.
+/// Makes a channel of at most `topics` topics, with a supplier.
 fn bounded(topics: usize) -> (EventChannel<Bytes>, SupplierId) {
     let limits = ChannelLimits { topics, ..ChannelLimits::default() };
     let mut channel = EventChannel::new(classes(&[("rest", 1)]), limits);

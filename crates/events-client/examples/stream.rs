@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut broker, mut path) = join(&socket, &class, &destination)?;
     for _ in 0..frames {
         let deadline = now() + PERIOD;
-        // waits while the class has more than its share on the way
+        // waits while the class has used up its share: too many of its bytes are in transit
         if let Err(Error::Broken(why)) = broker.send(path, &FRAME, deadline) {
             eprintln!("the broker is gone ({why}); this frame is lost");
             (broker, path) = again(&socket, &class, &destination)?;
@@ -46,7 +46,7 @@ fn join(socket: &str, class: &str, destination: &Destination) -> Result<(Client,
     Ok((broker, path))
 }
 
-/// Reconnects when a broker listens again; tries for at most half a minute.
+/// Reconnects when a broker listens again. Tries for at most half a minute.
 fn again(socket: &str, class: &str, destination: &Destination) -> Result<(Client, PathHandle), Error> {
     for _ in 0..300 {
         match join(socket, class, destination) {

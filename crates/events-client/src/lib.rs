@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 //! # Subscriptions
 //!
-//! A [`SubscriptionSpec`] says which events a consumer gets and how they wait for it: patterns of topics and
-//! a filter on fields ([`InterestSpec`]), the length of its queue, and the treatment of events when the queue
-//! is full ([`WhenFull`]) or an event is late ([`WhenLate`]).
+//! A [`SubscriptionSpec`] states which events a consumer gets and how they wait for it: patterns of topics
+//! and a filter on fields ([`InterestSpec`]), the length of its queue, and the treatment of events when the
+//! queue is full ([`WhenFull`]) or an event is late ([`WhenLate`]).
 //!
 //! ```
 //! # mod serving { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.rs")); }
@@ -30,7 +30,7 @@
 //!
 //! # Requests
 //!
-//! A request is an event that names the topic where its reply is expected.
+//! A request is an event that names the topic on which its reply is expected.
 //!
 //! ```
 //! # mod serving { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.rs")); }
@@ -97,7 +97,7 @@
 //!
 //! # Paths
 //!
-//! A *path* sends a program's messages on to a network address, no faster than the policy of the broker says.
+//! A *path* forwards a program's messages to a network address, no faster than the broker's policy allows.
 //!
 //! ```
 //! # mod serving { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.rs")); }
@@ -118,7 +118,7 @@
 //!
 //! # Reading the crate
 //!
-//! `client/mod.rs` (one frame after another), `client/events.rs` (publishing, subscribing),
+//! `client/mod.rs` (the exchange of frames), `client/events.rs` (publishing, subscribing),
 //! `client/requests.rs`, `client/paths.rs`; then `client/direct.rs` with `supply.rs` and `reading.rs` (rings
 //! between programs), `client/reconnect.rs` and `client/tasks.rs`.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! A client with a simulated broker: the test itself sends the broker's frames, in an order that a real
-//! broker reaches only by a race.
+//! Tests a client with a simulated broker: the test itself sends the broker's frames, in an order that occurs
+//! with a real broker only in a race.
 
 #[allow(dead_code, reason = "no broker serves here")]
 #[path = "../../broker/tests/watchdog/mod.rs"]
@@ -47,7 +47,7 @@ struct Pretender {
 }
 
 impl Pretender {
-    /// The broker's end of a client that supplies the topic 1.
+    /// Makes a client that supplies topic 1, and the broker's end of its connection.
     fn of_supplier() -> (Self, Client, TopicHandle) {
         let (ours, theirs) = pair();
         let mut it = Self { transport: MemoryTransport::new(ours, 1 << 20).expect("memory is left") };
@@ -71,7 +71,7 @@ impl Pretender {
         let _ = self.transport.flush().expect("the client lives");
     }
 
-    /// Introduces a consumer to the supplier; returns the consumer's end.
+    /// Connects a consumer to the supplier's ring. Returns the consumer's end.
     fn introduce(&mut self, link: u32) -> Doorbell {
         self.introduce_to(1, link, (64, 1 << 16))
     }
@@ -85,7 +85,7 @@ impl Pretender {
         Doorbell::new(other)
     }
 
-    /// Subscribes to a topic whose events the test itself supplies; the client has not begun to read.
+    /// Subscribes to a topic whose events the test itself supplies. The client has not begun to read yet.
     fn reading(&mut self, client: &mut Client, depth: u32) -> (MemorySupplier, Doorbell) {
         self.reading_with(client, depth, WhenLate::Deliver)
     }
@@ -165,7 +165,8 @@ fn an_order_that_is_announced_is_awaited_and_obeyed_before_the_next_event() {
         supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
         let mut ring = read(&bell);
         assert!(is_event(&mut ring));
-        // the connection is full: the order itself waits in the broker, and a consumer is accepted meanwhile
+        // the connection is full, so the order itself waits in the broker, and a consumer is accepted in the
+        // meantime
         broker.transport.announce_orders(2);
         let mut broker = std::thread::scope(|scope| {
             let late = scope.spawn(move || {
@@ -382,7 +383,7 @@ fn rings_beyond_what_a_program_may_have_of_them_are_not_made() {
 fn losses_that_were_not_told_and_then_an_end_are_counted_by_the_broker_alone() {
     let (mut broker, mut client, _) = Pretender::of_supplier();
     let (mut ring, bell) = broker.reading(&mut client, 64);
-    // two steps for each ring, and 64 in a call: the call ends at the loss
+    // each ring takes two steps, and a call takes 64 steps, so the call ends at the loss
     for _ in 0..31 {
         drop(ring);
         let geometry = MemoryGeometry::new(64, 256, 1).expect("it is small");
@@ -394,7 +395,7 @@ fn losses_that_were_not_told_and_then_an_end_are_counted_by_the_broker_alone() {
     }
     broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 9 } });
     assert!(client.receive(Some(Duration::ZERO)).expect("the broker lives").is_none());
-    // it reports its counts when another subscription ends
+    // the client reports its counts when another subscription ends
     broker.say(&Frame::Accepted { number: 3 });
     let other = client.subscribe(&SubscriptionSpec::new("other")).expect("it fits");
     client.unsubscribe(other).expect("the broker lives");
@@ -436,7 +437,7 @@ fn a_suppliers_next_ring_does_not_overtake_the_one_before() {
     Frame::Deliver { head, payload: b"urgent" }.write(&mut bytes);
     second.publish(0, &bytes).expect("there is room");
     broker.say(&Frame::Ring { number: 2, order: RingOrder::Begin { link: 10 } });
-    // until the answer comes, the client takes the orders and reads no ring
+    // until the answer comes, the client takes the orders but reads no ring
     broker.say(&Frame::Accepted { number: 3 });
     client.subscribe(&SubscriptionSpec::new("other")).expect("it fits");
     let mut numbers = Vec::new();

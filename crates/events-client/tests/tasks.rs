@@ -1,5 +1,5 @@
-//! The client in tasks, on two runtimes that watch descriptors in different ways: tokio has the kernel report
-//! changes, async-io asks for each wait anew.
+//! Tests the client in tasks on two runtimes that watch descriptors in different ways: tokio makes the kernel
+//! report changes, and async-io asks the kernel anew for each wait.
 
 #[allow(unreachable_pub, reason = "the examples of the documentation include it, too")]
 #[path = "../docs/serving.rs"]

@@ -12,10 +12,11 @@ use unisono_linux::private_directory::{PrivateDirectory, temporary_directory};
 /// The address of a broker.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum BrokerAddress {
-    /// A Unix socket in the file system that passes the descriptors of shared memory and wakes sleepers.
+    /// A Unix socket in the file system. It passes the descriptors of shared memory and wakes sleeping
+    /// processes; the frames are in the shared memory.
     Shared(PathBuf),
-    /// The same socket; it carries the frames of a program that shares no memory. A broker that listens for
-    /// one kind listens for the other, too.
+    /// The same kind of socket, which carries the frames of a program that shares no memory. A broker that
+    /// listens for one of the two kinds listens for the other, too.
     Unix(PathBuf),
     Tcp(SocketAddr),
     /// TCP with TLS.
@@ -27,7 +28,7 @@ pub enum BrokerAddress {
 /// An address with TLS, over TCP or UDP, and the credentials of both ends.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TlsAddress {
-    /// The name in the broker's certificate: a host name, or an address without brackets.
+    /// The name in the broker's certificate: a host name, or an IP address without brackets.
     pub host: String,
     pub address: SocketAddr,
     /// The certificate of the broker's authority, in a PEM file; required for a program.
@@ -80,7 +81,7 @@ impl TlsAddress {
     }
 }
 
-/// In the form behind `tls:` or `udp:`.
+/// Writes the part of the address after `tls:` or `udp:`.
 impl fmt::Display for TlsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
@@ -101,7 +102,7 @@ impl fmt::Display for TlsAddress {
 pub const HOST_SOCKET: &str = "/run/unisono/events";
 
 /// The default socket of this user's broker: `$XDG_RUNTIME_DIR/unisono-events`, or `/tmp/unisono-UID/events`
-/// where the variable is not set.
+/// if the variable is not set.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
@@ -110,8 +111,9 @@ pub fn default_socket() -> PathBuf {
     }
 }
 
-/// Any user may make directories in /tmp. So a socket in this user's directory there is used only if that
-/// directory belongs to this user alone; a missing directory is made.
+/// Checks that a socket in this user's directory in `/tmp` is safe to use: any user may make directories
+/// there, so the directory has to belong to this user alone. A missing directory is made. Sockets elsewhere
+/// are not checked.
 ///
 /// # Errors
 /// Another user could have put the socket there.
@@ -131,14 +133,14 @@ pub enum AddressError {
         "`{text}` is no address: {why}; write a path such as /run/user/1000/events, tcp:127.0.0.1:7400, tls:HOST:7401?authority=FILE, or udp:HOST:7402?authority=FILE"
     )]
     Invalid { text: String, why: String },
-    /// `HOST:PORT` without a scheme, which is also the name of a file.
+    /// `HOST:PORT` without a scheme, which could also be the name of a file.
     #[error(
         "`{text}` may be a host with a port or a socket's path; write tcp:{text} for TCP, or ./{text} for a socket of that name"
     )]
     HostAndPort { text: String },
 }
 
-/// Whether a text without a scheme ends in a port and contains no `/`.
+/// Returns whether a text without a scheme ends in a port and contains no `/`.
 fn looks_like_host_and_port(text: &str) -> bool {
     let port = text.rsplit_once(':').map(|(_, port)| port);
     !text.contains('/')

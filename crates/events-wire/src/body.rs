@@ -1,9 +1,9 @@
 //! Payloads of events that have arrived: in this process's heap, or in the shared memory of a transport.
 //! Clones share the same bytes, so a broker copies none.
 //!
-//! The next payload of the same length in the same thread reuses the memory of a payload. Without that,
-//! glibc's allocator takes 1 KB from the heap and merges it again for each event, and returns the end of the
-//! heap to the kernel.
+//! The memory of a payload is reused by the next payload of the same length in the same thread. Otherwise,
+//! for each event, glibc's allocator would split 1 KB off a free block and merge it again, and would return
+//! the end of the heap to the kernel.
 
 use crate::transport::{PayloadRef, SharedPayload};
 use std::borrow::Cow;
@@ -21,10 +21,11 @@ enum PayloadPlace {
     Shared(SharedPayload),
 }
 
-/// Maximum number of spare payloads per thread: the number that the broker takes from one program in a turn,
-/// twice.
+/// The maximum number of spare payloads per thread: twice the number of events that the broker takes from one
+/// program in a turn.
 const MAX_SPARE: usize = 128;
-/// The memory of a larger payload is freed, so that a thread keeps at most 2 MiB.
+/// The maximum length of a spare payload. The memory of a larger payload is freed, so that a thread keeps at
+/// most 2 MiB.
 const MAX_SPARE_BYTES: usize = 16 << 10;
 
 thread_local! {
@@ -73,7 +74,8 @@ impl Drop for HeapBytes {
 }
 
 impl EventBytes {
-    /// Takes the external payload if there is one, otherwise the bytes behind the head.
+    /// Takes the payload in shared memory if there is one, or else copies `bytes`, the part of the frame
+    /// after its head.
     #[inline]
     pub fn new(bytes: &[u8], shared_payload: Option<SharedPayload>) -> Self {
         Self(shared_payload.map_or_else(|| PayloadPlace::Heap(HeapBytes::new(bytes)), PayloadPlace::Shared))
@@ -88,7 +90,7 @@ impl EventBytes {
         }
     }
 
-    /// The bytes; a copy if another process can change them.
+    /// Returns the bytes, or a copy if another process can change them.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> Cow<'_, [u8]> {
@@ -98,8 +100,8 @@ impl EventBytes {
         }
     }
 
-    /// The bytes in place, in memory that another process can change. `None`: the bytes are in this process's
-    /// heap, or cannot be read in place.
+    /// Returns the bytes in place, in memory that another process can change, or `None` if the bytes are in
+    /// this process's heap or cannot be read in place.
     #[must_use]
     pub fn in_place(&self) -> Option<&[AtomicU8]> {
         match &self.0 {

@@ -1,5 +1,5 @@
-//! Buffers of connections: memory that no request asks for. A program makes it grow by large frames, or by
-//! not reading.
+//! Accounts for the buffers of connections: memory that no request asks for. It grows if a program sends
+//! large frames, or does not read.
 //!
 //! ```text
 //!   the memory of all users     +  buffers  <=  the limit of all
@@ -9,7 +9,7 @@
 //! A connection as such is not charged: its fixed memory (about 400 KiB) is bounded by the number of
 //! connections.
 //!
-//! Cost: an addition when a buffer grows beyond that; none for other frames.
+//! Cost: an addition when a buffer grows beyond its fixed size; nothing for other frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct AllMemory {
     /// Bytes of buffers.
     buffers: AtomicU64,
-    /// Bytes of all other memory in the ledger.
+    /// Bytes of all other memory, from the broker's ledger.
     others: AtomicU64,
     most: u64,
 }
@@ -33,13 +33,13 @@ impl AllMemory {
         self.buffers.load(Ordering::Relaxed)
     }
 
-    /// Sets the bytes in the ledger beside buffers.
+    /// Sets the bytes of all memory in the ledger other than buffers.
     pub fn set_others(&self, bytes: u64) {
         self.others.store(bytes, Ordering::Relaxed);
     }
 }
 
-/// Takes `bytes` more of a limit; false: they would exceed it.
+/// Adds `bytes` to `used`. Returns false, and adds nothing, if that would exceed the limit.
 fn take(used: &AtomicU64, bytes: u64, (others, most): (&AtomicU64, u64)) -> bool {
     let others = others.load(Ordering::Relaxed);
     let more = |used: u64| Some(used + bytes).filter(|all| all.saturating_add(others) <= most);
@@ -51,7 +51,7 @@ fn take(used: &AtomicU64, bytes: u64, (others, most): (&AtomicU64, u64)) -> bool
 pub struct BufferAccount {
     /// Bytes of buffers.
     used: AtomicU64,
-    /// Bytes of all other memory that the ledger has for the user.
+    /// Bytes of all other memory of the user, from the broker's ledger.
     others: AtomicU64,
     most: u64,
     all: Arc<AllMemory>,
@@ -66,12 +66,13 @@ impl BufferAccount {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Sets the user's bytes in the ledger beside buffers.
+    /// Sets the user's bytes in the ledger other than buffers.
     pub fn set_others(&self, bytes: u64) {
         self.others.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes `bytes` more; false: they would exceed the limit of the user or of all.
+    /// Takes `bytes` more. Returns false, and takes nothing, if that would exceed the limit of the user or
+    /// the limit of all users.
     fn take(&self, bytes: u64) -> bool {
         if !take(&self.used, bytes, (&self.others, self.most)) {
             return false;
@@ -92,7 +93,7 @@ impl BufferAccount {
 /// The part of a user's account that one connection has taken; returned on drop.
 #[derive(Debug, Default)]
 pub struct BufferShare {
-    /// None: the buffers are not counted.
+    /// The user's account. `None`: the buffers are not counted.
     account: Option<Arc<BufferAccount>>,
     taken: u64,
 }
@@ -102,13 +103,13 @@ impl BufferShare {
         Self { account: Some(account), taken: 0 }
     }
 
-    /// Another, empty share of the same account.
+    /// Makes another, empty share of the same account.
     pub fn beside(&self) -> Self {
         Self { account: self.account.clone(), taken: 0 }
     }
 
-    /// Sets the bytes of the connection's buffers; false: they would exceed the limit of the user or of all,
-    /// and may not grow.
+    /// Sets the bytes of the connection's buffers. Returns false, and changes nothing, if that would exceed
+    /// the limit of the user or the limit of all users: the buffers may not grow.
     #[must_use]
     pub fn resize(&mut self, bytes: usize) -> bool {
         let (Some(account), bytes) = (&self.account, bytes as u64) else { return true };

@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 use unisono_linux::clock;
 use unisono_sync::{PollBudget, SpinBudget, Wait};
 
-/// A thread that spins at a socket yields after this many polls without success: about a microsecond. Without
-/// yielding, three threads that spin on two processors waited for the kernel's slice, 4 ms per event.
+/// A thread that spins at a socket yields its processor after this many polls without success: about a
+/// microsecond. Without yielding, three spinning threads on two processors had to wait for the end of a time
+/// slice of the kernel, 4 ms per event.
 const POLLS_PER_YIELD: u32 = 64;
 
-/// One poll of a spinning thread.
+/// Pauses between two polls of a spinning thread; yields the processor after every 64 polls.
 pub fn spin_once(polls: &mut u32) {
     *polls += 1;
     match *polls % POLLS_PER_YIELD {
@@ -23,11 +24,12 @@ pub enum ChannelWait {
     /// Sleeps until a frame comes.
     #[default]
     Sleep,
-    /// Polls without a sleep; needs a processor of its own.
+    /// Polls and never sleeps; needs a processor of its own.
     Spin,
-    /// After each frame, polls for as long as a sleep would cost, then sleeps: never more than twice the cost
-    /// of the better choice (Karlin, Li, Manasse, Owicki, SOSP 1991). Over shared memory, a client learns
-    /// which of the two is better, as `unisono-sync` does. For processors that are idle otherwise.
+    /// After each frame, polls for as long as a sleep would cost, and then sleeps. This costs at most twice
+    /// as much as the better of the two choices (Karlin, Li, Manasse, Owicki, SOSP 1991). Over shared memory,
+    /// a client learns which of the two is better, as `unisono-sync` does. For processors that are idle
+    /// otherwise.
     Adaptive,
 }
 
@@ -47,7 +49,7 @@ impl ChannelWait {
         }
     }
 
-    /// The corresponding policy of `unisono-sync`.
+    /// Returns the corresponding policy of `unisono-sync`.
     pub fn policy(self) -> Wait {
         match self {
             Self::Sleep => Wait::Block,
@@ -56,7 +58,7 @@ impl ChannelWait {
         }
     }
 
-    /// How long to poll for the next frame before a sleep, from now on.
+    /// Returns how long to poll for the next frame, from now on, before a sleep.
     pub fn budget(self) -> PollBudget {
         let mut budget = match self {
             Self::Sleep => PollBudget::Nothing,

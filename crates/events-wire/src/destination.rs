@@ -1,14 +1,14 @@
-//! A path's destination, and the size of its events on the link.
+//! A path's destination, and the size, in part an estimate, of its events on the link.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The cost of an event without its payload, so that empty events are not free: about the size of the
+/// The cost of an event in addition to its payload, so that empty events are not free: about the size of the
 /// broker's structures for an event.
 pub const EVENT_COST: u32 = 128;
 
-/// The cost of an event in its path's credit.
+/// Returns the cost of an event in its path's credit.
 #[must_use]
 pub fn credit_cost(payload: usize) -> u32 {
     u32::try_from(payload).unwrap_or(u32::MAX).saturating_add(EVENT_COST)
@@ -20,7 +20,7 @@ pub fn credit_cost(payload: usize) -> u32 {
 pub enum PathTransport {
     /// Each event is one datagram.
     Udp,
-    /// One connection per path; each event follows its length in four bytes, big-endian.
+    /// There is one connection per path. Each event follows its length in four bytes, big-endian.
     Tcp,
 }
 
@@ -42,14 +42,17 @@ impl Destination {
         Self { transport: PathTransport::Udp, address, congestion: None }
     }
 
-    /// A destination over TCP.
+    /// Makes a destination over TCP.
     #[must_use]
     pub fn tcp(address: SocketAddr) -> Self {
         Self { transport: PathTransport::Tcp, address, congestion: None }
     }
 
-    /// Bytes that an event with this payload takes on an Ethernet link, headers included, as the kernel's
-    /// queueing disciplines count them. For TCP it is an estimate: the kernel decides where segments begin.
+    /// Returns the bytes that an event with this payload takes on an Ethernet link of 1500-byte packets,
+    /// headers included, as the kernel's queueing disciplines count them. For TCP this is an estimate,
+    /// because the kernel decides where segments begin. It is one, too, for a UDP datagram over IPv6 that has
+    /// to be fragmented: the fragments are counted with the size that they have over IPv4, and without their
+    /// fragment headers.
     #[must_use]
     pub fn wire_length(&self, payload: usize) -> u32 {
         const ETHERNET: usize = 14;
@@ -60,7 +63,7 @@ impl Destination {
                 payload + 8 + fragments * (ETHERNET + network)
             }
             PathTransport::Tcp => {
-                const HEADER: usize = 32; // with time stamps
+                const HEADER: usize = 32; // a TCP header with time stamps
                 let segments = (payload + 4).div_ceil(1448);
                 payload + 4 + segments * (ETHERNET + network + HEADER)
             }

@@ -1,10 +1,12 @@
-//! Ends waits of this process from outside, for languages that handle signals between two calls of a library.
+//! Ends waits of this process from outside. This is for languages that handle signals only between two calls
+//! of a library.
 //!
-//! Python notes a signal, and acts on it when its next instruction runs: a thread that waits in a library
-//! never gets there. So the library asks while it waits, and returns `Interrupted` if the answer is yes.
+//! Python records a signal and acts on it when its next instruction runs, but a thread that waits in a
+//! library does not get that far. So the library calls a check while it waits, and returns `Interrupted` if
+//! the check returns true.
 //!
-//! Cost: nothing without a check; with one, a call of it and a wake-up of each waiting thread
-//! every 100 ms.
+//! Cost: nothing without a check; with a check, a call of it and a wake-up of each waiting thread every 100
+//! ms.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -15,14 +17,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 static CHECK: OnceLock<fn() -> bool> = OnceLock::new();
 
-/// Sets the check of this process: a waiting thread calls it ten times a second, and `true` ends that
+/// Sets the check of this process. A waiting thread calls it ten times a second; the result `true` ends that
 /// thread's wait. Only the first check is kept.
 pub fn set_check(check: fn() -> bool) {
-    // a second one is the same one: a process has one interpreter that handles signals
+    // a second check is assumed to be the same one, because a process has one interpreter that handles
+    // signals
     let _ = CHECK.set(check);
 }
 
-/// The part of a wait of `left` before the check is due; `None`: no end.
+/// Returns the part of a wait of `left` until the check is due. `None`: the wait has no end.
 #[must_use]
 pub fn slice(left: Option<Duration>) -> Option<Duration> {
     match CHECK.get() {
@@ -31,7 +34,7 @@ pub fn slice(left: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// The check has ended the wait; the connection goes on.
+/// The check has ended the wait; the connection stays usable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct WaitInterrupted;
@@ -41,10 +44,10 @@ pub struct WaitInterrupted;
 pub struct InterruptPoll(Option<Instant>);
 
 impl InterruptPoll {
-    /// Calls the check if it is due; called while a thread waits.
+    /// Calls the check if it is due. A waiting thread calls this repeatedly.
     ///
     /// # Errors
-    /// The check ends the wait.
+    /// The check has returned true.
     pub fn poll(&mut self) -> Result<(), WaitInterrupted> {
         let Some(check) = CHECK.get() else { return Ok(()) };
         let now = Instant::now();

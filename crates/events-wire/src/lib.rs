@@ -10,7 +10,7 @@
 //! ```
 //! Read `frame/mod.rs` first, then `transport/mod.rs` and `memory/mod.rs`.
 #![forbid(unsafe_code)]
-// The models include the files that they check one by one (tests/loom.rs).
+// Under loom the library is empty: the models in tests/loom.rs include the files that they check one by one.
 #![cfg(not(loom))]
 
 mod address;

@@ -1,17 +1,18 @@
-//! Names of programs, as shown in tables, metrics and errors.
+//! Names of programs, as they are shown in tables, metrics and errors.
 //!
 //! A program sends its name in its greeting. By default it is the program's name in the kernel, with the
 //! process number: `camera[4711]`. The broker checks a name, because the name appears in tables and in the
-//! labels of metrics. A name is no identity: two programs may have the same name, and permissions depend on
-//! the kernel's credentials, a token or a certificate.
+//! labels of metrics. A name is not an identity: two programs may have the same name, and permissions depend
+//! on the kernel's credentials, a token or a certificate.
 
 use std::path::Path;
 use unisono_linux::read;
 
-/// Maximum characters of a name. A table has room for it, and a label of a metric stays readable.
+/// The maximum number of characters of a name: a table has room for it, and a label of a metric stays
+/// readable.
 pub(crate) const MAX_PROGRAM_NAME: usize = 64;
 
-/// Checks the name of a program; the error has the remedy.
+/// Checks the name of a program. The error says how to correct it.
 pub fn check_program_name(name: &str) -> Result<(), String> {
     let length = name.chars().count();
     if length > MAX_PROGRAM_NAME {
@@ -33,7 +34,7 @@ pub fn shown(name: &str) -> String {
     name.chars().take(MAX_PROGRAM_NAME).map(visible).collect()
 }
 
-/// The name of this process, as `ps` shows it, with its number.
+/// Returns the name of this process, as `ps` shows it, with its process number.
 pub fn own_program_name() -> String {
     let comm = read::file(Path::new("/proc/self/comm"), read::HAND_WRITTEN).unwrap_or_default();
     let comm = shown(String::from_utf8_lossy(&comm).trim_end());

@@ -1,18 +1,18 @@
-//! Notices to consumers, in their transmitted form.
+//! Notices to consumers, in the form in which they are transmitted.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use unisono_eventchannel::{ChannelNotice, Departed, Gap, GapCause};
 
-/// A notice; a topic is given by its number, after a frame with its name.
+/// A notice. A topic is identified by its number, whose name came in an earlier frame.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "kebab-case")]
 pub enum NoticeText {
     /// Events of a supplier are missing: `lost` of the events from `first` to `last`. If `lost` is 0, the
     /// number of missing events from `first` on is unknown.
     Gap { topic: u32, supplier: u32, first: u64, last: u64, lost: u64, cause: String },
-    /// More topics and suppliers have missing events than the broker keeps apart: the number of missing
-    /// events beside the gaps.
+    /// More topics and suppliers have missing events than the broker records separately. `lost` is the number
+    /// of missing events that are in no gap.
     FurtherGaps { lost: u64 },
     /// A supplier publishes no more.
     Gone { topic: u32, supplier: u32, died: bool },
@@ -26,12 +26,13 @@ pub enum NoticeText {
     Silence { since_ns: u64 },
     /// A correlation began and was not completed in time.
     Incomplete {},
-    /// Positions of the log that a resuming consumer had not read: removed by the log's bounds, or damaged.
+    /// A resuming consumer had not read these positions of the log, and they were removed by the log's bounds
+    /// or are damaged.
     Lost { first: u64, last: u64 },
 }
 
 impl NoticeText {
-    /// `None`: this protocol has no such kind of notice.
+    /// Converts a notice of the channel, or returns `None` if this protocol has no such kind of notice.
     pub fn from_channel(notice: &ChannelNotice) -> Option<Self> {
         Some(match notice {
             ChannelNotice::Gap(Gap { topic, supplier, first, last, lost, cause }) => {
@@ -61,7 +62,7 @@ impl NoticeText {
         })
     }
 
-    /// The topic of the notice, if it has one.
+    /// Returns the topic of the notice, if it has one.
     #[must_use]
     pub fn topic(&self) -> Option<u32> {
         match self {

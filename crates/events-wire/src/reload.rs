@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a reload has read and changed.
+/// The files that a reload has read, and the connections that it has ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ReloadReport {
-    /// Why nothing has changed: the first error of a file. None: the files are in force.
+    /// The reason if nothing has changed: the first error of a file. `None`: the new files are in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// The kinds of files that were read: `policy`, `permissions`, `tokens`, `certificates`.
@@ -19,18 +19,18 @@ pub struct ReloadReport {
     pub ends: Vec<EndedConnection>,
 }
 
-/// A connection whose client may not do any more what it does.
+/// A connection that was ended because its client no longer has the permissions for what it does.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EndedConnection {
-    /// The identity, as permissions write it.
+    /// The client's identity, as it is written in the permissions.
     pub who: String,
-    /// The name that the client gave itself.
+    /// The name that the client has chosen.
     pub name: String,
     pub why: String,
 }
 
 impl ReloadReport {
-    /// Maximum length of `ends`. The audit log has all of them. Chosen, not measured.
+    /// The maximum length of `ends`. The audit log lists all ended connections. Chosen, not measured.
     pub const MAX_ENDS: usize = 64;
 }
 

@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ring", rename_all = "kebab-case")]
 pub enum RingOrder {
-    /// To a supplier: offer the ring over the accompanying socket, which leads to a consumer.
+    /// To a supplier: it has to offer the ring over the accompanying socket, which leads to a consumer.
     Supply {
         link: u32,
         /// The consumer's name, for messages to people.
         consumer: String,
         /// Whether the supplier waits for this consumer; otherwise the consumer loses the oldest events.
         blocks: bool,
-        /// Number of events that the consumer's queue has to hold.
+        /// The number of events that the consumer's queue has to hold.
         events: usize,
-        /// Bytes of events that the consumer's queue has to hold.
+        /// The number of bytes of events that the consumer's queue has to hold.
         bytes: usize,
     },
     /// To a consumer: events of a supplier are in the ring that is offered over the accompanying socket. They
@@ -36,7 +36,7 @@ pub enum RingOrder {
     Begin { link: u32 },
     /// To a supplier: the number of its last event before the events in the ring.
     Numbered { last: u64 },
-    /// To a supplier: end the ring, and publish through the broker again.
+    /// To a supplier: it has to end the ring, and to publish through the broker again.
     Recall {},
 }
 
@@ -44,22 +44,22 @@ pub enum RingOrder {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ring", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RingReport {
-    /// From a supplier: its events go into the ring from now on, and these links lead to it.
+    /// From a supplier: its events go into the ring from now on, and these links lead from it to consumers.
     Supplies { links: Vec<u32> },
-    /// From a supplier: its events come through the broker again; `events` is the number of events in the
-    /// ring.
+    /// From a supplier: its events come through the broker again. `events` is the number of events that it
+    /// published in the ring.
     Left {
         events: u64,
-        /// Whether the supplier refuses another ring for this topic.
+        /// Whether the supplier will refuse any other ring for this topic.
         for_good: bool,
     },
-    /// From a consumer: events of a topic taken from rings since its last report.
+    /// From a consumer: the counts of events of a topic that it has taken from rings since its last report.
     Counted { topic: u32, counts: DirectCounts },
     /// From a consumer: a supplier's ring is unreadable.
     Broken {
         link: u32,
-        /// Number of events of the ring that the consumer has received or knows to be lost. 0: an older
-        /// consumer, which does not report it.
+        /// The number of events of the ring that the consumer has received or knows to be lost. 0 may come
+        /// from an older consumer, which does not report the number.
         #[serde(default)]
         taken: u64,
     },
@@ -76,8 +76,8 @@ pub struct DirectCounts {
 }
 
 impl DirectCounts {
-    /// The counts, as far as a report can be true: a consumer that takes 40 million events a second, more
-    /// than memory delivers, and reports once in 100 s reaches this bound.
+    /// Returns the counts, each limited to what a true report can have: a consumer would reach this bound if
+    /// it took 40 million events a second, more than memory delivers, and reported once in 100 s.
     pub fn bounded(self) -> Self {
         const MAX_OF_REPORT: u64 = 1 << 32;
         Self {
@@ -89,16 +89,17 @@ impl DirectCounts {
     }
 }
 
-/// Minimum queue of a subscription with rings; shorter ones are served by the broker, because a ring rounds
-/// up to a power of two, and the consumer would get more old events than it asked for.
+/// The minimum queue length of a subscription with rings. The broker serves shorter ones, because a ring's
+/// length is rounded up to a power of two, and the consumer would get more old events than it asked for.
 const MIN_EVENTS: usize = 64;
-/// Maximum queue of a subscription with rings; longer ones are served by the broker. A ring of this many
-/// slots of 256 bytes already takes 4 MiB; a longer ring leaves the caches of most processors. Chosen by this
+/// The maximum queue length of a subscription with rings. The broker serves longer ones. A ring of this many
+/// slots of 256 bytes takes 4 MiB; a longer ring exceeds the caches of most processors. Chosen by this
 /// argument, not measured.
 const MAX_EVENTS: usize = 16_384;
 
 impl SubscriptionSpec {
-    /// Whether the subscription's events may come from rings: it uses no feature that needs the broker.
+    /// Returns whether the subscription's events may come from rings, because it uses no feature that needs
+    /// the broker.
     pub fn may_read_rings(&self) -> bool {
         let plain = (&self.group, &self.class, &self.together, &self.reserve) == (&None, &None, &None, &None)
             && (&self.again, &self.every_ns, &self.silence_ns, &self.resume) == (&None, &None, &None, &None)

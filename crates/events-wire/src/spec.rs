@@ -1,5 +1,6 @@
-//! The terms that programs send to the channel: advertisements, subscriptions and paths. All travel as JSON,
-//! because they are rare and get new fields; times are in nanoseconds. A field left out has its [`Default`].
+//! The terms that programs send to the channel: advertisements, subscriptions and paths. All are transmitted
+//! as JSON, because they are rare and new versions add fields. Times are in nanoseconds. A field that is left
+//! out has its [`Default`].
 
 use crate::content::PayloadForm;
 use crate::destination::Destination;
@@ -13,9 +14,9 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::Duration;
 
-/// The shortest period after which the broker may act again for one consumer (notice, silence, redelivery).
-/// The broker does so for each consumer and serves the others meanwhile; waking a program costs it about 10
-/// us. Chosen, not measured.
+/// The shortest period of the broker's repeated actions for one consumer (periodic notices, notices of
+/// silence, redelivery). The broker acts for all consumers and has to serve the others in between, and each
+/// wake-up of a program costs it about 10 us. Chosen, not measured.
 pub const MIN_PERIOD: Duration = Duration::from_micros(100);
 
 /// The first frame of a program.
@@ -24,7 +25,7 @@ pub const MIN_PERIOD: Duration = Duration::from_micros(100);
 pub struct Greeting {
     /// The program's name in messages to people.
     pub name: String,
-    /// A program that is silent for this long counts as dead; an `alive` frame renews the lease.
+    /// The lease: a program that is silent for this long counts as dead. An `alive` frame renews the lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ns: Option<u64>,
     /// The secret that identifies a program that connects over TCP.
@@ -46,11 +47,11 @@ pub struct WelcomeTerms {
     pub largest: u32,
     /// Bytes of the largest payload of an event on a path.
     pub path_largest: u32,
-    /// Whether times in frames are readings of the monotonic clock that both ends share. If not, times are
-    /// durations from the moment of sending.
+    /// Whether times in frames are readings of the monotonic clock, which both ends then share. If not, they
+    /// are durations from the moment of sending.
     pub same_clock: bool,
-    /// A random number of this run of the broker, drawn when it begins to serve. Supplier numbers are valid
-    /// in one run only. 0: the broker has none.
+    /// A random number that identifies this run of the broker, drawn when it begins to serve. Supplier
+    /// numbers are valid in one run only. 0: the broker does not send one.
     #[serde(default)]
     pub run: u64,
     /// The topic on which this program expects answers. The program may subscribe to it, and every client
@@ -58,8 +59,8 @@ pub struct WelcomeTerms {
     /// Empty: an older broker sends none.
     #[serde(default)]
     pub reply: String,
-    /// The time after which each end takes the other one for gone if its host does not answer. 0: an older
-    /// broker sends none, and no time is limited.
+    /// The time after which each end considers the other one gone if its host does not answer. 0: an older
+    /// broker sends none, and there is no limit.
     #[serde(default)]
     pub peer_timeout_ns: u64,
 }
@@ -86,17 +87,17 @@ impl From<KeptHistory> for HistoryDepth {
     }
 }
 
-/// The stage that an event has reached when the broker confirms it to its supplier; a smaller value promises
+/// The stage that an event has reached when the broker confirms it to its supplier. A smaller value promises
 /// less.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// In the queues of its consumers. Events that wait there are lost when the broker ends.
+    /// The event is in the queues of its consumers. Events that wait there are lost when the broker ends.
     #[default]
     Received,
-    /// In the log, by write(2): the event survives the end of the broker, but not a power failure.
+    /// The event is in the log, by write(2): it survives the end of the broker, but not a power failure.
     Written,
-    /// In the log, and fdatasync(2) has returned.
+    /// The event is in the log, and fdatasync(2) has returned: it survives a power failure, too.
     Synced,
 }
 
@@ -106,7 +107,7 @@ impl Durability {
     }
 }
 
-/// A supplier on another host: its numbers are valid for its own broker alone.
+/// A supplier on another host. Its number is valid only for its own broker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteSupplier {
@@ -116,7 +117,7 @@ pub struct RemoteSupplier {
     pub supplier: u32,
 }
 
-/// A topic that a supplier publishes on, and the qualities that it offers.
+/// A topic on which a supplier publishes, and the qualities that the supplier offers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Advertisement {
@@ -127,10 +128,10 @@ pub struct Advertisement {
     #[serde(skip_serializing_if = "PayloadForm::is_empty")]
     pub content: PayloadForm,
     pub history: KeptHistory,
-    /// Whether only the strongest living supplier of the topic is delivered.
+    /// Whether only the events of the topic's strongest live supplier are delivered.
     pub exclusive: bool,
     pub strength: u32,
-    /// The weight of the supplier's events at consumers that divide their time by shares; left out: 1.
+    /// The weight of the supplier's events at consumers that divide their time by shares. Left out: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<u32>,
     /// Whether events may be redelivered until they are acknowledged.
@@ -138,7 +139,8 @@ pub struct Advertisement {
     /// The deadline of events that carry none, in nanoseconds after publication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ns: Option<u64>,
-    /// The least average distance between events (ns), over a burst; faster events are refused.
+    /// The minimum mean time between events, in nanoseconds, averaged over a burst. Events above this rate
+    /// are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
     pub burst: u32,
@@ -147,24 +149,24 @@ pub struct Advertisement {
     /// From [`Durability::Written`] on, the supplier's events are in the log.
     #[serde(skip_serializing_if = "Durability::is_default")]
     pub durability: Durability,
-    /// The supplier's name across connections. An event that the writer numbers itself is in the log once,
-    /// even if it is published several times.
+    /// The supplier's name as a writer of the log, which stays the same across connections. An event that the
+    /// writer numbers itself is in the log once, even if it is published several times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<String>,
-    /// The remote supplier of these events, if they come from another broker. The topic's declaration then
-    /// comes from other suppliers, now or later, and `local_only` consumers do not get the events.
+    /// The remote supplier of these events, if they come from another broker. In this case this advertisement
+    /// does not declare the topic, other suppliers do, and `local_only` consumers do not get the events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_elsewhere: Option<RemoteSupplier>,
 }
 
 impl Advertisement {
-    /// An advertisement of a topic that promises nothing.
+    /// Makes an advertisement of a topic that promises nothing.
     #[must_use]
     pub fn new(topic: &str) -> Self {
         Self { topic: topic.to_owned(), ..Self::default() }
     }
 
-    /// Whether the supplier's events have to be in the log.
+    /// Returns whether the supplier's events have to be in the log.
     pub fn asks_for_log(&self) -> bool {
         self.durability > Durability::Received || self.writer.is_some()
     }
@@ -203,24 +205,24 @@ impl Advertisement {
     }
 }
 
-/// Topics of an interest's pattern that the interest leaves out.
+/// Topics of an interest's pattern that the interest excludes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExceptSpec {
     /// A pattern: `+` stands for one level, `#` for all further ones.
     pub topics: String,
-    /// Patterns of topics that are delivered all the same.
+    /// Patterns of topics that are delivered nevertheless.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub but: Vec<String>,
 }
 
-/// Events that a subscription asks for.
+/// The events for which a subscription asks.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterestSpec {
     /// A pattern: `+` stands for one level, `#` for all further ones.
     pub topics: String,
-    /// Topics of the pattern that the interest leaves out.
+    /// Topics of the pattern that the interest excludes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<ExceptSpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -243,7 +245,7 @@ pub enum PartRule {
 #[serde(deny_unknown_fields)]
 pub struct TogetherSpec {
     pub rule: PartRule,
-    /// The greatest distance from the first event to the last, in nanoseconds.
+    /// The maximum time from the first event to the last, in nanoseconds.
     pub within_ns: u64,
     /// Whether a correlation that began and was not completed is reported.
     #[serde(default)]
@@ -267,7 +269,7 @@ pub enum SupplierOrder {
     /// The event with the earliest deadline first, from any supplier.
     #[default]
     Deadlines,
-    /// Suppliers have the consumer's time and queue in proportion to their shares.
+    /// Suppliers get the consumer's time and queue in proportion to their shares.
     Shares,
 }
 
@@ -277,8 +279,8 @@ impl SupplierOrder {
     }
 }
 
-/// The order of one supplier's events on one topic. The order of publication is in force if the supplier or
-/// the consumer asks for it.
+/// The order of one supplier's events on one topic. The order of publication applies if the supplier or the
+/// consumer asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventOrder {
@@ -314,7 +316,8 @@ pub enum WhenLate {
     Report,
 }
 
-/// The load that a consumer states for admission: it is refused if its class cannot guarantee the deadline.
+/// The load that a consumer states for admission. The consumer is refused if its class cannot guarantee the
+/// deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReservedTime {
@@ -331,19 +334,20 @@ pub struct ReservedTime {
 pub struct AgainSpec {
     pub after_ns: u64,
     pub attempts: u32,
-    /// Deliveries that may be unacknowledged at a time.
+    /// The maximum number of unacknowledged deliveries at a time.
     pub window: usize,
 }
 
-/// A consumer that continues at its last position, across connections and restarts of the broker. It gets
-/// events from the log.
+/// The terms of a consumer that gets events from the log and continues at its last position, across
+/// connections and restarts of the broker.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResumeSpec {
-    /// The consumer's name. One consumer at a time uses it; it belongs to the identity that used it first.
+    /// The consumer's name. Only one consumer at a time may use it, and it belongs to the identity that used
+    /// it first.
     pub name: String,
-    /// The log position (the number of a delivery) to continue after. None: after the last position that the
-    /// consumer acknowledged, or after the end of the log if it has acknowledged none.
+    /// The log position (the number of a delivery) after which to continue. `None`: after the last position
+    /// that the consumer acknowledged, or at the end of the log if it has acknowledged none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
     /// Whether the name ends with this subscription. When the program unsubscribes (but not when its
@@ -352,7 +356,7 @@ pub struct ResumeSpec {
     pub forget: bool,
 }
 
-/// A consumer: the events that it asks for, and its terms.
+/// A consumer: the events for which it asks, and its terms.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubscriptionSpec {
@@ -361,7 +365,7 @@ pub struct SubscriptionSpec {
     /// Consumers of one group share the events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// A class of the policy; left out: the policy's default class.
+    /// A class of the policy. Left out: the policy's default class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     pub interests: Vec<InterestSpec>,
@@ -375,49 +379,49 @@ pub struct SubscriptionSpec {
     #[serde(skip_serializing_if = "EventOrder::is_default")]
     pub order: EventOrder,
     pub late: WhenLate,
-    /// Worst-case execution time of an event, without its payload.
+    /// The worst-case execution time of an event without payload, in nanoseconds.
     pub execution_ns: u64,
-    /// Worst-case execution time for each KiB of an event's payload, in addition.
+    /// The additional worst-case execution time for each KiB of an event's payload, in nanoseconds.
     pub execution_per_kib_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve: Option<ReservedTime>,
     pub history: KeptHistory,
     /// Whether suppliers have to offer redelivery.
     pub reliable: bool,
-    /// Suppliers have to offer this deadline, or a sooner one.
+    /// Suppliers have to offer this deadline or an earlier one, in nanoseconds after publication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ns: Option<u64>,
-    /// The consumer's class must be guaranteed at least this part of the whole capacity.
+    /// The consumer's class must be guaranteed at least this fraction of the whole capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub again: Option<AgainSpec>,
-    /// Nanoseconds that the inbox of a group outlives its last consumer.
+    /// The time for which the inbox of a group outlives its last consumer, in nanoseconds.
     pub linger_ns: u64,
     /// The interval of periodic notices, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every_ns: Option<u64>,
-    /// A notice after this many nanoseconds without an event.
+    /// The consumer gets a notice after this many nanoseconds without an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silence_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeSpec>,
-    /// Whether events may come straight from suppliers through shared memory, where that is possible.
-    /// `docs/events.md` says what the consumer gives up for that. Left out: they may.
+    /// Whether events may come directly from suppliers through shared memory, where that is possible.
+    /// `docs/events.md` lists what the consumer does without in this case. Left out: they may.
     #[serde(skip_serializing_if = "bool::clone")]
     pub direct: bool,
     /// Whether the consumer gets no events from programs of other brokers.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub local_only: bool,
     /// Whether events may be lost between broker and program, on connections that can lose datagrams (UDP).
-    /// No event waits for a lost one; the consumer is told each loss as a gap.
+    /// No event waits for a lost one, and each loss is reported to the consumer as a gap.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub best_effort: bool,
 }
 
 impl Default for SubscriptionSpec {
-    /// 1024 events or 4 MiB; drops the oldest event when full; delivers late events; 1 us an event; direct
-    /// rings from suppliers where possible.
+    /// The default terms: a queue of 1024 events or 4 MiB that drops the oldest event when it is full, late
+    /// events delivered, an execution time of 1 us per event, and direct rings from suppliers where possible.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -460,13 +464,13 @@ pub enum InterestError {
 }
 
 impl InterestSpec {
-    /// All events of topics that match a pattern.
+    /// Makes an interest in all events of topics that match a pattern.
     #[must_use]
     pub fn new(topics: &str) -> Self {
         Self { topics: topics.to_owned(), ..Self::default() }
     }
 
-    /// The number of patterns that a topic is compared with.
+    /// Returns the number of patterns with which a topic is compared.
     pub fn patterns(&self) -> usize {
         self.except.iter().fold(1, |patterns, except| patterns + 1 + except.but.len())
     }
@@ -490,7 +494,7 @@ impl InterestSpec {
 }
 
 impl SubscriptionSpec {
-    /// A subscription to all events on the topics of a pattern, with the default queue.
+    /// Makes a subscription to all events on the topics of a pattern, with the default queue.
     #[must_use]
     pub fn new(topics: &str) -> Self {
         let interest = InterestSpec { topics: topics.to_owned(), ..InterestSpec::default() };
@@ -545,7 +549,7 @@ impl SubscriptionSpec {
         ConsumerSpec { group, ..ConsumerSpec::new(&self.name).with(inbox) }
     }
 
-    /// The first repeating interval that is shorter than [`MIN_PERIOD`], with its name in the message.
+    /// Returns the first repeating interval that is shorter than [`MIN_PERIOD`], with its name in messages.
     pub fn too_short(&self) -> Option<(&'static str, u64)> {
         let times = [
             ("a period", self.every_ns),
@@ -558,7 +562,8 @@ impl SubscriptionSpec {
         times.into_iter().find_map(short)
     }
 
-    /// A term of a best-effort subscription that needs lossless delivery.
+    /// Returns a term of the subscription that needs lossless delivery, and so contradicts best effort, if
+    /// any.
     pub fn contradicts_best_effort(&self) -> Option<&'static str> {
         let odd = [
             (self.reliable, "ask for reliable suppliers"),
@@ -589,11 +594,11 @@ impl TogetherSpec {
     }
 }
 
-/// A path: an address to which the broker sends events, at the policy's rate.
+/// A path: a destination to which the broker sends events at the rate that the policy sets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathSpec {
-    /// A class of the policy; empty: the policy's default class.
+    /// A class of the policy. Empty: the policy's default class.
     pub class: String,
     pub destination: Destination,
 }

@@ -10,12 +10,12 @@ pub struct Statistics {
     pub at_ns: u64,
     /// Number of connected programs.
     pub clients: u64,
-    /// Number of paths that are open or still drain.
+    /// Number of paths that are open or still draining.
     pub paths: u64,
-    /// Number of direct links from a supplier to a consumer, without the broker.
+    /// Number of direct links from a supplier to a consumer, which do not pass through the broker.
     #[serde(default)]
     pub direct: u64,
-    /// Maximum bytes that queues and the credit of paths may come to hold.
+    /// The number of bytes that queues and the credit of paths can hold at most.
     #[serde(default)]
     pub granted_bytes: u64,
     /// Bytes that topics keep for late subscribers.
@@ -24,15 +24,15 @@ pub struct Statistics {
     /// Bytes of topics' names.
     #[serde(default)]
     pub named_bytes: u64,
-    /// Bytes of all else that was made for programs: filters, sessions, buffers of connections.
+    /// Bytes of all other memory that is used for programs: filters, sessions, buffers of connections.
     #[serde(default)]
     pub held_bytes: u64,
     /// Publications, topics and subscriptions that were refused.
     pub refused: u64,
     /// Number of programs that the broker disconnected because of the data that they sent.
     pub sent_away: u64,
-    /// Refusals by reason: `admission` (a deadline that cannot be kept), `offered` (offered against
-    /// requested), `publish` and `subscribe` (permissions), and so on.
+    /// Refusals by reason: `admission` (a deadline that cannot be guaranteed), `offered` (the offered quality
+    /// does not meet the requested one), `publish` and `subscribe` (permissions), and so on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refusals: BTreeMap<String, u64>,
     /// Entries of the audit that could not be written.
@@ -49,17 +49,18 @@ pub struct Statistics {
     /// Totals of all consumers that have disconnected.
     #[serde(default)]
     pub departed: ConsumerStatistics,
-    /// Missed deadlines by topic, of connected and disconnected consumers; only the topics with the most.
+    /// Missed deadlines by topic, of connected and disconnected consumers; only for the topics with the most
+    /// missed deadlines.
     #[serde(default)]
     pub missed_by_topic: BTreeMap<String, u64>,
-    /// `None`: the broker keeps no log.
+    /// The state of the log. `None`: the broker keeps no log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogStatistics>,
 }
 
 impl Statistics {
-    /// The same counts without the names of consumers, programs and topics: all consumers are one, called
-    /// [`OTHERS`].
+    /// Returns the same counts without the names of consumers, programs and topics: all consumers are summed
+    /// up as one, called [`OTHERS`].
     #[must_use]
     pub fn without_names(mut self) -> Self {
         let name = |consumer: &mut ConsumerStatistics| {
@@ -76,7 +77,7 @@ impl Statistics {
     }
 }
 
-/// All counters of a map as one.
+/// Sums up all counters of a map in one entry, [`OTHERS`].
 fn sum_of_all(counters: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let sum = counters.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
     (!counters.is_empty()).then(|| (OTHERS.to_owned(), sum)).into_iter().collect()
@@ -99,9 +100,9 @@ pub struct LogStatistics {
     pub syncs: u64,
     /// Number of places with bytes that are not valid events.
     pub damaged: u64,
-    /// Bytes cut off behind the last complete event.
+    /// Bytes that were cut off after the last complete event.
     pub torn: u64,
-    /// Connected consumers with a name, with their acknowledged position.
+    /// The connected resuming consumers by name, each with its acknowledged position.
     pub consumers: BTreeMap<String, u64>,
 }
 
@@ -129,11 +130,11 @@ pub struct ConsumerStatistics {
     pub dropped_large: u64,
     /// Events given up after the last delivery attempt without an acknowledgement.
     pub given_up: u64,
-    /// Sum of the four preceding counters: matching events that will never be delivered.
+    /// Sum of the four preceding counters: the matching events that will never be delivered.
     pub lost: u64,
     /// Deadlines that passed before or during the delivery.
     pub missed: u64,
-    /// Missed deadlines by topic; only the topics with the most, the others under [`OTHERS`].
+    /// Missed deadlines by topic: the topics with the most, and the sum of the others under [`OTHERS`].
     pub missed_by_topic: BTreeMap<String, u64>,
     /// Deliveries repeated for lack of an acknowledgement.
     pub repeated: u64,
@@ -145,14 +146,14 @@ pub struct ConsumerStatistics {
     pub paused: bool,
 }
 
-/// The name under which all unlisted topics are summed.
+/// The name under which all topics that are not listed are summed up.
 pub const OTHERS: &str = "(others)";
 
 /// Totals of a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassStatistics {
     pub name: String,
-    /// The class's part of the link while every class wants more than its share.
+    /// The fraction of the link that the class gets while every class wants more than its share.
     pub share: f64,
     pub messages: u64,
     /// Bytes that the messages took on the link.
@@ -163,7 +164,7 @@ pub struct ClassStatistics {
     pub late: u64,
     /// Number of waiting events.
     pub waiting: u64,
-    /// Microseconds from arrival to sending.
+    /// The distribution of the time from arrival to sending, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_us: Option<DelayDistribution>,
 }

@@ -1,5 +1,5 @@
-//! Names and types of topics: the broker sends each once, and then only the topic's number. When a program
-//! has been sent as many names as the broker keeps account of, both ends forget all of them ([`ALL_TOPICS`]).
+//! Names and types of topics. The broker sends each once, and then only the topic's number. When a program
+//! has got as many names as the broker records, both ends forget all of them ([`ALL_TOPICS`]).
 
 use crate::frame::ALL_TOPICS;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct TopicNames {
 }
 
 impl TopicNames {
-    /// Takes in a frame TOPIC.
+    /// Handles a frame TOPIC.
     pub fn learn(&mut self, number: u32, name: &str) {
         match number {
             ALL_TOPICS => {
@@ -24,10 +24,10 @@ impl TopicNames {
         }
     }
 
-    /// A topic has a new type, or no type any more.
+    /// Handles the report that a topic has a new type, or no type any more.
     pub fn learn_type(&mut self, number: u32, event_type: Option<&str>) {
         match event_type {
-            // a broker sends the name before
+            // a broker sends a topic's name before its type
             Some(event_type) if self.names.contains_key(&number) => {
                 self.types.insert(number, event_type.into());
             }
@@ -35,7 +35,7 @@ impl TopicNames {
         }
     }
 
-    /// The number of known names.
+    /// Returns the number of known names.
     #[must_use]
     #[allow(
         clippy::len_without_is_empty,

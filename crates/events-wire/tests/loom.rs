@@ -1,15 +1,15 @@
-//! The ring in shared memory under every interleaving that matters.
+//! Tests the ring in shared memory under every relevant interleaving of its threads.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-events-wire --test loom
 //! ```
 //! The files under test are those of the crate. An event's bytes are loom's atomics, stored and loaded one by
-//! one without an order, so that a copy can be torn; a lost wake-up is a deadlock, which loom reports. Each
-//! model has failed when its rule was broken on purpose: an announcement without its fence or its release; a
-//! copy without the second check; a hold without its fence, and a slot reused without one; a slot reused
-//! before the consumer has passed its event, or without reading the holds after its position; a sleep without
-//! a check of the ring after the announcement of the sleep, and a supplier that wakes without a fence; an
-//! order announced after the consumer was accepted.
+//! one with relaxed ordering, so that a copy can be torn; a lost wake-up is a deadlock, which loom reports.
+//! Each model has been seen to fail when its rule was broken on purpose: an announcement without its fence or
+//! its release; a copy without the second check; a hold without its fence, and a slot reused without one; a
+//! slot reused before the consumer has passed its event, or without reading the holds after the position; a
+//! sleep without a check of the ring after the announcement of the sleep, and a supplier that wakes without a
+//! fence; an order announced after the consumer was accepted.
 
 #![cfg(loom)]
 #![allow(
@@ -45,7 +45,7 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
 
 const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
 
-/// A ring of the minimum depth, whose slots are reused at once, and its consumer.
+/// Makes a ring of the minimum depth, whose slots are reused at once, and its consumer.
 fn pair(when_behind: WhenBehind) -> (MemorySupplier, MemoryConsumer) {
     let geometry = MemoryGeometry::new(2, 8, 1).expect("small");
     let mut supplier = MemorySupplier::create(geometry, WAY).expect("none fails in a model");
@@ -56,7 +56,7 @@ fn pair(when_behind: WhenBehind) -> (MemorySupplier, MemoryConsumer) {
     (supplier, consumer)
 }
 
-/// Two words that belong together.
+/// Makes an event of two equal words, so that a torn copy is recognized.
 fn content(turn: u64) -> [u8; 8] {
     let word = (turn as u32).to_ne_bytes();
     std::array::from_fn(|at| word[at % 4])
@@ -77,7 +77,7 @@ fn a_copy_is_whole_or_counted_as_lost_however_fast_its_slot_is_used_again() {
                 publish(&mut supplier).expect("nobody blocks");
             }
         });
-        // The fourth event lies in the slot of the first.
+        // The fourth event is in the slot of the first.
         let mut copy = Vec::new();
         if let NextEvent::Event(mark) = consumer.receive_copy(&mut copy).expect("honest") {
             assert_eq!((&copy[..], mark.tag), (&content(mark.turn)[..], mark.turn as u32));
@@ -117,7 +117,7 @@ fn a_slot_is_used_again_only_after_the_consumer_is_past_its_event_and_holds_it_n
             }
         });
         let first = consumer.receive().expect("honest");
-        // reports that it has passed the first event, and reads the second
+        // the consumer reports that it has passed the first event, and reads the second
         let mut copy = Vec::new();
         if let NextEvent::Event(mark) = consumer.receive_copy(&mut copy).expect("honest") {
             assert_eq!(copy, content(mark.turn));
@@ -184,18 +184,18 @@ fn whoever_hears_of_what_an_order_came_before_sees_the_order() {
         }
         let broker = thread::spawn(move || {
             to_supplier.announce_orders(1);
-            // the order itself has no room, and the consumer is accepted
+            // the ring has no room for the order itself, and the consumer is accepted
             assert!(publish(&mut to_supplier).is_err());
             publish(&mut to_consumer).expect("there is room");
         });
-        // the consumer informs the supplier, here because both are the same thread
+        // the supplier learns of the acceptance from the consumer: here, because both are the same thread
         let mut copy = Vec::new();
         if let NextEvent::Event(_) = consumer.receive_copy(&mut copy).expect("honest") {
             assert_eq!(supplier.orders(), 1);
         }
         assert!(supplier.orders() <= 1);
         broker.join().expect("it orders");
-        // the events before the order are read, and the order is still to come
+        // the supplier reads the events before the order, and the order is still to come
         for _ in 0..2 {
             assert!(matches!(supplier.receive_copy(&mut copy), Ok(NextEvent::Event(_))));
         }

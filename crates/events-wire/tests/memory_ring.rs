@@ -1,4 +1,5 @@
-//! The ring in shared memory compared with a reference that keeps every event for ever, and under threads.
+//! Compares the ring in shared memory with a reference that keeps every event forever, and tests it with
+//! several threads.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +37,7 @@ fn join(
     (number, consumer)
 }
 
-/// The content of a turn's event: its length and bytes follow from the turn.
+/// Makes the content of a turn's event. Its length and bytes depend on the turn.
 fn content(turn: u64) -> Vec<u8> {
     let length = (turn.wrapping_mul(37) % u64::from(MAX_EVENT_BYTES + 1)) as usize;
     (0..length as u64).map(|at| (turn.wrapping_mul(31) + at) as u8).collect()
@@ -126,7 +127,7 @@ fn check<E>(came: &NextEvent<E>, expected: &mut Expected, tail: u64, depth: u64)
 }
 
 fn run(depth: u32, steps: Vec<Step>) {
-    let mut supplier = supplier(depth, 4); // one place is left, for loans
+    let mut supplier = supplier(depth, 4); // one consumer's place is left, for loans
     let (mut lent, mut lent_contents) = (Vec::new(), LentContents::default());
     let depth = u64::from(supplier.geometry().depth());
     let mut expected = Vec::new();
@@ -251,8 +252,8 @@ fn an_event_that_is_too_large_and_a_consumer_too_many_are_refused_with_the_limit
     assert!(second.expect_err("one at most").to_string().contains("all 1 places"));
 }
 
-/// Number of slots that a supplier of 64 events uses for 1,000 events. A consumer takes each event at once,
-/// and holds the last `holds` ones.
+/// Returns the number of slots that a supplier of 64 events uses for 1,000 events. A consumer takes each
+/// event at once, and holds the last `holds` events.
 fn slots_of(holds: usize, stopped: Option<WhenBehind>) -> usize {
     let mut supplier = supplier(64, 2);
     let (_, mut consumer) = join(&mut supplier, WhenBehind::BlocksSupplier, Wait::Spin);
@@ -347,7 +348,8 @@ fn consumers_that_spin_sleep_hold_and_copy_receive_the_same_events_at_once() {
     });
 }
 
-/// The memory of a supplier of four events of 64 bytes, overwritten with `bytes` from the byte `start` on.
+/// Makes the memory of a supplier of four events of 64 bytes, overwritten with `bytes` from the byte `start`
+/// on.
 fn hostile(start: usize, bytes: &[u8]) -> ForeignWords {
     let mut words = PublishedWords::create(2048).expect("two pages");
     let header = [u32::from_le_bytes(*b"UEM1"), 4, 64, 12];

@@ -1,5 +1,5 @@
-//! A program's ring must have the size of the broker's, and reading its unwritten memory does not allocate
-//! it.
+//! Tests that a broker refuses a program's ring that is larger than its own, and that reading unwritten
+//! memory of a program's ring does not allocate this memory.
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("descriptors")
 }
 
-/// A ring that a program offers by its socket.
+/// Makes a ring and offers it over a program's socket.
 fn offer(doorbell: &Doorbell, depth: u32, largest: u32, consumers: u32) -> MemorySupplier {
     let geometry = MemoryGeometry::new(depth, largest, consumers).expect("within the limits");
     let mut ring = MemorySupplier::create(geometry, (Wait::Block, SpinBudget::DEFAULT)).expect("a memfd");

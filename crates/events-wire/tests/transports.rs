@@ -1,4 +1,4 @@
-//! The transports, each under the conformance suite, and what only a stream can do wrong.
+//! Tests each transport with the conformance suite, and tests errors that only streams can have.
 
 use crate::common::authority::Authority;
 use crate::conformance::{End, MAX_EVENT_BYTES};
@@ -18,7 +18,7 @@ use unisono_events_wire::transport::{
 use unisono_events_wire::{TlsAddress, TlsService, Uncertified};
 use unisono_linux::poll::readable;
 
-/// A program that does not come within this time never will.
+/// The maximum time to wait for a program in these tests.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn unix() -> (End, End) {
@@ -46,8 +46,8 @@ fn tcp() -> (End, End) {
     (end(one), end(other))
 }
 
-/// A broker's end that listens with TLS, where programs reach it, and the directory of their certificates.
-/// `client_authority` makes the file of the programs' authorities there.
+/// Makes a broker's end that listens with TLS. Returns it with its address and the directory of the
+/// certificates. `client_authority` makes the file with the programs' authority in that directory.
 fn listening(
     client_authority: impl FnOnce(&Path) -> Option<PathBuf>,
 ) -> (StreamListener, TlsAddress, tempfile::TempDir) {
@@ -101,7 +101,8 @@ fn tls() -> (End, End) {
     tls_with(|_| None)
 }
 
-/// A broker's end of UDP that listens, and where programs reach it.
+/// Makes a broker's end that listens with UDP. Returns it with its address and the directory of the
+/// certificates.
 fn listening_by_udp() -> (DatagramListener, TlsAddress, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let authority = Authority::new(directory.path(), "authority");
@@ -136,7 +137,7 @@ fn udp() -> (End, End) {
     (Box::new(program.join().expect("it does not panic")), broker)
 }
 
-/// A stream on which both ends compress the heads of their frames.
+/// Makes a stream on which both ends compress the heads of their frames.
 fn compressed() -> (End, End) {
     let (mut one, other) = unix();
     one.compress_heads();
@@ -213,14 +214,14 @@ fn compressed_frames_that_are_wrong_break_the_stream() {
     assert_eq!(refused(&[0xea, 7]), what("a frame of 1001 bytes is too large; the largest has 1000"));
     assert_eq!(refused(&[0]), what("a frame of no bytes"));
     assert_eq!(refused(&[1, 3]), what("changes of a head that was never sent"));
-    // the second frame is short enough, but not with the part of its head that it leaves out
+    // the second frame is short enough as it is sent, but not after decompression of its head
     let second = [&[101, 0x80 | 100][..], &[1; 100], &[0xb2, 7, 0], &[1; 945]].concat();
     assert_eq!(refused(&second), what("a frame of 1001 bytes is too large; the largest has 1000"));
 }
 
 #[test]
 fn a_program_connects_to_a_broker_that_names_many_authorities() {
-    // rustls takes 4096 bytes at a time; these names have more
+    // rustls takes 4096 bytes at a time, and these names take more
     let _ = tls_with(|directory| {
         let names = (0..180).map(|number| format!("{number:-<60}"));
         let all: Vec<_> = names
@@ -244,14 +245,14 @@ fn the_descriptor_tells_of_a_frame_that_came_with_the_end_of_a_handshake() {
     let mut broker = accept(&mut listener);
     assert!(readable([broker.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
     assert!(broker.receive().expect("a handshake").is_none());
-    // both, the end of the handshake and the frame, are on their way
+    // both the end of the handshake and the frame are in transit
     let _program = program.join().expect("it does not panic");
     let _ = broker.flush().expect("the program is there");
     assert!(readable([broker.as_fd()], Some(TIMEOUT)).expect("poll")[0]);
     assert_eq!(broker.receive().expect("a frame").expect("a frame").bytes, b"head");
 }
 
-/// The broker's end of a connection to a socket of this host, before the program has said how it speaks.
+/// Makes the broker's end of a local connection, before the program has shown how it communicates.
 fn unsettled(largest: usize) -> (End, UnixStream) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let path = directory.path().join("events");
@@ -263,7 +264,7 @@ fn unsettled(largest: usize) -> (End, UnixStream) {
 
 #[test]
 fn a_connection_that_gets_no_rings_ends_alone() {
-    // no ring is as large
+    // no ring can have frames of this size
     let (mut broker, mut program) = unsettled(usize::MAX);
     program.write_all(&[1; 4]).expect("it is connected");
     let refused = broker.settle().expect_err("no memory is as large");

@@ -2,11 +2,12 @@
 //! network, with the same processes.
 //!
 //! All variants run in one deployment, one after the other and then in the opposite order (A B C C B A),
-//! because the speed of a machine drifts. A run lasts long enough for the clock; the result of a run is the
-//! mean time of a barrier.
+//! because the speed of a machine drifts. A run is long compared with the resolution of the clock; its result
+//! is the mean time of a barrier.
 //!
-//! With more nodes than processors the time of a barrier is the work of all nodes, not its latency. It then
-//! shows the messages that a barrier in the switches saves; the simulator shows the height that it saves.
+//! With more nodes than processors, the time of a barrier is the work of all nodes and not its latency. It
+//! then reflects how many messages a barrier in the switches saves; the simulator shows the effect of the
+//! smaller height.
 
 use crate::deployment::Deployment;
 use crate::error::Error;
@@ -19,28 +20,29 @@ use unisono_measure::bootstrap::{Estimate, median_interval};
 use unisono_measure::paired;
 use unisono_measure::record::Better;
 
-/// The least barriers of a run; half of them if they would take more microseconds than [`TOO_LONG`].
+/// The minimum number of barriers in a run; half as many if they would take more than [`TOO_LONG`]
+/// microseconds.
 const MIN_BARRIERS: u32 = 10;
 const TOO_LONG: f64 = 1e6;
-/// Barriers of the first trial, and the least of any trial.
+/// The number of barriers in the first trial, and the minimum for all trials.
 const TRIAL: u32 = 3;
-/// Barriers after which a trial can count as warm. The first barriers of a run take longer, because each
-/// process touches its memory for the first time and learns its retransmission timeout. A run whose length
-/// was derived from them measured a tenth of the barriers that were asked for.
+/// The number of barriers that must precede a trial that counts as warm. The first barriers of a run take
+/// longer, because each process touches its memory for the first time and learns its retransmission timeout.
+/// A run whose length was derived from them had only a tenth of the intended barriers.
 const COLD: u32 = 20;
-/// A trial is warm if it takes at least this part of the previous trial's time per barrier.
+/// A trial is warm if its time per barrier is at least this fraction of the previous trial's.
 const STEADY: f64 = 0.8;
-/// Microseconds of trials after which fewer barriers than [`COLD`] are enough.
+/// The total time of trials, in microseconds, after which fewer barriers than [`COLD`] are enough.
 const MAX_TRIAL_TIME: f64 = 4e6;
-/// After this many trials a variant is measured even if it is still getting faster.
+/// The maximum number of trials: after them, a variant is measured even if it is still getting faster.
 const MAX_TRIALS: u32 = 12;
-/// A barrier that takes longer than this (ms) counts as stuck.
+/// A barrier that takes longer than this, in milliseconds, counts as stuck.
 const STUCK_AFTER: u64 = 20_000;
 const LEVEL: f64 = 0.95;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BenchVariant {
-    /// In the switches: the position of the job, and where its messages turn.
+    /// A barrier in the switches: the index of the job, and where its messages turn around.
     Switches(usize, TurnPoint),
     Software(SoftwareAlgorithm),
 }
@@ -65,9 +67,9 @@ pub const SOFTWARE: [SoftwareAlgorithm; 4] = [
 #[derive(Clone, Debug)]
 pub struct BenchRow {
     pub variant: BenchVariant,
-    /// The mean microseconds of a barrier in each run.
+    /// The mean time of a barrier in each run, in microseconds.
     pub runs: Vec<f64>,
-    /// Their median with its 95 % interval.
+    /// The median of `runs`, with its 95 % confidence interval.
     pub micros: Option<Estimate>,
     pub barriers: u32,
     /// The number of timeouts.
@@ -76,7 +78,7 @@ pub struct BenchRow {
 
 #[derive(Clone, Copy, Debug)]
 pub enum BenchProgress<'a> {
-    /// All variants have been tried: the expected time of all runs together.
+    /// The trials of all variants are over: the expected time of all runs together.
     Planned(Duration),
     /// A run of a variant begins: its number, and the number of runs.
     Run(u32, u32, &'a BenchVariant),
@@ -85,8 +87,8 @@ pub enum BenchProgress<'a> {
 /// Measures the variants in `repetitions` runs of about `length` each. A run has at least ten barriers, or
 /// five slow ones.
 ///
-/// Trials of each variant, until it is warm, determine the number of barriers in a run. They also teach the
-/// members the time of a barrier, so that a slow barrier causes no timeout later.
+/// Before the runs, trials of each variant, until it is warm, determine the number of barriers in a run. In
+/// the trials, the members also learn the time of a barrier, so that a slow barrier causes no timeout later.
 pub fn compare(
     deployment: &mut Deployment<'_>,
     variants: &[BenchVariant],
@@ -124,8 +126,9 @@ pub fn compare(
     Ok(rows)
 }
 
-/// The ratio between the time of the best software barrier and the time of the best barrier in the switches:
-/// the median of the ratios within each repetition, with its interval.
+/// Returns the two best variants, in the switches and in software, and the ratio of the software barrier's
+/// time to the time in the switches: the median of the ratios within each repetition, with its confidence
+/// interval.
 pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estimate)> {
     let median = |row: &BenchRow| row.micros.map_or(f64::INFINITY, |micros| micros.value);
     let is_switch = |row: &&BenchRow| matches!(row.variant, BenchVariant::Switches(..));
@@ -138,15 +141,15 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
     Some((ours.variant, theirs.variant, compared.ratio))
 }
 
-/// The number of barriers in a run of `wanted` microseconds, and the time of one barrier. `trial` runs
-/// barriers and returns their mean time in microseconds. Because the first barriers are slower than later
-/// ones, trials go on until barriers no longer get faster; the last trial decides.
+/// Returns the number of barriers in a run of `wanted` microseconds, and the time of one barrier. `trial`
+/// runs barriers and returns their mean time in microseconds. Because the first barriers are slower than
+/// later ones, trials are repeated until barriers no longer get faster; the last trial decides.
 fn calibrate(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
     let mut micros = trial(TRIAL)?;
     let (mut done, mut spent) = (TRIAL, micros * f64::from(TRIAL));
     for _ in 1..MAX_TRIALS {
-        // a quarter of a run, but no more than twice the barriers done so far, because the time of a cold
-        // barrier is not representative
+        // a quarter of a run, but at most twice as many barriers as were run so far, because the time of the
+        // first barriers is not representative
         let count = ((wanted / 4.0 / micros) as u32).clamp(TRIAL, 2 * done);
         let before = std::mem::replace(&mut micros, trial(count)?);
         done += count;
@@ -161,7 +164,7 @@ fn calibrate(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> R
     Ok((barriers, micros))
 }
 
-/// Barriers before the clock starts.
+/// Returns the number of barriers to run before the measurement begins.
 fn warm_up(barriers: u32) -> u32 {
     barriers / 20 + 2
 }
@@ -184,7 +187,8 @@ fn run_once(
 mod tests {
     use super::*;
 
-    /// A variant whose first barriers take longer: returns the mean microseconds of the next `count`.
+    /// Simulates a variant whose first barriers take longer. The closure returns the mean time of the next
+    /// `count` barriers, in microseconds.
     fn variant(cold: u32, slow: f64, warm: f64) -> impl FnMut(u32) -> Result<f64, Error> {
         let mut done = 0;
         move |count| {

@@ -1,5 +1,5 @@
-//! Tracks the cables that are down, from the kernel's notifications: the deployment learns of a pulled cable
-//! at once, and not when a member's timeout expires.
+//! Tracks the cables that are down by the kernel's notifications, so that the deployment learns of a pulled
+//! cable at once, and not only when a member's timeout expires.
 //!
 //! Every cable has an end at a switch, and a device loses its carrier together with its peer, so it is enough
 //! to watch the switches' devices. [`crate::diagnose`] finds cables that lose frames while their carrier is
@@ -22,7 +22,7 @@ pub enum DeployedCable {
 }
 
 impl DeployedCable {
-    /// For messages: the switches or the node that it joins.
+    /// Describes the cable for messages: by the switches that it joins, or by its node.
     pub fn name(self, network: &SwitchNetwork) -> String {
         let at = |end: End| format!("switch {} (port {})", end.switch.0, end.port.0);
         match self {
@@ -36,7 +36,7 @@ impl DeployedCable {
         }
     }
 
-    /// Whether a group's barriers by this tree need it.
+    /// Returns whether a group's barriers need the cable in this tree.
     pub(crate) fn serves(self, network: &SwitchNetwork, group: &BarrierGroup, plan: &TreePlan) -> bool {
         let is_child = |end: End| {
             let register = plan.tree.registers.get(&end.switch);
@@ -62,7 +62,7 @@ pub(crate) struct Cables {
 }
 
 impl Cables {
-    /// Watches the cables from now on. At first all cables count as up.
+    /// Watches the cables from now on. Initially, all cables count as up.
     pub(crate) fn watch(network: &SwitchNetwork, fabric: &Fabric) -> Result<Self, Error> {
         let links = (0..).zip(network.links());
         let ends =
@@ -106,7 +106,7 @@ impl Cables {
         Ok(lost.chain(back.map(|cable| (*cable, Carrier::Present))).collect())
     }
 
-    /// The cables that are down, in the order of their failures.
+    /// Returns the cables that are down, in the order of their failures.
     pub(crate) fn down(&self) -> &[DeployedCable] {
         &self.down
     }

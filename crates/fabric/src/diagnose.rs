@@ -1,8 +1,8 @@
-//! Finds the node, cable or register that a stuck barrier waits for, from the registers.
+//! Finds, from the registers, the node, cable or register for which a stuck barrier waits.
 //!
 //! A register shows the ports that have not arrived. If a node is at such a port, that node (or its cable) is
 //! the suspect. If a child switch is there and has all arrivals below it, the cable between the two switches
-//! loses frames. If the child switch waits itself, the reason is further down. A switch that has all arrivals
+//! loses frames. If the child switch waits itself, the cause is further down. A switch that has all arrivals
 //! while the switch above it is an episode ahead has missed its release.
 
 use crate::layout::RegisterState;
@@ -43,7 +43,7 @@ impl fmt::Display for Suspect {
     }
 }
 
-/// The suspects of a barrier by this tree, ascending.
+/// Returns the suspects of a stuck barrier in this tree, ascending.
 pub fn suspects(
     network: &SwitchNetwork,
     tree: &Tree,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use unisono_btin::{BarrierGroup, End, GroupId, PlanOptions, SwitchLink, plan};
 
-    /// Two switches with two members each, joined by link 0 at their ports 7; the root switch is 0.
+    /// Makes two switches with two members each, joined by link 0 at their ports 7. The root switch is 0.
     fn two_switches() -> (SwitchNetwork, Tree) {
         let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
         let nodes = vec![end(0, 0), end(0, 1), end(1, 0), end(1, 1)];

@@ -9,23 +9,23 @@ use unisono_linux::netlink::Refused;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This host lacks a feature; the text names it, and how to get it.
+    /// This host lacks a feature. The text names it, and how to get it.
     #[error("{0}")]
     Host(String),
-    /// The network or the group does not fit a data plane.
+    /// The data plane cannot serve the network or the group.
     #[error("{0}")]
     Input(String),
-    /// The kernel refused a request that a host with the capabilities should grant.
+    /// The kernel refused a request that it should grant to a process with the required capabilities.
     #[error(transparent)]
     Netlink(#[from] Refused),
     #[error(transparent)]
     Program(#[from] NotLoaded),
     #[error(transparent)]
     NotCompiled(ProgramError),
-    /// A cable that barriers need is down and there is a way around it; names the cable.
+    /// A cable that barriers need is down, and there is a way around it. The text names the cable.
     #[error("{0}")]
     Cable(String),
-    /// The barrier did not end, or a node ended; names the node or link.
+    /// The barrier did not end, or a node has ended. The text names the node or link.
     #[error("{0}")]
     Barrier(String),
     #[error("cannot {what}: {error}")]

@@ -6,8 +6,8 @@
 //! processor (50 us), but only for the whole host: by `/sys/kernel/rcu_expedited`. This module sets it for
 //! the fraction of a second that attaching takes, and then restores it.
 //!
-//! The old value is first written to a journal, so that the next deployment can restore it if this process is
-//! killed. Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
+//! First, the old value is written to a journal, so that the next deployment can restore it if this process
+//! is killed. Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -15,29 +15,30 @@ use std::path::Path;
 use unisono_linux::undo::UndoDirectory;
 
 const EXPEDITED_FILE: &str = "/sys/kernel/rcu_expedited";
-/// The journal's file with the old value of the knob.
+/// The file in the journal with the old value of the setting.
 const JOURNAL_FILE: &str = "rcu_expedited";
 
-/// The directory in which deployments record the settings to restore if they are killed.
+/// Returns the directory in which deployments record the settings to restore if they are killed.
 pub(crate) fn journal() -> UndoDirectory {
     UndoDirectory::at(Path::new("/run/unisono/tree"))
 }
 
-/// Grace periods are short as long as this value lives.
+/// Keeps grace periods short as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct ExpeditedRcu {
-    /// Locked: a second process would otherwise read the changed value and restore that.
+    /// The file of the setting. It is locked, because a second process would otherwise read the changed value
+    /// and later restore that.
     knob: File,
     before: String,
 }
 
 impl ExpeditedRcu {
-    /// Sets the knob. Waits until no other process has set it.
+    /// Sets the setting. Waits until no other process holds it.
     pub(crate) fn enable() -> io::Result<Self> {
         let mut knob = OpenOptions::new().read(true).write(true).open(EXPEDITED_FILE)?;
         knob.lock()?;
         let before = if let Some(left) = journal().read(JOURNAL_FILE)? {
-            left // from a killed process, which also left the knob's present value
+            left // the journal is from a killed process, which also left the present value
         } else {
             let mut now = String::new();
             knob.read_to_string(&mut now)?;
@@ -62,11 +63,11 @@ impl Drop for ExpeditedRcu {
             let _ = journal().remove(JOURNAL_FILE);
         }
         journal().remove_if_empty();
-        let _ = self.knob.unlock(); // closing it does the same
+        let _ = self.knob.unlock(); // a close of the file would do the same
     }
 }
 
-/// Restores the knob if a process was killed before it could do so.
+/// Restores the setting if a process was killed before it could do so.
 pub(crate) fn restore_expedited() -> io::Result<()> {
     if journal().read(JOURNAL_FILE)?.is_some() {
         drop(ExpeditedRcu::enable()?);
@@ -87,11 +88,11 @@ mod tests {
         };
         let before = expedited.before.clone();
         assert_eq!(read().expect("it is there"), "1");
-        // killed: the lock is released, but the knob is not restored
+        // as if the process were killed: the lock is released, but the setting is not restored
         expedited.knob.unlock().expect("it is locked");
         std::mem::forget(expedited);
         restore_expedited().expect("root may");
-        // other processes may have set the knob at this moment, with journal files of their own
+        // another process may have changed the setting at this moment, with a journal file of its own
         let seen = (0..5000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             read().is_ok_and(|now| now == before)

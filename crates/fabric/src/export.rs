@@ -1,5 +1,5 @@
-//! For `unisono tree export --to bpf`: barrier registers as elements of the switch program's map `registers`,
-//! for programs that fill the map themselves.
+//! For `unisono tree export --to bpf`: writes barrier registers as elements of the switch program's map
+//! `registers`, for programs that fill the map themselves.
 //!
 //! The elements have the form of `bpftool map dump -j`: key and value as lists of bytes, in the byte order of
 //! this host. `bpftool map update` takes the same bytes.
@@ -9,7 +9,8 @@ use crate::layout::{PORTS, RegisterSetup, slot};
 use serde_json::{Value, json};
 use unisono_btin::{ReductionOperator, Tree, TurnPoint};
 
-/// The map of a tree's registers before the first barrier. Fails for a port beyond the bits of a register.
+/// Returns the contents of the map for a tree's registers before the first barrier. Fails for a port beyond
+/// the bits of a register.
 pub fn registers(tree: &Tree, turn: TurnPoint, operation: ReductionOperator) -> Result<Value, Error> {
     let mut elements = Vec::with_capacity(tree.registers.len());
     for (switch, register) in &tree.registers {

@@ -1,26 +1,26 @@
-//! Home processors: the processor where a member's process runs and its node receives.
+//! Home processors: the processor on which a member's process runs and its node receives frames.
 //!
 //! A release wakes all members in one pass through the kernel, on the processor of the member that arrived
-//! last. Waking them took half of a barrier among 256 members, 4 us each under tracing. The likely reason: to
-//! wake a process of another processor, the kernel takes the lock of that processor's run queue. So with many
-//! members for each processor, each process stays on one processor, and the frames of its node are received
-//! there (receive packet steering, by the default of the node's namespace). The release is queued at every
-//! processor, and each wakes its own members.
+//! last. These wake-ups took half of the time of a barrier among 256 members, 4 us each under tracing. The
+//! probable reason is that the kernel takes the lock of another processor's run queue to wake a process
+//! there. So with many members for each processor, each process is bound to one processor, and the frames of
+//! its node are received there (receive packet steering, set as the default of the node's namespace). The
+//! release is then queued at every processor, and each processor wakes its own members.
 //!
-//! Both kinds of barriers, in switches and in software, run that way. With few members the scheduler places
-//! processes better than this module could, and it changes no settings. A kernel without `rps_default_mask`
-//! (before 6.3) receives on the sending processor. Reference: Documentation/networking/scaling.rst (RPS),
-//! Documentation/admin-guide/sysctl/net.rst.
+//! Barriers in the switches and in software run in the same way. With few members, the scheduler places
+//! processes better than this module could, so this module changes no settings. A kernel without
+//! `rps_default_mask` (before 6.3) receives on the sending processor. Reference:
+//! Documentation/networking/scaling.rst (RPS), Documentation/admin-guide/sysctl/net.rst.
 
 use std::collections::BTreeMap;
 use std::fs;
 use unisono_btin::NodeId;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 
-/// With fewer members for each processor, placement is left to the scheduler. Chosen, not measured.
+/// With fewer members than this for each processor, the scheduler places the processes. Chosen, not measured.
 const MIN_MEMBERS_PER_PROCESSOR: usize = 16;
 
-/// The processor of each member. Empty: there are few members.
+/// The home processor of each member. Empty if there are few members.
 #[derive(Clone, Debug, Default)]
 pub struct HomeProcessors(BTreeMap<NodeId, usize>);
 
@@ -42,20 +42,20 @@ impl HomeProcessors {
     /// Keeps the calling process on the member's home processor.
     pub(crate) fn pin(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
-            let _ = affinity::restrict_own(&CpuSet::single(*processor)); // it works anywhere, slower
+            let _ = affinity::restrict_own(&CpuSet::single(*processor)); // an error only costs speed
         }
     }
 
-    /// Lets future devices in the calling thread's namespace receive on the member's home processor.
+    /// Makes future devices in the calling thread's namespace receive on the member's home processor.
     pub(crate) fn steer_receive(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
-            // a kernel without the file receives on the sending processor
+            // if this fails, because the kernel has no such file, the node receives on the sending processor
             let _ = fs::write("/proc/sys/net/core/rps_default_mask", mask(*processor));
         }
     }
 }
 
-/// The kernel's mask of one processor: words of 32 bits, the highest first.
+/// Returns the kernel's mask of one processor: words of 32 bits, the highest first.
 fn mask(processor: usize) -> String {
     format!("{:x}{}", 1_u32 << (processor % 32), ",00000000".repeat(processor / 32))
 }

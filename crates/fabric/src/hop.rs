@@ -1,8 +1,8 @@
 //! For `unisono tree bench --hop`: measures the cost of one hop through a switch, with two lines of switches
 //! of different length and a node at each end.
 //!
-//! A barrier between the two ends goes up the line and down again. The cost of nodes, sockets and scheduler
-//! is the same for both lengths and cancels in the difference.
+//! The messages of a barrier between the two ends go up the line and down again. The cost of nodes, sockets
+//! and scheduler is the same for both lengths and cancels out in the difference.
 
 use crate::bench::{BenchVariant, compare};
 use crate::deployment::Deployment;
@@ -19,7 +19,7 @@ use unisono_measure::bootstrap::{Estimate, median_interval};
 const SHORT: u32 = 2;
 const LONG: u32 = 258;
 
-/// Microseconds for each hop, with its interval over `repetitions` pairs of runs.
+/// Measures the time of a hop in microseconds, with its confidence interval over `repetitions` pairs of runs.
 pub fn measure(repetitions: u32, length: Duration) -> Result<Option<Estimate>, Error> {
     let (short, long) = (line(SHORT), line(LONG));
     let (of_short, of_long) = (jobs(&short), jobs(&long));
@@ -41,7 +41,7 @@ pub fn measure(repetitions: u32, length: Duration) -> Result<Option<Estimate>, E
     Ok(median_interval(&slopes, 0.95, 1))
 }
 
-/// Switches in a line, with a node at each end.
+/// Makes switches in a line, with a node at each end.
 fn line(switches: u32) -> SwitchNetwork {
     let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
     let links = (1..switches).map(|at| SwitchLink { a: end(at - 1, 1), b: end(at, 0) }).collect();

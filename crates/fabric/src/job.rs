@@ -10,7 +10,7 @@ pub struct BarrierJob {
 }
 
 impl BarrierJob {
-    /// Whether combining equal values gives that value.
+    /// Returns whether the operation is idempotent: equal values combine to the same value.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.operation != ReductionOperator::Sum
     }

@@ -1,38 +1,38 @@
-//! The structures of `intf.h` in Rust. A test compiles the header and compares.
+//! The structures of `intf.h` in Rust. A test compiles the header and compares the two.
 
 use unisono_btin::{End, GroupId, Port, ReductionOperator, Register, SwitchId, TurnPoint};
 use unisono_linux::netlink::link::Index;
 
 pub const BARRIER: u16 = 0x88b5;
 pub const REQUEST: u16 = 0x88b6;
-/// Ports of a switch: one bit each in a word that is changed atomically.
+/// The number of ports of a switch. Each has one bit in a word that is changed atomically.
 pub const PORTS: u32 = 1 << PORT_BITS;
 const PORT_BITS: u32 = 5;
 const FIRST_DEVICE: u32 = PORTS;
 pub const GROUPS: u32 = 256;
 const NOWHERE: u8 = 0xff;
 
-/// The number of the device at a port of a switch.
+/// Returns the interface index of the device at a port of a switch.
 pub fn device(switch: SwitchId, port: Port) -> Index {
     Index(FIRST_DEVICE + (switch.0 << PORT_BITS) + u32::from(port.0))
 }
 
-/// The switch and port of a device's number. `None`: it is not a switch's device.
+/// Returns the switch and port of an interface index, or `None` if it is not that of a switch's device.
 pub fn end_of(device: Index) -> Option<End> {
     let place = device.0.checked_sub(FIRST_DEVICE)?;
     let port = u16::try_from(place % PORTS).ok()?;
     Some(End { switch: SwitchId(place >> PORT_BITS), port: Port(port) })
 }
 
-/// The index of a group's register at a switch in the map `registers`.
+/// Returns the index of a group's register at a switch in the map `registers`.
 pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
     switch.0 * GROUPS + u32::from(group.0)
 }
 
-/// The contents of a register in the program's terms.
+/// The setup of a register in the form that the program uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterSetup {
-    /// The destination port of a completed reduction. `None`: messages turn around here.
+    /// The port to which a completed reduction is sent. `None`: messages turn around here.
     pub above: Option<Port>,
     /// The ports that have to arrive and are released, one bit for each.
     pub below: u32,
@@ -41,7 +41,7 @@ pub struct RegisterSetup {
 }
 
 impl RegisterSetup {
-    /// `turn` may be `AtSwitch` only at the root switch of a tree.
+    /// Makes the setup of a register. `turn` may be `AtSwitch` only at the root switch of a tree.
     pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator, first: u16) -> Self {
         let (above, below) = register.sides(turn);
         Self { above, below: below.iter().fold(0, |bits, port| bits | 1 << port.0), operation, first }
@@ -80,12 +80,12 @@ pub struct RegisterState {
     pub below: u32,
     /// The ports that have arrived.
     pub arrived: u32,
-    /// The episode whose arrivals are combined now.
+    /// The current episode, whose arrivals are being combined.
     pub episode: u16,
 }
 
 impl RegisterState {
-    /// Decodes a register's two words. `None`: it is not in use.
+    /// Decodes a register's two words. Returns `None` if the register is not in use.
     pub fn read(setup: u64, state: u64) -> Option<Self> {
         let low = |word: u64| (word & 0xffff_ffff) as u32;
         (setup >> 63 == 1).then_some(Self {
@@ -114,7 +114,7 @@ pub struct RegisterRequest {
     pub group: GroupId,
     pub target: SwitchId,
     pub origin: u32,
-    /// Repeated in the answer.
+    /// The number of the request, which the answer repeats.
     pub number: u16,
 }
 
@@ -138,7 +138,7 @@ impl RegisterRequest {
         bytes
     }
 
-    /// The number of the executed request, if these bytes are an answer.
+    /// Returns the number of the executed request if these bytes are an answer.
     pub fn done(bytes: &[u8]) -> Option<u16> {
         let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
         (bytes[0] == Self::DONE).then(|| u16::from_be_bytes([bytes[6], bytes[7]]))

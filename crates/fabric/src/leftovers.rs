@@ -1,9 +1,10 @@
 //! Lists deployments, and removes what killed ones have left behind.
 //!
-//! Processes and namespaces without names end with the process that holds them, even if it is killed. Names
-//! under `/run/netns` do not. A deployment therefore first writes a note under `/run/unisono/tree`, named
-//! after its process, and the next deployment (or `unisono tree undeploy`) removes the names of processes
-//! that are gone. A process is identified by its number and its start time, because numbers are reused.
+//! Processes, and namespaces without names, end with the process that holds them, even if it is killed. Names
+//! of namespaces under `/run/netns` do not. A deployment therefore first writes a note under
+//! `/run/unisono/tree`, named after its process, and the next deployment (or `unisono tree undeploy`) removes
+//! the names of processes that are gone. A process is identified by its number and its start time, because
+//! numbers are reused.
 
 use crate::error::Error;
 use crate::expedited_rcu::{self, journal};
@@ -14,10 +15,10 @@ use unisono_linux::network_namespace;
 use unisono_linux::process::Signal;
 use unisono_linux::undo::Author;
 
-/// Prefix of the notes' names: other parts of Unisono write into the same directory.
+/// The prefix of the notes' names, because other parts of Unisono write into the same directory.
 const MARK: &str = "tree-";
 
-/// The note that this process has a deployment. Dropping this value removes it.
+/// The note that this process has a deployment. The drop of this value removes the note.
 #[derive(Debug)]
 pub struct Note {
     name: String,
@@ -54,7 +55,7 @@ fn prefix(process: u32) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Removed {
     pub ended: Vec<u32>,
-    /// Deployments that had been killed before.
+    /// The processes of the deployments that had been killed before.
     pub dead: Vec<u32>,
     pub names: usize,
 }
@@ -62,12 +63,12 @@ pub struct Removed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunningDeployments {
     Leave,
-    /// Ask them to end, and kill them after ten seconds.
+    /// They are asked to end, and killed after ten seconds.
     End,
 }
 
-/// Removes the leftovers of dead deployments, and ends running deployments if `running` says so. `only`
-/// restricts this to the deployment of one process.
+/// Removes the leftovers of dead deployments. `running` decides whether running deployments are ended, too.
+/// `only` restricts this to the deployment of one process.
 pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed, Error> {
     let mut removed = Removed::default();
     let notes = notes().map_err(Error::io(format!("read {}", journal().path().display())))?;
@@ -82,12 +83,12 @@ pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed,
             }
             (false, _) => removed.dead.push(author.process),
         }
-        // the dash keeps process 12 from being taken for process 123
+        // the dash prevents the names of process 123 from being taken for those of process 12
         for name in network_namespace::names(&(prefix(author.process) + "-")) {
             network_namespace::remove(&name).map_err(Error::io(format!("remove the name {name}")))?;
             removed.names += 1;
         }
-        let _ = journal().remove(&note); // a deployment that ended in order has removed it
+        let _ = journal().remove(&note); // a deployment that ended normally has removed its note already
     }
     expedited_rcu::restore_expedited().map_err(Error::io("turn /sys/kernel/rcu_expedited back"))?;
     journal().remove_if_empty();
@@ -99,7 +100,7 @@ fn terminate(author: Author) -> Result<(), Error> {
     let Some(process) = author.hold() else { return Ok(()) }; // it has just ended
     let start = Instant::now();
     for (signal, timeout) in [(Signal::Terminate, 10), (Signal::Kill, 10)] {
-        let _ = process.send(signal); // it may have ended meanwhile
+        let _ = process.send(signal); // the process may have ended in the meantime
         if process.has_ended(Some(Duration::from_secs(timeout))).map_err(Error::io(what()))? {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The processes of the nodes, for the deployment: starts them, sends them orders, receives their reports,
-//! and notices when one has ended.
+//! Manages the processes of the nodes for the deployment: starts them, sends them orders, receives their
+//! reports, and detects that a process has ended.
 
 use crate::error::Error;
 use crate::fabric::Fabric;
@@ -20,7 +20,7 @@ struct NodeProcess {
     node: NodeId,
     child: ForkedChild,
     line: UnixStream,
-    /// Bytes of a line whose end has not arrived yet.
+    /// The bytes of a report whose end has not arrived yet.
     partial: Vec<u8>,
     gone: bool,
 }
@@ -84,8 +84,8 @@ impl NodeProcesses {
         Ok(sent)
     }
 
-    /// Receives the reports of nodes. Waits for the first report, at most for `timeout`, or until `also` is
-    /// readable.
+    /// Receives the reports of nodes. Waits for the first report, but no longer than `timeout`, and only
+    /// until `also` is readable.
     pub(crate) fn receive_reports(
         &mut self,
         timeout: Duration,
@@ -102,7 +102,7 @@ impl NodeProcesses {
         Ok(received)
     }
 
-    /// The running process of a node, if there is one.
+    /// Returns the running process of a node, if there is one.
     pub(crate) fn process(&self, node: NodeId) -> Option<Tid> {
         self.0
             .iter()
@@ -116,14 +116,14 @@ impl NodeProcess {
         let mut bytes = [0; 64 * 1024];
         loop {
             let read = match self.line.read(&mut bytes) {
-                // it ended with an order unread
+                // the process ended with an order unread
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(0),
                 read => read,
             };
             match read {
                 Ok(0) => {
                     self.gone = true;
-                    let ended = self.child.kill(); // it has closed its line and can take no more orders
+                    let ended = self.child.kill(); // the process has closed its socket and can take no more orders
                     received.push((self.node, NodeNews::Ended(ended)));
                     return Ok(());
                 }
@@ -145,7 +145,7 @@ impl NodeProcess {
 
 impl Drop for NodeProcesses {
     fn drop(&mut self) {
-        // signal all before waiting for any, so that they end at the same time
+        // all are signalled before the drop waits for any, so that they end at the same time
         for process in &mut self.0 {
             process.child.signal_to_end();
         }

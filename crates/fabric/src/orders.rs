@@ -8,16 +8,16 @@ use unisono_linux::clock::{Duration, Instant};
 pub enum NodeOrder {
     /// Set up the registers that are the node's duty, for all its groups.
     SetUp {
-        /// Links that are down, in the order of their failures. Trees are repaired around one after the
+        /// The links that are down, in the order of their failures. Trees are repaired around one after the
         /// other, so that all nodes compute the same trees.
         without: Vec<u32>,
-        /// The first episode. It is never reused, so that a register of an earlier set-up does not count as
-        /// set up.
+        /// The first episode. It differs from those of earlier set-ups, so that a register of an earlier
+        /// set-up does not count as set up.
         first: u16,
     },
     Release,
     Barriers {
-        /// The jobs to run at once, by position. A node ignores jobs that it is no member of.
+        /// The indices of the jobs to run at the same time. A node ignores jobs of which it is not a member.
         jobs: Vec<usize>,
         run: BarrierRun,
     },
@@ -31,14 +31,14 @@ pub enum NodeOrder {
     Stop,
 }
 
-/// The number of barriers, and the data to keep of them.
+/// The number of barriers, and the data to record of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BarrierRun {
     pub warm_up: u32,
     pub count: u32,
     /// Whether to report when each barrier was entered and left.
     pub trace: bool,
-    /// A barrier that takes longer than this (ms) is reported.
+    /// A barrier that takes longer than this, in milliseconds, is reported.
     pub stuck_after: u64,
 }
 
@@ -50,13 +50,13 @@ pub enum NodeReport {
         registers: usize,
     },
     Done {
-        /// From the end of the warm-up to the end of the run.
+        /// The time from the end of the warm-up to the end of the run.
         took: Duration,
         repeated: u64,
         /// When each barrier was entered and left, if a trace was requested.
         moments: Vec<(Instant, Instant)>,
     },
-    /// The node has been in one barrier for long, and goes on waiting.
+    /// The node has been in one barrier for longer than [`BarrierRun::stuck_after`], and continues to wait.
     Stuck {
         job: usize,
         episode: u16,

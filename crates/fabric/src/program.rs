@@ -16,11 +16,11 @@ pub(crate) const SWITCH: CSource = CSource {
     what: "the switch program",
     files: &[("switch.bpf.c", include_str!("switch.bpf.c")), ("intf.h", HEADER)],
 };
-/// Shared with user space; see [`crate::layout`].
+/// The header of the interface with user space; see [`crate::layout`].
 pub(crate) const HEADER: &str = include_str!("intf.h");
-/// The most switches: 256 registers of 16 bytes for each take 64 MiB.
+/// The maximum number of switches: 256 registers of 16 bytes for each take 64 MiB.
 const MAX_SWITCHES: usize = 16_384;
-/// The most entries of the table of routes, one for each pair of switches: 128 MiB.
+/// The maximum number of entries of the table of routes, one for each pair of switches: 128 MiB.
 const MAX_ROUTES: u64 = 4096 * 4096;
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl SwitchProgram {
         Self::load_object(network, &compile(SWITCH)?)
     }
 
-    /// Loads a program that was compiled before.
+    /// Loads a program that was compiled before, for a network.
     pub fn load_object(network: &SwitchNetwork, object: &[u8]) -> Result<Self, Error> {
         check_size(network)?;
         let switches = network.switch_count() as u32;
@@ -77,11 +77,11 @@ impl SwitchProgram {
     /// Computes the shortest routes of a network and writes them for the switches.
     pub fn update_routes(&self, network: &SwitchNetwork) -> Result<(), Error> {
         for target in network.switches() {
-            // A switch stores whole packets, so that routes need no rule about turns to be free of deadlocks.
+            // A switch stores whole packets, so routes are free of deadlocks without any rule about turns.
             let routes = RouteTree::shortest(network, target);
             for from in network.switches() {
                 let port = routes.port_back(network, from);
-                let port = port.map_or(PORTS, |port| u32::from(port.0)); // no valid port: no route
+                let port = port.map_or(PORTS, |port| u32::from(port.0)); // an invalid port means that there is no route
                 self.route(from, target, port)?;
             }
         }
@@ -92,12 +92,12 @@ impl SwitchProgram {
         self.program.as_fd()
     }
 
-    /// Loses one in `frames` barrier frames on average, at every switch; 0 loses none.
+    /// Makes every switch lose one in `frames` barrier frames on average; 0 makes them lose none.
     pub fn lose_one_in(&self, frames: u32) -> Result<(), Error> {
         self.set(frames, None)
     }
 
-    /// Loses every barrier frame that comes in at a port of a switch, though its carrier is up.
+    /// Loses every barrier frame that arrives at a port of a switch, although the port's carrier is up.
     pub fn lose_all_at(&self, end: End) -> Result<(), Error> {
         self.set(0, Some(end))
     }
@@ -113,19 +113,19 @@ impl SwitchProgram {
         self.routes.write(at, &port.to_ne_bytes()).map_err(Error::io("write a route"))
     }
 
-    /// Writes a register directly, without a request through the network; for tests of the program.
+    /// Writes a register directly, without a request through the network. This is for tests of the program.
     pub fn install(&self, switch: SwitchId, group: GroupId, setup: &RegisterSetup) -> Result<(), Error> {
         let words = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
         self.registers.write(slot(switch, group), &words).map_err(Error::io("write a register"))
     }
 
-    /// The state of a group's barrier at a switch. `None`: the group has no register there.
+    /// Reads the state of a group's barrier at a switch. Returns `None` if the group has no register there.
     pub fn state(&self, switch: SwitchId, group: GroupId) -> Result<Option<RegisterState>, Error> {
         let (setup, state) = self.register(switch, group)?;
         Ok(RegisterState::read(setup, state))
     }
 
-    /// The setup word of a group's register at a switch; 0 if there is none.
+    /// Reads the setup word of a group's register at a switch. Returns 0 if there is no register.
     pub fn setup(&self, switch: SwitchId, group: GroupId) -> Result<u64, Error> {
         Ok(self.register(switch, group)?.0)
     }

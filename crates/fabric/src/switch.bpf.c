@@ -11,13 +11,13 @@
  * Decided in user space: the tree, and so the contents of requests; the tables of routes and places; when a
  * node repeats its arrival; how to handle a barrier that does not end.
  *
- * When the loader dies: the program and its maps stay as long as a device holds them, so that barriers go on.
- * The devices are removed with their namespaces, and a namespace with its last process or its last name. Then
- * nothing is left.
+ * When the loader dies, the program and its maps stay as long as a device holds them, so that barriers
+ * continue. The devices are removed with their namespaces, and a namespace with its last process or its last
+ * name. After that, nothing is left.
  *
  * A register's state is one word, changed by compare-and-swap, so that each frame is one atomic step, even if
- * other processors change it meanwhile (PROTOCOL.md). Frames travel from switch to switch within one pass
- * through the receive path (bpf_redirect_peer); only copies go through a queue.
+ * other processors change it at the same time (PROTOCOL.md). Frames travel from switch to switch within one
+ * pass through the receive path (bpf_redirect_peer); only copies go through a queue.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

@@ -1,7 +1,8 @@
-//! Compares the switch program with the state machine of `unisono-btin`: the same frames in, the same frames
-//! out.
+//! Compares the switch program with the state machine of `unisono-btin`: for the same received frames, it
+//! must send the same frames.
 //!
-//! One switch with a node at every port. Each step of each case of the table goes through real devices.
+//! There is one switch with a node at every port. Each step of each case of the table goes through real
+//! devices.
 
 #[path = "../../btin/tests/switch/cases.rs"]
 mod cases;
@@ -59,7 +60,7 @@ impl Bench {
         Some(BarrierFrame::from_bytes(*payload))
     }
 
-    /// The switches' counter of this name.
+    /// Returns the switches' counter of this name.
     fn counted(&self, name: &str) -> u64 {
         let all = self.program.counters().expect("they can be read");
         all.iter().find(|(known, _)| *known == name).expect("a known name").1
@@ -106,7 +107,7 @@ fn run(bench: &Bench, case: &SwitchCase) {
             assert_eq!(bench.receive(*port).as_ref(), Some(frame), "{}, step {number}, {port:?}", case.name);
         }
         if let (Some(before), Some(name)) = (before, counter_of(step.outcome)) {
-            // a frame without an answer is processed by the time that `send` returns, or soon after
+            // a frame without an answer has been processed when `send` returns, or is soon after
             let seen = (0..2000).any(|_| {
                 std::thread::sleep(Duration::from_millis(u64::from(bench.counted(name) == before)));
                 bench.counted(name) == before + 1
@@ -131,7 +132,7 @@ fn every_case(by_filters: bool) {
     for case in cases::all() {
         run(&bench, &case);
     }
-    // any frame that the table does not have is still there
+    // any frame that is not in the table would still be in a socket
     for socket in &bench.sockets {
         socket.set_timeout(Duration::from_millis(10)).expect("a time");
     }

@@ -19,14 +19,14 @@ pub enum Error {
         doing: String,
         #[source]
         source: io::Error,
-        /// How to correct it, if known; begins with "; ".
+        /// How to correct the problem, if known; it begins with "; ".
         remedy: &'static str,
     },
 }
 
 impl Error {
-    /// The error for a program that cannot be started, with an explanation if the program's file is the
-    /// cause. `doing` describes the refused operation for other causes.
+    /// Makes the error for a program that cannot be started, with an explanation if the program's file is the
+    /// cause. For other causes, `doing` describes the refused operation.
     pub fn start(program: &Path, doing: String) -> impl FnOnce(io::Error) -> Self {
         move |error| {
             let problem = match error.kind() {

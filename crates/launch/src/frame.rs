@@ -2,7 +2,7 @@
 //! output.
 //!
 //! A frame consists of a byte for its kind, a length in four bytes (little-endian), and that many bytes.
-//! Before its first frame a helper writes [`GREETING`]: a login shell may have printed a text before it,
+//! Before its first frame a helper writes [`GREETING`], because a login shell may have printed a text before,
 //! which is passed on unchanged.
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //!            <--- OUTPUT*, ERRORS*, TAKEN*, FAILED, DONE ---
 //! ```
 //!
-//! Input goes a piece at a time: the launcher sends the next piece when the helper reports that the rank has
-//! read the last ([`TAKEN`]). So a rank that never reads cannot hold up signals behind its input.
+//! Input is sent one piece at a time: the launcher sends the next piece when the helper reports that the rank
+//! has read the last one ([`TAKEN`]). So a rank that never reads cannot delay signals behind its input.
 
 use std::io::{self, Read, Write};
 
@@ -20,18 +20,18 @@ pub(crate) const GREETING: &[u8] = b"\nunisono helper 1\n";
 pub(crate) const ORDER: u8 = b'J';
 /// Bytes of rank 0's standard input; an empty frame is its end.
 pub(crate) const INPUT: u8 = b'I';
-/// A signal's number, as one byte, for every rank.
+/// A signal for every rank: the signal's number, as one byte.
 pub(crate) const SIGNAL: u8 = b'S';
 pub(crate) const OUTPUT: u8 = b'O';
 pub(crate) const ERRORS: u8 = b'E';
 /// Rank 0 has read the last input.
 pub(crate) const TAKEN: u8 = b'T';
-/// The first of a helper's ranks has failed; the exit code, as one byte.
+/// The first of a helper's ranks has failed: the exit code, as one byte.
 pub(crate) const FAILED: u8 = b'F';
 /// All ranks have ended: a `HelperEnd` as JSON.
 pub(crate) const DONE: u8 = b'D';
 
-/// Longer than any frame that either side sends.
+/// The maximum length of a frame: more than either side sends.
 const MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// Writes a frame with a single call, so that frames of several threads do not mix.
@@ -44,7 +44,7 @@ pub(crate) fn write(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<(
     to.flush()
 }
 
-/// Reads a frame; `None` at the end of the stream.
+/// Reads a frame. Returns `None` at the end of the stream.
 pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
     let mut head = [0; 5];
     match from.read_exact(&mut head) {
@@ -84,8 +84,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Adds received bytes and returns complete frames. Bytes before the greeting are returned as [`ERRORS`],
-    /// and so are bytes that are no frame.
+    /// Adds received bytes and returns the complete frames. Bytes before the greeting are returned as
+    /// [`ERRORS`], and so are bytes that are not a frame.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
         self.bytes.extend_from_slice(bytes);
         let mut frames = Vec::new();
@@ -111,7 +111,7 @@ impl Decoder {
         frames
     }
 
-    /// Bytes that arrived but form no frame, at the end of the stream.
+    /// Returns, at the end of the stream, the bytes that have arrived but form no frame.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

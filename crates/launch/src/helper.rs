@@ -1,8 +1,9 @@
-//! The remote end of a job on several hosts: starts the ranks of one host, and follows the launcher's orders.
+//! The remote end of a job on several hosts: starts the ranks of one host, and carries out the launcher's
+//! orders.
 //!
-//! A helper receives all its information over standard input, including the job's key: every user of its host
-//! could read the key on its command line. If the launcher, or the connection to it, ends before the ranks
-//! do, the helper kills the ranks.
+//! A helper receives all its information over standard input, including the job's key, because every user of
+//! its host could read its command line. If the launcher, or the connection to it, ends before the ranks do,
+//! the helper kills the ranks.
 
 use crate::error::Error;
 use crate::frame::{self, INPUT, ORDER, SIGNAL, TAKEN};
@@ -46,7 +47,7 @@ pub fn help(report: impl Fn(&str)) -> Result<u8, Error> {
             HelperEnd::Refused { code, problem: error.to_string() }
         }
     };
-    // a launcher that is gone needs no report
+    // an error means that the launcher is gone and needs no report
     let _ = answer(&done);
     Ok(match done {
         HelperEnd::Ended(summary) => summary.exit_code,
@@ -72,7 +73,7 @@ fn run_order(order: &HelperOrder, report: impl Fn(&str)) -> Result<JobSummary, E
     })
 }
 
-/// Starts the threads that follow the launcher's orders from now on. They end with the process.
+/// Starts the threads that carry out the launcher's orders from now on. They end with the process.
 fn spawn_input_threads(input: Option<ChildStdin>) -> io::Result<()> {
     let (pieces, waiting) = channel();
     thread::Builder::new().name("input".into()).spawn(move || write_input(input, &waiting))?;
@@ -97,7 +98,7 @@ fn read_orders(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
     }
 }
 
-/// Sends the signal to this process, whose loop receives it as if it came from outside.
+/// Sends a signal to this process. Its loop handles the signal as if it came from outside.
 fn signal_self(signal: Signal) {
     if let Ok(myself) = PinnedProcess::own() {
         // a process may always send signals to itself
@@ -105,8 +106,8 @@ fn signal_self(signal: Signal) {
     }
 }
 
-/// Kills the ranks: the first signal is passed on to them, and the second kills them. The two signals differ,
-/// because pending signals of one kind merge.
+/// Kills the ranks by two signals to this process: the first one is passed on to the ranks, and the second
+/// one kills them. The two signals differ, because pending signals of the same kind merge.
 fn kill_ranks() {
     signal_self(Signal::Terminate);
     signal_self(Signal::Interrupt);
@@ -117,7 +118,7 @@ fn write_input(mut input: Option<ChildStdin>, pieces: &Receiver<Vec<u8>>) {
         if piece.is_empty() || input.as_mut().is_some_and(|input| input.write_all(&piece).is_err()) {
             input = None;
         }
-        // a launcher that is gone sends no more input
+        // an error means that the launcher is gone and sends no more input
         let _ = frame::write(&mut io::stdout().lock(), TAKEN, &[]);
     }
 }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct HostRanks {
     /// The host's name for the launch command.
     pub name: String,
-    /// The address that the other hosts use for it; `None`: the name.
+    /// The address that the other hosts use for this host. `None`: they use the name.
     pub address: Option<String>,
     /// The number of ranks on this host, at least 1.
     pub ranks: usize,
@@ -24,7 +24,7 @@ impl FromStr for HostRanks {
                 "{text:?}: {problem}; write NAME:RANKS or NAME=ADDRESS:RANKS, such as node1:4 or node1=10.0.0.1:4"
             ))
         };
-        // an IPv6 address contains colons, and stands in brackets
+        // an IPv6 address contains colons, and is in brackets
         let count = text.rfind(']').map_or(0, |bracket| bracket);
         let (who, ranks) = match text[count..].rfind(':').map(|colon| colon + count) {
             Some(colon) => (&text[..colon], text[colon + 1..].parse::<usize>()),
@@ -50,7 +50,7 @@ impl FromStr for HostRanks {
 }
 
 impl HostRanks {
-    /// An address of the host with this port, as resolved on this host.
+    /// Returns an address of the host with this port, as resolved on the local host.
     fn resolved(&self, port: u16) -> std::io::Result<SocketAddr> {
         let host = self.address.as_deref().unwrap_or(&self.name);
         if let Ok(address) = host.parse::<IpAddr>() {
@@ -62,8 +62,8 @@ impl HostRanks {
     }
 }
 
-/// The address on which rank 0 of a job on these hosts listens. Fails, with a remedy, if the first host has
-/// no address, or if its address is a loopback address while other hosts take part.
+/// Returns the address on which rank 0 of a job on these hosts listens. Fails, with a remedy, if the first
+/// host has no address, or if its address is a loopback address while other hosts take part.
 pub(crate) fn root(hosts: &[HostRanks], port: u16) -> Result<SocketAddr, String> {
     let Some((first, others)) = hosts.split_first() else { return Err("a job needs a host".to_owned()) };
     let remedy = format!("write {}=ADDRESS:{}", first.name, first.ranks);
@@ -92,9 +92,9 @@ impl FromStr for LaunchCommand {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let template = match text {
-            // without a terminal the user cannot answer a password prompt
+            // batch mode, because without a terminal the user could not answer a password prompt
             "ssh" => "ssh -T -o BatchMode=yes {host} {args}",
-            // a single task, which starts the ranks itself, on as many processors as there are ranks
+            // a single task on as many processors as there are ranks; the task starts the ranks itself
             "srun" => "srun --nodes=1 --ntasks=1 --cpus-per-task={ranks} --overlap --nodelist={host} {args}",
             other => other,
         };
@@ -112,7 +112,7 @@ impl FromStr for LaunchCommand {
 }
 
 impl LaunchCommand {
-    /// The words that run `command` on a host.
+    /// Returns the words of the command that runs `command` on a host.
     pub(crate) fn expand(&self, host: &HostRanks, command: &[OsString]) -> Vec<OsString> {
         let mut words = Vec::new();
         for word in &self.words {

@@ -1,13 +1,13 @@
-//! Output in whole lines: output of several ranks does not mix within a line.
+//! Passes output on in whole lines, so that the output of several ranks does not mix within a line.
 //!
-//! The idea: bytes of a pipe are kept until their line ends. A line longer than [`MAX_LINE_BYTES`] is passed
-//! on in pieces, each as a line. An unfinished last line of a rank gets a line end. Cost: one copy. When not
-//! to use: for binary output; have each rank write a file.
+//! The idea: the bytes of a pipe are kept until their line ends. A line longer than [`MAX_LINE_BYTES`] is
+//! passed on in pieces, each as a line. An unfinished last line of a rank gets a line end. Cost: one copy.
+//! When not to use it: for binary output, which each rank had better write to a file.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// The maximum number of bytes of a line that is kept whole.
+/// The maximum number of bytes of a line that is passed on as a whole.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Whether each line begins with its rank.
@@ -15,7 +15,7 @@ pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 pub enum Prefix {
     #[default]
     None,
-    /// `[3] `, padded to the width of the highest rank.
+    /// Each line begins with its rank: `[3] `, padded to the width of the highest rank.
     Rank,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct LinePrefixer {
 }
 
 impl LinePrefixer {
-    /// For rank `rank` of `size`.
+    /// Makes the prefixer for rank `rank` of a job of `size` ranks.
     pub(crate) fn new(prefix: Prefix, rank: usize, size: usize) -> Self {
         let mut text = String::new();
         if prefix == Prefix::Rank {
@@ -54,7 +54,7 @@ impl LinePrefixer {
         }
     }
 
-    /// Ends the stream: an unfinished line becomes a line.
+    /// Ends the stream, and completes an unfinished line.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.unfinished.is_empty() {
             out.extend_from_slice(self.prefix.as_bytes());

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub enum WindowTable {
     #[default]
     Omitted,
-    /// Rank 0 prints them on its standard error when the program ends its membership.
+    /// Rank 0 prints them on its standard error when it leaves the job.
     Printed,
 }
 
@@ -21,11 +21,12 @@ pub struct Options {
     pub ranks: usize,
     pub command: Vec<OsString>,
     pub bind: Bind,
-    /// Whether each line begins with its rank.
+    /// Whether each line of output begins with its rank.
     pub prefix: Prefix,
     /// Whether rank 0 prints the job's window operations.
     pub windows: WindowTable,
-    /// The time that the other ranks get after a failure before SIGTERM, and after SIGTERM before SIGKILL.
+    /// The grace period: the time that the other ranks get after a failure before SIGTERM, and after SIGTERM
+    /// before SIGKILL.
     pub grace: Duration,
     /// The time limit of the job.
     pub limit: Option<Duration>,
@@ -42,7 +43,7 @@ pub(crate) struct HelperOrder {
 /// The ranks of a job that are started on one host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct JobPart {
-    /// The lowest rank; the others follow.
+    /// The lowest rank on the host; the others follow it.
     pub(crate) first: usize,
     /// The number of ranks in the whole job.
     pub(crate) size: usize,
@@ -50,7 +51,7 @@ pub(crate) struct JobPart {
     pub(crate) remote: Option<RemotePart>,
 }
 
-/// Data that only a job on several hosts has.
+/// The data that only a job on several hosts has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RemotePart {
     pub(crate) host: String,
@@ -61,7 +62,7 @@ pub(crate) struct RemotePart {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum HelperEnd {
     Ended(JobSummary),
-    /// The ranks were not started, or not supervised to their end.
+    /// The ranks were not started, or their supervision failed before their end.
     Refused {
         code: u8,
         problem: String,

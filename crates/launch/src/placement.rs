@@ -1,10 +1,11 @@
 //! Assigns a processor to each rank.
 //!
-//! The idea: ranks that spin while they wait for each other need a processor each. Plain Linux may put two of
-//! them on one processor and never detect an imbalance. If there are enough processors, each rank is bound to
-//! one: first to the first hardware thread of each core, then to the second ones. If there are not, the
-//! kernel balances better than a fixed assignment. Only processors that the launcher may use are assigned, so
-//! that `taskset` can divide a machine between jobs. Reference: sched_setaffinity(2).
+//! The idea: ranks that spin while they wait for each other need a processor each. Without binding, Linux may
+//! put two of them on the same processor and never detect an imbalance. If there are enough processors, each
+//! rank is bound to one: first to the first hardware thread of each core, then to the second ones. If there
+//! are too few, the kernel balances the load better than a fixed assignment. Only processors that the
+//! launcher may use are assigned, so that `taskset` can divide a machine between jobs. Reference:
+//! sched_setaffinity(2).
 
 use serde::{Deserialize, Serialize};
 use unisono_linux::affinity::CpuSet;
@@ -12,7 +13,7 @@ use unisono_linux::topology::Topology;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bind {
-    /// Binds each rank to a processor of its own if there are enough, otherwise none.
+    /// Binds each rank to a processor of its own if there are enough processors; otherwise binds no rank.
     #[default]
     Auto,
     /// Binds each rank to a processor, in turn, even if several ranks have to share one.
@@ -21,7 +22,7 @@ pub enum Bind {
 }
 
 impl Bind {
-    /// The processor of each of `ranks` ranks; `None` where the kernel decides.
+    /// Returns the processor of each of `ranks` ranks, or `None` if the kernel places the ranks.
     pub fn places(self, ranks: usize, machine: &Topology, allowed: &CpuSet) -> Option<Vec<usize>> {
         let order = order(&machine.within(allowed));
         let wanted = match self {
@@ -33,7 +34,8 @@ impl Bind {
     }
 }
 
-/// The first hardware thread of every core, then the second ones, and so on.
+/// Returns the processors in the order of assignment: the first hardware thread of every core, then the
+/// second ones, and so on.
 fn order(machine: &Topology) -> Vec<usize> {
     let cores: Vec<Vec<usize>> = machine.cores().iter().map(|core| core.iter().collect()).collect();
     let max_threads = cores.iter().map(Vec::len).max().unwrap_or(0);
@@ -47,7 +49,7 @@ mod tests {
     use super::*;
     use unisono_linux::topology::Cpu;
 
-    /// Two cores with two threads each: 0 and 2, 1 and 3.
+    /// Makes a machine with two cores of two hardware threads each: 0 and 2, 1 and 3.
     fn machine() -> Topology {
         let cpu = |number: usize| Cpu {
             number,

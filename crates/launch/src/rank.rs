@@ -1,4 +1,4 @@
-//! A rank: a process, its process group, its two pipes.
+//! A rank: a process with its process group and its two pipes.
 
 use crate::error::Error;
 use crate::hosts::HostRanks;
@@ -41,11 +41,11 @@ pub(crate) struct RankProcess {
     group: ProcessGroup,
     pub(crate) cpu: Option<usize>,
     pub(crate) started: Instant,
-    /// Set when the process has ended: how it ended, and after what time.
+    /// How the process ended and after what time, once it has ended.
     pub(crate) ended: Option<(ExitOutcome, Duration)>,
-    /// Standard output, standard error.
+    /// The pipes of standard output and standard error.
     pub(crate) streams: [Stream; 2],
-    /// Set if this is the launch command of a host and not a rank.
+    /// The remote host, if this process is the launch command of a host and not a rank.
     pub(crate) remote: Option<Remote>,
 }
 
@@ -79,7 +79,8 @@ impl RankProcess {
         end_with_starter(&mut command);
         let started = Instant::now();
         let bound = || format!("bind rank {rank} to processor {}", cpu.unwrap_or(0));
-        // a child inherits its parent's affinity, so it runs on its processor from its first instruction
+        // the affinity is set before the start, because a child inherits it: so the rank runs on its
+        // processor from its first instruction
         if let Some(cpu) = cpu {
             affinity::restrict_own(&CpuSet::single(cpu)).map_err(Error::system(bound()))?;
         }
@@ -139,8 +140,8 @@ impl RankProcess {
         Ok(Self { child, descriptor, group, cpu, started, ended: None, streams, remote: None })
     }
 
-    /// Sends a signal to the rank and its descendants, or to all ranks of the host. It is no error if they
-    /// have ended.
+    /// Sends a signal to the rank and its descendants, or to all ranks of the host. It is not an error if
+    /// they have ended.
     pub(crate) fn relay_signal(&self, signal: Signal) {
         match &self.remote {
             Some(remote) => remote.send_signal(signal),
@@ -150,7 +151,7 @@ impl RankProcess {
 
     /// Sends a signal to the process (a rank or a launch command) and to its descendants on this host.
     pub(crate) fn signal(&self, signal: Signal) {
-        let _ = self.group.send_signal(signal); // everybody in it belongs to another user now
+        let _ = self.group.send_signal(signal); // all of the group may belong to another user now
     }
 
     /// Waits for the process if it has ended by now, and returns how it ended.
@@ -166,12 +167,12 @@ impl RankProcess {
     }
 }
 
-/// A pipe that a rank writes to.
+/// A pipe to which a rank writes.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// `None` at the end of the pipe, or when its reader is gone.
+    /// The pipe; `None` at its end, or when the reader of the output is gone.
     pub(crate) pipe: Option<File>,
-    /// `None`: bytes are passed on as they come.
+    /// Divides the output into lines. `None`: bytes are passed on as they come.
     lines: Option<LinePrefixer>,
 }
 
@@ -217,8 +218,7 @@ impl Stream {
         out
     }
 
-    /// Reads the bytes that are in the pipe now. Bytes that other processes keep writing in the meantime are
-    /// read up to a limit.
+    /// Reads the bytes that are in the pipe now. If other processes keep writing to it, reads up to a limit.
     pub(crate) fn take_what_is_there(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..MAX_READS {
@@ -231,5 +231,6 @@ impl Stream {
     }
 }
 
-/// The number of reads that empty the largest pipe of an ordinary user (1 MiB) at the buffer's size.
+/// The number of reads, each of the buffer's size, that empty the largest pipe that an ordinary user can have
+/// (1 MiB).
 const MAX_READS: usize = 16;

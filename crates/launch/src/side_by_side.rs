@@ -1,12 +1,12 @@
-//! Several programs at a time, each with its own environment and processors, until all have ended.
+//! Runs several programs at a time, each with an environment and processors of its own, until all have ended.
 //!
-//! Unlike the ranks of a job ([`crate::run`]), these programs are independent: a program that fails ends no
-//! other. They use the terminal and the standard streams themselves, like programs that a shell starts with
-//! `&`. They stay in the caller's process group, so that the terminal's keys reach them directly. Signals
-//! that another process sends to the caller are passed on.
+//! Unlike the ranks of a job ([`crate::run`]), these programs are independent: the failure of one does not
+//! end the others. They use the terminal and the standard streams themselves, like programs that a shell
+//! starts with `&`. They stay in the caller's process group, so that the terminal's keys reach them directly.
+//! Signals that another process sends to the caller are passed on.
 //!
-//! Cost: a pidfd for each program; the caller sleeps in poll(2). When not to use: for a single program,
-//! [`exec`]. Reference: signal(7).
+//! Cost: a pidfd for each program; the caller sleeps in poll(2). When not to use it: for a single program,
+//! use [`exec`]. Reference: signal(7).
 
 use crate::error::Error;
 use crate::termination::ExitOutcome;
@@ -28,7 +28,7 @@ pub struct Companion {
     pub cpus: CpuSet,
 }
 
-/// A running program. Dropping it before the program's end kills the program.
+/// A running program. Its drop before the program's end kills the program.
 struct StartedProgram {
     child: Child,
     process: PinnedProcess,
@@ -44,12 +44,12 @@ impl Drop for StartedProgram {
     }
 }
 
-/// Starts the programs and waits until all have ended. Returns how each ended, in the order of their ends:
-/// the first number is the program's index in `programs`. `report` receives a message for each program that
-/// fails.
+/// Starts the programs and waits until all have ended. Returns how each ended, in the order in which they
+/// ended. The first number is the program's index in `programs`. `report` receives a message for each program
+/// that fails.
 ///
-/// The calling thread must outlive the programs, and no other thread should have been started before.
-/// [`Error::Program`]: a program could not be started; programs that were started are killed.
+/// The calling thread must outlive the programs, and no other thread should have been started before. Fails
+/// with [`Error::Program`] if a program could not be started; the programs that were started are then killed.
 pub fn run(programs: &[Companion], report: impl Fn(&str)) -> Result<Vec<(usize, ExitOutcome)>, Error> {
     let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(Error::system("receive signals"))?;
     let allowed = affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
@@ -78,8 +78,8 @@ pub fn run(programs: &[Companion], report: impl Fn(&str)) -> Result<Vec<(usize, 
     Ok(ended)
 }
 
-/// Becomes the program: it takes over this process's number, signals and end. Returns only if the program
-/// cannot be started.
+/// Replaces this process by the program (execve(2)), which keeps this process's number. Returns only if the
+/// program cannot be started.
 pub fn exec(program: &Companion) -> Error {
     let (mut command, doing) = match program.start() {
         Ok(started) => started,
@@ -92,7 +92,7 @@ pub fn exec(program: &Companion) -> Error {
 }
 
 impl Companion {
-    /// The command that starts the program, and a description of that step for errors.
+    /// Returns the command that starts the program, and a description of that step for errors.
     fn start(&self) -> Result<(Command, String), Error> {
         let [name, arguments @ ..] = &self.command[..] else {
             return Err(Error::Input("a program has no name".into()));
@@ -107,7 +107,8 @@ impl Companion {
 fn start(program: &Companion) -> Result<StartedProgram, Error> {
     let (mut command, doing) = program.start()?;
     end_with_starter(&mut command);
-    // a child inherits where its starter may run: it is in its place before its first instruction
+    // the affinity is set before the start, because a child inherits it: so the program runs on its
+    // processors from its first instruction
     affinity::restrict_own(&program.cpus).map_err(Error::system(&doing))?;
     let child = process::start(&mut command, Vec::new(), Family::Same)
         .map_err(Error::start(Path::new(&program.command[0]), doing.clone()))?;
@@ -116,7 +117,7 @@ fn start(program: &Companion) -> Result<StartedProgram, Error> {
 }
 
 fn pass_on(running: &[StartedProgram], signal: Signal, sender: Sender) {
-    // a signal of the kernel reaches the whole group anyway
+    // a signal from the kernel (the terminal) reaches the whole process group anyway
     if sender == Sender::Process {
         for one in running.iter().filter(|one| one.ended.is_none()) {
             // a failure means that the program has ended

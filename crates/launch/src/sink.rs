@@ -1,9 +1,10 @@
-//! Writes output without ever blocking the launcher: a thread writes, and a short queue holds the output.
+//! Writes output without ever blocking the launcher: a thread writes the output, which waits in a short
+//! queue.
 //!
-//! The launcher has to notice signals and ends even while the reader of its output is slow (a pager, a full
-//! pipe). While the queue is full, it does not read the ranks' pipes, so the ranks block as they would with a
-//! slow reader of their own. When the reader is gone ([`OutputSink::is_closed`]), the launcher closes the
-//! ranks' pipes, and a rank that writes to them gets SIGPIPE, as in any pipeline.
+//! The launcher has to handle signals and ends of ranks even while the reader of its output is slow (a pager,
+//! a full pipe). While the queue is full, it does not read the ranks' pipes, so the ranks block as they would
+//! with a slow reader of their own. When the reader is gone ([`OutputSink::is_closed`]), the launcher closes
+//! the ranks' pipes, and a rank that writes to them gets SIGPIPE, as in any pipeline.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -33,7 +34,8 @@ impl OutputSink {
         Ok(Self { queue: Some(queue), kept: None, thread, closed })
     }
 
-    /// Passes on a piece, or keeps it. Only call it if there is room.
+    /// Passes on a piece, or keeps it if the queue is full. It may be called only if there is room
+    /// ([`has_room`](Self::has_room)).
     pub(crate) fn push(&mut self, piece: Vec<u8>) {
         if piece.is_empty() {
             return;
@@ -46,7 +48,7 @@ impl OutputSink {
         self.has_room();
     }
 
-    /// Whether the next piece can be passed on; first tries to pass on the kept piece.
+    /// Returns whether the next piece can be passed on. First tries to pass on the kept piece.
     pub(crate) fn has_room(&mut self) -> bool {
         if let (Some(piece), Some(queue)) = (self.kept.take(), &self.queue) {
             match queue.try_send(piece) {
@@ -58,11 +60,11 @@ impl OutputSink {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        // a late answer does no harm: pieces are dropped in the meantime
+        // a stale value does no harm: pieces are dropped until the new one is visible
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether all output is written; ends the queue, so pass on no further piece.
+    /// Returns whether all output is written. It ends the queue, so no further piece may be passed on.
     pub(crate) fn is_finished(&mut self) -> bool {
         if self.has_room() {
             self.queue = None;

@@ -1,8 +1,9 @@
-//! Rank 0 gets standard input.
+//! Passes standard input to rank 0.
 //!
-//! Rank 0 inherits a file or a pipe. It cannot inherit a terminal: rank 0 leads a process group of its own,
-//! and the kernel stops background groups that read the terminal. So a thread reads the terminal and passes
-//! the bytes on. Before each read it checks whether the launcher is in the foreground.
+//! If standard input is a file or a pipe, rank 0 inherits it. Rank 0 cannot inherit a terminal, because it
+//! leads a process group of its own, and the kernel stops background groups that read the terminal. So a
+//! thread of the launcher reads the terminal and passes the bytes on. Before each read it checks whether the
+//! launcher is in the foreground.
 
 use crate::error::Error;
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use unisono_linux::process::readable;
 use unisono_linux::terminal::is_foreground;
 
-/// How often a launcher in the background checks whether it is in the foreground again.
+/// The interval at which a launcher in the background checks whether it is in the foreground again.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The source of rank 0's standard input.
@@ -25,7 +26,7 @@ pub(crate) enum InputSource {
     Launcher,
 }
 
-/// The standard input of a rank.
+/// Returns the standard input of a rank.
 pub(crate) fn stdio_for(rank: usize, source: InputSource) -> Stdio {
     match rank {
         0 if source == InputSource::Launcher => Stdio::piped(),
@@ -38,7 +39,7 @@ pub(crate) fn stdio_for(rank: usize, source: InputSource) -> Stdio {
 /// Passes the terminal's bytes on to rank 0 until the terminal or the rank ends.
 pub(crate) fn pass_on(mut to: ChildStdin) -> Result<(), Error> {
     let terminal = stdin().as_fd().try_clone_to_owned().map_err(Error::system("read the terminal"))?;
-    // the thread ends at the latest with the process
+    // the thread ends with the process, if not before
     std::thread::Builder::new()
         .name("keyboard".into())
         .spawn(move || copy(terminal.into(), |piece| to.write_all(piece)))
@@ -54,7 +55,8 @@ pub(crate) fn read_all(mut take: impl FnMut(&[u8]) -> io::Result<()>) {
         }
         return;
     }
-    // Larger than a page and smaller than a pipe's capacity: writing a piece to an empty pipe never blocks.
+    // A piece is larger than a page and smaller than a pipe's capacity, so that the write of a piece to an
+    // empty pipe never blocks.
     let mut bytes = [0; 32 << 10];
     loop {
         match stdin().read(&mut bytes) {

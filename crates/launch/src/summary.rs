@@ -12,7 +12,7 @@ pub struct JobSummary {
     pub timed_out: bool,
     /// Whether ranks were bound to processors: "core" or "none".
     pub bind: String,
-    /// From the first start to the last end.
+    /// The time from the first rank's start to the last rank's end.
     pub seconds: f64,
     pub ranks: Vec<RankSummary>,
 }
@@ -28,6 +28,6 @@ pub struct RankSummary {
     pub cpu: Option<usize>,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// From the rank's start to its end.
+    /// The time from the rank's start to its end.
     pub seconds: f64,
 }

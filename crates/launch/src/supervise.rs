@@ -1,4 +1,4 @@
-//! The launcher's loop: one poll(2), and the handling of its events.
+//! The launcher's loop: a single poll(2), and the handling of its events.
 
 use crate::error::Error;
 use crate::frame::{self, Framed};
@@ -20,15 +20,16 @@ use unisono_linux::process::{Signal, SignalFd, is_ignored, readable};
 use unisono_linux::topology::Topology;
 use unisono_rma::{Key, MAX_RANKS};
 
-/// How long the launcher ignores the ranks' pipes while its output queue is full.
+/// The time for which the launcher ignores the ranks' pipes while its output queue is full.
 const FULL: Duration = Duration::from_millis(5);
 
 /// Starts the ranks, passes signals and output on, and waits until all have ended. `report` receives the
 /// launcher's own messages, one line each.
 ///
 /// The calling thread must not end before this function returns. The process should not have started other
-/// threads before: signals are blocked only in threads started from here on. [`Error::Input`] and
-/// [`Error::Program`]: no process was started. [`Error::System`]: all processes were ended.
+/// threads before, because signals are blocked only in threads that are started from here on. After
+/// [`Error::Input`] or [`Error::Program`], no process was started; after [`Error::System`], all processes
+/// have been ended.
 pub fn run(options: &Options, report: impl Fn(&str)) -> Result<JobSummary, Error> {
     let part = JobPart { first: 0, size: checked(options.ranks)?, key: new_key()?.to_string(), remote: None };
     let names = (0..options.ranks).map(|rank| rank.to_string()).collect();
@@ -39,16 +40,17 @@ pub fn run(options: &Options, report: impl Fn(&str)) -> Result<JobSummary, Error
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub hosts: Vec<HostRanks>,
-    /// Starts a helper on a host.
+    /// The command that starts a helper on a host.
     pub launch: LaunchCommand,
     /// The words of the helper's command: this program's name on the hosts, and the arguments that make it
     /// call [`help`](crate::help).
     pub helper: Vec<OsString>,
-    /// The port of rank 0; `None`: a random port.
+    /// The port of rank 0. `None`: a random port.
     pub port: Option<u16>,
 }
 
-/// Like [`run`], with the ranks on several hosts; ignores `options.ranks`. Fails as [`run`] does.
+/// Runs a job as [`run`] does, but with the ranks on several hosts. Ignores `options.ranks`. Fails as [`run`]
+/// does.
 pub fn run_across(options: &Options, cluster: &Cluster, report: impl Fn(&str)) -> Result<JobSummary, Error> {
     let size = checked(cluster.hosts.iter().fold(0, |sum: usize, host| sum.saturating_add(host.ranks)))?;
     let [first, second, ..] = *new_key()?.bytes();
@@ -65,7 +67,8 @@ pub fn run_across(options: &Options, cluster: &Cluster, report: impl Fn(&str)) -
     })
 }
 
-/// Ports that Linux does not assign by itself (`ip_local_port_range` begins at 32768).
+/// The lowest random port. Linux does not assign the [`PORTS`] ports from here on by itself
+/// (`ip_local_port_range` begins at 32768).
 const LOWEST_PORT: u16 = 20_000;
 const PORTS: u16 = 12_000;
 
@@ -85,12 +88,12 @@ fn checked(ranks: usize) -> Result<usize, Error> {
 pub(crate) enum Console {
     /// The reader of this process's standard output and standard error.
     Own,
-    /// A launcher; it gets both streams as frames over standard output.
+    /// A launcher, which gets both streams as frames over standard output.
     Framed,
 }
 
-/// Supervises the members that `begin` starts, until all have ended. `begin` returns whether ranks were
-/// bound, and the lowest rank.
+/// Supervises the members (ranks or hosts) that `begin` starts, until all have ended. `begin` returns whether
+/// ranks were bound to processors, and the lowest rank.
 pub(crate) fn supervise(
     options: &Options,
     (word, names): (&'static str, Vec<String>),
@@ -102,7 +105,7 @@ pub(crate) fn supervise(
     let watched: Vec<Signal> =
         Signal::FROM_OUTSIDE.into_iter().filter(|signal| !is_ignored(*signal)).collect();
     let signals = SignalFd::new(&watched).map_err(Error::system("receive signals"))?;
-    // start threads only from here on: they inherit the blocked signals
+    // threads may be started only from here on, so that they inherit the blocked signals
     let sinks = sinks(console)?;
     let mut job = StartedJob { ranks: Vec::new(), sinks, start: Instant::now(), input: None, kill_at: None };
     let (bind, first) = begin(&mut job)?;
@@ -119,11 +122,11 @@ pub(crate) fn supervise(
         }
         if console == Console::Framed && !notified && termination.first_failure().is_some() {
             notified = true;
-            // the thread that reads from the launcher notices if the launcher is gone
+            // if the launcher is gone, the thread that reads from it detects that
             let _ = frame::write(&mut stdout().lock(), frame::FAILED, &[termination.code()]);
         }
     }
-    // also ends processes that the ranks left behind
+    // also kills processes that the ranks have left behind
     job.ranks.iter().for_each(|rank| rank.relay_signal(Signal::Kill));
     let seconds = job.start.elapsed().as_secs_f64();
     job.finish_output(&signals);
@@ -139,20 +142,20 @@ fn sinks(console: Console) -> Result<[OutputSink; 2], Error> {
     Ok([out?, err?])
 }
 
-/// A started job. Dropping it kills the remaining ranks.
+/// A started job. Its drop kills the remaining ranks.
 pub(crate) struct StartedJob {
     ranks: Vec<RankProcess>,
-    /// Standard output, standard error.
+    /// The sinks of standard output and standard error.
     sinks: [OutputSink; 2],
     start: Instant,
     /// Rank 0's standard input, if it comes from a launcher on another host.
     input: Option<ChildStdin>,
-    /// When to kill launch commands of hosts that did not end when told to.
+    /// When to kill the launch commands of hosts that have not ended although they were ordered to.
     kill_at: Option<Instant>,
 }
 
 impl StartedJob {
-    /// Starts the ranks of a part of a job on this host; returns whether they were bound to processors.
+    /// Starts the ranks of a part of a job on this host. Returns whether they were bound to processors.
     pub(crate) fn start(&mut self, options: &Options, part: &JobPart) -> Result<&'static str, Error> {
         let allowed =
             affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
@@ -176,7 +179,7 @@ impl StartedJob {
         Ok(if places.is_some() { "core" } else { "none" })
     }
 
-    /// Rank 0's standard input, if rank 0 was started for a launcher on another host.
+    /// Takes rank 0's standard input, if rank 0 was started for a launcher on another host.
     pub(crate) fn take_standard_input(&mut self) -> Option<ChildStdin> {
         self.input.take()
     }
@@ -212,7 +215,7 @@ impl StartedJob {
     ) -> std::io::Result<Vec<Action>> {
         let room = self.sinks.each_mut().map(OutputSink::has_room);
         let timeout = termination.next_deadline().map(|moment| moment.saturating_sub(self.start.elapsed()));
-        // poll counts whole milliseconds; round up, so as not to wake too early
+        // poll(2) counts whole milliseconds, so the timeout is rounded up, in order not to wake too early
         let timeout = timeout.map(|timeout| timeout + Duration::from_millis(1));
         let kill = self.kill_at.map(|moment| moment.saturating_duration_since(Instant::now()));
         let timeout = timeout.into_iter().chain(kill.map(|kill| kill + Duration::from_millis(1))).min();
@@ -267,8 +270,8 @@ impl StartedJob {
         }
     }
 
-    /// Ctrl-Z: the ranks stop, the launcher stops, and they continue together. Ranks of other hosts keep
-    /// running.
+    /// Handles Ctrl-Z: stops the ranks and then the launcher itself, and continues the ranks when the
+    /// launcher continues. Ranks on other hosts keep running.
     fn suspend(&self) {
         let here = || self.ranks.iter().filter(|rank| rank.ended.is_none() && rank.remote.is_none());
         here().for_each(|rank| rank.relay_signal(Signal::Stop));
@@ -355,7 +358,7 @@ impl StartedJob {
         actions
     }
 
-    /// Passes on the remaining output, unless another signal asks to stop.
+    /// Passes on the remaining output, unless another signal comes that asks the launcher to end.
     fn finish_output(&mut self, signals: &SignalFd) {
         let mut buffer = vec![0; READ];
         for rank in &mut self.ranks {
@@ -406,7 +409,7 @@ impl StartedJob {
         }
     }
 
-    /// Merges the summaries of the hosts. For a lost host it is unknown how the ranks ended.
+    /// Merges the summaries of the hosts. How the ranks of a lost host ended is unknown.
     fn summary_across(&self, options: &Options, termination: &Termination, seconds: f64) -> JobSummary {
         let hosts = || self.ranks.iter().filter_map(|process| process.remote.as_ref());
         let summaries = || hosts().filter_map(|remote| Some((remote, remote.summary()?)));

@@ -1,4 +1,4 @@
-//! Decides how a job ends: a state machine that takes time and events as input and returns actions.
+//! Decides how a job ends. It is a state machine that takes times and events as input and returns actions.
 //!
 //! ```text
 //!             a rank fails          grace over            grace over
@@ -8,12 +8,12 @@
 //!      the first signal is passed on; a second signal: -------------------+
 //! ```
 //!
-//! During the grace period before SIGTERM, the other ranks notice within a second that a peer is gone, and
-//! can still print messages about it. The first signal is only passed on: the program decides what the signal
-//! means, and may need time to save its data.
+//! During the grace period before SIGTERM, the other ranks detect within a second that a peer is gone, and
+//! can still print messages about it. The first signal is only passed on, because the program decides what
+//! the signal means, and may need time to save its data.
 //!
-//! Cost: none. When not to use: a job here has no other way to end. Reference: wait(2), signal(7); exit codes
-//! as in POSIX shells (128 + signal) and timeout(1) (124).
+//! Cost: negligible. There is no alternative: a job of this launcher has no other way to end. Reference:
+//! wait(2), signal(7); exit codes as in POSIX shells (128 + signal) and timeout(1) (124).
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -27,13 +27,13 @@ pub const TIMED_OUT: u8 = 124;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitOutcome {
-    /// It exited, with this exit code.
+    /// The process exited with this exit code.
     Exited(i32),
-    /// The signal with this number killed it.
+    /// The signal with this number killed the process.
     Signalled(i32),
     /// A host whose helper did not report how its ranks ended: the launch command exited with this exit code.
     LostByExit(i32),
-    /// As above, but the signal with this number killed the launch command.
+    /// The same, but the signal with this number killed the launch command.
     LostBySignal(i32),
 }
 
@@ -50,7 +50,7 @@ impl ExitOutcome {
         self != ExitOutcome::Exited(0)
     }
 
-    /// The exit code that a shell would report.
+    /// Returns the exit code that a shell would report.
     pub fn code(self) -> u8 {
         match self {
             ExitOutcome::Exited(code) => u8::try_from(code).unwrap_or(1),
@@ -112,9 +112,9 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TerminationPhase {
     Running,
-    /// A rank has failed; the others have until this time to end by themselves.
+    /// A rank has failed. The others have until this time to end by themselves.
     Failing(Duration),
-    /// The other ranks were told to end and have until this time.
+    /// The other ranks were ordered to end (SIGTERM) and have until this time.
     Asked(Duration),
     Killed,
 }
@@ -135,7 +135,7 @@ pub struct Termination {
 }
 
 impl Termination {
-    /// A job of these members, all running.
+    /// Makes the state of a job of these members, all running.
     pub fn new(word: &'static str, names: Vec<String>, grace: Duration, limit: Option<Duration>) -> Self {
         Self {
             remaining: (0..names.len()).collect(),
@@ -162,12 +162,12 @@ impl Termination {
         self.first_failure.map(|(rank, _)| rank)
     }
 
-    /// The launcher's exit code.
+    /// Returns the launcher's exit code.
     pub fn code(&self) -> u8 {
         if self.timed_out { TIMED_OUT } else { self.first_failure.map_or(0, |(_, how)| how.code()) }
     }
 
-    /// When [`on_timeout`](Self::on_timeout) has to be called next, unless an event comes before.
+    /// Returns when [`on_timeout`](Self::on_timeout) has to be called next, unless an event comes before.
     pub fn next_deadline(&self) -> Option<Duration> {
         match self.phase {
             TerminationPhase::Running => self.limit,
@@ -177,8 +177,8 @@ impl Termination {
         }
     }
 
-    /// A rank on this member (a host) has failed, and the host's helper has told the user. Returns whether it
-    /// is the job's first failure.
+    /// Handles the failure of a member: of the rank itself, or of a rank on the host, which the host's helper
+    /// has reported to the user. Returns whether it is the job's first failure.
     pub fn on_failure(&mut self, now: Duration, member: usize, how: ExitOutcome) -> bool {
         let first = self.first_failure.is_none();
         if first {
@@ -193,14 +193,14 @@ impl Termination {
     pub fn on_exit(&mut self, now: Duration, member: usize, process: u32, how: ExitOutcome) -> Vec<Action> {
         self.remaining.retain(|remaining| *remaining != member);
         let first = how.is_failure() && self.on_failure(now, member, how);
-        // When a host dies, its connections break before its launch command ends. So ranks elsewhere may have
-        // failed first, and only the loss of the host explains why.
+        // When a host dies, its connections break before its launch command ends. So ranks on other hosts may
+        // have failed first, and only the loss of the host explains why; it is reported, too.
         let lost = matches!(how, ExitOutcome::LostByExit(_) | ExitOutcome::LostBySignal(_))
             && matches!(self.phase, TerminationPhase::Running | TerminationPhase::Failing(_));
         if !first && !lost {
             return Vec::new();
         }
-        // a member that was told to end and did so is no surprise
+        // a member that was ordered to end and did so is not reported
         let expected = self.timed_out
             || self.passed_on.is_some_and(|signal| how == ExitOutcome::Signalled(signal.number()));
         if expected {
@@ -214,9 +214,9 @@ impl Termination {
         vec![Action::Print(format!("{} {} (process {process}) {how}{others}", self.word, self.names[member]))]
     }
 
-    /// The launcher received a signal.
+    /// Handles a signal that the launcher has received.
     pub fn on_signal(&mut self, signal: Signal) -> Vec<Action> {
-        // signals that do not mean the end are passed on every time
+        // signals that do not ask for the end are passed on every time
         if matches!(signal, Signal::User1 | Signal::User2 | Signal::WindowChange | Signal::Continue) {
             return vec![Action::Signal(signal)];
         }
@@ -261,7 +261,8 @@ impl Termination {
         ]
     }
 
-    /// "rank 3", "ranks 0, 1, 2", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 others".
+    /// Describes the remaining members: "rank 3", "ranks 0, 1, 2", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92
+    /// others".
     fn remaining_members(&self) -> String {
         const MAX_NAMED: usize = 8;
         let some: Vec<String> =
@@ -389,7 +390,7 @@ mod tests {
                 "host b (process 9) is lost: its launch command was ended by SIGKILL (signal 9)".to_owned()
             )]
         );
-        // members that were told to end and were then lost are no news
+        // the loss of a member that was ordered to end is not reported
         termination.on_timeout(at(3));
         assert_eq!(termination.on_exit(at(3), 2, 10, ExitOutcome::LostBySignal(15)), []);
     }

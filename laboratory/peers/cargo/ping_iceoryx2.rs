@@ -1,5 +1,5 @@
-//! A round trip over iceoryx2 between two processes: `ping | pong BYTES ROUNDS PROCESSOR NAME`. `ping` prints
-//! the one-way nanoseconds of each of 100 groups of rounds.
+//! Measures round trips over iceoryx2 between two processes: `ping | pong BYTES ROUNDS PROCESSOR NAME`.
+//! `ping` prints the one-way time of each of 100 groups of rounds, in nanoseconds.
 
 use iceoryx2::prelude::*;
 use std::time::Instant;
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let node = NodeBuilder::new().create::<ipc::Service>()?;
     let service = |direction: &str| -> Result<_, Box<dyn std::error::Error>> {
         let name = ServiceName::new(&format!("{name}/{direction}"))?;
-        // As in iceoryx2's own benchmark.
+        // The settings are those of iceoryx2's own benchmark.
         let service = node
             .service_builder(&name)
             .publish_subscribe::<[u8]>()
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Binds this process to one processor by `taskset`, which every distribution has.
+/// Binds this process to one processor with `taskset`, which every distribution has.
 fn pin(processor: usize) {
     let process = std::process::id().to_string();
     let _ = std::process::Command::new("taskset")

@@ -1,4 +1,4 @@
-//! One end of a stream of events over some middleware: the same arguments, semantics and result as
+//! One end of a stream of events over some middleware, with the same arguments, semantics and result as
 //! `peers/rival.h`.
 //!
 //! ```text
@@ -13,7 +13,7 @@ use std::{fmt::Write as _, fs};
 
 pub type Failed = Box<dyn std::error::Error>;
 
-/// Bytes of the number and the send time at the start of an event.
+/// The number of bytes of the stamp at the start of an event: its number and its send time.
 pub const STAMP: usize = 16;
 const MAX_DELAYS: usize = 20_000;
 const USAGE: &str = "usage: publish|subscribe|stopped ADDRESS BYTES EVENTS_PER_S FROM UNTIL RESULT";
@@ -29,7 +29,7 @@ pub trait Rival {
 
     fn publish(publisher: &mut Self::Publisher, event: &[u8]) -> Result<(), Failed>;
 
-    /// Waits at most some milliseconds for an event; returns its length and its stamp.
+    /// Waits at most some milliseconds for an event. Returns its length and its stamp.
     fn receive(subscriber: &mut Self::Subscriber) -> Result<Option<(usize, [u8; STAMP])>, Failed>;
 
     /// Waits until all published events have left.
@@ -124,7 +124,7 @@ impl PeerEnd {
     }
 }
 
-/// The stamp of an event: its first bytes.
+/// Returns the stamp of an event: its first bytes.
 pub fn stamp(event: &[u8]) -> [u8; STAMP] {
     event.first_chunk().copied().unwrap_or([0; STAMP])
 }

@@ -1,5 +1,5 @@
-//! iceoryx2: events in shared memory without a broker. The subscriber spins, as in iceoryx2's own benchmarks.
-//! A slow subscriber loses the oldest events.
+//! The ends for iceoryx2: events in shared memory without a broker. The subscriber spins, as in iceoryx2's
+//! own benchmarks. A slow subscriber loses the oldest events.
 
 mod rival;
 
@@ -8,16 +8,16 @@ use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 use rival::{Failed, Rival, STAMP, now, stamp};
 
-/// Bytes of the events that may wait at a subscriber. In containers, shared memory has 64 MB.
+/// The number of bytes of events that may wait at a subscriber. In containers, shared memory has only 64 MB.
 const WAITING: usize = 8 << 20;
-/// A subscriber spins for this time (ns) before it reads the clock.
+/// A subscriber spins for this time, in nanoseconds, between two readings of the clock.
 const SPIN_NS: u64 = 1_000_000;
 
 type IceoryxService = iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, [u8], ()>;
 
 struct Iceoryx2;
 
-/// A port with its service and node; the node must live as long as the port.
+/// A port with its service and node. The node must live as long as the port.
 type IceoryxPort<P> = (P, IceoryxService, Node<ipc::Service>);
 
 fn service(address: &str, bytes: usize) -> Result<(IceoryxService, Node<ipc::Service>), Failed> {

@@ -1,5 +1,5 @@
-//! zenoh between two peers on loopback, without router and discovery: the publisher listens, the subscribers
-//! connect. A publisher waits for a slow subscriber.
+//! The ends for zenoh, as peers on loopback without a router and without discovery: the publisher listens,
+//! and the subscribers connect. A publisher waits for a slow subscriber.
 
 mod rival;
 

@@ -5,8 +5,9 @@
 //!   GET /BYTES           a file of this size
 //!   GET /BYTES/PASSES    the same file, after the server has read all of it PASSES times
 //! ```
-//! Event-driven: the runtime's threads, one a processor, do all the work. A thread per request: the runtime
-//! reads requests and sends answers, and a new thread computes each answer, as in the paper.
+//! With `event-driven`, the runtime's threads, one for each processor, do all the work. With
+//! `thread-per-request`, the runtime reads requests and sends answers, and a new thread computes each answer,
+//! as in the paper.
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -19,7 +20,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-/// The largest file served.
+/// The size of the largest file that can be requested.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// All files are prefixes of this one.
@@ -58,7 +59,7 @@ fn serve(serving: HyperServing, address: &str) -> std::io::Result<()> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let answer = service_fn(move |request| respond(serving, request));
-            // a client that leaves in the middle of an answer is no error
+            // it is not an error if a client leaves in the middle of an answer
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
         }
     })

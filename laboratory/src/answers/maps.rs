@@ -1,4 +1,4 @@
-//! Puts a map of ratios into a sentence: where there is a gain, where a loss, and how large.
+//! Describes a map of ratios in a sentence: where there are gains and losses, and how large they are.
 
 use std::collections::BTreeMap;
 use unisono_measure::quantile;
@@ -7,16 +7,17 @@ use unisono_measure::verdict;
 use unisono_report::extension::{Study, TopicAnswer};
 use unisono_text::counted;
 
-/// Ratios closer to one than this are neither a gain nor a loss.
+/// Ratios that are closer to one than this are neither a gain nor a loss.
 const MIN_GAIN: f64 = 0.05;
 
-/// The answer of the first map that has runs.
+/// Returns the answer of the first map that has runs.
 pub(super) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let words = studies.iter().find_map(|study| {
         let chart = study.head.charts.iter().find(|chart| chart.kind == ChartKind::Map)?;
         gains_in_words(study, chart.y.first()?)
     })?;
-    // the study's section starts with the map itself; two bars would show less than the sentence
+    // there is no chart: the study's section starts with the map itself, and two bars would show less than
+    // the sentence
     Some(TopicAnswer::new(words, None))
 }
 

@@ -1,5 +1,5 @@
-//! The event channel: deadlines under load, within this process or through a broker, and the cost of an event
-//! among many subscriptions.
+//! Runs the event channel: deadlines under load, within this process or through a broker, and the cost of an
+//! event among many subscriptions.
 
 use crate::workload::channel::brokered;
 use crate::workload::channel::deadlines::{self, ServedBy};
@@ -37,7 +37,7 @@ enum ChannelMeasure {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ChannelCarrier {
-    /// Nothing: the channel is part of their process.
+    /// No transport: the channel is part of their process.
     #[default]
     Nothing,
     /// A broker with Unix sockets.
@@ -48,7 +48,7 @@ enum ChannelCarrier {
 
 impl Driver for ChannelDriver {
     fn estimated_overhead(&self, _: f64) -> Duration {
-        // the last round of video is served for up to half a second more; subscribing takes 10 us each
+        // the last round of video is served for up to half a second more; a subscription takes 10 us
         match self.measured {
             ChannelMeasure::Deadlines => Duration::from_millis(300),
             ChannelMeasure::Subscriptions => Duration::from_micros(u64::from(self.subscriptions) * 10),

@@ -3,9 +3,9 @@
 //! ```text
 //!   two downloads, a user, a player -- the disk service -- a file, bypassing the page cache
 //! ```
-//! The service has two threads, so two requests are at the disk at a time, and the discipline orders the
-//! waiting requests. For the kernel's order there are as many threads as requests, so that no request waits
-//! in the service.
+//! The service has two threads, so two requests are at the disk at a time, and the discipline (Cello or one
+//! queue) orders the waiting requests. For the kernel's order there are as many threads as requests, so that
+//! no request waits in the service.
 
 use crate::workload::disk::{CLASS_NAMES, ClassResult, MAX_WAITING_REQUESTS, SharedFile, hierarchy, serve};
 use crate::workload::disk_service::DiskRule;
@@ -16,14 +16,14 @@ use unisono_linux::clock::Duration;
 use unisono_measure::record::Figure;
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 
-/// Requests at the disk at a time, if this program decides the order. With one, the disk idles while the next
-/// request is chosen. Each further request is already out of reach of the discipline. Chosen by this
-/// argument, not measured.
+/// The number of requests at the disk at a time, if this program decides the order. With one, the disk would
+/// be idle while the next request is chosen. Each additional request is one that the discipline can no longer
+/// reorder. Chosen by this argument, not measured.
 const QUEUE_DEPTH: usize = 2;
 
 /// Cello's model of the disk: a slow SSD, 0.3 ms a request and 200 MB/s. It underestimates the disk, because
-/// the guarantees computed from it must hold. A class may be ahead by one of the downloads' reads. Chosen for
-/// any disk that a study may meet, not measured.
+/// the guarantees that are computed from it must hold. A class may be ahead of its share by one read of a
+/// download. Chosen for any disk that a study may meet, not measured.
 const DISK: Disk =
     Disk { request: Duration::from_micros(300), bytes_per_second: 200_000_000, ahead: 256 << 10 };
 
@@ -41,7 +41,7 @@ enum DiskBackend {
     #[default]
     Cello,
     Fifo,
-    /// The kernel gets every request at once.
+    /// The kernel gets every request immediately, and decides the order.
     Kernel,
 }
 

@@ -1,5 +1,5 @@
-//! The lines that a program's author writes for each way to communicate, counted in the sources that this
-//! program was built from.
+//! Counts the lines that a program's author writes for each way to communicate, in the sources from which
+//! this program was built.
 //!
 //! Blank lines, comment lines and tests do not count. The applications are written once over a
 //! [`Conversation`](unisono_workload::conversation::Conversation), so the versions differ only in
@@ -43,11 +43,11 @@ macro_rules! conversations {
 const APPLICATIONS: [&str; 6] =
     applications!["requests.rs", "events.rs", "download.rs", "control.rs", "streaming.rs", "frames.rs"];
 
-/// Null RPC, and the part of a server that it shares with requests.
+/// Null RPC, and the part of a server that it shares with the application `requests`.
 const NULL_RPC: [&str; 2] = conversations!["null_rpc.rs", "serving.rs"];
 
 impl SourceVersion {
-    /// The source files of this version's communication.
+    /// Returns the source files of this version's communication.
     fn sources(self) -> Vec<&'static str> {
         match self {
             Self::Tcp => conversations!["tcp.rs", "socket.rs"].into(),
@@ -73,7 +73,7 @@ impl Driver for EffortDriver {
     }
 }
 
-/// Number of code lines of a Rust or C source, without blank lines, comments and tests.
+/// Counts the code lines of a Rust or C source, without blank lines, comments and tests.
 fn lines(source: &str) -> usize {
     let is_comment =
         |line: &str| ["//", "/*", "* ", "*/"].iter().any(|mark| line.starts_with(mark)) || line == "*";

@@ -1,5 +1,5 @@
-//! The paper's web workload over HTTP (section 3.3): a server on hyper, and wrk, which keeps a fixed number
-//! of requests in flight.
+//! Runs the paper's web workload over HTTP (section 3.3): a server on hyper, and the client wrk, which keeps
+//! a fixed number of requests in flight.
 
 use super::stage::{LinkStage, SENDER};
 use super::web::{START_TIMEOUT, await_listener, program};
@@ -15,7 +15,7 @@ use unisono_workload::conversation::Serving;
 
 pub(super) const PORT: u16 = 5080;
 
-/// A Lua script with which wrk writes its results at the end: counts, then times in microseconds.
+/// A Lua script with which wrk writes its results at the end: counts, and then times in microseconds.
 const SCRIPT: &str = "done = function(summary, latency, requests)\n  local e = summary.errors\n  \
      local said = io.open(os.getenv(\"UNISONO_SAID\"), \"w\")\n  \
      said:write(string.format(\"%d %d %d %d %d\", summary.requests, \

@@ -1,4 +1,4 @@
-//! The laboratory's kinds of runs: one file for each driver, as in [`unisono_study::driver`].
+//! The laboratory's kinds of runs, with one file for each driver, as in [`unisono_study::driver`].
 
 pub mod channel;
 pub mod disk;

@@ -1,4 +1,4 @@
-//! Network monitors under a regime: the paper's section 4.
+//! Runs network monitors under a regime (the paper's section 4).
 //!
 //! Each program clusters the packets of one TCP stream ([`crate::workload::monitor`]). The figures are the
 //! time from a chunk's last packet to the updated clusters, and the time before and in each barrier.
@@ -15,21 +15,22 @@ use unisono_workload::{Measurement, Options};
 
 pub const MONITOR: DriverKind = DriverKind::new::<MonitorDriver>("monitor");
 
-/// The paper's number of threads per stream. More would be wrong even on a machine with more processors,
-/// because a stream has little work.
+/// The maximum number of threads per stream: the paper's. More would be useless even on a machine with more
+/// processors, because a stream has little work.
 const MAX_THREADS: usize = 8;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MonitorDriver {
-    /// Threads of each stream. `None`: half as many as there are processors, at least 2 and at most 8.
+    /// The number of threads of each stream. `None`: half as many as there are processors, but at least 2 and
+    /// at most 8.
     threads: Option<usize>,
     wait: Option<String>,
     spin_budget_us: Option<f64>,
     /// `pthread` for the C library's barrier. `None`: Unisono's.
     barrier: Option<String>,
-    /// `others` is the number of streams beside the first. `None`: all streams together have twice as many
-    /// threads as there are processors, as in the paper.
+    /// `others` is the number of streams in addition to the first. `None`: all streams together have twice as
+    /// many threads as there are processors, as in the paper.
     #[serde(flatten)]
     regime: RegimeSettings,
     /// Packets per second of each stream. `None`: chunks arrive without pauses.
@@ -44,7 +45,7 @@ pub struct MonitorDriver {
 
 impl Driver for MonitorDriver {
     fn estimated_overhead(&self, seconds: f64) -> Duration {
-        // chunks that still wait at the end are processed, for at most as long again
+        // chunks that still wait at the end are processed for at most as long as the run itself
         self.regime.estimated_overhead() + Duration::from_secs_f64(seconds * 0.25)
     }
 
@@ -104,13 +105,13 @@ impl MonitorDriver {
     }
 }
 
-/// The figures over all streams: every chunk counts once.
+/// Computes the figures over all streams. Every chunk counts once.
 fn stream_figures(measured: &[Measurement]) -> Result<RunResult, NoResult> {
     let streams: Vec<&Distribution> = measured.iter().filter_map(|m| m.latency_us.as_ref()).collect();
     let chunks: u64 = streams.iter().map(|d| d.n).sum();
     let updates: u64 = measured.iter().filter_map(|m| m.requests).sum();
     // Chunks that were never clustered count with their waiting time. Otherwise a regime that starves all
-    // streams would have no bad runs.
+    // streams would have no bad values.
     if chunks == 0 {
         return Err(NoResult::Failed(
             "no chunk of packets was complete in time; use longer runs (--paper)".into(),

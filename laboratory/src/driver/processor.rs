@@ -1,8 +1,8 @@
-//! Processor time shared by weight: turns by the fair-queuing scheduler that also orders packets (`core`),
-//! against the kernel's cpu controller.
+//! Compares two ways to share processor time by weight: turns that the fair-queuing scheduler, which also
+//! orders packets, gives (`core`), and the kernel's cpu controller.
 //!
-//! One busy loop for each class, all on one processor, each in a control group. Under `kernel` the groups
-//! have weights; under `core` they take turns, as under `unisono queue cpu`.
+//! Each class is a busy loop in a control group of its own, and all are on the same processor. With `kernel`,
+//! the groups have weights; with `core`, they take turns, as with `unisono queue cpu`.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -30,7 +30,7 @@ enum ProcessorBackend {
     #[serde(rename = "none")]
     Unweighted,
     Kernel,
-    /// Start-time fair queuing of turns.
+    /// Turns are given by start-time fair queuing.
     Core,
 }
 
@@ -40,7 +40,7 @@ pub const PROCESSOR: DriverKind = DriverKind::new::<ProcessorDriver>("processor"
 #[serde(default)]
 pub struct ProcessorDriver {
     backend: ProcessorBackend,
-    /// Weights of the classes, two to four.
+    /// The weights of the classes: two to four weights.
     weights: Vec<u32>,
     /// The length of the core's turns.
     slice_ms: f64,
@@ -159,14 +159,14 @@ impl BusyLoops {
 impl Drop for BusyLoops {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // killing a loop that has ended does no harm; a stopped loop is killed, too
+            // an error means that the loop has ended already; SIGKILL also ends a stopped loop
             child.kill().ok();
             child.wait().ok();
         }
     }
 }
 
-/// One control group for each loop; removed when dropped, after the loops have ended.
+/// A control group for each loop. The drop removes the groups after the loops have ended.
 struct LoopGroups(Vec<ControlGroup>);
 
 impl LoopGroups {
@@ -200,15 +200,16 @@ impl LoopGroups {
 impl Drop for LoopGroups {
     fn drop(&mut self) {
         for group in &self.0 {
-            // the loops leave first; the kernel takes a moment to see an empty group
+            // the loops have to leave first, and the kernel takes a moment until it considers a group empty
             let processes = group.processes().unwrap_or_default();
             for process in processes {
                 let pinned = PinnedProcess::now(process);
-                // listed again once it is held: the number may have been another's before
+                // the list is read again once the process is held, because the number may have been reused
+                // for another process in between
                 if let Ok(pinned) = pinned
                     && group.processes().is_ok_and(|now| now.contains(&process))
                 {
-                    let _ = pinned.send(Signal::Kill); // it has just ended
+                    let _ = pinned.send(Signal::Kill); // an error means that it has just ended
                 }
             }
             for _ in 0..100 {

@@ -1,10 +1,10 @@
-//! The paper's applications between two processes: on one host, or over a link between two network
+//! Runs the paper's applications between two processes: on one host, or over a link between two network
 //! namespaces.
 //!
 //! ```text
 //!   server --- loopback, or: policy (none | kernel | tun | af-xdp), cable with a rate --- client
 //! ```
-//! The policy rules the server's outgoing link, because the server sends the data. The applications are
+//! The policy applies to the server's outgoing link, because the server sends the data. The applications are
 //! described in [`workload::service`](crate::workload::service).
 
 use super::http::{self, HttpLoad};
@@ -34,15 +34,15 @@ use unisono_workload::conversation::{ConversationCarrier, ConversationScene, Ser
 pub const SERVICE: DriverKind =
     DriverKind::new::<ServiceDriver>("service").with_curve_axes(&["elapsed_s", "after_ms"]);
 
-/// Time to open a conversation: they are opened one after the other, and an attempt that comes too early is
-/// repeated after 10 ms.
+/// The time to open a conversation. Conversations are opened one after the other, and an attempt that comes
+/// too early is repeated after 10 ms.
 const OPENING_TIME: Duration = Duration::from_millis(15);
-/// Time to open a conversation with a running server, which takes one request or connect; longer if hundreds
-/// ask a broker.
+/// The time to open a conversation with a server that runs already, which takes one request or connect. It
+/// takes longer if hundreds of clients ask a broker.
 const OPENING_TIME_OF_MANY: Duration = Duration::from_millis(2);
-/// `LEAD` beside a web server, whose clients must fill the link first.
+/// The same as `LEAD`, but in runs with a web server, whose clients have to fill the link first.
 const LEAD_BESIDE_WEB: Duration = Duration::from_millis(400);
-/// A download that takes this many times its measured seconds is aborted.
+/// A download is aborted when it has taken this many times its measured seconds.
 const MAX_DOWNLOAD_FACTOR: u32 = 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,37 +51,38 @@ pub struct ServiceDriver {
     application: Application,
     #[serde(rename = "over")]
     carrier: ConversationCarrier,
-    /// How the server of null RPC and of requests serves them.
+    /// How the server of null RPC and of `requests` serves requests.
     serving: Serving,
-    /// The rate of the link between two namespaces (Mbit/s). `None`: both ends are on this host, over
+    /// The rate of the link between two namespaces, in Mbit/s. `None`: both ends are on this host and use
     /// loopback.
     link_mbit: Option<f64>,
-    /// The backend of the link's policy, which gives all traffic but the application's the rest.
+    /// The backend of the link's policy. The policy has a class for the application and another one for all
+    /// other traffic.
     backend: PolicyBackend,
-    /// Weight of the application's class in that policy. All other traffic has weight 1.
+    /// The weight of the application's class in that policy. All other traffic has weight 1.
     weight: u32,
     /// The congestion control of TCP connections. `None`: the host's default.
     congestion: Option<String>,
     message_bytes: usize,
     events_per_s: f64,
     file_mb: f64,
-    /// Viewers of the stream, or clients that send requests.
+    /// The number of viewers of the stream, or of clients that send requests.
     clients: u16,
-    /// Number of times that the server reads the whole file before it answers a request with it.
+    /// The number of times that the server reads the whole file before it answers a request with it.
     passes: u32,
     round_ms: f64,
-    /// Whether a sensor reports beside the console.
+    /// Whether a sensor reports in addition to the console.
     sensor: bool,
     /// Whether a web server on hyper answers the requests of wrk.
     http: bool,
     /// How programs of the event channel, and its broker, wait.
     wait: ChannelWait,
-    /// Whether the server and the client, and the broker if there is a third processor, have a processor
-    /// each.
+    /// Whether the server and the client each have a processor of their own, and the broker, too, if there is
+    /// a third one.
     pinned: bool,
-    /// Whether busy loops run beside the application, one for each processor.
+    /// Whether busy loops run at the same time as the application, one for each processor.
     busy: bool,
-    /// Requests in flight at a web server that does not cooperate and sends over the same link.
+    /// The number of requests in flight at a web server that does not cooperate and sends over the same link.
     web_connections: u32,
 }
 
@@ -111,7 +112,7 @@ impl Default for ServiceDriver {
     }
 }
 
-/// Built on demand, for requests over HTTP.
+/// The server for requests over HTTP, which is built on demand.
 const HTTP_SERVER: &str = "web-hyper";
 
 impl Driver for ServiceDriver {
@@ -186,7 +187,8 @@ impl ServiceDriver {
         })
     }
 
-    /// Expected time from the start of the processes to the start of measuring; for the progress display.
+    /// Returns the expected time from the start of the processes to the start of measuring, for the progress
+    /// display.
     fn start(&self) -> Duration {
         let conversations = match self.application {
             Application::Streaming | Application::Requests => self.clients,
@@ -200,7 +202,7 @@ impl ServiceDriver {
         START_TIME + opening * u32::from(conversations)
     }
 
-    /// Calls `act` with the link and under the policy of the settings, or without a link on this host.
+    /// Calls `act` with the link and the policy of the settings, or without a link, on this host.
     fn staged(
         &self,
         host: &RunHost<'_>,
@@ -219,8 +221,8 @@ impl ServiceDriver {
         Ok(result)
     }
 
-    /// The description of a run that is measured for `seconds` after its ends have met. The addresses of its
-    /// parts are filled in later.
+    /// Makes the description of a run that is measured for `seconds` after its ends have met. The addresses
+    /// of its parts are filled in later.
     fn scene(&self, seconds: f64, seed: u64, video: Option<PathBuf>) -> ServiceScene {
         let measured = Duration::from_secs_f64(seconds);
         let longest = match self.application {
@@ -256,10 +258,10 @@ impl ServiceDriver {
         }
     }
 
-    /// The policy: the application's class has `weight` parts of the link, all other traffic has one part.
-    /// Unused bandwidth of one may be borrowed by the other.
+    /// Returns the policy: the application's class has `weight` parts of the link, and all other traffic has
+    /// one part. Each of the two may borrow unused bandwidth of the other.
     fn policy(&self, bits_per_s: u64) -> String {
-        // over UDP each conversation has its own port
+        // over UDP each conversation has a port of its own
         let own = if self.carrier == ConversationCarrier::Udp { self.clients.max(2) } else { 1 };
         let ports = [BROKER_PORT, http::PORT].into_iter().chain((0..own).map(|number| PORT + number));
         let ports: Vec<String> = ports.map(|port| format!("{{ port = {port} }}")).collect();
@@ -283,7 +285,7 @@ impl ServiceDriver {
         let run = ConversationRun::prepare(host, place, self.pinned, scene.ends.clone(), interrupted)?;
         let scene = ServiceScene { ends: run.scene.clone(), ..scene };
         let _loops = self.busy.then(|| host.competitors()).transpose()?;
-        // the web load fills the link only while it is measured, not while conversations are opened
+        // the web load fills the link only during the measurement, and not while conversations are opened
         let web = stage.filter(|_| self.web_connections > 0);
         let lead = if web.is_some() { LEAD_BESIDE_WEB } else { LEAD };
         let load = |stage| WebLoad::start(host, stage, self.web_connections, lead + measured + END_TIME);

@@ -1,8 +1,8 @@
-//! Programs on simulated cores: the paper's machine, the example host, and machines that the user does not
-//! have.
+//! Runs programs on simulated cores: on the paper's machine, on the example host, and on machines that the
+//! user does not have.
 //!
-//! The parameters of the first program vary; the other programs are the load. Figures have the names that
-//! the measuring studies use. No figure depends on elapsed time: the same seed gives the same figures on
+//! The parameters of the first program vary; the other programs are the load. The figures have the same names
+//! as in the studies that measure. No figure depends on elapsed time: the same seed gives the same figures on
 //! every machine.
 
 use serde::{Deserialize, Serialize};
@@ -19,8 +19,9 @@ use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 
 pub const SIMULATED: DriverKind = DriverKind::new::<SimulatedDriver>("simulated").simulated();
 
-/// Measurements of docs/example-report on 2 cores (study granularity: medians of barriers/s of the varied
-/// program): regime, interval in us, rate. Plain Linux is in its stacked mode, as in 15 of 18 runs.
+/// Measurements of docs/example-report on 2 cores (study `granularity`, medians of the varied program's
+/// barriers per second): regime, interval in us, rate. Plain Linux is in its stacked mode, in which it was in
+/// 15 of 18 runs.
 const EXAMPLE_HOST: [(&str, f64, f64); 12] = [
     ("linux", 0.0, 16_880.0),
     ("linux", 10.0, 12_500.0),
@@ -36,7 +37,7 @@ const EXAMPLE_HOST: [(&str, f64, f64); 12] = [
     ("gang", 100.0, 4_320.0),
 ];
 
-/// The defaults: 16 cores under EEVDF, plain Linux, one program beside the first.
+/// The defaults are 16 cores under EEVDF, plain Linux, and one program in addition to the first.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SimulatedDriver {
@@ -46,29 +47,29 @@ pub struct SimulatedDriver {
     scheduler: Option<String>,
     slice_ms: Option<f64>,
     simulated_s: Option<f64>,
-    /// Threads of each program. `None`: one for each core.
+    /// The number of threads of each program. `None`: one for each core.
     threads: Option<usize>,
     interval_us: f64,
     variance_us: f64,
-    /// Number of programs beside the first. `None`: 1.
+    /// The number of programs in addition to the first. `None`: 1.
     others: Option<usize>,
-    /// Interval of the other programs. `None`: the first program's.
+    /// The interval of the other programs. `None`: that of the first program.
     other_interval_us: Option<f64>,
     other_variance_us: Option<f64>,
-    /// Spin budget of the last program.
+    /// The spin budget of the last program.
     other_spin_budget_us: Option<f64>,
     other_nice: Option<i8>,
     other_weight: Option<u32>,
-    /// Barriers of a job of each program. `None`: a program always has work.
+    /// The number of barriers in a job of each program. `None`: a program always has work.
     job_barriers: Option<u64>,
     job_every_s: Option<f64>,
-    /// Jobs that arrive at once.
+    /// The number of jobs that arrive at the same time.
     burst: Option<u32>,
     light_barriers: Option<u32>,
-    /// Also simulates plain Linux and pinned threads, and records how much more the programs get than under
-    /// these.
+    /// Whether to simulate plain Linux and pinned threads as well, and to record how much more the programs
+    /// get than under these.
     compare: bool,
-    /// Records the difference from the example host's measurements.
+    /// Whether to record the difference from the example host's measurements.
     validate: bool,
 }
 
@@ -142,7 +143,7 @@ fn rate(report: &Report) -> f64 {
 
 impl Driver for SimulatedDriver {
     fn estimated_overhead(&self, _: f64) -> StdDuration {
-        // 16 cores: about 0.1 s for a simulated second of plain Linux
+        // with 16 cores, a simulated second of plain Linux takes about 0.1 s
         let cores = self.cores.unwrap_or(16) as f64;
         StdDuration::from_secs_f64(self.simulated_s.unwrap_or(1.0) * cores / 160.0)
     }

@@ -1,8 +1,8 @@
-//! Two network namespaces with a cable between them, removed with the run.
+//! Two network namespaces with a cable between them, which are removed with the run.
 //!
 //! The thread that creates them belongs to one run and ends with it. Programs that it starts are in its
-//! current namespace. Without root all of this is inside the user namespace that the study created at its
-//! start.
+//! current namespace. Without root, all of this happens inside the user namespace that the study created at
+//! its start.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use unisono_linux::netlink::{NetlinkSocket, address, token_bucket};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_study::driver::NoResult;
 
-/// The device's name at both ends.
+/// The name of the device at both ends of the cable.
 pub(super) const CABLE: &str = "cable";
 const INDEX: Index = Index(2);
 pub(super) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
@@ -24,14 +24,14 @@ pub(super) struct LinkStage {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cable {
-    /// No rate of its own; another component limits it.
+    /// The cable has no rate of its own; another component limits the rate.
     Free,
-    /// Bits per second, first in first out; the queue is as long as a network card's.
+    /// The rate in bits per second, first in first out. The queue is as long as that of a network card.
     Link(u64),
 }
 
 impl LinkStage {
-    /// Creates both namespaces. The calling thread is then in the senders' namespace.
+    /// Creates both namespaces. Afterwards, the calling thread is in the senders' namespace.
     pub(super) fn set(cable: Cable) -> Result<Self, NoResult> {
         let host = |error: std::io::Error| {
             NoResult::Skipped(match error.kind() {

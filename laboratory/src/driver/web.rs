@@ -1,4 +1,4 @@
-//! An unmodified web server (nginx of the distribution) under load from wrk.
+//! Runs an unmodified web server (the distribution's nginx) under load from wrk.
 
 use super::stage::{LinkStage, SENDER};
 use std::net::{Ipv4Addr, TcpStream};
@@ -12,9 +12,9 @@ use unisono_study::driver::NoResult;
 use unisono_study::driver::run_host::RunHost;
 
 const PORT: u16 = 8080;
-/// Size of the requested file: the largest of the paper's web workload (section 3.3).
+/// The size of the requested file: the largest of the paper's web workload (section 3.3).
 const FILE_BYTES: usize = 1_300_000;
-/// The server must listen within this time.
+/// The time within which the server has to listen.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, NoResult> {
@@ -36,14 +36,14 @@ pub(super) fn await_listener(address: Ipv4Addr, port: u16) -> Result<(), NoResul
     Ok(())
 }
 
-/// The server, at the end whose outgoing link the policy rules, and its clients at the other end.
+/// The server, at the end to whose outgoing link the policy applies, and its clients at the other end.
 pub(super) struct WebLoad {
     _server: StudyChild,
     clients: std::process::Child,
 }
 
 impl WebLoad {
-    /// Starts both; the clients keep `connections` requests in flight for `time`.
+    /// Starts the server and its clients. The clients keep `connections` requests in flight for `time`.
     pub(super) fn start(
         host: &RunHost<'_>,
         stage: &LinkStage,
@@ -73,7 +73,7 @@ impl WebLoad {
         Ok(Self { _server: server, clients })
     }
 
-    /// The clients' results.
+    /// Waits for the clients and returns their results.
     pub(super) fn end(mut self) -> Result<Vec<Figure>, NoResult> {
         let mut said = String::new();
         if let Some(mut out) = self.clients.stdout.take() {
@@ -88,7 +88,7 @@ impl WebLoad {
 
 impl Drop for WebLoad {
     fn drop(&mut self) {
-        // it has ended by itself unless the run failed
+        // the client has ended by itself, unless the run has failed
         let _already_gone = self.clients.kill();
         let _reaped = self.clients.wait();
     }

@@ -1,4 +1,4 @@
-//! `unisono-laboratory workload`: the processes that the laboratory's studies start, beside those of
+//! `unisono-laboratory workload`: the processes that the laboratory's studies start, in addition to those of
 //! `unisono workload`. Each file here parses arguments; `workload` does the work.
 
 mod monitor;
@@ -26,7 +26,7 @@ enum LaboratoryWorkload {
     Traffic(traffic::Args),
 }
 
-/// The laboratory's workload on this command line. `None` if it names another command.
+/// Returns the laboratory's workload on this command line, or `None` if it names another command.
 #[must_use]
 pub fn asked_for() -> Option<WorkloadProgram> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

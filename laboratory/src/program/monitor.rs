@@ -39,8 +39,8 @@ enum BarrierOf {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // a burst has the packets of two updates on average: some updates follow each other at once, others stand
-    // alone
+    // on average, a burst has the packets of two updates, so that some updates follow each other at once and
+    // others come alone
     let rate = |packets_per_s| StreamRate {
         packets_per_s,
         burst: args.burst,

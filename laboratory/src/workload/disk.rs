@@ -24,16 +24,16 @@ use unisono_study::child::POLL_INTERVAL;
 /// The classes, by weight 5, 2 and 3.
 pub const CLASS_NAMES: [&str; 3] = ["throughput", "interactive", "real-time"];
 const WEIGHTS: [u16; 3] = [5, 2, 3];
-/// The most requests that can wait at a time: those of the downloads, one of the user, and seven of a player
-/// that has fallen behind.
+/// The maximum number of requests that can wait at a time: those of the downloads, one of the user, and seven
+/// of a player that has fallen behind.
 pub const MAX_WAITING_REQUESTS: usize = 2 * READS_AHEAD + 1 + 7;
-/// Bytes of the file: more than a disk's own cache, but written within seconds.
+/// The size of the file in bytes: larger than a disk's own cache, but written within seconds.
 const FILE_BYTES: u64 = 256 << 20;
 const FILE_NAME: &str = "disk-workload";
-// the load is an example: a file server, a user, and a player of 50 Mbit/s
-/// Waiting reads of each download, so that the disk is never idle.
+// the load is an example: the downloads of a file server, a user, and a player of 50 Mbit/s
+/// The number of waiting reads of each download, so that the disk is never idle.
 const READS_AHEAD: usize = 4;
-/// Bytes of a download's read: twice the kernel's default readahead (128 KiB).
+/// The size of a download's read in bytes: twice the kernel's default readahead (128 KiB).
 const BULK_READ_BYTES: u32 = 256 << 10;
 const SMALL_READ_BYTES: u32 = 8192;
 const FRAME_BYTES: u32 = 64 << 10;
@@ -52,13 +52,13 @@ pub fn hierarchy() -> Hierarchy {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClassResult {
-    /// Megabytes per second read in the measured time.
+    /// The megabytes per second that were read in the measured time.
     pub mb_per_s: f64,
-    /// Time from the request to its data.
+    /// The time from the request to the arrival of its data.
     pub latency_ms: Option<Distribution>,
-    /// Requests with a deadline.
+    /// The number of requests with a deadline.
     pub due: u64,
-    /// Requests that ended after their deadline.
+    /// The number of requests that ended after their deadline.
     pub late: u64,
 }
 
@@ -66,7 +66,8 @@ pub struct ClassResult {
 pub struct SharedFile(Arc<File>);
 
 impl SharedFile {
-    /// Opens the file in a directory without the page cache, and writes it first if it does not exist.
+    /// Opens the file in a directory so that the page cache is bypassed. Writes the file first if it does not
+    /// exist.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let path = directory.join(FILE_NAME);
         if std::fs::metadata(&path).map_or(0, |facts| facts.len()) != FILE_BYTES {

@@ -8,7 +8,8 @@
 //! keep a disk busy that serves several requests at once. The service controls only its own requests: a
 //! program that reads the same disk directly is not limited.
 //!
-//! Cost: a lock and two thread switches for each request: microseconds, beside hundreds for the disk.
+//! Cost: a lock and two thread switches for each request: some microseconds, compared with hundreds for the
+//! disk.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,7 +24,7 @@ use unisono_linux::direct::Aligned;
 
 #[derive(Debug)]
 pub enum DiskOperation {
-    /// The number of bytes.
+    /// A read of this number of bytes.
     Read(u32),
     Write(Aligned),
 }
@@ -32,9 +33,9 @@ pub enum DiskOperation {
 pub struct Reply {
     pub class: ClassId,
     pub data: io::Result<Aligned>,
-    /// From submission to completion.
+    /// The time from submission to completion.
     pub took: Duration,
-    /// Whether it completed after its deadline.
+    /// Whether the request completed after its deadline.
     pub late: bool,
 }
 
@@ -44,7 +45,7 @@ pub struct Figures {
     pub bytes: u64,
     pub failed: u64,
     pub late: u64,
-    /// From submission to completion, summed over all requests.
+    /// The time from submission to completion, summed over all requests.
     pub took: Duration,
     /// The longest time from submission to completion.
     pub longest: Duration,
@@ -153,7 +154,7 @@ impl SharedDisk {
             figures.late += u64::from(late);
             figures.took += took;
             figures.longest = figures.longest.max(took);
-            // the receiver may be gone
+            // an error means that the receiver is gone
             let _ = job.reply.send(Reply { class, data, took, late });
         }
     }
@@ -163,22 +164,22 @@ impl SharedDisk {
 pub enum DiskRule {
     Cello {
         hierarchy: Hierarchy,
-        /// Classes that are not in this list have the purpose throughput.
+        /// The purposes of the classes. Classes that are not in this list have the purpose throughput.
         purposes: Vec<(ClassId, Purpose)>,
         disk: Disk,
     },
-    /// One queue, first in, first out; for comparison.
+    /// One queue, first in, first out, for comparison.
     Fifo { hierarchy: Hierarchy },
 }
 
-/// Dropping it serves the requests that wait and ends its threads.
+/// The service. Its drop serves the waiting requests and ends the threads.
 pub struct Service {
     shared: Arc<SharedDisk>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Service {
-    /// Starts the threads, at least one.
+    /// Starts the service with this number of threads, but with at least one.
     pub fn start(rule: DiskRule, threads: usize) -> io::Result<Self> {
         let (queue, hierarchy) = match rule {
             DiskRule::Fifo { hierarchy } => (DiskQueue::Fifo(VecDeque::new()), hierarchy),
@@ -200,8 +201,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Submits a request; its reply comes through the channel. If the file was opened with `O_DIRECT`,
-    /// position and length must be whole blocks.
+    /// Submits a request, whose reply comes through the channel. If the file was opened with `O_DIRECT`,
+    /// position and length must be multiples of the block size.
     pub fn submit(
         &self,
         class: ClassId,
@@ -236,7 +237,7 @@ impl Drop for Service {
         self.shared.state().ends = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // a panicking thread has already reported
+            let _ = thread.join(); // a thread that panicked has reported that already
         }
     }
 }
@@ -275,7 +276,7 @@ mod tests {
             service.submit(b, &file, 5 * 4096, DiskOperation::Read(4096), None, &reply).expect("a leaf");
             let data = replies.recv().expect("it is served").data.expect("it can be read");
             assert!(data.iter().all(|byte| *byte == 5));
-            // beyond the end: an error, not a panic
+            // a read beyond the end of the file must give an error and not a panic
             service
                 .submit(b, &file, 1 << 30, DiskOperation::Read(4096), Some(Duration::ZERO), &reply)
                 .expect("a leaf");

@@ -1,4 +1,4 @@
-//! The programs that the laboratory's studies run, beside those of [`unisono_workload`].
+//! The programs that the laboratory's studies run, in addition to those of [`unisono_workload`].
 
 pub mod channel;
 pub mod disk;

@@ -33,7 +33,7 @@ pub enum RivalCarrier {
 }
 
 impl RivalCarrier {
-    /// All carriers, with name and description on the command line.
+    /// All carriers, each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Channel, "channel", "The event channel at the address of a broker"),
         (Self::Tcp, "tcp", "A connection for each subscriber"),
@@ -45,12 +45,12 @@ impl RivalCarrier {
 pub enum RivalRole {
     Publish,
     Subscribe,
-    /// A subscriber that will be stopped, and lets the broker drop events for which there is no room.
+    /// A subscriber that will be stopped; it lets the broker drop events for which there is no room.
     Stopped,
 }
 
 impl RivalRole {
-    /// All roles, with name and description on the command line.
+    /// All roles, each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 3] = [
         (Self::Publish, "publish", "Publish the stream"),
         (Self::Subscribe, "subscribe", "Receive it"),
@@ -64,37 +64,37 @@ pub struct RivalEnd {
     pub carrier: RivalCarrier,
     pub role: RivalRole,
     pub address: String,
-    /// Bytes of an event, at least 16.
+    /// The number of bytes of an event, at least 16.
     pub bytes: usize,
     /// Events per second. 0: as fast as they are accepted.
     pub events_per_s: f64,
-    /// Start and end of the measured time, on the monotonic clock.
+    /// The start and the end of the measured time, on the monotonic clock.
     pub from: Instant,
     pub until: Instant,
     /// How an end of the event channel waits.
     pub wait: ChannelWait,
 }
 
-/// A subscriber's counts, of events that were sent after `from` and arrived before `until`.
+/// A subscriber's counts of the events that were sent after `from` and arrived before `until`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RivalStream {
     pub events: u64,
-    /// Events with a wrong number of bytes.
+    /// The number of events with a wrong number of bytes.
     pub wrong_length: u64,
     /// The delays of the first events.
     pub delays_ns: Vec<u64>,
 }
 
-/// The most delays that are kept.
+/// The maximum number of delays that are recorded.
 const MAX_DELAYS: usize = 20_000;
 const TOPIC: &str = "rival";
-/// The other end must appear within this time.
+/// The time within which the other end has to appear.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// A subscriber reads the clock at least this often.
+/// The maximum time between two readings of the clock by a subscriber.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl RivalEnd {
-    /// Does this end's part; a publisher returns an empty stream.
+    /// Runs this end. A publisher returns empty counts.
     ///
     /// # Errors
     /// The other end or the broker does not appear, or the communication breaks.
@@ -137,7 +137,7 @@ impl RivalEnd {
 
     fn subscribe(&self) -> io::Result<RivalStream> {
         let mut stream = RivalStream::default();
-        // like the other middleware's subscribers, reads only the stamp, without copying the event
+        // reads only the stamp and does not copy the event, as the subscribers of the other middleware do
         let mut arrived = |head: &[u8], bytes: usize| {
             let here = clock::now();
             let Some((_, sent)) = stamped(head) else { return };
@@ -215,7 +215,7 @@ trait RivalOutlet {
 struct ChannelOutlet {
     client: Client,
     topic: TopicHandle,
-    /// Whether events wait for further ones, so that many leave with one system call.
+    /// Whether events wait for more events, so that many leave with one system call.
     in_batches: bool,
 }
 
@@ -306,7 +306,7 @@ mod tests {
             publisher.join().expect("no panic").expect("it publishes");
             stream
         });
-        // the last event may be on its way when the time is over
+        // the last event may be in transit when the time is over
         assert!((40..=50).contains(&stream.events), "{} events", stream.events);
         assert_eq!((stream.wrong_length, stream.delays_ns.len() as u64), (0, stream.events));
     }

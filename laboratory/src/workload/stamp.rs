@@ -1,8 +1,8 @@
-//! The header of a timed message: its number, and the time when it was sent.
+//! The header of a timed message (its *stamp*): its number, and the time when it was sent.
 
 use unisono_linux::clock::Instant;
 
-/// Bytes of a stamp.
+/// The number of bytes of a stamp.
 pub(super) const STAMP: usize = 16;
 
 /// Writes the number and the send time to the start of a message.
@@ -11,7 +11,7 @@ pub(super) fn stamp(message: &mut [u8], number: u64, sent: Instant) {
     message[8..STAMP].copy_from_slice(&sent.as_nanos().to_le_bytes());
 }
 
-/// The number and the send time, if the message is long enough for them.
+/// Returns the number and the send time, if the message is long enough for them.
 pub(super) fn stamped(message: &[u8]) -> Option<(u64, Instant)> {
     let (number, rest) = message.split_first_chunk()?;
     let (sent, _) = rest.split_first_chunk()?;

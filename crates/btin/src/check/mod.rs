@@ -1,5 +1,5 @@
-//! For `unisono tree check`: whether registers are a barrier tree of a group in a network. If they are not,
-//! the checker names the first rule that they break.
+//! For `unisono tree check`: checks whether registers are a barrier tree of a group in a network. If they are
+//! not, the checker names the first rule that they break.
 //!
 //! The checker shares no code with the planner: it follows cables instead of searching. It looks up each port
 //! in the lists of links and nodes, and walks the tree from its root along the `children` ports. Registers
@@ -31,7 +31,7 @@ pub enum TreeRule {
     GroupMatches,
     SwitchExists,
     PortExists,
-    /// Children and locals ascend.
+    /// The ports in `children` and in `locals` ascend.
     Ascending,
     PortOnce,
     RootHasRegister,
@@ -60,7 +60,7 @@ pub enum TreeRule {
 }
 
 impl fmt::Display for TreeRule {
-    /// The name of the rule in lower case with hyphens: `port-once`.
+    /// Writes the name of the rule in lower case with hyphens: `port-once`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, letter) in format!("{self:?}").char_indices() {
             let hyphen = if at > 0 && letter.is_ascii_uppercase() { "-" } else { "" };
@@ -161,8 +161,8 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Checks the rules that concern one register at a time; rule by rule, so that the first rule is
-    /// reported.
+    /// Checks the rules that concern one register each. It checks each rule for all registers before the next
+    /// rule, so that it reports the first broken rule.
     fn forms(&self) -> Result<(), Broken> {
         let (tree, group) = (self.tree, self.group);
         if tree.group != group.id() {
@@ -277,7 +277,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The other end of a port, and the register there.
+    /// Returns the other end of the cable at a port, and the register of the switch there.
     fn far(&self, switch: SwitchId, port: Port) -> Result<(End, &Register), String> {
         match self.cables.get(&End { switch, port }) {
             None => Err(format!("nothing is plugged into port {} of switch {}", port.0, switch.0)),
@@ -318,8 +318,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Walks down from the root. All links are known to be paired, so a register that the walk does not visit
-    /// is in a cycle or in a second tree.
+    /// Walks down from the root. Both ends of every link are known to refer to each other, so a register that
+    /// the walk does not visit is in a cycle or in a second tree.
     fn walk(&self) -> Result<TreeShape, Broken> {
         let mut met = BTreeSet::from([self.tree.root_switch]);
         let mut level = vec![self.tree.root_switch];

@@ -1,4 +1,5 @@
-//! The optional rules: whether a sound tree is the tree that the paper chooses (least height, lowest ports).
+//! Checks the optional rules: whether a sound tree is the tree that the paper chooses (least height, lowest
+//! ports).
 //!
 //! The search is as simple as possible: it finds the distances from every member switch by relaxing all links
 //! until no distance changes.
@@ -56,7 +57,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Links from a switch to every switch; `u32::MAX` for unreachable switches.
+/// Returns the number of links from a switch to every switch, or `u32::MAX` for unreachable switches.
 fn distances(network: &SwitchNetwork, from: SwitchId) -> Vec<u32> {
     let mut distance = vec![u32::MAX; network.switch_count()];
     distance[from.0 as usize] = 0;

@@ -1,4 +1,5 @@
-//! Each rule is broken on purpose and must be the reported one; sound trees of random networks pass.
+//! Tests that the checker reports each rule that is broken on purpose, and that sound trees of random
+//! networks pass.
 
 use super::*;
 use crate::generate::{NetworkOptions, Sparse, generate};
@@ -9,7 +10,8 @@ fn end(switch: u32, port: u16) -> End {
     End { switch: SwitchId(switch), port: Port(port) }
 }
 
-/// Five switches in a row, two links between the first two. Nodes 0 to 3 and 5 are members, node 4 is not.
+/// Makes five switches in a row, two links between the first two. Nodes 0 to 3 and 5 are members, node 4 is
+/// not.
 ///
 /// ```text
 ///   n0,n4      n1      -     n2,n5     n3
@@ -58,7 +60,8 @@ fn register(parent: u16, children: &[u16], locals: &[u16]) -> Register {
     Register { parent: Some(Port(parent)), children: ports(children), locals: ports(locals) }
 }
 
-/// Rooted at switch 1 (height 3, as from switch 3, and the lower number).
+/// Makes a sound tree, rooted at switch 1. (A root at switch 3 gives the same height, 3, but switch 1 has the
+/// lower number.)
 fn sound() -> Tree {
     let registers = [
         (0, register(2, &[], &[0])),
@@ -110,7 +113,8 @@ fn every_rule_broken_on_purpose_is_the_one_named() {
     named(R::RootNodeAtRootPort, E::RootNode, &|t| t.root_node = Some(NodeId(0)));
     named(R::RootNodeAtRootPort, E::RootNode, &|t| t.root_node = None);
     named(R::OneRoot, E::Register(s(2)), &|t| at(t, 2).parent = None);
-    // the far end is the other of two parallel links; then the port is empty
+    // first, the port leads to the other one of the two parallel links; then, nothing is plugged into the
+    // port
     named(R::ParentLinked, E::Parent(s(0)), &|t| at(t, 0).parent = Some(Port(3)));
     named(R::ParentLinked, E::Parent(s(0)), &|t| at(t, 0).parent = Some(Port(7)));
     named(R::ChildLinked, E::Child(s(1), 2), &|t| at(t, 1).children.push(Port(7)));
@@ -158,7 +162,7 @@ fn a_root_node_at_a_higher_port_than_need_be_breaks_only_the_optimal_rules() {
 
 #[test]
 fn a_cycle_beside_the_tree_is_named() {
-    // a triangle 1-2-3 beside switch 0
+    // a triangle 1-2-3, which is not connected to switch 0
     let link = |a, b| SwitchLink { a, b };
     let links = vec![link(end(1, 0), end(2, 1)), link(end(2, 0), end(3, 1)), link(end(3, 0), end(1, 1))];
     let network = SwitchNetwork::new(vec![4; 4], links, vec![end(0, 0)]).expect("it is sound");

@@ -8,7 +8,7 @@ const COLUMN: f64 = 176.0;
 const ROW: f64 = 44.0;
 const WIDTH: f64 = 112.0;
 const HEIGHT: f64 = 34.0;
-/// The width of a column of switches outside the tree; these are drawn below it.
+/// The width of a column of switches outside the tree. These switches are drawn below the tree.
 const OUTSIDE: f64 = 72.0;
 
 /// Explains the symbols in the boxes and on the lines.
@@ -27,7 +27,7 @@ pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
     canvas.finish(shape)
 }
 
-/// A legend in rows below the picture: a sample of each symbol, with its name.
+/// Draws a legend in rows below the picture: a sample of each symbol, with its name.
 fn legend(canvas: &mut TreeCanvas) {
     const SAMPLE: f64 = 30.0;
     const ENTRY_WIDTH: f64 = 190.0;
@@ -65,11 +65,11 @@ fn legend(canvas: &mut TreeCanvas) {
     }
 }
 
-/// The upper left corner of each switch's box.
+/// Returns the upper left corner of each switch's box.
 fn places(shape: &DrawnTree<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
     let mut rows: BTreeMap<SwitchId, f64> = BTreeMap::new();
     let mut leaves = 0;
-    // in reverse, children come before their parent; rows are mirrored afterwards
+    // in the reverse order of the walk, children come before their parent; rows are mirrored afterwards
     for (switch, _) in shape.walk.iter().rev() {
         let below = shape.children.get(switch).map(Vec::as_slice).unwrap_or_default();
         let known: Vec<f64> = below.iter().filter_map(|child| rows.get(child).copied()).collect();
@@ -99,7 +99,8 @@ fn places(shape: &DrawnTree<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
     places
 }
 
-/// The links that the tree uses, by number, each with its ports at parent and child.
+/// Returns the links that the tree uses, by number: for each, the parent and its port, and the child and its
+/// port.
 fn used(shape: &DrawnTree<'_>) -> BTreeMap<u32, (SwitchId, Port, SwitchId, Port)> {
     let children = shape.tree.registers.iter().flat_map(|(switch, register)| {
         register.children.iter().filter_map(|port| {
@@ -122,7 +123,7 @@ fn other_links(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, places: &BTreeMap
             (x + width / 2.0, y + HEIGHT / 2.0)
         };
         let ((ax, ay), (bx, by)) = (centre(link.a.switch), centre(link.b.switch));
-        // bowed to the right, so that cables within a column do not cross the boxes between
+        // a cable within a column bows to the right, so that it does not cross the boxes between its ends
         let bow = if (ax - bx).abs() < 1.0 { WIDTH * 0.75 } else { 0.0 };
         let (mx, my) = ((ax + bx) / 2.0 + bow, (ay + by) / 2.0);
         canvas.path("other", &format!("M{ax:.0} {ay:.0}Q{mx:.0} {my:.0} {bx:.0} {by:.0}"));
@@ -138,7 +139,7 @@ fn tree_links(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, places: &BTreeMap<
             "edge",
             &format!("M{ax:.0} {ay:.0}C{middle:.0} {ay:.0} {middle:.0} {by:.0} {bx:.0} {by:.0}"),
         );
-        // the parent's port also is written at the child's end, where lines no longer overlap
+        // the parent's port is also written at the child's end, because lines overlap at the parent's end
         canvas.text(
             "soft",
             bx - 30.0,

@@ -1,4 +1,4 @@
-//! For `--svg FILE`: a picture of a network and a barrier tree in it.
+//! Draws a network and a barrier tree in it as an SVG picture, for `--svg FILE`.
 //!
 //! ```text
 //!   [ 3 root ]--4----0--[ 1 ]--2----7--[ 4 ] o o        a box for each switch; its depth is its column
@@ -84,7 +84,7 @@ impl<'a> DrawnTree<'a> {
         self.members.get(&switch).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The name of a switch for a small box: its label if it has one.
+    /// Returns the name of a switch for a small box: its label if it has one.
     fn short(&self, switch: SwitchId) -> String {
         let label = self.topology.switch_labels.get(switch.0 as usize).filter(|label| !label.is_empty());
         label.map_or_else(|| self.topology.switch_name(switch), str::to_owned)

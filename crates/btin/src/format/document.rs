@@ -1,9 +1,9 @@
 //! Reads `btin-topo-1` without a second copy of the file in memory.
 //!
-//! A file may have 256 MiB. A JSON library builds lists of lists that take many times the memory of the text.
-//! So each element goes to its final place as soon as it is read: links and nodes become ends of cables, and
-//! names are appended to one string. Checks that need the whole file come afterwards. Their errors give the
-//! position of the element, too.
+//! A file may have 256 MiB, and the lists of lists that a JSON library builds take many times the memory of
+//! the text. So each element goes to its final place as soon as it is read: links and nodes become ends of
+//! cables, and names are appended to one string. Checks that need the whole file come afterwards. Their
+//! errors give the position of the element, too.
 
 use super::topology::{FORMAT, Generated, MAX_SWITCHES, NetworkFile};
 use super::{JsonStep, ReadError};
@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use unisono_text::counted;
 
-/// The most groups in a file, because a message has 8 bits for the group. The reader keeps one more, to
-/// report that there are too many.
+/// The maximum number of groups in a file, because a message has 8 bits for the group. The reader keeps one
+/// group more, so that it can report that there are too many.
 const MAX_GROUPS: usize = 256;
 
 const MAX_UNKNOWN: usize = 1000;
@@ -135,7 +135,7 @@ impl TopologyDocument {
 }
 
 fn members(numbers: Vec<u32>) -> Vec<NodeId> {
-    // in place: a NodeId is the number
+    // reuses the memory of `numbers`, because a NodeId has the same size
     numbers.into_iter().map(NodeId).collect()
 }
 
@@ -167,7 +167,7 @@ impl<'de> Deserialize<'de> for Ports {
     }
 }
 
-/// An end of a cable; remembers the first port that does not fit the format.
+/// Makes an end of a cable, and records the first port that does not fit the format in `beyond`.
 fn port(beyond: &mut InvalidPort, number: usize, switch: u32, port: u32) -> End {
     let fits = u16::try_from(port);
     if fits.is_err() && beyond.is_none() {

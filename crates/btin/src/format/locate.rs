@@ -1,7 +1,8 @@
 //! Finds the position of an element in a JSON text.
 //!
-//! Each step parses the value that the previous steps led to, and keeps only its start. Only errors need
-//! positions, so this may be slow. For a text that is not JSON, the result is some position in it.
+//! Each step parses the value that the previous steps found, and keeps only the start of the next value. Only
+//! errors need positions, so this may be slow. For a text that is not JSON, the result is some position in
+//! it.
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -11,13 +12,14 @@ use std::fmt;
 /// One step down into a JSON text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JsonStep<'a> {
-    /// The member of an object; if several have this name, the last.
+    /// The member of an object with this name; if several have it, the last one.
     Key(&'a str),
-    /// The element of an array, from 0.
+    /// The element of an array with this index, from 0.
     Index(usize),
 }
 
-/// The byte offset of the element. If it does not exist, the offset of its nearest ancestor.
+/// Returns the byte offset of the element at `path`. If it does not exist, returns the offset of its nearest
+/// ancestor.
 pub fn locate(text: &str, path: &[JsonStep<'_>]) -> usize {
     let mut found = text.trim_start();
     for step in path {

@@ -1,8 +1,7 @@
 //! The file formats: `btin-topo-1` for networks and groups, `btin-tree-1` for barrier registers, both JSON.
 //!
-//! The idea: a widely used parser reads the file. Only after an error does a second pass walk over the text
-//! to the wrong element. So every error names line, column and element, and reading a correct file takes no
-//! longer.
+//! The idea: a widely used parser reads the file. Only after an error, a second pass over the text finds the
+//! wrong element. So every error names line, column and element, and reading a correct file takes no longer.
 
 mod document;
 mod locate;
@@ -25,7 +24,7 @@ pub struct ReadError {
     pub line: usize,
     /// The column in the line, in characters from 1.
     pub column: usize,
-    /// The element, as `links[3]` or `node b`; empty if the position is enough.
+    /// The element, such as `links[3]` or `node b`; empty if the position alone is clear.
     pub element: String,
     pub problem: String,
 }
@@ -44,7 +43,7 @@ impl ReadError {
         Self { line, column, element: element.into(), problem: problem.into() }
     }
 
-    /// An error at an element of a JSON text; at its nearest ancestor if the element does not exist.
+    /// Makes an error at an element of a JSON text, or at its nearest ancestor if the element does not exist.
     pub fn in_json(text: &str, path: &[JsonStep<'_>], problem: impl Into<String>) -> Self {
         let mut element = String::new();
         for step in path {
@@ -69,12 +68,12 @@ impl ReadError {
     }
 }
 
-/// A text without the byte order mark that some programs put before UTF-8.
+/// Removes the byte order mark that some programs put before UTF-8.
 fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// The number that a key spells in digits, without leading zeros, so that no two keys stand for one number.
+/// Parses a key as a decimal number. Refuses leading zeros, so that no two keys stand for the same number.
 fn number<T: std::str::FromStr + fmt::Display>(key: &str) -> Option<T> {
     key.parse().ok().filter(|number: &T| number.to_string() == key)
 }

@@ -19,7 +19,7 @@ use std::fmt::Write;
 
 pub(super) const FORMAT: &str = "btin-topo-1";
 
-/// The most switches in a file: a typing error must not take all memory.
+/// The maximum number of switches in a file, so that a typing error does not take all memory.
 pub(super) const MAX_SWITCHES: u32 = 1 << 24;
 
 /// A network, its groups, and the names in the file.
@@ -46,7 +46,7 @@ pub struct NetworkFile {
     /// Readable names of the switches if `switch_names` are numbers, such as InfiniBand's; empty, or one
     /// each.
     pub switch_labels: Names,
-    /// As `switch_labels`, for nodes.
+    /// The same as `switch_labels`, for nodes.
     pub node_labels: Names,
     /// The switches' own names of ports.
     pub port_names: PortNames,
@@ -58,10 +58,11 @@ pub struct NetworkFile {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Generated {
-    /// The connectivity asked for: the part of all ports that is in use, on average.
+    /// The requested connectivity: the fraction of all ports that is in use, on average.
     pub connectivity: f64,
     pub seed: u64,
-    /// Whether that connectivity was too small for a connected network, so that this is only a spanning tree.
+    /// Whether that connectivity was too small for a connected network, so that this network is a bare
+    /// spanning tree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bare_tree: bool,
 }
@@ -83,7 +84,7 @@ impl NetworkFile {
         }
     }
 
-    /// The text of a file, with a line end after each list; the same for the same topology.
+    /// Writes the text of a file, with a line end after each list. The same topology gives the same text.
     pub fn to_json(&self) -> String {
         // Reserves room for all links and nodes: text that grows by doubling takes up to twice its size.
         let digits = |number: usize| number.max(1).ilog10() as usize + 1;
@@ -142,7 +143,7 @@ impl NetworkFile {
         out
     }
 
-    /// The names of the ports selected by `wanted`, as JSON: by switch, then by port.
+    /// Writes the names of the ports that `wanted` selects as JSON, by switch, then by port.
     pub fn ports_named(&self, wanted: impl Fn(End) -> bool) -> String {
         let mut out = String::from("{");
         let mut before = None;
@@ -163,34 +164,34 @@ impl NetworkFile {
         out
     }
 
-    /// The name of a switch, or else its number.
+    /// Returns the name of a switch, or else its number.
     pub fn switch_name(&self, switch: SwitchId) -> String {
         let name = self.switch_names.get(switch.0 as usize);
         name.map_or_else(|| switch.0.to_string(), str::to_owned)
     }
 
-    /// The name of a node, or else its number.
+    /// Returns the name of a node, or else its number.
     pub fn node_name(&self, node: NodeId) -> String {
         let name = self.node_names.get(node.0 as usize);
         name.map_or_else(|| node.0.to_string(), str::to_owned)
     }
 
-    /// A switch for display: its name, and its label.
+    /// Returns a switch for display: its name and its label.
     pub fn switch_shown(&self, switch: SwitchId) -> String {
         labelled(self.switch_name(switch), self.switch_labels.get(switch.0 as usize))
     }
 
-    /// A node for display: its name, and its label.
+    /// Returns a node for display: its name and its label.
     pub fn node_shown(&self, node: NodeId) -> String {
         labelled(self.node_name(node), self.node_labels.get(node.0 as usize))
     }
 
-    /// A port for display: its name, or its number.
+    /// Returns a port for display: its name, or else its number.
     pub fn port_shown(&self, switch: SwitchId, port: Port) -> String {
         self.port_names.shown(switch, port)
     }
 
-    /// The nodes on which programs can run: all but aggregation nodes.
+    /// Returns the nodes on which programs can run: all but aggregation nodes.
     pub fn hosts(&self) -> impl Iterator<Item = NodeId> {
         let aggregates = |node: usize| self.node_labels.get(node).is_some_and(is_aggregation);
         let nodes = (0..).zip(self.network.nodes()).map(|(node, _)| NodeId(node));
@@ -198,8 +199,8 @@ impl NetworkFile {
     }
 }
 
-/// Whether a node with this description is an *aggregation node*: a part of the switch that combines data and
-/// appears in place of a host. No program runs on it.
+/// Returns whether a node with this description is an *aggregation node*: a part of the switch that combines
+/// data, but appears in the network as if it were a host. No program runs on it.
 pub(crate) fn is_aggregation(label: &str) -> bool {
     label.contains("Aggregation Node")
 }
@@ -211,7 +212,7 @@ fn labelled(name: String, label: Option<&str>) -> String {
     }
 }
 
-/// Writes `"key":[...],` with lines of at most 100 characters where items allow it.
+/// Writes `"key":[...],` with lines of at most 100 characters unless an item is longer.
 fn list(out: &mut String, key: &str, items: impl Iterator<Item = String>) {
     let _ = write!(out, "\"{key}\":[");
     let mut width = out.len() - out.rfind('\n').map_or(0, |end| end + 1);

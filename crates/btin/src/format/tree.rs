@@ -66,7 +66,8 @@ impl Tree {
         Ok((tree, Claims { height, edges, leaves }))
     }
 
-    /// An error at an element of the tree, with its position in the text that the tree was read from.
+    /// Makes an error at an element of the tree, with the element's position in the text from which the tree
+    /// was read.
     pub fn locate(&self, text: &str, place: TreeElement, problem: String) -> ReadError {
         let switch = match place {
             TreeElement::Register(switch) | TreeElement::Parent(switch) => switch,
@@ -95,7 +96,7 @@ impl Tree {
         ReadError::in_json(text, &path, problem)
     }
 
-    /// The text of a file, one register a line; the same for the same tree.
+    /// Writes the text of a file, one register a line. The same tree gives the same text.
     pub fn to_json(&self) -> String {
         let number = |number: Option<u32>| number.map_or("null".to_owned(), |number| number.to_string());
         let ports = |ports: &[Port]| {
@@ -125,7 +126,7 @@ impl Tree {
 }
 
 impl TreePlan {
-    /// The text of a file: the tree, and the registers that are in a node's memory, if any.
+    /// Writes the text of a file: the tree, and the registers that are in a node's memory, if any.
     pub fn to_json(&self) -> String {
         let mut out = self.tree.to_json();
         if !self.in_memory.is_empty() {
@@ -158,7 +159,7 @@ struct Fields {
     locals: Vec<u16>,
 }
 
-/// The registers in the file's order, so that a register given twice is detected.
+/// The registers in the file's order. A map would hide a register that is given twice.
 struct Registers(Vec<(String, Fields)>);
 
 impl<'de> Deserialize<'de> for Registers {

@@ -6,7 +6,7 @@
 //! - The tree is uniform among all ways to plug q-1 cables into switches of k ports so that they are
 //!   connected. A sequence of q-2 numbers stands for each labelled tree (Prüfer). Drawing the sequence from a
 //!   bag that holds each switch k-1 times weighs each tree by the number of ways to plug it.
-//! - Links and nodes are uniform over the free ports, without cables from a switch to itself.
+//! - Links and nodes are uniformly distributed over the free ports; no cable leads from a switch to itself.
 //!
 //! So all pairs of a wiring and one of its spanning trees are equally likely. The probability of a wiring is
 //! proportional to the number of its spanning trees; bare trees are all equally likely.
@@ -41,17 +41,17 @@ pub struct NetworkOptions {
     pub ports: u16,
     /// The number of nodes (p).
     pub nodes: u32,
-    /// The part of all ports that is in use, on average (f), from 0 to 1.
+    /// The fraction of all ports that is in use, on average (f), from 0 to 1.
     pub connectivity: f64,
     pub members: u32,
-    /// The seed of the random numbers: equal wishes give equal networks.
+    /// The seed of the random numbers: equal options give equal networks.
     pub seed: u64,
     /// The result if the connectivity is too small for a connected network.
     pub sparse: Sparse,
 }
 
 impl Default for NetworkOptions {
-    /// The smaller of the paper's two systems.
+    /// The default options describe the smaller of the paper's two systems.
     fn default() -> Self {
         Self {
             switches: 75,
@@ -108,7 +108,8 @@ fn percent(part: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The smallest sufficient connectivity in steps of 0.1 %, given that the number of ports is whole.
+/// Returns the smallest sufficient connectivity in steps of 0.1 %. The number of used ports is rounded to a
+/// whole number, so the step below the exact minimum can be sufficient.
 fn enough(switches: u32, ports: u16, nodes: u32) -> String {
     let all = f64::from(switches) * f64::from(ports);
     let min = min_connectivity(switches, ports, nodes);
@@ -117,7 +118,7 @@ fn enough(switches: u32, ports: u16, nodes: u32) -> String {
     percent(if enough { tenths } else { tenths + 1.0 } / 1000.0)
 }
 
-/// The smallest connectivity at which such a network can be connected.
+/// Returns the smallest connectivity at which such a network can be connected.
 pub fn min_connectivity(switches: u32, ports: u16, nodes: u32) -> f64 {
     let all = f64::from(switches) * f64::from(ports);
     let needed = 2.0 * (f64::from(switches) - 1.0) + f64::from(nodes);
@@ -144,7 +145,7 @@ pub fn generate(options: &NetworkOptions) -> Result<NetworkFile, GenerateError> 
     let members = chosen.to_vec();
     let groups = match BarrierGroup::new(&network, GroupId(0), members) {
         Ok(group) => vec![group],
-        Err(_) => vec![], // no members were wanted
+        Err(_) => vec![], // no members are wanted
     };
     let mut topology = NetworkFile::new(network, groups);
     topology.generated =
@@ -152,7 +153,7 @@ pub fn generate(options: &NetworkOptions) -> Result<NetworkFile, GenerateError> 
     Ok(topology)
 }
 
-/// The number of links in the network, and whether they are only the bare tree's.
+/// Returns the number of links in the network, and whether they are only those of the bare tree.
 fn link_count(options: &NetworkOptions) -> Result<(usize, bool), GenerateError> {
     let NetworkOptions { switches, ports, nodes, connectivity, members, .. } = *options;
     if switches == 0 {
@@ -227,13 +228,14 @@ impl FreePorts {
     }
 }
 
-/// Adds cables between ports from the end of the pool until there are `links`; none from a switch to itself.
+/// Adds cables between ports from the end of the pool until there are `links` cables. No cable leads from a
+/// switch to itself.
 fn more_links(cables: &mut Vec<SwitchLink>, pool: &mut Vec<End>, links: usize, random: &mut Pcg64Mcg) {
     while cables.len() < links {
         let Some(a) = pool.pop() else { return };
         // the pool is shuffled, so the next port at another switch is a uniform choice among such ports
         let Some(at) = pool.iter().rposition(|b| b.switch != a.switch) else {
-            // only this switch has free ports left: an earlier link makes room
+            // only this switch has free ports left, so an earlier link has to give up its ports
             let Some(b) = pool.pop() else { return };
             rewire(cables, a, b, random);
             continue;
@@ -249,7 +251,7 @@ fn rewire(cables: &mut Vec<SwitchLink>, a: End, b: End, random: &mut Pcg64Mcg) {
     let apart = |link: &SwitchLink| link.a.switch != a.switch && link.b.switch != a.switch;
     let candidates: Vec<usize> = (0..cables.len()).filter(|at| apart(&cables[*at])).collect();
     if candidates.is_empty() {
-        // every link ends at this switch: its last two ports can only be joined with each other
+        // every link ends at this switch, so its last two ports can only be joined to each other
         cables.push(SwitchLink { a, b });
         return;
     }

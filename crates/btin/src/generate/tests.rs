@@ -1,4 +1,4 @@
-//! Properties of drawn networks.
+//! Tests properties of random networks.
 
 use super::*;
 use crate::reach::Components;
@@ -73,7 +73,7 @@ fn no_cable_joins_a_switch_with_itself_while_others_have_room() {
 
 #[test]
 fn a_seed_means_the_same_network_for_ever() {
-    // if this changes, every seed that users have written down gives another network
+    // if this network changes, every seed that users have recorded gives another network
     let topology = generate(&options(4, 4, 5, 0.75)).expect("it fits");
     let links: Vec<_> = topology
         .network

@@ -1,4 +1,5 @@
-//! Draws a tree over switches of k ports; every way to plug its cables is equally likely.
+//! Draws a random tree over switches of k ports. All ways to plug the cables of such trees are equally
+//! likely.
 //!
 //! A labelled tree in which switch i has d(i) links can be plugged in the product of k (k-1) ... (k-d(i)+1)
 //! ways, and there are (q-2)! / product of (d(i)-1)! such trees. The product of the two numbers is, up to a
@@ -9,7 +10,7 @@
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
-/// The q-1 links of such a tree, as pairs of switches.
+/// Returns the q-1 links of such a tree, as pairs of switches.
 ///
 /// Needs at least two ports a switch, unless there are at most two switches.
 pub(super) fn draw(switches: u32, ports: u16, random: &mut Pcg64Mcg) -> Vec<(u32, u32)> {
@@ -20,7 +21,7 @@ pub(super) fn draw(switches: u32, ports: u16, random: &mut Pcg64Mcg) -> Vec<(u32
     }
 }
 
-/// q-2 numbers below q, each at most k-1 times, drawn without replacement.
+/// Draws q-2 numbers below q from a bag that holds each number k-1 times, without replacement.
 fn sequence(switches: u32, ports: u16, random: &mut Pcg64Mcg) -> Vec<u32> {
     let wanted = switches as usize - 2;
     let each = usize::from(ports) - 1;

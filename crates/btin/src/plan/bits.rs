@@ -1,7 +1,7 @@
-//! For `unisono tree plan --ties exact`: rows of 512 bits, one bit for each search of a
+//! For `unisono tree plan --ties exact`: rows of 512 bits, with one bit (*lane*) for each search of a
 //! [`walk`](super::walk).
 //!
-//! A row fills one cache line, and one register on processors with vectors of 512 bits.
+//! A row fills one cache line, and one vector register on processors with vectors of 512 bits.
 
 use unisono_intrinsics::{Wide, vectorized};
 
@@ -16,7 +16,7 @@ pub(super) struct Bits(pub(super) [u64; WORDS]);
 impl Bits {
     pub(super) const NONE: Self = Self([0; WORDS]);
 
-    /// The first `lanes` bits.
+    /// Returns a row in which the first `lanes` bits are set.
     pub(super) fn first(lanes: usize) -> Self {
         Self(std::array::from_fn(|word| {
             let lanes = lanes.saturating_sub(64 * word);
@@ -63,7 +63,8 @@ impl Bits {
     }
 }
 
-/// Counts for each lane the rows that have its bit. The counts are binary: one row of bits for each digit.
+/// Counts, for each lane, the rows that have its bit. The counts are bit-sliced: one row for each binary
+/// digit of all counts.
 #[derive(Default)]
 pub(super) struct LaneCounter(Vec<Bits>);
 

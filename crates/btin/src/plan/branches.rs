@@ -1,11 +1,11 @@
-//! For `unisono tree plan --ties exact --scan queue` with very many tied roots: the leaves of the trees by
-//! queue around hundreds of roots at once.
+//! For `unisono tree plan --ties exact --scan queue` with very many tied roots: counts the leaves of the
+//! trees by queue around hundreds of roots at once.
 //!
-//! The idea: these leaves can be read off the trees by level order around all switches. In the tree by queue
-//! around r, the way from r to u is the first of the shortest ways in order of ids: each of its switches is
-//! followed by the neighbor of lowest id that is nearer to u. For all r together, these steps are the links
-//! of the tree by level order around u. So the parent of u in the tree by queue around r is the neighbor of u
-//! above which r lies in the tree by level order around u. The number of that neighbor is the *branch* of r
+//! The idea: the trees by level order around all switches determine these leaves. In the tree by queue around
+//! r, the way from r to u is lexicographically the first of the shortest ways: each switch on it is followed
+//! by the neighbor of lowest id that is nearer to u. For all r together, these steps are the links of the
+//! tree by level order around u. So the parent of u in the tree by queue around r is the neighbor of u whose
+//! subtree contains r in the tree by level order around u. The number of that neighbor is the *branch* of r
 //! around u.
 //!
 //! One [`walk`](super::walk) finds the branches of all r around 512 switches u: each switch inherits its
@@ -17,9 +17,10 @@
 //!   branch of r around u    (512 by 512)      v is a parent around r                     counted: leaves
 //! ```
 //!
-//! Cost: the walk, plus reading the bits of a branch at each visited edge; and in memory one bit for each
-//! pair of root and switch. Large networks therefore take their roots in portions, with one walk over all
-//! switches for each portion. When not to use it: with few tied roots, one search for each root costs less.
+//! Cost: the time of the walk, plus the bits of a branch to read at each visited edge; and one bit of memory
+//! for each pair of root and switch. Therefore, in large networks the roots are divided into portions, with
+//! one walk over all switches for each portion. When not to use it: with few tied roots, one search for each
+//! root costs less.
 
 use super::bits::{Bits, LANES, LaneCounter, WORDS, transpose};
 use super::graph::Graph;
@@ -29,10 +30,10 @@ use super::workers::{PlanWatch, Workers, unwatched};
 use std::sync::{Mutex, PoisonError};
 use unisono_intrinsics::{Wide, vectorized};
 
-/// The most bits (roots times switches) in memory: 2 GiB.
+/// The maximum number of bits (roots times switches) in memory: 2 GiB.
 const MAX_BITS: usize = 16 << 30;
 
-/// By switch and lane: the number of the branch, in D binary digits.
+/// By switch and lane: the number of the branch. Each of its D binary digits has a row.
 struct Branch<const D: usize>(Vec<[Bits; D]>);
 
 impl<const D: usize> WalkRecorder for Branch<D> {
@@ -74,18 +75,19 @@ impl<const D: usize> WalkRecorder for Branch<D> {
     }
 }
 
-/// The binary digits that branch numbers of this network need. `None`: more than a walk supports.
+/// Returns the number of binary digits that the branch numbers of this network need, or `None` if they need
+/// more than a walk supports.
 pub(super) fn digits(graph: &Graph) -> Option<usize> {
     let max_degree = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     [1, 2, 3, 4, 5, 6].into_iter().find(|digits| max_degree <= 1 << digits)
 }
 
-/// The number of walks over the whole network for this many roots.
+/// Returns the number of walks over the whole network that this many roots need.
 pub(super) fn walks(graph: &Graph, roots: usize) -> usize {
     roots.div_ceil(portion(graph))
 }
 
-/// The number of roots that one walk over the whole network serves.
+/// Returns the number of roots that one walk over the whole network serves.
 pub(super) fn portion(graph: &Graph) -> usize {
     (MAX_BITS / graph.len() / LANES).max(1) * LANES
 }
@@ -93,7 +95,7 @@ pub(super) fn portion(graph: &Graph) -> usize {
 /// Measures the height and the leaves by queue of each root's tree, if all reached switches have members.
 pub(super) struct QueueLeaves<'a> {
     pub(super) graph: &'a Graph,
-    /// All reached switches; neighboring ones are close to each other.
+    /// All reached switches, in an order in which neighbors in the network are close to each other.
     pub(super) all: &'a [u32],
     pub(super) workers: Workers,
     /// The number of roots to measure at a time.
@@ -101,7 +103,8 @@ pub(super) struct QueueLeaves<'a> {
 }
 
 impl QueueLeaves<'_> {
-    /// `None` if a switch has too many neighbors for the digits, or if the caller stopped the measurement.
+    /// Returns the measures of each root's tree, or `None` if a switch has too many neighbors for the digits
+    /// or if the caller stopped the measurement.
     pub(super) fn measure(&self, roots: &[u32], watch: &mut PlanWatch) -> Option<Vec<TreeSize>> {
         let mut found = Vec::with_capacity(roots.len());
         for portion in roots.chunks(self.portion) {
@@ -142,7 +145,8 @@ impl QueueLeaves<'_> {
                 let around = &all[block * LANES..all.len().min((block + 1) * LANES)];
                 let found = walk.run(graph, around, &everywhere, u32::MAX);
                 heights.extend(around.iter().copied().zip(found));
-                // Every thread starts at a different block, so that threads do not wait for each other.
+                // Every thread starts at a different chunk of roots, so that threads seldom wait for each
+                // other's lock.
                 let chunks = roots.len().div_ceil(LANES);
                 for chunk in (0..chunks).map(|chunk| (chunk + block) % chunks) {
                     let mut parents = open(chunk);
@@ -213,7 +217,8 @@ impl<const D: usize> Wide for Transpose<'_, D> {
     }
 }
 
-/// Marks the parents that the switches of a block reveal, in the trees around the 512 roots from `first` on.
+/// Marks parents in the trees around the 512 roots from `first` on. The branches around the switches of one
+/// block show which switches are parents.
 struct MarkParents<'a, const D: usize> {
     graph: &'a Graph,
     around: &'a [u32],

@@ -1,25 +1,26 @@
-//! For `unisono tree plan`, both kinds of ties: finds the best root without growing a tree from every
+//! For `unisono tree plan` with either kind of ties: finds the best root without growing a tree from every
 //! candidate.
 //!
 //! Heights come first. A search from a switch w bounds the height of every candidate v: it is at least
 //! `height(w) - d(v, w)`, and at least `d(v, w)` if w has a member (eccentricity bounds, Takes and Kosters,
 //! "Computing the eccentricity distribution of large graphs", 2013, here with the members as the only
-//! targets). Searches start alternately from the candidate with the lowest bound (likely in the middle) and
-//! from the member furthest from it (likely at the rim). A candidate whose bound exceeds the best height so
-//! far is dropped. In irregular networks a dozen searches leave a handful of candidates.
+//! targets). Searches start alternately from the candidate with the lowest bound, which is probably in the
+//! middle of the network, and from the member furthest from it, which is probably at the rim. A candidate
+//! whose bound exceeds the best height so far is dropped. In irregular networks a dozen searches leave a
+//! handful of candidates.
 //!
 //! In regular networks (tori, fat trees) all candidates have the same height, so that bounds drop none. When
-//! bounds stop paying, the remaining candidates are measured: many roots at once ([`lanes`] and, for leaves
-//! by queue, [`branches`]), or individually, giving up as soon as a candidate cannot win
-//! ([`lean`](super::lean), if every switch has a member, so that leaves alone decide).
+//! bounds drop too few candidates, the remaining candidates are measured: many roots at once ([`lanes`] and,
+//! for leaves by queue, [`branches`]), or one by one. If every switch has a member, so that leaves alone
+//! decide, the measurement of a candidate ends as soon as the candidate cannot win ([`lean`](super::lean)).
 //!
 //! If every switch has a member, a [`symmetry`](super::symmetry) makes the trees of many roots equal. Only
 //! the lowest root of each such class is measured: a few hundred in a torus or fat tree of 100,000 switches.
 //!
 //! Two more bounds need no search. If no switch has more than k neighbors, at most k (k - 1)^(i - 1) switches
-//! are i steps away from a root, so no height is less than the number of steps after which all members can
-//! have been reached. And each neighbor of a root is its child and has a leaf below it, so a tree has at
-//! least as many leaves as its root has neighbors. In a ring these bounds leave only the first candidate.
+//! are i steps away from a root, so no tree is lower than the number of steps that reach all members at this
+//! rate. And each neighbor of a root is its child and has a leaf below it, so a tree has at least as many
+//! leaves as its root has neighbors. In a ring these bounds leave only the first candidate.
 //!
 //! Cost: O(links) for each search; at worst one search for each candidate.
 
@@ -45,14 +46,14 @@ pub(super) struct RootChoice {
     pub(super) root: u32,
 }
 
-/// Bounding stops after this many consecutive pairs of searches that each dropped less than
+/// Searches for bounds stop after this many consecutive pairs of searches that each dropped less than
 /// 1/[`MIN_DROP_DIVISOR`] of the candidates.
 pub(super) const MAX_FUTILE_PAIRS: u32 = 2;
 /// The inverse of the smallest fraction of candidates that makes a pair of searches worth its time.
 pub(super) const MIN_DROP_DIVISOR: usize = 16;
 
-/// If the height times `NARROW` exceeds the number of switches (rings, paths), the searches of a walk visit a
-/// switch at different steps, so that a walk saves no work.
+/// If the height times `NARROW` exceeds the number of switches (rings, paths), the searches of a walk reach a
+/// switch in different levels, so that a walk saves no work.
 const NARROW: usize = 16;
 
 /// The roots left by symmetries are far apart, so that a walk visits each switch about `height` times. From
@@ -62,7 +63,8 @@ const FAR_APART: usize = 150;
 /// The least number of candidates for which a walk pays.
 const WORTH_LANES: usize = 32;
 
-/// Symmetries are searched for if measuring candidates individually takes longer than this, in nanoseconds.
+/// The planner searches for symmetries if measuring the candidates individually is estimated to take longer
+/// than this, in nanoseconds.
 const WORTH_SYMMETRY: f64 = 1e6;
 
 /// An estimate of the time to visit one edge in one search, in nanoseconds. These three estimates select the
@@ -73,7 +75,7 @@ const EDGE_COST_BATCHED: f64 = 2.0;
 /// Nanoseconds that each binary digit of a branch adds to that.
 const EDGE_COST_PER_DIGIT: f64 = 2.0;
 
-/// The best of these candidates. All candidates reach all members.
+/// Returns the best of these candidates. All candidates must reach all members.
 pub(super) fn choose(
     graph: &Graph,
     members: &MemberSwitches,
@@ -89,7 +91,7 @@ pub(super) fn choose(
     }
 }
 
-/// A lower bound of every tree's height, given the number of member switches.
+/// Returns a lower bound of every tree's height, given the number of member switches.
 fn min_height(graph: &Graph, members: usize) -> u32 {
     let max_degree = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     let (mut level, mut within, mut height) = (1, 1, 0);
@@ -102,8 +104,8 @@ fn min_height(graph: &Graph, members: usize) -> u32 {
 }
 
 impl RootChoice {
-    /// A second root of a group that has members at every switch; all trees there have the same number of
-    /// links.
+    /// Makes the candidate `root` with the measures in `found`. It takes the number of links from this
+    /// candidate, because all trees of a group with members at every switch have the same number of links.
     fn with(self, found: TreeSize, root: u32) -> Self {
         let shape = TreeMeasure { height: found.height, edges: self.shape.edges, leaves: found.leaves };
         Self { shape, without_members: false, root }
@@ -149,7 +151,7 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Chooses by the paper's rule.
+    /// Chooses the root by the paper's rule.
     fn exact(mut self, reached: &[u32], watch: &mut PlanWatch) -> (RootChoice, Certainty) {
         self.narrow();
         let best = self.best.expect("the first search is from a candidate");
@@ -164,7 +166,8 @@ impl<'a> Bounds<'a> {
         )
     }
 
-    /// Measures the candidates that bounds leave: reduced by symmetries, then many at once or individually.
+    /// Measures the candidates that the bounds left. Symmetries reduce their number first; then they are
+    /// measured many at once, or individually.
     fn measure(mut self, mut best: RootChoice, reached: &[u32], watch: &mut PlanWatch) -> RootChoice {
         let everywhere = self.members.switches.len() == reached.len();
         if everywhere {
@@ -192,13 +195,14 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// A lower bound of the best tree's height.
+    /// Returns a lower bound of the best tree's height.
     pub(super) fn min_height(&self) -> u32 {
         let max_height = self.best.map_or(u32::MAX, |best| best.shape.height);
         self.alive.iter().map(|&root| self.at_least[root as usize]).fold(max_height, u32::min)
     }
 
-    /// Drops candidates that at best equal an earlier candidate; valid if every switch has a member.
+    /// Drops the candidates that cannot beat `best` even if their height and leaves equal their lower bounds.
+    /// Valid only if every switch has a member.
     fn drop_beaten(&mut self, best: &RootChoice) {
         let Self { alive, at_least, graph, .. } = self;
         alive.retain(|&root| {
@@ -260,7 +264,8 @@ impl<'a> Bounds<'a> {
         let (min_height, ordered) = (&min_height, &ordered[..]);
         let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, TreeSize)>), block: usize| {
             let roots = &ordered[block * LANES..ordered.len().min((block + 1) * LANES)];
-            // A stale value costs work but loses no root of least height, so `Relaxed` is enough.
+            // A stale value is too high: it costs work but excludes no root of least height, so `Relaxed` is
+            // enough.
             let max_height = min_height.load(Ordering::Relaxed);
             let MemberSwitches { switches, is_member } = members;
             let measured = lanes::measure(walk, graph, roots, switches, is_member, max_height);
@@ -278,7 +283,8 @@ impl<'a> Bounds<'a> {
         measure(&mut first, 0);
         let edges_visited = first.0.edges_visited;
         let mut found = first.1;
-        // If the first block drops no candidate, later blocks will not either: the network is regular.
+        // If the first block drops no candidate, the network is assumed to be regular, so that later blocks
+        // would drop none either.
         let regular = !decides && found.len() == ordered.len().min(LANES) && all > 1;
         if !regular {
             let workers = self
@@ -312,8 +318,8 @@ impl<'a> Bounds<'a> {
         edges_visited
     }
 
-    /// Measures the remaining candidates, many at once, by queue; valid if every switch has a member. Returns
-    /// false and does nothing if individual searches are faster.
+    /// Measures the remaining candidates with their leaves by queue, many at once. Valid only if every switch
+    /// has a member. Does nothing and returns false if individual searches are faster.
     fn by_branches(&self, best: &mut RootChoice, edges_visited: usize, watch: &mut PlanWatch) -> bool {
         let Self { graph, members, alive, .. } = self;
         let all = &members.switches;
@@ -333,12 +339,13 @@ impl<'a> Bounds<'a> {
         true
     }
 
-    /// An estimate of the time to measure the remaining candidates individually, in nanoseconds.
+    /// Estimates the time to measure the remaining candidates individually, in nanoseconds.
     fn measuring_cost(&self) -> f64 {
         self.alive.len() as f64 * (self.graph.edge_ends() + self.graph.len()) as f64 * EDGE_COST
     }
 
-    /// Measures the remaining candidates individually; valid if every switch has a member.
+    /// Measures the remaining candidates individually, by leaves alone. Valid only if every switch has a
+    /// member.
     fn leaves_one_by_one(
         self,
         best: RootChoice,
@@ -348,8 +355,8 @@ impl<'a> Bounds<'a> {
         let workers = self.workers.for_steps(self.measuring_cost() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
         let all = alive.len();
-        // The best root found by any thread. It does not depend on the threads' order, because a candidate is
-        // given up only if it comes after the best.
+        // The best root that any thread has found. The result does not depend on the order of the threads,
+        // because a thread gives up a candidate only if it is worse than the best so far.
         let best = Mutex::new(best);
         let open = || best.lock().unwrap_or_else(PoisonError::into_inner);
         let measure = |lean: &mut Lean, at: usize| {
@@ -400,12 +407,12 @@ impl<'a> Bounds<'a> {
         self.take_searched(from);
     }
 
-    /// A member that is furthest from the start of the last search.
+    /// Returns a member switch that is furthest from the start of the last search.
     pub(super) fn furthest_member(&self) -> u32 {
         self.search.last_reached(&self.members.is_member)
     }
 
-    /// Updates all bounds from the last search.
+    /// Updates all bounds with the distances of the last search.
     fn take_searched(&mut self, from: u32) {
         let height = self.search.height(&self.members.is_member);
         self.at_least[from as usize] = height;

@@ -1,9 +1,9 @@
-//! For `unisono tree plan --ties fast`: the distance of each switch from the furthest of up to 64 members, in
-//! one walk over the network.
+//! For `unisono tree plan --ties fast`: finds, in one walk over the network, the distance of each switch from
+//! the furthest of up to 64 members.
 //!
 //! Each switch has a word of 64 bits, one bit for each member: the bit is set when that member's search has
-//! reached the switch. The level that sets the last bit is the distance to the furthest of those members, and
-//! no tree around that switch is lower.
+//! reached the switch. The level in which the last bit is set is the distance to the furthest of those
+//! members, and no tree around that switch is lower than this distance.
 //!
 //! Cost: each level visits all links of the switches that got new bits in the previous level. So each link is
 //! visited about three times in a random network, and in nearly every level in a torus. When not to use it:
@@ -16,15 +16,15 @@ use super::graph::Graph;
 pub(super) const TARGETS: usize = 64;
 
 pub(super) struct Farthest {
-    /// By switch: the links to the furthest of the members that the walk started from.
+    /// By switch: the number of links to the furthest of the members from which the walk started.
     pub(super) away: Vec<u32>,
-    /// For each member that the walk started from: the height of the tree around it.
+    /// For each member from which the walk started: the height of the tree around it.
     pub(super) heights: Vec<u32>,
     pub(super) edges_visited: usize,
 }
 
 impl Farthest {
-    /// Walks from these members, at most [`TARGETS`].
+    /// Walks from these members; there must be at most [`TARGETS`].
     pub(super) fn from_members(graph: &Graph, from: &[u32], is_member: &[bool]) -> Self {
         let mut farthest =
             Self { away: vec![0; graph.len()], heights: vec![0; from.len()], edges_visited: 0 };

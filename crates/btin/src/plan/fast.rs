@@ -7,11 +7,11 @@
 //! tree is no lower than the best one and has no fewer links.
 //!
 //! Bounds of the height come from four sources, the cheapest first:
-//! - searches from likely centers and from the members furthest from them, as in
+//! - searches from probable centers and from the members furthest from them, as in
 //!   [`choose`](mod@super::choose);
 //! - symmetries of the network that map members onto members: a root and its image have the same height;
 //! - walks from 64 members at once, spread over the network ([`Farthest`]);
-//! - searches from the remaining candidates, the likeliest first, until the work budget is spent.
+//! - searches from the remaining candidates, the most promising first, until the work budget is spent.
 //!
 //! If every switch has a member, all trees have the same number of links, so the lowest root of least height
 //! wins. Otherwise a search counts the links of each root of least height, the lowest root first, while the
@@ -19,10 +19,10 @@
 //!
 //! [`Certainty`] states the limits of the proof: the least possible height of a tree, and the number of roots
 //! that may be better. Two kinds of networks leave a gap: networks that look nearly the same from every
-//! switch without being symmetric (a torus with one more link, or numbered at random: every switch has
-//! another furthest member, and only a search from there would find it), and groups with members at only some
-//! switches. The choice never depends on elapsed time or on the number of threads, so that every member
-//! computes the same tree.
+//! switch without being symmetric (a torus with one additional link, or one that is numbered at random: every
+//! switch has a different furthest member, and only a search from that member would show the distance), and
+//! groups with members at only some switches. The choice never depends on elapsed time or on the number of
+//! threads, so that every member computes the same tree.
 //!
 //! Cost: at most [`SEARCHES`] searches of the network, or [`ALWAYS`] edge visits if that is more, and one
 //! walk.
@@ -41,11 +41,11 @@ const SEARCHES: usize = 24;
 /// The work budget in any network, in edge visits: about 20 ms.
 const ALWAYS: usize = 20_000_000;
 
-/// With more orbits than this, one search for each does not pay: the network has too little symmetry.
+/// With more orbits than this, the network has too little symmetry: one search for each orbit does not pay.
 const MAX_ORBITS: usize = 64;
 
 pub(super) struct WorkBudget {
-    /// Edge visits that are left.
+    /// The number of edge visits that are left.
     edges_visited: usize,
     search: usize,
 }
@@ -64,7 +64,7 @@ impl WorkBudget {
 }
 
 impl Bounds<'_> {
-    /// The best root by height, links and number, and how far that is proved.
+    /// Finds the best root by height, links and number, and states how far that is proved.
     pub(super) fn fast(self) -> (RootChoice, Certainty) {
         let search = self.graph.edge_ends() + self.graph.len();
         self.fast_within(WorkBudget::new(ALWAYS.max(SEARCHES * search), search))
@@ -84,21 +84,21 @@ impl Bounds<'_> {
         (best, Certainty { min_height: self.min_height(), open, stopped: false })
     }
 
-    /// Candidates whose trees may be lower than the lowest found.
+    /// Returns the candidates whose trees may be lower than the lowest tree found.
     fn lower(&self) -> impl Iterator<Item = u32> {
         let max_height = self.best.map_or(u32::MAX, |best| best.shape.height);
         self.alive.iter().copied().filter(move |&root| self.at_least[root as usize] < max_height)
     }
 
-    /// The best tree that a candidate can have, by its bounds.
+    /// Returns the best tree that a candidate can have according to its bounds.
     fn at_best(&self, root: u32) -> RootChoice {
         let edges = u32::try_from(self.members.switches.len()).unwrap_or(u32::MAX) - 1;
         let shape = TreeMeasure { height: self.at_least[root as usize], edges, leaves: 0 };
         RootChoice { shape, without_members: !self.members.is_member[root as usize], root }
     }
 
-    /// The next root to search from: a central root whose tree may be lower; if there is none, the lowest
-    /// root that may be better.
+    /// Returns the next root from which to search: a central root whose tree may be lower than the lowest
+    /// found, or, if there is none, the root of lowest number that may be better.
     fn likeliest(&self) -> Option<u32> {
         let key = |&root: &u32| (self.at_least[root as usize], self.away[root as usize], root);
         if let Some(lower) = self.lower().min_by_key(key) {
@@ -108,8 +108,8 @@ impl Bounds<'_> {
         self.alive.iter().map(|&root| self.at_best(root)).filter(|one| *one < best).min().map(|one| one.root)
     }
 
-    /// Searches from likely centers and the members furthest from them, while this excludes enough
-    /// candidates.
+    /// Searches from probable centers and from the members furthest from them, as long as this excludes
+    /// enough candidates.
     fn search_in_turn(&mut self, budget: &mut WorkBudget) {
         let mut in_vain = 0;
         while in_vain < MAX_FUTILE_PAIRS {
@@ -127,7 +127,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Applies the bounds of one switch to all switches that symmetries map it onto.
+    /// Applies the bounds of one switch of each orbit to all switches onto which symmetries map it.
     fn compare_by_symmetry(&mut self, budget: &mut WorkBudget) {
         if self.lower().nth(MIN_DROP_DIVISOR).is_none() {
             return;
@@ -161,10 +161,11 @@ impl Bounds<'_> {
         self.drop_higher();
     }
 
-    /// Walks from members that are spread over the network, while this excludes enough candidates.
+    /// Walks from members that are spread over the network, as long as this excludes enough candidates.
     fn walk_from_members(&mut self, budget: &mut WorkBudget) {
         let members = &self.members.switches;
-        // steps of the golden ratio spread over the members without a pattern that the network might share
+        // steps of the golden ratio spread the starts over the members, without a period that might coincide
+        // with the network's
         let spread = |number: u64| {
             members[((((number * 0x9E37_79B9) & 0xFFFF_FFFF) * members.len() as u64) >> 32) as usize]
         };
@@ -197,7 +198,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// Drops candidates whose trees are higher than the lowest found.
+    /// Drops the candidates whose trees are higher than the lowest tree found.
     fn drop_higher(&mut self) {
         let max_height = self.best.map_or(u32::MAX, |best| best.shape.height);
         let Self { alive, at_least, .. } = self;

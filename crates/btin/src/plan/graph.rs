@@ -1,12 +1,12 @@
-//! For all of `unisono tree plan`: the network reduced to one array of neighbors.
+//! For all of `unisono tree plan`: the graph of the switches, as one array of neighbors.
 //!
 //! A search asks only which switches are adjacent. So ports, parallel links and links from a switch to itself
 //! are left out, and the neighbors of all switches are in one array, in order of switch. Cost: four bytes for
-//! each switch and each end of a link, made once for each plan.
+//! each switch and for each end of a link. The graph is made once for each plan.
 
 use crate::{Neighbour, SwitchId, SwitchNetwork};
 
-/// Neighbors of each switch, ascending, each once: no ports, no parallel links, no self loops.
+/// The neighbors of each switch, ascending, each once: without ports, parallel links and self loops.
 pub(super) struct Graph {
     first: Vec<u32>,
     to: Vec<u32>,
@@ -42,8 +42,8 @@ impl Graph {
     }
 }
 
-/// The cable that a tree takes from a parent to a child: of parallel cables, the one at the parent's lowest
-/// port.
+/// Returns the cable that a tree takes from a parent to a child: among parallel cables, the one at the
+/// parent's lowest port.
 pub(super) fn cable(network: &SwitchNetwork, parent: SwitchId, child: SwitchId) -> Neighbour {
     let mut near = network.neighbours(parent).iter();
     *near.find(|n| n.switch == child).expect("a search follows links because a graph is made of them")

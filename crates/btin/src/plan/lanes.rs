@@ -1,5 +1,5 @@
-//! For `unisono tree plan --ties exact` with many tied roots: heights of hundreds of roots, and the leaves of
-//! their trees by level order, in one [`walk`](super::walk).
+//! For `unisono tree plan --ties exact` with many tied roots: finds, in one [`walk`](super::walk), the
+//! heights of the trees of hundreds of roots, and the leaves of their trees by level order.
 //!
 //! In the tree by level order the parent of a switch is its neighbor of lowest id that is nearer to the root.
 //! The walk finds that neighbor for every switch and every root, and so also distinguishes parents from
@@ -39,7 +39,8 @@ impl WalkRecorder for Parents {
 }
 
 pub(super) trait CountLeaves: WalkRecorder {
-    /// For each lane, the number of leaves among these switches; 1 if the walk does not record parents.
+    /// Returns, for each lane, the number of leaves among these switches, or 1 if the walk does not record
+    /// parents.
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32>;
 }
 
@@ -57,9 +58,9 @@ impl CountLeaves for Parents {
     }
 }
 
-/// For each root, the height of its tree over the members and its leaves by level order; `None` if the height
-/// exceeds `max_height`. The leaves are valid only if `K` records parents and every reached switch has a
-/// member.
+/// Returns, for each root, the height of its tree over the members and the leaves of its tree by level order,
+/// or `None` if the height exceeds `max_height`. The leaves are valid only if `K` records parents and every
+/// reached switch has a member.
 pub(super) fn measure<K: CountLeaves>(
     walk: &mut Walk<K>,
     graph: &Graph,

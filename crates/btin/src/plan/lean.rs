@@ -1,17 +1,17 @@
 //! For `unisono tree plan --ties exact` and groups with members at every switch: counts the leaves of one
 //! breadth-first tree, with as little work as possible.
 //!
-//! No switch is removed from such a tree, and its number of links does not depend on the root. So this search
-//! remembers neither depths nor parents, only the reached switches. A switch that reaches another one for the
-//! first time is not a leaf. Each switch not reached yet turns at most one more switch into an inner one. The
-//! search gives a candidate up as soon as even that would leave too many leaves. It ends when all switches
-//! are reached: the switches not scanned by then are leaves. If the number of switches at each depth is
-//! known, it gives up earlier, after a level: if the next level has fewer switches, at least the difference
-//! are leaves.
+//! Every switch has a member, so no leaf is removed from such a tree, and its number of links does not depend
+//! on the root. So this search stores neither depths nor parents, only the reached switches. A switch that
+//! reaches another one for the first time is not a leaf. Each switch not reached yet turns at most one more
+//! switch into an inner one. The search gives up a candidate as soon as even then too many leaves would be
+//! left. It ends when all switches are reached: the switches not scanned by then are leaves. If the number of
+//! switches at each depth is known, it gives up earlier, after a level: if the next level has fewer switches,
+//! at least the difference are leaves.
 
 use super::{Scan, graph::Graph};
 
-/// The height and leaves of a tree, or upper limits for a candidate's tree.
+/// The height and the number of leaves of a tree, or upper limits of them for a candidate's tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TreeSize {
     pub(super) height: u32,
@@ -39,8 +39,9 @@ impl Lean {
         }
     }
 
-    /// The height and leaves of a root's tree, whose height is at least `at_least`. `None`: they exceed the
-    /// limit (height first). `rest` (may be empty) is a lower bound of the leaves from each depth on.
+    /// Measures the height and leaves of a root's tree, whose height is known to be at least `at_least`.
+    /// Returns `None` if they exceed `limit`; the height is compared first. `rest` (may be empty) is, for
+    /// each depth, a lower bound of the number of leaves from that depth on.
     pub(super) fn measure(
         &mut self,
         graph: &Graph,
@@ -75,7 +76,7 @@ impl Lean {
             for at in level.clone() {
                 let before = found;
                 for &next in graph.near(self.order[at]) {
-                    // No branch here: it would be mispredicted every other time.
+                    // There is no branch here, because the processor would mispredict it every other time.
                     let seen = &mut self.seen[next as usize];
                     self.order[found] = next;
                     found += usize::from(*seen == 0);

@@ -2,13 +2,13 @@
 //! groups that run at the same time, so that few of them share a link.
 //!
 //! If a switch has several possible parents of the same depth, the choice changes neither its depth nor the
-//! height of the tree. By id or by queue all groups choose alike, so that the same links carry all of them.
-//! Here a switch takes the link that carries the fewest barriers, then the lowest id, then the lowest port;
-//! parallel links share the load, too. The root is the same as [`plan`]'s.
+//! height of the tree. If the lowest id or the order of the queue decides, all groups choose alike, so that
+//! the same links carry all of them. Here a switch takes the link that carries the fewest barriers, then the
+//! lowest id, then the lowest port; parallel links share the load, too. The root is the same as [`plan`]'s.
 //!
 //! Cost: one more search. When not to use it: if members plan by themselves from network and group alone,
-//! because here they have to agree on the loads; and the tree may have more links and leaves than the
-//! paper's.
+//! because they would have to agree on the loads; or if links and leaves matter, because the tree may have
+//! more of them than the paper's tree.
 
 use super::search::Search;
 use super::{Graph, MemberSwitches, PlanError, PlanOptions, TreePlan, plan, registers};
@@ -24,7 +24,7 @@ impl Loads {
         Self { links: vec![0; network.links().len()] }
     }
 
-    /// By link: the number of barriers that it carries.
+    /// Returns, by link, the number of barriers that it carries.
     pub fn links(&self) -> &[u32] {
         &self.links
     }
@@ -37,8 +37,8 @@ impl Loads {
         }
     }
 
-    /// Plans a tree of the same root and height as [`plan`]'s, over the least loaded links, and adds it to
-    /// the loads.
+    /// Plans a tree with the same root and height as [`plan`]'s, over the least loaded links, and adds the
+    /// tree to the loads.
     pub fn plan(
         &mut self,
         network: &SwitchNetwork,
@@ -51,7 +51,8 @@ impl Loads {
         let mut search = Search::new(&graph);
         search.run(&graph, planned.tree.root_switch.0, options.scan);
 
-        // From the deepest up, so that only switches above a member take a link.
+        // Visits the deepest switches first, so that only members and switches above a member take a link to
+        // a parent.
         let mut links = Vec::new();
         let mut wanted = members.is_member.clone();
         for &switch in search.reached()[1..].iter().rev() {

@@ -1,10 +1,10 @@
 //! For `unisono tree plan` and everything that needs a tree: chooses the tree and its root (paper, section
 //! 3.1).
 //!
-//! A breadth-first tree is grown over the whole network from every member switch. Leaves without members are
-//! removed until there are none left. The tree with the least height wins; among those the tree with the
-//! fewest edges, then with the fewest leaves, then with the root of lowest id. The member at the lowest port
-//! of the root switch is the root node.
+//! A breadth-first tree over the whole network is grown from every member switch. Leaves without members are
+//! removed until none are left. The tree with the least height is chosen; ties are broken by the fewest
+//! edges, then by the fewest leaves, then by the lowest id of the root. The member at the lowest port of the
+//! root switch is the root node.
 //!
 //! The paper says that switches are scanned in order of id, but not in which order they leave the search.
 //! Both readings are here ([`Scan`]). They agree on the depth of every switch, and so on heights, but not on
@@ -63,7 +63,8 @@ pub enum Roots {
     #[default]
     Members,
     /// Every switch: beyond the paper. A root without members has no root node, so messages turn around in
-    /// the switch. Between equals a member switch is preferred, because it can turn them at either place.
+    /// the switch. Between equal trees a root with members is preferred, because messages can then turn
+    /// around at either place.
     Any,
 }
 
@@ -74,21 +75,21 @@ pub enum Roots {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ties {
     /// Fewest leaves, then member switches ([`Roots::Any`]), then the lowest number, as in the paper. In a
-    /// regular network this takes a search from a great part of the switches.
+    /// regular network this takes searches from a large fraction of the switches.
     #[default]
     Exact,
     /// Member switches first, then the lowest number. This takes as long as a few dozen searches;
-    /// [`Certainty`] states the remaining doubt.
+    /// [`Certainty`] states what is not proved.
     Fast,
 }
 
 impl Ties {
-    /// [`usual`](Self::usual) plans networks with at least this many switches or links [`Fast`](Self::Fast).
-    /// Above it, the exact rule can take tens of seconds: 21 s for a 3-D torus of 97,000 switches, 24 s for a
-    /// random 8-regular network of 100,000. Networks of 10,000 switches took 0.2 s. The limit between them is
-    /// an estimate.
+    /// For a network with at least this many switches or [`MANY_LINKS`](Self::MANY_LINKS) links,
+    /// [`usual`](Self::usual) returns [`Fast`](Self::Fast). In larger networks, the exact rule can take tens
+    /// of seconds: 21 s for a 3-D torus of 97,000 switches, 24 s for a random 8-regular network of 100,000.
+    /// Networks of 10,000 switches took 0.2 s. The limit between these sizes is an estimate.
     pub const MANY_SWITCHES: usize = 20_000;
-    /// As [`MANY_SWITCHES`](Self::MANY_SWITCHES), for links.
+    /// The same limit as [`MANY_SWITCHES`](Self::MANY_SWITCHES), for the number of links.
     pub const MANY_LINKS: usize = 200_000;
 
     pub fn usual(network: &SwitchNetwork) -> Self {
@@ -104,8 +105,8 @@ impl Ties {
 pub struct Certainty {
     /// A lower bound of all candidates' heights: the plan's height if that is proved to be the least.
     pub min_height: u32,
-    /// The number of candidates whose trees may be lower, or as low with fewer links. 0: height and links are
-    /// proved.
+    /// The number of candidates whose trees may be lower, or as low with fewer links. 0: it is proved that no
+    /// tree has a better height and number of links.
     pub open: usize,
     /// The caller stopped the search; the tree is the best of the trees measured by then.
     pub stopped: bool,
@@ -116,10 +117,10 @@ pub struct Certainty {
 pub struct PlanOptions {
     pub scan: Scan,
     pub roots: Roots,
-    /// The rule if height and links are equal.
+    /// The rule for roots whose trees have equal height and links.
     pub ties: Ties,
-    /// The most threads; `None`: as many as the host can run at once. The tree is the same with any number.
-    /// Small networks are planned on the caller's thread alone.
+    /// The maximum number of threads. `None`: as many as the host can run at once. The tree is the same with
+    /// any number. Small networks are planned on the caller's thread alone.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -131,7 +132,7 @@ pub struct TreePlan {
     /// Links from the root switch to the switch furthest from it.
     pub height: u32,
     pub edges: u32,
-    /// Switches of the tree without a child switch; a root by itself counts as one.
+    /// The number of switches of the tree without a child switch; a root alone counts as one.
     pub leaves: u32,
     /// Switches without a free register, each with the local node whose memory holds the register instead.
     /// Each message that such a switch combines or replicates goes through that node.
@@ -139,7 +140,7 @@ pub struct TreePlan {
 }
 
 impl TreePlan {
-    /// The child switches of a switch of the tree, in order of port.
+    /// Returns the child switches of a switch of the tree, in order of port.
     pub fn children<'a>(
         &'a self,
         network: &'a SwitchNetwork,
@@ -161,13 +162,13 @@ pub enum PlanError {
     CutOff { member: u32, switch: u32, from: u32, from_switch: u32, cut_off: usize, members: usize },
 }
 
-/// The best tree for a group.
+/// Plans the best tree for a group.
 ///
-/// Cost: near-linear in irregular networks. With very many roots tied in height: one search for each class of
-/// roots that symmetries distinguish, a few hundred in a regularly numbered torus or fat tree; otherwise a
-/// few hundredths of a search a root (by queue also up to 2 GiB of memory, from 130,000 switches on). Groups
-/// without members at some switches are then searched root by root. Fails with [`PlanError::CutOff`] if the
-/// group's members are not connected.
+/// Cost: near-linear in irregular networks. If very many roots are tied in height, planning takes one search
+/// for each class of roots that symmetries distinguish (a few hundred in a regularly numbered torus or fat
+/// tree), or, without symmetries, a few hundredths of a search for each root; by queue it also takes up to 2
+/// GiB of memory, from 130,000 switches on. In this case, a group without members at some switches takes one
+/// search for each root. Fails with [`PlanError::CutOff`] if the group's members are not connected.
 pub fn plan(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -176,9 +177,10 @@ pub fn plan(
     plan_watched(network, group, options, &mut |_, _| ControlFlow::Continue(())).map(|(plan, _)| plan)
 }
 
-/// As [`plan`], but calls `watch` with the number of candidates measured and the number of all, for networks
-/// in which planning takes long: large, random, and nearly the same around every switch. The numbers restart
-/// when the method of measuring changes. After `Break` the plan is the best of the trees measured by then.
+/// Plans as [`plan`] does, and calls `watch` with the number of measured candidates and the number of all
+/// candidates. This is for networks in which planning takes long: large, random, and nearly the same around
+/// every switch. The numbers restart when the method of measuring changes. After `Break` the plan is the best
+/// of the trees measured by then.
 pub fn plan_watched(
     network: &SwitchNetwork,
     group: &BarrierGroup,

@@ -1,10 +1,10 @@
-//! For all of `unisono tree plan`: the contents of each switch's register: the ports whose arrivals it waits
-//! for, and the port of its parent.
+//! For all of `unisono tree plan`: computes the contents of each switch's register: the ports whose arrivals
+//! the switch waits for, and the port of its parent.
 
 use super::{graph::cable, search::Search};
 use crate::{BarrierGroup, NodeId, Port, Register, SwitchId, SwitchNetwork, Tree};
 
-/// The registers of a search's tree, after removing leaves without members.
+/// Returns the registers of a search's tree after the removal of leaves without members.
 pub(super) fn fill(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -20,7 +20,8 @@ pub(super) fn fill(
     from_links(network, group, root, links)
 }
 
-/// The registers of a tree that is given by its links: parent, its port, child, its port.
+/// Returns the registers of a tree that is given by its links. Each link is the parent, its port, the child,
+/// and its port.
 pub(super) fn from_links(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -56,7 +57,7 @@ pub(super) fn from_links(
     Tree { group: group.id(), root_switch: root, root_node, registers }
 }
 
-/// The members at a switch, in order of port: the first is its representative.
+/// Returns the members at a switch, in order of port. The first one is the representative of the switch.
 pub(crate) fn members_at<'a>(
     network: &'a SwitchNetwork,
     group: &'a BarrierGroup,

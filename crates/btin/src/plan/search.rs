@@ -1,4 +1,4 @@
-//! For all of `unisono tree plan`: one breadth-first search, and its tree after removing leaves without
+//! For all of `unisono tree plan`: one breadth-first search, and its tree after the removal of leaves without
 //! members.
 
 use super::{MemberSwitches, Scan, graph::Graph};
@@ -50,8 +50,8 @@ impl Search {
         }
     }
 
-    /// Grows the tree of a root level by level until it has all members; returns false if that takes more
-    /// than `max_height` levels. Switches further away would be removed anyway.
+    /// Grows the tree of a root level by level until it has all members, because switches further away would
+    /// be removed anyway. Returns false if the members take more than `max_height` levels.
     pub(super) fn run_to(
         &mut self,
         graph: &Graph,
@@ -100,7 +100,7 @@ impl Search {
         level.end..self.order.len()
     }
 
-    /// Measures the tree after removing leaves without members.
+    /// Measures the tree after the removal of leaves without members.
     pub(super) fn shape(&mut self, is_member: &[bool]) -> TreeMeasure {
         let mut shape = TreeMeasure { height: 0, edges: 0, leaves: 0 };
         for &switch in &self.order {
@@ -117,7 +117,7 @@ impl Search {
             shape.edges += 1;
             shape.leaves += u32::from(kept == KeptSwitch::Leaf);
         }
-        shape.leaves = shape.leaves.max(1); // a root by itself
+        shape.leaves = shape.leaves.max(1); // a root alone is a leaf
         shape
     }
 
@@ -125,7 +125,7 @@ impl Search {
         &self.order
     }
 
-    /// A member that is furthest from the root.
+    /// Returns a member switch that is furthest from the root.
     pub(super) fn last_reached(&self, is_member: &[bool]) -> u32 {
         let member = self.order.iter().rev().find(|&&switch| is_member[switch as usize]);
         *member.unwrap_or(&self.order[0])
@@ -147,7 +147,7 @@ impl Search {
         self.order[0]
     }
 
-    /// The links of the tree between kept switches, each as parent and child.
+    /// Returns the links of the tree after the removal of leaves without members, each as parent and child.
     pub(super) fn kept_links(&mut self, is_member: &[bool]) -> impl Iterator<Item = (u32, u32)> {
         self.shape(is_member);
         let kept = self.order[1..].iter().filter(|&&switch| self.kept[switch as usize] != KeptSwitch::No);

@@ -3,13 +3,15 @@
 //! 2014).
 //!
 //! Each switch has a row of bits for the searches that have reached it, and a row for the searches that
-//! reached it in the current level. All searches reach a switch at once, from the bits of its neighbors, in
-//! order of id. So the first neighbor that has the bit of a search is the neighbor of lowest id that is
-//! nearer to the start of that search. [`WalkRecorder`] defines what a walk records of this.
+//! reached it in the current level. A level visits a switch once for all searches: it reads the bits of the
+//! switch's neighbors, in order of id. So the first neighbor that has the bit of a search is the neighbor of
+//! lowest id that is nearer to the start of that search. [`WalkRecorder`] defines which of these facts a walk
+//! records.
 //!
 //! Cost: each switch visits its neighbors once in each level in which some search reaches it. In a random
-//! network these are all of its dozen levels, wherever searches begin. In a torus their number is about the
-//! diameter of the area of the starts, so [`blocks`] groups switches that are close to each other.
+//! network these are all of its dozen levels, wherever the searches begin. In a torus their number is about
+//! the diameter of the area in which the searches begin, so [`blocks`] groups switches that are close to each
+//! other.
 
 use super::bits::{Bits, LANES};
 use super::graph::Graph;
@@ -25,15 +27,15 @@ pub(super) trait WalkRecorder {
 
     fn gather(&self) -> Self::Gathered;
 
-    /// The searches in `claim` reached a switch. Its neighbor `near` is the neighbor of lowest id that is
-    /// nearer to their starts.
+    /// Records that the searches in `claim` have reached a switch. Its neighbor `near` is the neighbor of
+    /// lowest id that is nearer to their starts.
     fn take(&mut self, gathered: &mut Self::Gathered, near: usize, claim: Bits);
 
     /// Stores the data gathered about a switch, if any search has reached it.
     fn put(&mut self, switch: usize, gathered: Self::Gathered);
 }
 
-/// For walks that only find heights.
+/// The recorder of walks that find only heights: it records nothing.
 pub(super) struct NoRecorder;
 
 impl WalkRecorder for NoRecorder {
@@ -66,13 +68,13 @@ pub(super) struct Walk<K> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Open,
-    /// Next to the front, and to be visited.
+    /// It is adjacent to the front, and the next level visits it.
     Listed,
     Full,
 }
 
-/// If the front has more than this part of the network's switches, the next level visits all switches instead
-/// of the neighbors of the front.
+/// If the front has at least 1/`DENSE` of the network's switches, the next level visits all switches that are
+/// not full, instead of the neighbors of the front.
 const DENSE: usize = 4;
 
 impl<K: WalkRecorder> Walk<K> {
@@ -123,7 +125,7 @@ impl<K: WalkRecorder> Walk<K> {
         }
     }
 
-    /// Lists the switches that the next level may reach.
+    /// Lists the switches that the next level visits.
     fn list(&mut self, graph: &Graph) {
         self.reach.clear();
         if self.front.len() * DENSE >= graph.len() {
@@ -141,7 +143,7 @@ impl<K: WalkRecorder> Walk<K> {
         }
     }
 
-    /// Runs one more level of all searches; returns the searches that reached a member.
+    /// Runs one more level of all searches. Returns the searches that reached a member in it.
     #[inline(always)]
     fn grow(&mut self, graph: &Graph, all: Bits, is_member: &[bool]) -> Bits {
         self.list(graph);
@@ -199,7 +201,8 @@ impl<K: WalkRecorder> Wide for Grow<'_, K> {
     }
 }
 
-/// Orders roots so that close ones are adjacent: balls of `size` around the first remaining root.
+/// Orders roots so that roots that are close in the network are adjacent. Each block of `size` roots is found
+/// by breadth-first searches among the remaining roots.
 pub(super) fn blocks(graph: &Graph, roots: &[u32], size: usize) -> Vec<u32> {
     let mut wanted = vec![false; graph.len()];
     roots.iter().for_each(|&root| wanted[root as usize] = true);

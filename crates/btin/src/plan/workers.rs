@@ -1,12 +1,12 @@
 //! For `unisono tree plan --threads`: runs pieces of work on several threads. Each thread takes the next
 //! piece when it is free. The result is the same with any number of threads.
 //!
-//! How much a second thread can gain: exact ties in a random network of 10,000 switches with 6 links each
-//! (both scans, two threads, `valgrind --tool=callgrind --separate-threads=yes` on `benches/plan.rs`) take
-//! 2.60 G instructions: 1.21 G in pieces of the first thread, 1.20 G in pieces of the second, and 0.19 G (7
-//! %) in serial work of the first thread, mostly the searches that bound heights. By Amdahl's law two threads
-//! are at most 1.87 times as fast. One atomic counter distributes the pieces, without a lock. Whether memory
-//! limits the gain further has not been measured.
+//! The gain of a second thread is limited: plans with exact ties of a random network of 10,000 switches with
+//! 6 links each (both scans, two threads, `valgrind --tool=callgrind --separate-threads=yes` on
+//! `benches/plan.rs`) take 2.60 G instructions: 1.21 G in pieces of the first thread, 1.20 G in pieces of the
+//! second, and 0.19 G (7 %) in serial work of the first thread, mostly the searches that bound heights. By
+//! Amdahl's law two threads are at most 1.87 times as fast. One atomic counter distributes the pieces,
+//! without a lock. Whether memory limits the gain further has not been measured.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ pub(super) struct PlanWatch<'a> {
     report: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     /// The caller has returned `Break`; it is not called again.
     pub(super) stopped: bool,
-    /// Candidates that were not yet measured at the last report.
+    /// The number of candidates that had not been measured at the last report.
     pub(super) left: usize,
 }
 
@@ -49,15 +49,17 @@ impl Workers {
         Self(threads.unwrap_or_else(here))
     }
 
-    /// As many threads as pay for work of this many steps of about a nanosecond.
+    /// Limits the number of threads to as many as pay for this many steps of work. A step is about a
+    /// nanosecond.
     pub(super) fn for_steps(self, steps: usize) -> Self {
         const WORTH_A_THREAD: usize = 500_000;
         let max_threads = NonZeroUsize::new(steps / WORTH_A_THREAD).unwrap_or(NonZeroUsize::MIN);
         Self(self.0.min(max_threads))
     }
 
-    /// Does all pieces. Every thread makes its own state; all states are returned. `watch` is called on the
-    /// calling thread with the number of pieces taken. After its `Break` no thread begins another piece.
+    /// Runs all pieces of work. Every thread makes its own state, and all states are returned. The calling
+    /// thread calls `watch` with the number of pieces taken. After its `Break` no thread begins another
+    /// piece.
     pub(super) fn run_pieces<S: Send>(
         self,
         pieces: usize,

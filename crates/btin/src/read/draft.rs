@@ -42,12 +42,12 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// An empty draft. It keeps the attributes that these roles refer to.
+    /// Makes an empty draft, which keeps the attributes to which these roles refer.
     pub(super) fn new(roles: &[VertexRole]) -> Self {
         Self { stated: RoleWords::new(roles), ..Self::default() }
     }
 
-    /// The vertex of a name; a new one if the name is unknown.
+    /// Returns the vertex of a name. Adds a vertex if the name is unknown.
     pub(super) fn vertex(&mut self, name: &str, at: usize) -> usize {
         if let Some(known) = self.by_name.get(name) {
             return *known;

@@ -27,7 +27,7 @@ struct Nodes {
 }
 
 impl Draft {
-    /// The network, its members, and a report of all assumptions.
+    /// Returns the network, its members, and a report of all assumptions.
     pub(super) fn finish(
         mut self,
         text: &str,
@@ -129,7 +129,7 @@ impl Draft {
         Ok((topology, report))
     }
 
-    /// The vertices that are switches, and by vertex its number among them.
+    /// Returns the vertices that are switches, and, by vertex, its number among the switches.
     fn switches(&self) -> (Vec<usize>, Vec<u32>) {
         let mut numbers = vec![0_u32; self.vertices.len()];
         let mut switches = Vec::new();
@@ -143,7 +143,7 @@ impl Draft {
         (switches, numbers)
     }
 
-    /// Refuses roles that would leave most of the file out: they misread the file.
+    /// Refuses roles that would leave most of the file out: such roles probably misread the file.
     fn check_left_out(&self, idle: usize, unplugged: usize) -> Result<(), String> {
         let (cables, vertices) = (self.cables.len(), self.vertices.len());
         if 2 * idle <= cables && 2 * unplugged <= vertices {
@@ -224,7 +224,7 @@ impl Draft {
         }
     }
 
-    /// An error with the names that the file uses.
+    /// Describes an error with the names that the file uses.
     fn named(&self, switches: &[usize], error: &SwitchNetworkError) -> String {
         let name = |switch: &u32| switches.get(*switch as usize).map_or("?", |at| &self.vertices[*at].name);
         match error {
@@ -243,7 +243,7 @@ impl Draft {
     }
 }
 
-/// The labels; an empty list if all labels are empty.
+/// Returns the labels, or an empty list if all labels are empty.
 fn unless_all_empty(labels: Names) -> Names {
     if labels.iter().all(str::is_empty) { Names::default() } else { labels }
 }

@@ -24,7 +24,7 @@ use crate::format::ReadError;
 use std::collections::HashMap;
 use unisono_text::counted;
 
-/// One line `[port] "far end"[port]`.
+/// A line `[port] "far end"[port]`.
 struct PortLine {
     here: usize,
     port: u32,
@@ -32,7 +32,7 @@ struct PortLine {
     far_port: u32,
     /// The description of the far end, from the comment.
     label: String,
-    /// The line is in the second block of a switch that a grouped output lists twice.
+    /// Whether the line is in the second block of a switch that a grouped output lists twice.
     again: bool,
     at: usize,
 }
@@ -49,7 +49,8 @@ struct OpenBlock {
 const KEYS: [&str; 9] =
     ["vendid", "devid", "sysimgguid", "switchguid", "caguid", "rtguid", "hcaguids", "width", "speed"];
 
-/// Whether a line identifies this kind of file: a block, an identifier, or a heading of grouped output.
+/// Returns whether a line identifies this kind of file: the start of a block, an identifier, or a heading of
+/// grouped output.
 pub(super) fn is_telling(line: &str) -> bool {
     let word = first_word(line);
     let is_block = matches!(word, "Switch" | "Ca" | "Rt" | "Hca") && block(line).is_ok();
@@ -61,7 +62,8 @@ fn first_word(line: &str) -> &str {
     line.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
-/// Whether a line is an error message: `ibwarn: [7] ...`, or a source file and line, as libibnetdisc prints.
+/// Returns whether a line is an error message: `ibwarn: [7] ...`, or a source file and line, as libibnetdisc
+/// prints.
 fn is_complaint(line: &str) -> bool {
     let by_name = ["ibwarn:", "ibpanic:", "ibdebug:", "ibnetdiscover:"];
     let by_place = line.split_once(".c:").is_some_and(|(file, rest)| {
@@ -151,8 +153,8 @@ fn open(draft: &mut Draft, line: &str, word: &str, at: usize) -> Result<OpenBloc
     Ok(OpenBlock { vertex, ports, again })
 }
 
-/// Reads `Switch 36 "S-..." # "leaf 1" ...`: name, ports, and the description in the comment, or an empty
-/// text.
+/// Reads `Switch 36 "S-..." # "leaf 1" ...`. Returns the name, the number of ports, and the description in
+/// the comment (empty if there is none).
 fn block<'a>(line: &'a str) -> Result<(&'a str, u32, &'a str), String> {
     let word = |text: &'a str| text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let (_kind, rest) = word(line);
@@ -165,7 +167,7 @@ fn block<'a>(line: &'a str) -> Result<(&'a str, u32, &'a str), String> {
     Ok((name, ports, label(rest)))
 }
 
-/// The description in the comment at the end of a line, such as `leaf 1` in `# "leaf 1" lid 1 4xEDR`.
+/// Returns the description in the comment at the end of a line, such as `leaf 1` in `# "leaf 1" lid 1 4xEDR`.
 fn label(rest: &str) -> &str {
     let comment = rest.split_once('#').map_or("", |(_, comment)| comment);
     // an adapter's own number and mask come before the description of the other end
@@ -173,20 +175,20 @@ fn label(rest: &str) -> &str {
     quoted(&comment[from..]).map_or("", |(label, _)| label.trim())
 }
 
-/// The text in quotes, and the rest.
+/// Returns the text in quotes, and the rest of the line.
 fn quoted(text: &str) -> Result<(&str, &str), String> {
     let inner = text.strip_prefix('"').ok_or("expected a name in quotes")?;
     inner.split_once('"').ok_or_else(|| "the quotes do not end".to_owned())
 }
 
-/// The number in `[17]`, and the rest.
+/// Returns the number in `[17]`, and the rest of the line.
 fn bracketed(text: &str) -> Result<(u32, &str), String> {
     let inner = text.strip_prefix('[').ok_or("expected [port]")?;
     let (number, rest) = inner.split_once(']').ok_or("the [ does not end")?;
     Ok((number.trim().parse().map_err(|_| format!("{number:?} is no number of a port"))?, rest))
 }
 
-/// Skips `(guid)` and `[ext 5]` behind a port.
+/// Skips `(guid)` and `[ext 5]` after a port.
 fn over_extras(mut rest: &str) -> Result<&str, String> {
     loop {
         rest = rest.trim_start();
@@ -203,7 +205,7 @@ fn port_line(line: &str, here: usize) -> Result<PortLine, String> {
     let (port, rest) = bracketed(line)?;
     let (far, rest) = quoted(over_extras(rest)?)?;
     let rest = rest.trim_start();
-    // ibsim: no port means the first
+    // in ibsim's files, a missing port means port 1
     let (far_port, rest) = if rest.starts_with('[') { bracketed(rest)? } else { (1, rest) };
     let rest = over_extras(rest)?;
     let options = rest.split_once('#').map_or(rest, |(options, _)| options);
@@ -220,7 +222,7 @@ fn port_line(line: &str, here: usize) -> Result<PortLine, String> {
     Ok(PortLine { here, port, far, far_port, label, again: false, at: 0 })
 }
 
-/// Makes one cable of two lines, one from each end.
+/// Makes one cable of each two lines that describe its two ends.
 fn pair(draft: &mut Draft, seen: &[PortLine], text: &str) -> Result<(), ReadError> {
     let mut at_port: HashMap<(usize, u32), usize> = HashMap::new();
     let mut repeated = vec![false; seen.len()];
@@ -242,7 +244,7 @@ fn pair(draft: &mut Draft, seen: &[PortLine], text: &str) -> Result<(), ReadErro
         let far = if let Some(far) = draft.find(&line.far) {
             far
         } else {
-            // a device without a block of its own: the first letter gives its kind
+            // the device has no block of its own; the first letter of its name gives its kind
             absent += 1;
             let vertex = draft.vertex(&line.far, line.at);
             draft.vertices[vertex].kind =
@@ -266,7 +268,7 @@ fn pair(draft: &mut Draft, seen: &[PortLine], text: &str) -> Result<(), ReadErro
                     return Err(ReadError::at(text, line.at, "", problem));
                 }
                 if other < number {
-                    continue; // the other line made the cable
+                    continue; // the line of the other end made the cable
                 }
             }
             None => one_sided += 1,

@@ -21,16 +21,17 @@ use serde_json::value::RawValue;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
-/// The name of the machine whose output has no name.
+/// The name for a machine whose output does not name it.
 const LOCAL: &str = "local";
 
-/// A second output of a machine without a name would be taken for more cables of the first machine.
+/// The error for a second output of the same machine, or of a machine without a name: its cables would be
+/// taken for cables of the first machine.
 const TWICE: &str = "a second output of one machine, or of a machine without a name: write the output of lldpcli -f json \
                      show chassis before each output of lldpctl";
 
 const EXPECTED: &str = "expected \"lldp\", as lldpctl -f json writes it, or machines by name";
 
-/// Whether a JSON text begins like the output of lldpctl, and not like `btin-topo-1`.
+/// Returns whether a JSON text begins like the output of lldpctl, and not like `btin-topo-1`.
 pub(super) fn is_lldp(text: &str) -> bool {
     const MAX_BYTES_SCANNED: usize = 4096;
     let start = &text[..text.floor_char_boundary(MAX_BYTES_SCANNED)];
@@ -85,8 +86,8 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
 /// One end of a cable: a vertex and a port.
 type PluggedEnd = (usize, String);
 
-/// The parts of a JSON object or array, as text that is not parsed yet. So a file takes no more memory than
-/// its text and its network, however deep it is.
+/// The parts of a JSON object or array, as text that is not parsed yet. So reading a file takes no more
+/// memory than its text and its network, however deep its nesting is.
 struct JsonParts<'a>(Vec<JsonPart<'a>>);
 
 /// A key and its value, or an element of an array with an empty key.
@@ -146,7 +147,7 @@ struct LldpReader<'a> {
 }
 
 impl<'a> LldpReader<'a> {
-    /// The byte offset of a part in the text.
+    /// Returns the byte offset of a part in the text.
     fn place(&self, part: &RawValue) -> usize {
         part.get().as_ptr().addr() - self.text.as_ptr().addr()
     }
@@ -160,7 +161,7 @@ impl<'a> LldpReader<'a> {
         self.draft.vertex(name, at)
     }
 
-    /// The parts of an object or array; empty for other values.
+    /// Returns the parts of an object or array, and none for other values.
     fn entries(&self, whole: &'a RawValue) -> Result<Vec<JsonPart<'a>>, ReadError> {
         match whole.get().as_bytes().first() {
             Some(b'{' | b'[') => {
@@ -178,7 +179,7 @@ impl<'a> LldpReader<'a> {
         if lldp.get().starts_with('[') {
             return Err(self.wrong(lldp, "this is the output of lldpctl -f json0; use -f json"));
         }
-        // a machine without neighbors has no interface here
+        // the output of a machine without neighbors has no interface
         let Some(all) = find(&self.entries(lldp)?, "interface") else { return Ok(()) };
         for (name, seen) in self.entries(all)? {
             if all.get().starts_with('{') {
@@ -212,9 +213,9 @@ impl<'a> LldpReader<'a> {
         Ok(())
     }
 
-    /// Makes one cable of the reports of its two ends. A machine may report its neighbor's port by another
-    /// name than the neighbor uses itself: SONiC sends the alias. Such reports of the same two machines
-    /// belong together, in their order.
+    /// Makes one cable of the reports from its two ends. A machine may report its neighbor's port by another
+    /// name than the neighbor uses itself: SONiC sends the alias. Such reports of the same two machines are
+    /// paired in their order.
     fn join_halves(&mut self) -> Result<(), ReadError> {
         let mut neighbors: HashMap<&PluggedEnd, &HalfCable<'_>> = HashMap::new();
         for half in &self.halves {
@@ -233,7 +234,7 @@ impl<'a> LldpReader<'a> {
         let own: HashSet<&PluggedEnd> = self.halves.iter().map(|half| &half.here).collect();
         let has_alias =
             |half: &HalfCable<'_>| self.reporters.contains(&half.there.0) && !own.contains(&half.there);
-        // by the reporting machine and its neighbor
+        // the reports under an alias that are not paired yet, by the reporting machine and its neighbor
         let mut aliased: HashMap<(usize, usize), VecDeque<PluggedEnd>> = HashMap::new();
         for half in self.halves.iter().filter(|half| has_alias(half)) {
             aliased.entry((half.here.0, half.there.0)).or_default().push_back(half.here.clone());
@@ -244,7 +245,7 @@ impl<'a> LldpReader<'a> {
             let mut there = half.there.clone();
             if has_alias(half) {
                 let (own, others) = ((half.here.0, half.there.0), (half.there.0, half.here.0));
-                // the other end's report has taken this one along
+                // skips a report that was already paired with a report of the other end
                 if aliased.get(&own).is_none_or(|waiting| !waiting.contains(&half.here)) {
                     continue;
                 }
@@ -264,7 +265,7 @@ impl<'a> LldpReader<'a> {
         Ok(())
     }
 
-    /// The machine that `lldpcli show chassis` describes.
+    /// Returns the machine that `lldpcli show chassis` describes.
     fn own_chassis(&mut self, own: &'a RawValue) -> Result<Option<usize>, ReadError> {
         match find(&self.entries(own)?, "chassis") {
             Some(chassis) => self.chassis(chassis),
@@ -272,7 +273,7 @@ impl<'a> LldpReader<'a> {
         }
     }
 
-    /// The machine of a chassis, by its name or else by its id.
+    /// Returns the machine of a chassis, by its name or else by its id.
     fn chassis(&mut self, chassis: &'a RawValue) -> Result<Option<usize>, ReadError> {
         let stated = self.entries(chassis)?;
         let id = find(&stated, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
@@ -286,8 +287,8 @@ impl<'a> LldpReader<'a> {
         Ok(Some(vertex))
     }
 
-    /// Applies the capabilities that a machine reports; a machine that reported forwarding once stays a
-    /// switch.
+    /// Applies the reported capabilities of a machine. A machine for which forwarding was reported once stays
+    /// a switch.
     fn capabilities(&mut self, vertex: usize, about: &'a RawValue) -> Result<(), ReadError> {
         let Some(capability) = find(&self.entries(about)?, "capability") else { return Ok(()) };
         let all = match capability.get().starts_with('{') {

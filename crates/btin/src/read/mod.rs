@@ -42,11 +42,12 @@ named! {
     }
 }
 
-/// The most lines before the first line that identifies the language: error messages of a failed discovery.
+/// The maximum number of lines before the first line that identifies the language. They can be the error
+/// messages of a failed discovery.
 const MAX_LINES_SCANNED: usize = 1000;
 
 impl Language {
-    /// The probable language of a text, by its beginning.
+    /// Returns the probable language of a text, judged by its beginning.
     pub fn detect(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').trim_start();
         match text.chars().next()? {
@@ -113,14 +114,14 @@ pub struct ReadReport {
     pub switches: usize,
     pub nodes: usize,
     pub links: usize,
-    /// Links beside another link between the same two switches.
+    /// The number of links that are parallel to another link between the same two switches.
     pub parallel_links: usize,
     pub self_loops: usize,
-    /// The number of components of the network.
+    /// The number of connected components of the network.
     pub parts: u32,
-    /// Ends of cables that got the lowest free port, because the file does not name one.
+    /// The number of cable ends that got the lowest free port, because the file does not name one.
     pub ports_assigned: usize,
-    /// Attributes that are unknown here, and the number of their occurrences.
+    /// The attributes that the reader does not know, each with the number of its occurrences.
     pub unknown: BTreeMap<String, usize>,
     /// Elements that have no place in a network of switches and nodes.
     pub left_out: LeftOut,

@@ -8,7 +8,7 @@ use crate::names::{Names, PortNames};
 use crate::{End, Port, SwitchId};
 use std::collections::{BTreeSet, HashMap};
 
-/// Maximum number of cables of one switch: port numbers have 16 bits, from 0, and so has the number of ports.
+/// The maximum number of cables of one switch: the number of its ports has 16 bits, as port numbers have.
 pub(super) const MAX_PORTS: usize = u16::MAX as usize;
 
 /// The ports of all switches while cables are plugged in.
@@ -45,7 +45,7 @@ impl<'a> PortAssignment<'a> {
                     let problem = format!("port {port} of switch {name} is beyond the greatest, 65534");
                     return Err(ReadError::at(text, cable.at, "cable", problem));
                 }
-                // by length first, so that eth10 comes after eth9
+                // sorted by length first, so that eth10 comes after eth9
                 names[numbers[plug.vertex] as usize].insert((port.len(), port));
             }
         }
@@ -77,8 +77,8 @@ impl<'a> PortAssignment<'a> {
         Ok(Self { numbers, named, taken, stated, next: vec![0; switches.len()], assigned: 0 })
     }
 
-    /// The end for a plug at a switch. There is a free port, because no switch has more than [`MAX_PORTS`]
-    /// cables.
+    /// Returns the end for a plug at a switch. There is a free port, because no switch has more than
+    /// [`MAX_PORTS`] cables.
     pub(super) fn end(&mut self, plug: &Plug) -> End {
         let switch = self.numbers[plug.vertex] as usize;
         let port = match &plug.port {
@@ -97,14 +97,15 @@ impl<'a> PortAssignment<'a> {
         End { switch: SwitchId(self.numbers[plug.vertex]), port: Port(port) }
     }
 
-    /// The number of ports of each switch: from the file, from `assume`, or as many as are used.
+    /// Returns the number of ports of each switch: from the file, or else from `assume`, or else as many as
+    /// are used.
     pub(super) fn ports(&self, assume: &Assume) -> Vec<u16> {
         let used = |taken: &BTreeSet<u16>| taken.last().map_or(0, |last| last.saturating_add(1));
         let each = self.stated.iter().zip(&self.taken);
         each.map(|(stated, taken)| stated.or(assume.ports).unwrap_or_else(|| used(taken))).collect()
     }
 
-    /// The names of ports that differ from their number.
+    /// Returns the names of ports that differ from the port's number.
     pub(super) fn names(self) -> PortNames {
         let (mut ends, mut names) = (Vec::new(), Names::default());
         for (switch, ports) in (0..).zip(self.named) {
@@ -120,7 +121,7 @@ impl<'a> PortAssignment<'a> {
     }
 }
 
-/// Refuses a switch with more cables than the most ports.
+/// Refuses a switch with more than [`MAX_PORTS`] cables.
 fn count(
     draft: &Draft,
     switches: &[usize],

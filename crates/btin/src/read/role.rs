@@ -1,6 +1,6 @@
 //! Decides from the attributes of vertices whether they are switches or hosts.
 //!
-//! Graph programs use one word for many things: `type="Node"` is a label for drawings in topology
+//! Graph programs use the word *node* for many things: `type="Node"` is a label for drawings in topology
 //! collections, and GraphML and DOT call every vertex a node. So a vertex gets its role only from an
 //! attribute for roles, and the word *node* counts only if the file also names a switch. A user can override
 //! this with `--role ATTRIBUTE=VALUE:switch` or `--role ATTRIBUTE=VALUE:host`.
@@ -18,8 +18,8 @@ enum WordMeaning {
 }
 
 impl Draft {
-    /// Gives each vertex the role that the file gives it; attributes that give no role are counted as left
-    /// out.
+    /// Gives each vertex the role that the file states, and then the user's roles. Attributes that give no
+    /// role are counted as left out.
     pub(super) fn roles(&mut self, roles: &[VertexRole], language: Language) -> Result<(), String> {
         let stated = std::mem::take(&mut self.stated);
         let matches = |role: &VertexRole, (key, value): &(String, String)| {
@@ -65,8 +65,9 @@ impl Draft {
         Ok(())
     }
 
-    /// DOT has no attribute `type` of its own, so `type=node` alone means a host if it fits: each such vertex
-    /// has one cable, and no cable joins two of them.
+    /// Decides which vertices with `type=node` are hosts. DOT has no attribute `type` of its own, so
+    /// `type=node` alone means a host if it fits: each such vertex has one cable, and no cable joins two of
+    /// them.
     fn infer_hosts(&self, meanings: &mut [WordMeaning], stated: &RoleWords) {
         let mut doubtful = vec![false; self.vertices.len()];
         for (vertex, word) in &stated.pairs {
@@ -87,7 +88,7 @@ impl Draft {
         }
     }
 
-    /// The error for a role that matches no vertex; it names the values that occur.
+    /// Makes the error for a role that matches no vertex. It names the values that occur.
     fn unmatched_role(&self, role: &VertexRole, stated: &RoleWords) -> String {
         const NAMED: usize = 8;
         let values: Vec<&str> = stated

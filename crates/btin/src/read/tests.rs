@@ -255,7 +255,8 @@ fn a_switch_with_more_cables_than_ports_can_be_numbered_is_refused_with_the_limi
     assert_eq!(parsed(&format!("graph {{ {fits} }}")).0.network.ports(crate::SwitchId(0)), 65_535);
 }
 
-/// As in topology collections: most vertices have a label for drawings, and no attribute gives a role.
+/// Makes a GraphML file like those of topology collections: most vertices have a label for drawings, and no
+/// attribute gives a role.
 fn zoo() -> String {
     let node = |n: usize| {
         let label = if n.is_multiple_of(9) { "" } else { "<data key=\"d1\">Node</data>" };
@@ -285,7 +286,7 @@ fn a_drawing_label_that_calls_every_vertex_a_node_gives_no_roles() {
 fn the_word_node_is_a_role_where_others_are_called_switches() {
     let text = "graph { a [type=switch]; b [type=switch]; h [type=Node]; a -- b; a -- h; b -- h }";
     assert_eq!(parsed(text).0.node_names, ["h", "h/2"]);
-    // in DOT, which has no such attribute of its own, the word alone is enough if it fits
+    // DOT has no attribute `type` of its own, so there the word *node* alone is enough if it fits the cables
     assert_eq!(parsed("graph { h [type=node]; a -- b; a -- h }").0.node_names, ["h"]);
     let labels = "graph { node [type=node]; a -- b; b -- c; c -- a }";
     assert_eq!(parsed(labels).0.network.switch_count(), 3);

@@ -1,10 +1,10 @@
-//! Names languages that resemble one that is read, so that the error says what the file is.
+//! Recognizes languages that are not supported but resemble a supported one, so that the error can name them.
 
-/// The number of bytes in which a file shows its language.
+/// The number of bytes at the start of a file that are searched for signs of its language.
 const MAX_BYTES_SCANNED: usize = 4096;
 
-/// What a text is and how to convert it, with the byte where it shows that. `None`: it may be one that is
-/// read.
+/// Returns the byte offset at which a text shows that its language is not supported, with the name of the
+/// language and a way to convert the text. Returns `None` if the language may be a supported one.
 pub(super) fn describe(text: &str) -> Option<(usize, &'static str)> {
     let start = &text[..text.floor_char_boundary(MAX_BYTES_SCANNED)];
     let content = start.trim_start_matches('\u{feff}').trim_start();

@@ -12,7 +12,7 @@ pub(super) enum VertexKind {
 }
 
 impl VertexKind {
-    /// The kind in an attribute like `type=switch`.
+    /// Returns the kind that an attribute such as `type=switch` gives.
     pub(super) fn from_word(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
             "switch" | "sw" | "router" | "bridge" => Some(Self::Switch),
@@ -95,8 +95,8 @@ impl RoleWords {
         true
     }
 
-    /// As [`store`](Self::store), only for attributes that a [`VertexRole`] names: for languages that give
-    /// roles in another way.
+    /// Does the same as [`store`](Self::store), but only for attributes that a [`VertexRole`] names. This is
+    /// for languages that give roles in another way.
     pub(super) fn store_requested(&mut self, vertex: usize, key: &str, value: &str) -> bool {
         self.asked.contains(&key.to_ascii_lowercase()) && self.store(vertex, key, value)
     }

@@ -1,7 +1,7 @@
-//! The tree of a group after several failures, one after the other: repaired while its root can be kept,
-//! planned anew otherwise.
+//! Computes the tree of a group after several failures, one after the other. The tree is repaired as long as
+//! its root can be kept, and planned anew otherwise.
 //!
-//! [`aftermath`], for `tree plan`, goes on without members that no repair can reach, and reports them.
+//! [`aftermath`], for `tree plan`, continues without members that no repair can reach, and reports them.
 //! [`around_links`] is for a network in use (`tree deploy`). There every member computes the tree by itself,
 //! so all members must get the same tree, and no member may be missing.
 
@@ -13,15 +13,15 @@ use crate::{BarrierGroup, NodeId, PlanError, PlanOptions, SwitchNetwork, TreePla
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Aftermath {
-    /// The repair after each failure, in their order. `None`: the root had failed by then.
+    /// The repair after each failure, in order. `None`: the root had failed by then.
     pub repairs: Vec<Option<Repair>>,
     pub root: RootFate,
     /// The members that a tree can still reach.
     pub group: BarrierGroup,
     pub plan: TreePlan,
-    /// The best tree in the network as it is now; equal to `plan` if the root could not be kept.
+    /// The best tree in the remaining network; equal to `plan` if the root could not be kept.
     pub anew: TreePlan,
-    /// The network now: the same switch and node numbers, fewer links.
+    /// The remaining network: the same switch and node numbers, but fewer links.
     pub network: SwitchNetwork,
     /// Members that no tree can reach, ascending.
     pub cut_off: Vec<NodeId>,
@@ -79,10 +79,10 @@ pub fn aftermath(
     Ok(Aftermath { repairs, root, group: left, plan, anew, network: now, cut_off })
 }
 
-/// The tree of all members without these links, which failed in this order. It is the tree of the whole
-/// network, repaired around one link after the other, so that the root stays and only the parts that were cut
-/// off move. If that would leave out a member, the tree is planned anew. Fails with [`PlanError::CutOff`] if
-/// no tree can reach all members.
+/// Computes the tree of all members in the network without these links, which failed in this order. It plans
+/// the tree of the whole network and repairs it around one link after the other, so that the root stays and
+/// only the parts that were cut off move. If that would leave out a member, the tree is planned anew. Fails
+/// with [`PlanError::CutOff`] if no tree can reach all members.
 pub fn around_links(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::{End, GroupId, Port, SwitchId, SwitchLink};
 
-    /// A ring of six switches with a member each; link `at` joins `at` and the next.
+    /// Makes a ring of six switches with a member each; link `at` joins `at` and the next.
     fn ring() -> (SwitchNetwork, BarrierGroup) {
         let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
         let links = (0..6).map(|at| SwitchLink { a: end(at, 0), b: end((at + 1) % 6, 1) }).collect();

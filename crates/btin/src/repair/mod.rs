@@ -14,17 +14,17 @@
 //!  [e]   [f]
 //! ```
 //!
-//! Depths within the part are the least that are possible below the remaining tree; among equal parents the
-//! switch with the lowest id is chosen. Switches outside the tree are added if they are on the way back.
-//! Switches without members that no longer lead to a member give their register back. The result lists the
-//! members that no way leads to. If the root itself dies, the tree cannot be repaired: the error says so, and
-//! the remedy is a plan without the dead switch ([`StandingTree::network`]).
+//! The depths of the cut-off switches are the least that the remaining tree permits; among equal parents the
+//! switch with the lowest id is chosen. Switches outside the tree are added if they are on such a way.
+//! Switches without members that no longer lead to a member release their register. The result lists the
+//! members that cannot be reached. If the root itself fails, the tree cannot be repaired: the error says so,
+//! and the remedy is a new plan without the failed switch ([`StandingTree::network`]).
 //!
 //! Cost: the links of the cut-off part, and of the switches outside the tree that it reaches; a link that the
 //! tree does not use costs nothing. Building a [`StandingTree`] from registers is linear in the network.
 //!
-//! When not to use it: a repaired tree may be higher than a new plan's, by as much as the detour. The result
-//! has the height, so that the caller can compare and plan anew later.
+//! When not to use it: when height matters most. A repaired tree may be higher than a new plan's, by the
+//! length of the detour. The result states the height, so that the caller can compare and plan anew later.
 
 mod aftermath;
 mod reattach;
@@ -48,7 +48,7 @@ pub enum NetworkFailure {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Repair {
-    /// The registers to write, all of them different from before, and the registers to give back (`None`).
+    /// The registers to write, all of them different from before, and the registers to release (`None`).
     pub changed: BTreeMap<SwitchId, Option<Register>>,
     /// Members that cannot be reached any more, ascending.
     pub cut_off: Vec<NodeId>,
@@ -118,8 +118,8 @@ pub struct StandingTree<'a> {
 }
 
 impl<'a> StandingTree<'a> {
-    /// A tree in use in a network without failures. Fails with [`RepairError::NoChild`] if the registers do
-    /// not fit the network.
+    /// Makes a tree in use in a network without failures. Fails with [`RepairError::NoChild`] if the
+    /// registers do not fit the network.
     pub fn new(
         network: &'a SwitchNetwork,
         group: &'a BarrierGroup,
@@ -162,9 +162,10 @@ impl<'a> StandingTree<'a> {
         Ok(standing)
     }
 
-    /// Records a failure and attaches the parts that it cuts off. Fails with [`RepairError::RootDied`] for
-    /// the root switch, with [`RepairError::NoTree`] after that, and with [`RepairError::NoSuch`] for an
-    /// unknown link or switch. The failure is recorded even if the repair fails.
+    /// Records a failure and attaches the parts of the tree that it cuts off. Fails with
+    /// [`RepairError::RootDied`] for the root switch, with [`RepairError::NoTree`] after that, and with
+    /// [`RepairError::NoSuch`] for an unknown link or switch. The failure is recorded even if the repair
+    /// fails.
     pub fn fail(&mut self, failure: NetworkFailure) -> Result<Repair, RepairError> {
         let tops = match failure {
             NetworkFailure::Link(link) => {
@@ -201,8 +202,8 @@ impl<'a> StandingTree<'a> {
         Tree { group: self.group.id(), root_switch: root, root_node, registers }
     }
 
-    /// The present tree as a plan: with its height, links and leaves. No register is in a node's memory
-    /// ([`setup::allot`](crate::setup::allot) decides which have to be).
+    /// Returns the present tree as a plan: with its height, links and leaves. No register is in a node's
+    /// memory ([`setup::allot`](crate::setup::allot) decides which have to be).
     pub fn plan(&self) -> TreePlan {
         let tree = self.tree();
         let switches = tree.registers.len();
@@ -216,8 +217,8 @@ impl<'a> StandingTree<'a> {
         u32::try_from(self.at_depth.len() - 1).expect("fits because switches are counted in 32 bits")
     }
 
-    /// The remaining network: the same switches, nodes and ports, without the links that failed or that end
-    /// at a failed switch.
+    /// Returns the remaining network: the same switches, nodes and ports, without the links that failed or
+    /// that end at a failed switch.
     pub fn network(&self) -> SwitchNetwork {
         let ports = self.network.switches().map(|switch| self.network.ports(switch)).collect();
         let lives =

@@ -5,14 +5,15 @@ use super::{NONE, Repair, StandingTree};
 use crate::{Neighbour, SwitchId};
 use std::collections::BTreeSet;
 
-/// Kept between repairs, so that the cost of a small repair does not depend on the size of the network.
+/// The working memory of repairs. It is kept between repairs, so that the cost of a small repair does not
+/// depend on the size of the network.
 pub(super) struct RepairScratch {
-    /// By switch: whether it may get a place in this repair, or has one.
+    /// By switch: whether it may get a place in this repair, or has got one.
     state: Vec<SwitchMark>,
     /// By switch: the best attachment found so far.
     found: Vec<Attachment>,
-    /// Switches that can be attached to the remaining tree, nearest to the root first; and switches below
-    /// those.
+    /// The switches that can be attached to the remaining tree, nearest to the root first; and in `below` the
+    /// switches that can be attached to those.
     beside: Vec<(u32, u32)>,
     below: Vec<(u32, u32)>,
     /// Switches that were outside the tree and are in it now.
@@ -119,8 +120,9 @@ impl StandingTree<'_> {
         }
     }
 
-    /// Collects the switches whose register has changed, because they have another way to the parent, or
-    /// gained or lost a child. Returns how many have another way.
+    /// Collects the switches whose register has changed, because they have another parent or another link to
+    /// it, or because they gained or lost a child. Returns how many have another parent or another link to
+    /// it.
     fn compare(&mut self, before: &[CutSwitch], touched: &mut Vec<u32>) -> usize {
         let mut moved = 0;
         for &(switch, parent, up) in before {
@@ -140,9 +142,9 @@ impl StandingTree<'_> {
         moved
     }
 
-    /// The area of a repair: the living switches that were cut off, and the switches outside the tree that
-    /// these reach without crossing the tree. Finds for each of these switches the best direct link to the
-    /// remaining tree: nearest to the root, then to the lowest id, then to the lowest port.
+    /// Returns the area of a repair: the working switches that were cut off, and the switches outside the
+    /// tree that these reach without crossing the tree. Finds for each of these switches the best direct link
+    /// to the remaining tree: nearest to the root, then to the lowest id, then to the lowest port.
     fn area(&mut self, before: &[CutSwitch]) -> Vec<u32> {
         let mut area: Vec<u32> = Vec::new();
         let cut = before.iter().map(|(switch, ..)| *switch);
@@ -186,7 +188,7 @@ impl StandingTree<'_> {
         let mut below = std::mem::take(&mut self.scratch.below);
         beside.sort_unstable();
         let (mut next_beside, mut next_below) = (0, 0);
-        // Both lists are in order of depth, so that a place is final when its depth is processed.
+        // Both lists are processed in order of depth, so that a place is final when its turn comes.
         loop {
             let (depth, switch) = match (beside.get(next_beside), below.get(next_below)) {
                 (Some(&one), other) if other.is_none_or(|other| one.0 <= other.0) => {
@@ -222,7 +224,7 @@ impl StandingTree<'_> {
         (self.scratch.beside, self.scratch.below) = (beside, below);
     }
 
-    /// Takes a switch and its way to the tree into the tree; returns false if there is no way.
+    /// Adds a switch to the tree, with the switches on its way to the tree. Returns false if there is no way.
     fn take_in(&mut self, mut switch: u32) -> bool {
         if !matches!(self.scratch.state[switch as usize], SwitchMark::CutPlaced | SwitchMark::ReachedPlaced) {
             return false;
@@ -239,7 +241,7 @@ impl StandingTree<'_> {
         true
     }
 
-    /// Removes a switch without members and children, and then its parent if that has become such a switch.
+    /// Removes a switch if it has neither members nor children, and then does the same with its parent.
     fn prune(&mut self, mut switch: u32, touched: &mut Vec<u32>) {
         touched.push(switch);
         while self.parent[switch as usize] != NONE

@@ -63,7 +63,7 @@ proptest! {
                 && !standing.dead_switches[place(node).0 as usize];
             prop_assert_eq!(&alive, &group.members().iter().filter(reached).copied().collect::<Vec<_>>());
 
-            // The registers are a tree of them, and `changed` has all changes.
+            // The registers are a tree of the remaining members, and `changed` has all changes.
             let group = BarrierGroup::new(&now, group.id(), alive.clone()).expect("the root has members");
             let after = standing.tree();
             let shape = check(&now, &group, &after, Rules::Sound).map_err(|broken| broken.to_string());

@@ -1,8 +1,8 @@
 //! The channel dependency graph, and the search for cycles in it: the proof that no message deadlocks (paper,
 //! 4.2).
 //!
-//! A message that holds a resource and cannot go on waits for another resource; that is a dependency. If the
-//! dependencies that can exist at the same time have no cycle, some message can always move.
+//! A message that holds a resource and cannot continue waits for another resource; that is a dependency. If
+//! the dependencies that can exist at the same time have no cycle, some message can always move.
 //! - A normal message holds a channel and waits for the next channel of its route.
 //! - A register waits for the arrivals of its children, then for the channel to its parent; on the way down
 //!   it waits for its parent's release, then for the channels to its children. The root's release waits for
@@ -66,12 +66,12 @@ impl Dependencies {
         self.after.is_empty()
     }
 
-    /// The numbers of channels and of registers that are held or waited for.
+    /// Returns the number of channels and the number of registers that a message holds or waits for.
     pub fn resources(&self) -> (usize, usize) {
         let all: BTreeSet<Resource> =
             self.after.iter().flat_map(|(holds, waits)| waits.iter().chain([holds])).copied().collect();
         let channels = all.iter().filter(|one| matches!(one, Resource::Channel(_))).count();
-        // combining and replicating are two states of one register
+        // `Reduction` and `Distribution` are two states of one register
         let register = |one: &Resource| match *one {
             Resource::Reduction(group, switch) | Resource::Distribution(group, switch) => {
                 Some((group, switch))
@@ -81,7 +81,8 @@ impl Dependencies {
         (channels, all.iter().filter_map(register).collect::<BTreeSet<_>>().len())
     }
 
-    /// Adds normal messages on every legal route: from any channel to any next one, except from down to up.
+    /// Adds the dependencies of normal messages on every legal route: every channel depends on every next
+    /// channel, except for a turn from down to up.
     pub fn normal_messages(&mut self, network: &SwitchNetwork, directions: &UpDown) {
         self.turns(network, |before, after| {
             directions.direction(network, before) == Direction::Up
@@ -89,7 +90,7 @@ impl Dependencies {
         });
     }
 
-    /// Adds normal messages on every turn that `allowed` accepts.
+    /// Adds the dependencies of normal messages on every turn that `allowed` accepts.
     pub fn turns(
         &mut self,
         network: &SwitchNetwork,
@@ -100,7 +101,7 @@ impl Dependencies {
                 for goes in network.neighbours(here).iter().filter(|seen| seen.switch != here) {
                     let before = channel(network, comes.link, comes.switch);
                     let after = channel(network, goes.link, here);
-                    // a message does not go back by the port that it came from
+                    // a message does not leave by the port at which it arrived
                     if comes.link != goes.link && allowed(before, after) {
                         self.add(Resource::Channel(before), Resource::Channel(after));
                     }
@@ -109,7 +110,7 @@ impl Dependencies {
         }
     }
 
-    /// Adds the barrier of a tree that [`crate::check`] found sound.
+    /// Adds the dependencies of a barrier whose tree [`crate::check`] found sound.
     pub fn barrier(&mut self, network: &SwitchNetwork, tree: &Tree, storage: Storage) {
         let group = tree.group;
         for (switch, register) in &tree.registers {
@@ -140,9 +141,9 @@ impl Dependencies {
         }
     }
 
-    /// A cycle, if there is one: each resource waits for the next, and the last for the first.
+    /// Searches for a cycle. In a cycle, each resource waits for the next, and the last for the first.
     pub fn cycle(&self) -> Option<Vec<Resource>> {
-        // depth first; a resource that is met again while it is on the path closes a cycle
+        // a depth-first search: a resource that is reached while it is on the current path closes a cycle
         #[derive(Clone, Copy, PartialEq)]
         enum Mark {
             OnPath,

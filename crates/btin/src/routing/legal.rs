@@ -29,12 +29,12 @@ pub struct RouteJudge<'a> {
 }
 
 impl<'a> RouteJudge<'a> {
-    /// A judge for the directions from a root.
+    /// Makes a judge for the directions that `root` gives to links.
     pub fn new(network: &'a SwitchNetwork, root: SwitchId) -> Self {
         let mut distance = vec![u32::MAX; network.switch_count()];
         distance[root.0 as usize] = 0;
         relax(network, &mut distance);
-        // switches that the root cannot reach are measured from the lowest of them
+        // each component that the root cannot reach gets its lowest switch as a root of its own
         while let Some(lost) = distance.iter().position(|distance| *distance == u32::MAX) {
             distance[lost] = 0;
             relax(network, &mut distance);

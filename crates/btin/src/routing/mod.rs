@@ -10,9 +10,9 @@
 //! messages. [`proof`] applies them to given trees, for `unisono tree check --deadlock`. The simulator's
 //! unicast and multicast take the same routes.
 //!
-//! Cost: one breadth-first search for the directions, and one over twice the switches for all routes from a
-//! switch. When not to use it: for barriers. Routes are detours and crowd near the root, and a barrier has
-//! its own tree.
+//! Cost: one breadth-first search for the directions; for all routes from a switch, one search over two
+//! states of every switch. When not to use it: for barriers. Legal routes can be detours and crowd near the
+//! root, and a barrier has its own tree.
 
 pub mod dependencies;
 pub mod legal;
@@ -21,7 +21,7 @@ pub mod proof;
 use crate::{End, Port, SwitchId, SwitchLink, SwitchNetwork};
 use std::collections::VecDeque;
 
-/// One direction of a link: the resource that a message holds while it waits for the next one.
+/// One direction of a link: the resource that a message holds while it waits for the next channel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RoutingChannel {
     pub link: u32,
@@ -38,7 +38,7 @@ pub enum LinkDirection {
 }
 
 impl RoutingChannel {
-    /// The ports at the start and at the end of the channel.
+    /// Returns the ports at the start and at the end of the channel.
     pub fn ports(self, network: &SwitchNetwork) -> (End, End) {
         let SwitchLink { a, b } = network.links()[self.link as usize];
         match self.way {
@@ -47,7 +47,7 @@ impl RoutingChannel {
         }
     }
 
-    /// The switches at the start and at the end of the channel.
+    /// Returns the switches at the start and at the end of the channel.
     pub fn ends(self, network: &SwitchNetwork) -> (SwitchId, SwitchId) {
         let (from, to) = self.ports(network);
         (from.switch, to.switch)
@@ -85,7 +85,8 @@ pub struct UpDown {
 }
 
 impl UpDown {
-    /// Directions by the breadth-first tree from a switch; neighbors in order of port, first in, first out.
+    /// Computes the directions from the breadth-first tree of a root. The search takes switches first in,
+    /// first out, and the neighbors of a switch in order of port.
     ///
     /// Components that the root cannot reach get trees of their own, from their lowest switch.
     pub fn new(network: &SwitchNetwork, root: SwitchId) -> Self {
@@ -117,20 +118,20 @@ impl UpDown {
         self.root
     }
 
-    /// The channel from a switch to its parent in the spanning tree; `None` at a root.
+    /// Returns the channel from a switch to its parent in the spanning tree; `None` at a root.
     pub fn parent(&self, switch: SwitchId) -> Option<RoutingChannel> {
         self.parent[switch.0 as usize]
     }
 
-    /// Whether a channel leads up or down. A link from a switch to itself leads down, because no route uses
-    /// it.
+    /// Returns whether a channel leads up or down. A link from a switch to itself leads down, because no
+    /// route uses it.
     pub fn direction(&self, network: &SwitchNetwork, channel: RoutingChannel) -> Direction {
         let (from, to) = channel.ends(network);
         let height = |switch: SwitchId| (self.level[switch.0 as usize], switch);
         if height(to) < height(from) { Direction::Up } else { Direction::Down }
     }
 
-    /// The shortest legal routes from a switch to all others.
+    /// Finds the shortest legal routes from a switch to all others.
     pub fn routes(&self, network: &SwitchNetwork, from: SwitchId) -> RouteTree {
         RouteTree::new(network, from, |channel| self.direction(network, channel))
     }
@@ -139,21 +140,21 @@ impl UpDown {
 /// Shortest routes from one switch to all others. Among routes of the same length the route by lower ports is
 /// chosen.
 ///
-/// A route that has turned downwards cannot go up again, so a switch counts twice in the search: as reached
-/// on the way up, and as reached on the way down. A legal route read backwards is a legal route. Routes
+/// A route that has turned downwards cannot go up again, so the search has two states for each switch:
+/// reached on the way up, and reached on the way down. A legal route read backwards is a legal route. Routes
 /// branch but never meet again, as a multicast needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteTree {
     from: SwitchId,
-    /// By switch, on the way up and on the way down: the last channel of its route, and the direction so far
-    /// at that channel's start.
+    /// By switch and state (reached on the way up, or on the way down): the last channel of its route, and
+    /// the state of the switch at that channel's start.
     came: Vec<[Option<(Direction, RoutingChannel)>; 2]>,
-    /// By switch: whether its route ends on the way up or on the way down.
+    /// By switch: the state in which its route ends. `None`: there is no route.
     first: Vec<Option<Direction>>,
 }
 
 impl RouteTree {
-    /// The shortest routes of all, legal or not.
+    /// Finds the shortest routes among all routes, legal or not.
     pub fn shortest(network: &SwitchNetwork, from: SwitchId) -> Self {
         Self::new(network, from, |_| Direction::Up)
     }
@@ -181,8 +182,8 @@ impl RouteTree {
         routes
     }
 
-    /// The route to a switch, as channels in order. `None`: there is no route. The route to the start itself
-    /// is empty.
+    /// Returns the route to a switch, as channels in order, or `None` if there is no route. The route to the
+    /// start itself is empty.
     pub fn to(&self, network: &SwitchNetwork, to: SwitchId) -> Option<Vec<RoutingChannel>> {
         let (mut here, mut way) = (to, self.first[to.0 as usize]?);
         let mut route = Vec::new();
@@ -194,7 +195,7 @@ impl RouteTree {
         Some(route)
     }
 
-    /// The port of a switch at which its route arrives: the first port of the route back.
+    /// Returns the port of `switch` at which the route to it arrives. The route back leaves by this port.
     pub fn port_back(&self, network: &SwitchNetwork, switch: SwitchId) -> Option<Port> {
         let way = self.first[switch.0 as usize]?;
         let (_, channel) = self.came[switch.0 as usize][way as usize]?;
@@ -202,7 +203,7 @@ impl RouteTree {
     }
 }
 
-/// The channel of a link that leads away from a switch.
+/// Returns the channel of a link that leads away from a switch.
 fn channel(network: &SwitchNetwork, link: u32, from: SwitchId) -> RoutingChannel {
     let way = if network.links()[link as usize].a.switch == from {
         LinkDirection::There

@@ -1,13 +1,13 @@
-//! For `unisono tree check --deadlock`: the proof that no message deadlocks, case by case, with the cycle if
-//! there is one (paper, 4.2).
+//! For `unisono tree check --deadlock`: proves case by case that no message deadlocks, or finds a cycle of
+//! waiting messages (paper, 4.2).
 //!
-//! For trees that were found sound there are four cases: each barrier by itself; all barriers at the same
-//! time; all barriers among normal messages on every legal up\*/down\* route; and the normal messages alone,
-//! because the third case relies on them. The routes that [`UpDown`] finds are also judged by the
+//! The trees must have been found sound. There are four cases: each barrier by itself; all barriers at the
+//! same time; all barriers among normal messages on every legal up\*/down\* route; and the normal messages
+//! alone, because the third case relies on them. The routes that [`UpDown`] finds are also judged by the
 //! [`RouteJudge`], which shares no code with it.
 //!
-//! Cost: for [`Dependencies`] at most (ports)^2 for each switch, times a logarithm; and one search over the
-//! network for each switch from which routes are judged.
+//! Cost: [`Dependencies`] takes at most (ports)^2 steps for each switch, times a logarithm. The judgment
+//! takes one search over the network for each switch from which routes start.
 
 use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};
@@ -85,7 +85,7 @@ pub struct BadRoute {
 }
 
 /// Finds and judges a route for every ordered pair of these switches. The switches must be connected. Returns
-/// the number of routes, and the number of channels that all routes crossed.
+/// the number of routes, and the sum of their lengths in channels.
 pub fn judge_routes(
     network: &SwitchNetwork,
     directions: &UpDown,

@@ -21,14 +21,14 @@ fn drawn(switches: u32, connectivity: f64, seed: u64) -> NetworkFile {
     generate(&NetworkOptions { sparse: Sparse::BareTree, ..options }).expect("it fits")
 }
 
-/// Three switches in a ring; each has a node at port 2.
+/// Makes three switches in a ring. Each has a node at port 2.
 fn ring() -> SwitchNetwork {
     let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
     let links = (0..3).map(|here| SwitchLink { a: end(here, 0), b: end((here + 1) % 3, 1) }).collect();
     SwitchNetwork::new(vec![3; 3], links, (0..3).map(|here| end(here, 2)).collect()).expect("it is sound")
 }
 
-/// The length of the shortest legal route, by trying all routes.
+/// Finds the length of the shortest legal route by an exhaustive search.
 fn shortest(network: &SwitchNetwork, directions: &UpDown, from: SwitchId, to: SwitchId) -> Option<usize> {
     let mut places = std::collections::BTreeSet::from([(from, false)]);
     for length in 0..=2 * network.switch_count() {
@@ -66,7 +66,7 @@ proptest! {
                 prop_assert_eq!(judge.check(from, to, &route), Ok(()));
                 prop_assert_eq!(Some(route.len()), shortest(&network, &directions, from, to));
             }
-            // the way up the spanning tree is a way to the root
+            // following parents in the spanning tree leads up to the root
             let mut here = from;
             while let Some(up) = directions.parent(here) {
                 prop_assert_eq!(directions.direction(&network, up), Direction::Up);
@@ -84,7 +84,7 @@ proptest! {
         let network = &topology.network;
         let mut all = Dependencies::new();
         for id in 0..groups {
-            // every group has different members, and so a different root
+            // the groups differ in their members, and so in their roots
             let nodes = u32::try_from(network.nodes().len()).expect("it is small");
             let members = (0..nodes).filter(|node| node % (u32::from(id) + 2) == u32::from(id) % 2).map(NodeId).collect();
             let group = BarrierGroup::new(network, GroupId(id), members).expect("they exist");
@@ -196,16 +196,16 @@ fn the_proof_has_every_case_and_without_room_it_shows_the_cycle() {
     assert_eq!(cases.iter().map(|case| case.traffic).collect::<Vec<_>>(), expected);
     for (case, tree) in cases.iter().zip(&trees) {
         let registers = tree.registers.len();
-        // both directions of every link of the tree; three dependencies at each end of a link, and the root
-        // turns
+        // The channels are both directions of every link of the tree. Each link gives four dependencies, and
+        // the root's release waits for its arrivals.
         assert_eq!((case.channels, case.registers), (2 * (registers - 1), registers));
         assert_eq!(case.dependencies, 4 * (registers - 1) + 1);
     }
     assert!(cases.iter().all(|case| case.cycle.is_none()));
     assert_eq!(cases[5].dependencies, cases[3].dependencies + cases[4].dependencies);
 
-    // Each resource of a cycle waits for the next by one of the dependencies, so both ends of a step meet in
-    // a switch.
+    // Each resource of a cycle waits for the next by one of the dependencies, so the first channel ends at
+    // the switch at which the next one starts.
     let blocked = prove(network, &directions, &trees, Storage::Channel);
     let cycle = blocked[5].cycle.as_ref().expect("trees and messages lie across each other");
     for (at, one) in cycle.iter().enumerate() {
@@ -222,7 +222,7 @@ fn the_proof_has_every_case_and_without_room_it_shows_the_cycle() {
 
 #[test]
 fn following_the_ports_back_leads_to_where_the_routes_begin_by_as_few_links_as_there_are() {
-    // a ring of five: no way is longer than two
+    // in a ring of five switches, the greatest distance is two links
     let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
     let links = (0..5).map(|at| SwitchLink { a: end(at, 0), b: end((at + 1) % 5, 1) }).collect();
     let network = SwitchNetwork::new(vec![2; 5], links, vec![]).expect("it is sound");

@@ -1,4 +1,4 @@
-//! The agent of one member: sets up and releases the registers of its group.
+//! The agent of one member, which sets up and releases registers of its group.
 
 use super::{RegisterOrder, SetupAnswer, SetupReply, SetupRequest};
 use crate::plan::members_at;
@@ -12,7 +12,7 @@ pub struct SetupAgent {
     group: GroupId,
     life: u32,
     phase: SetupPhase,
-    /// The registers that this member sets up, by switch; empty if it represents no switch.
+    /// The registers that this member sets up, by switch; empty if this member represents no switch.
     duties: BTreeMap<SwitchId, RegisterDuty>,
 }
 
@@ -57,8 +57,8 @@ impl SetupAgent {
         Self { node, group: group.id(), life, phase: SetupPhase::SettingUp, duties }
     }
 
-    /// The requests that are not answered yet. Call it at the beginning, and again after a timeout as long as
-    /// it returns requests.
+    /// Returns the requests that are not answered yet. The caller sends them at the beginning, and again
+    /// after each timeout until there are none.
     pub fn requests(&self) -> Vec<SetupRequest> {
         let open = self.duties.iter().filter(|(_, duty)| duty.answer.is_none());
         let request = |(&switch, duty): (&SwitchId, &RegisterDuty)| {
@@ -89,15 +89,15 @@ impl SetupAgent {
         self.duties.values().all(|duty| duty.answer.is_some())
     }
 
-    /// The first switch that had no place for the register. The group then cannot have its barrier in the
-    /// switches, and has to be released.
+    /// Returns the first switch that had no place for the register, if any. The group then cannot have its
+    /// barrier in the switches, and has to be released.
     pub fn refused(&self) -> Option<SwitchId> {
         let refused = |(_, duty): &(&SwitchId, &RegisterDuty)| duty.answer == Some(SetupAnswer::Refused);
         self.duties.iter().find(refused).map(|(switch, _)| *switch)
     }
 
-    /// The registers of this member's switches that are in a node's memory. The union over all members is
-    /// [`TreePlan::in_memory`].
+    /// Returns the registers of this member's switches that are in a node's memory. The union over all
+    /// members is [`TreePlan::in_memory`].
     pub fn in_memory(&self) -> impl Iterator<Item = (SwitchId, NodeId)> + '_ {
         self.duties.iter().filter_map(|(switch, duty)| match duty.answer {
             Some(SetupAnswer::InMemory(node)) => Some((*switch, node)),
@@ -105,7 +105,7 @@ impl SetupAgent {
         })
     }
 
-    /// The switches whose registers this member sets up, ascending.
+    /// Returns the switches whose registers this member sets up, ascending.
     pub fn duties(&self) -> impl Iterator<Item = SwitchId> + '_ {
         self.duties.keys().copied()
     }
@@ -121,7 +121,7 @@ impl SetupAgent {
         self.release();
     }
 
-    /// Ends the group: [`requests`](Self::requests) ask for release from now on.
+    /// Ends the group: from now on, [`requests`](Self::requests) returns requests for release.
     pub fn release(&mut self) {
         if self.phase == SetupPhase::SettingUp {
             self.phase = SetupPhase::Releasing;
@@ -134,7 +134,7 @@ fn representative(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchI
     members_at(network, group, switch).next().map(|(_, node)| node)
 }
 
-/// The node that keeps a register if the switch has no room for it.
+/// Returns the node that keeps a register if the switch has no room for it.
 pub(super) fn keeper(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchId) -> Option<NodeId> {
     let any = || network.locals(switch).first().map(|(_, node)| *node);
     representative(network, group, switch).or_else(any)
@@ -144,7 +144,7 @@ fn has_members(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchId) 
     representative(network, group, switch).is_some()
 }
 
-/// The switches without members below a switch, down to the next ones with members.
+/// Returns the switches without members below a switch, down to the next switches with members.
 fn below(
     network: &SwitchNetwork,
     group: &BarrierGroup,

@@ -21,8 +21,8 @@ pub struct NoPlace {
     pub group: u8,
 }
 
-/// Gives groups their registers in this order, and records in each plan the registers that are in a node's
-/// memory. Each switch has `registers` registers.
+/// Gives the groups their registers, one group after the other, and records in each plan the registers that
+/// are in a node's memory. Each switch has `registers` registers.
 pub fn allot<'a>(
     network: &SwitchNetwork,
     registers: usize,

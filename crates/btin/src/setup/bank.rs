@@ -33,7 +33,7 @@ impl Bank {
         self.free
     }
 
-    /// A group's register, and the node that keeps it if it is not in the switch.
+    /// Returns a group's register, and the node that keeps it if it is not in the switch.
     pub fn register(&self, group: GroupId) -> Option<(&Register, Option<NodeId>)> {
         match &self.held.get(&group)?.place {
             RegisterHome::Switch(register) => Some((register, None)),
@@ -42,8 +42,8 @@ impl Bank {
         }
     }
 
-    /// Executes a request once. A repeated request gets the same answer. A request of an earlier life of the
-    /// group is answered as released.
+    /// Executes a request once. A repeated request gets the same answer. The answer to a request of an
+    /// earlier life of the group is `Released`.
     pub fn take(&mut self, request: &SetupRequest) -> SetupReply {
         let SetupRequest { group, life, from, switch, ref order } = *request;
         let (known, answer) = match self.held.get(&group) {

@@ -16,14 +16,15 @@
 //!    [6: member]                the agent at 6: writes 6
 //! ```
 //!
-//! Exactly one member switch is the nearest above a switch without members, so that each is asked for once. A
-//! root without members (beyond the paper) has no member switch above it: the representative of the lowest
-//! member switch asks for the root and the switches without members below it.
+//! Each switch without members has exactly one nearest member switch above it, so that each register is
+//! requested once. A root without members (beyond the paper) has no member switch above it: the
+//! representative of the lowest member switch asks for the root and the switches without members below it.
 //!
-//! This is the protocol without a network: a [`SetupAgent`] makes requests and takes the answers, a [`Bank`]
-//! is the registers of one switch. Messages may be lost, repeated and reordered. An agent repeats a request
-//! until it has an answer, and a repeated request changes nothing. A number that grows with each group of the
-//! same id (its *life*) keeps a late request from setting up a released register again.
+//! This module is the protocol without a network: a [`SetupAgent`] makes requests and takes the answers, and
+//! a [`Bank`] holds the registers of one switch. Messages may be lost, repeated and reordered. An agent
+//! repeats a request until it has an answer, and a repeated request changes nothing. Successive groups of the
+//! same id are numbered (the *life* of a group), so that a late request cannot set up a released register
+//! again.
 //!
 //! A switch has a finite number of registers. If none is free, a node at the switch keeps the register in its
 //! memory: the representative member if there is one. Each message that the switch combines or replicates

@@ -1,4 +1,4 @@
-//! Set-up by messages that an adversary delivers, repeats, drops and reorders.
+//! Tests set-up with messages that an adversary repeats, drops and reorders.
 
 use super::*;
 use crate::plan::tests::families::network_and_group;
@@ -32,7 +32,8 @@ impl World {
         }
     }
 
-    /// Runs until all agents are done: each choice selects the next letter and its fate.
+    /// Runs until all agents are done. Each choice selects the next message in transit, and whether it is
+    /// lost, delivered, or delivered and repeated.
     fn run(&mut self, mut choices: impl Iterator<Item = (usize, u8)>) {
         while !self.agents.iter().all(SetupAgent::is_done) {
             if self.letters.is_empty() {

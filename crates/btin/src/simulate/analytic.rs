@@ -13,13 +13,13 @@
 //! In the last two, d is the distance of *their* farthest member, by their routes. They are upper bounds,
 //! because the last message in line need not come from the farthest member.
 //!
-//! Reference: paper, sections 4.1 and 5.1. The intake is ours: the paper does not state it.
+//! Reference: paper, sections 4.1 and 5.1. The intake is our assumption: the paper does not state it.
 
 use super::{Costs, Scheme, SimulatedTime};
 use crate::SwitchNetwork;
 
-/// The latency of a barrier of `members` whose farthest member is `distance` links from the root, including
-/// the two links to the nodes (for trees: height + 2).
+/// Returns the latency of a barrier of `members` members whose farthest member is `distance` links from the
+/// root. `distance` includes the two links to the nodes (for trees, it is height + 2).
 pub fn latency(
     scheme: Scheme,
     costs: &Costs,
@@ -30,7 +30,7 @@ pub fn latency(
     let both_ways = costs.message(distance) * 2;
     let behind_the_first = members.saturating_sub(2);
     match scheme {
-        _ if members < 2 => SimulatedTime::ZERO, // no other member, wherever the tree turns
+        _ if members < 2 => SimulatedTime::ZERO, // a member alone waits for no message, wherever the tree turns
         Scheme::BtinTurn => costs.message(2 * distance - 2),
         Scheme::Btin => both_ways,
         Scheme::Multicast => both_ways + intake * behind_the_first,
@@ -38,21 +38,23 @@ pub fn latency(
     }
 }
 
-/// Theorem 1: the average height of a tree over `of` switches (or members; the theorem says both): the
-/// logarithm to the base f k - p / q - 1, where f k - p / q is the mean number of a switch's links to other
-/// switches.
+/// Returns the average height of a tree over `of` switches by Theorem 1 (the theorem says both switches and
+/// members): the logarithm of `of` to the base f k - p / q - 1, where f k - p / q is the mean number of a
+/// switch's links to other switches.
 ///
-/// `None` if the base is not above 1: with two links a switch or fewer the theorem does not apply.
+/// Returns `None` if the base is not above 1: the theorem does not apply to networks with two links a switch
+/// or fewer.
 pub fn theorem_1(network: &SwitchNetwork, of: usize) -> Option<f64> {
     let switches = network.switch_count() as f64;
     let base = 2.0 * network.links().len() as f64 / switches - 1.0;
     (base > 1.0 && of > 0).then(|| (of as f64).ln() / base.ln())
 }
 
-/// The links of multicast's messages and of the tree's, as the figures of section 5.2 come out: each of the n
-/// messages of multicast is charged for all q - 1 links of a tree of all q switches, and the barrier tree for
-/// each of these links twice and for each member once. No message goes so, and the paper's own definition
-/// counts the links that are crossed ([`Simulated::hops`](super::Simulated::hops)).
+/// Returns the link crossings of multicast and of the barrier tree, counted in the way that reproduces the
+/// figures of section 5.2: multicast is charged all q - 1 links of a tree of all q switches for each of its n
+/// messages, and the barrier tree is charged each of these links twice and each member once. No message takes
+/// such a way, and by the paper's own definition only the links that are crossed count
+/// ([`Simulated::hops`](super::Simulated::hops)).
 pub fn figure_7_traffic(switches: u64, members: u64) -> (u64, u64) {
     let links = switches.saturating_sub(1);
     (members * links, 2 * links + members)
@@ -76,7 +78,7 @@ mod tests {
 
     #[test]
     fn traffic_counted_on_the_whole_tree_gives_the_figures_of_section_5_2() {
-        // the paper has 46.8 and 88.6
+        // the paper states gains of 46.8 and 88.6
         for (switches, gain) in [(75, 46.9), (300, 89.6)] {
             let (multicast, tree) = figure_7_traffic(switches, 256);
             assert!((multicast as f64 / tree as f64 - gain).abs() < 0.05, "{multicast} / {tree}");

@@ -13,7 +13,7 @@ use super::{Conditions, Intake, Scheme, SimulatedTime};
 use crate::{NodeId, SwitchId, SwitchNetwork};
 use std::collections::HashMap;
 
-/// A message on its way; `hop` is the cable that it enters next.
+/// A message in transit. `hop` is the number of the cable on its way that it enters next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Travelling {
     barrier: u16,
@@ -35,12 +35,12 @@ enum CentralEvent {
         member: u32,
     },
     Hop(Travelling),
-    /// At the end of the root's cable, at its interface.
+    /// The message has reached the root's interface, at the end of the root's cable.
     AtRoot {
         barrier: u16,
         member: u32,
     },
-    /// Received by the root node.
+    /// The root node has received the message.
     TakenIn {
         barrier: u16,
         member: u32,
@@ -63,7 +63,7 @@ enum CentralEvent {
 struct CentralBarrier<'a> {
     members: &'a [NodeId],
     places: Vec<SwitchId>,
-    /// The index of the root among the members.
+    /// The index of the root node in `members`.
     root: u32,
     routes: SwitchRoutes,
     branches: Vec<MulticastBranch>,
@@ -126,7 +126,7 @@ pub(super) fn run<'a>(
     (run.running.into_iter().map(CentralBarrier::end).collect(), run.messages, events)
 }
 
-/// The distance between the root and the farthest member, including the links to the nodes.
+/// Returns the distance between the root and the farthest member, including the links to the nodes.
 pub(super) fn distance(
     network: &SwitchNetwork,
     wiring: &Wiring,
@@ -139,7 +139,7 @@ pub(super) fn distance(
     farthest(&routes, members.iter().map(place))
 }
 
-/// The distances between all members, row by row.
+/// Returns the distances between all members, row by row.
 pub(super) fn distances(
     network: &SwitchNetwork,
     wiring: &Wiring,
@@ -159,7 +159,8 @@ fn farthest(routes: &SwitchRoutes, places: impl Iterator<Item = SwitchId>) -> u6
     places.map(|place| routes.out(place).len() as u64 + 2).max().unwrap_or(2)
 }
 
-/// The index of the root member: the tree's root node, or the first member if the tree has none.
+/// Returns the index of the root member: the tree's root node, or the first member if the tree has no root
+/// node.
 fn root(barrier: &SimulatedBarrier) -> usize {
     let members = barrier.group.members();
     barrier.tree.root_node.and_then(|root| members.binary_search(&root).ok()).unwrap_or(0)
@@ -205,7 +206,7 @@ impl<'a> CentralBarrier<'a> {
         running
     }
 
-    /// Builds the multicast tree as the union of the ways to the members; branch 0 is the root's own cable.
+    /// Builds the multicast tree as the union of the routes to the members. Branch 0 is the root's own cable.
     fn build_multicast_tree(&mut self, fabric: &SimulatedFabric) {
         let wiring = fabric.wiring;
         let own = wiring.out_of_node(self.members[self.root as usize]);
@@ -238,7 +239,7 @@ impl<'a> CentralBarrier<'a> {
         self.course
     }
 
-    /// The cable that a message enters next; `None` once it has arrived at its node.
+    /// Returns the cable that a message enters next, or `None` once it has arrived at its node.
     fn channel(&self, travelling: Travelling, fabric: &SimulatedFabric) -> Option<CableDirection> {
         let node = self.members[travelling.member as usize];
         let root = self.members[self.root as usize];
@@ -374,7 +375,7 @@ impl CentralRun<'_, '_> {
         }
     }
 
-    /// Moves a message on: all the way if no other message can delay it, else over one cable.
+    /// Moves a message on: to its end at once if no other message can delay it, or else over one cable.
     fn start_hop(&mut self, now: SimulatedTime, travelling: Travelling) {
         let Travelling { barrier, member, way, hop } = travelling;
         let running = &self.running[usize::from(barrier)];

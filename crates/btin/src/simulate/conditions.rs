@@ -1,4 +1,4 @@
-//! The assumptions of a simulation. The defaults are the paper's; each deviation from them has a name.
+//! The assumptions of a simulation. The defaults are the paper's, and each deviation from them is an option.
 
 use super::SimulatedTime;
 use crate::SwitchNetwork;
@@ -26,8 +26,8 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// The time of a message over `distance` links, including the two to the nodes: t_s + d t_p + (d + 1)
-    /// t_r.
+    /// Returns the time that a message takes over `distance` links, including the two links to the nodes: t_s
+    /// + d t_p + (d + 1) t_r.
     pub fn message(&self, distance: u64) -> SimulatedTime {
         self.startup + self.propagation * distance + self.switch * (distance + 1)
     }
@@ -68,10 +68,10 @@ named! {
 /// The routes of unicast and multicast messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Routes {
-    /// The shortest that up\*/down\* routing allows.
+    /// The shortest routes that up\*/down\* routing allows.
     #[default]
     UpDown,
-    /// The shortest of all.
+    /// The shortest routes of all.
     Shortest,
 }
 
@@ -90,14 +90,15 @@ pub struct Faults {
     pub loss: f64,
     /// The share of link crossings that deliver the message twice.
     pub duplicate: f64,
-    /// The greatest extra time of a crossing, uniformly distributed: messages overtake each other.
+    /// The maximum extra time of a crossing. The extra time is uniformly distributed, so that messages can
+    /// overtake each other.
     pub jitter: SimulatedTime,
     /// Links, by number, that lose all messages from a time on.
     pub failing: Vec<(u32, SimulatedTime)>,
 }
 
 impl Faults {
-    /// Whether messages can get lost, so that nodes need timers.
+    /// Returns whether messages can get lost, so that nodes need timers.
     pub fn lose(&self) -> bool {
         self.loss > 0.0 || !self.failing.is_empty()
     }
@@ -108,25 +109,26 @@ pub struct Conditions {
     pub costs: Costs,
     /// The receive rate of the root node in unicast and multicast.
     pub intake: Intake,
-    /// L of [`Intake::ParallelLinks`]; `None`: [`parallel_links`](super::parallel_links) of the network.
+    /// L of [`Intake::ParallelLinks`]. `None`: the network's [`parallel_links`](super::parallel_links).
     pub parallel_links: Option<u64>,
     pub routes: Routes,
-    /// Members arrive within this time, uniformly distributed; zero: all at once, as in the paper.
+    /// The members' arrivals are uniformly distributed over this time. Zero: all arrive at once, as in the
+    /// paper.
     pub arrivals: SimulatedTime,
     pub channels: Channels,
     pub faults: Faults,
-    /// A node repeats its message after this time; `None`: four times the analytic latency of its scheme.
-    /// Used only if messages can get lost.
+    /// A node repeats its message after this time. `None`: after four times the analytic latency of its
+    /// scheme. Nodes repeat messages only if messages can get lost.
     pub timeout: Option<SimulatedTime>,
     /// A node gives up after this many repetitions.
     pub attempts: u32,
-    /// The number of barriers in a row (trees only).
+    /// The number of barriers that run one after the other (trees only).
     pub episodes: u16,
     pub seed: u64,
 }
 
 impl Conditions {
-    /// The time that the root node of unicast and multicast needs to receive one message.
+    /// Returns the time that the root node of unicast and multicast needs to receive one message.
     pub fn intake(&self, network: &SwitchNetwork) -> SimulatedTime {
         let links = self.parallel_links.unwrap_or_else(|| super::parallel_links(network)).max(1);
         match self.intake {

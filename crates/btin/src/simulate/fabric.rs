@@ -10,7 +10,7 @@ use rand_pcg::Pcg64Mcg;
 pub(super) struct SimulatedFabric<'a> {
     pub(super) wiring: &'a Wiring,
     conditions: &'a Conditions,
-    /// When each channel is free again; empty if messages do not wait for each other.
+    /// By channel: the time at which it is free again. Empty if messages do not wait for each other.
     free: Vec<SimulatedTime>,
     /// By channel: the time from which it loses all messages. Empty: no channel fails.
     fails: Vec<Option<SimulatedTime>>,
@@ -23,7 +23,7 @@ pub(super) struct SimulatedFabric<'a> {
     watch: &'a mut dyn FnMut(u64),
 }
 
-/// Crossings between two calls of `watch`: some milliseconds of work.
+/// The number of crossings between two calls of `watch`: some milliseconds of work.
 const BETWEEN: u64 = 1 << 16;
 
 impl<'a> SimulatedFabric<'a> {
@@ -58,12 +58,13 @@ impl<'a> SimulatedFabric<'a> {
         }
     }
 
-    /// Whether a message's whole way can be computed at once, because no other message can delay it.
+    /// Returns whether a message's whole way can be computed at once, because no other message can delay it.
     pub(super) fn is_free(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// Sends a message into a channel. Returns the times at which it and its duplicate, if any, come out.
+    /// Sends a message into a channel. Returns the times at which the message and its duplicate, if any,
+    /// leave the channel.
     pub(super) fn cross(
         &mut self,
         channel: CableDirection,
@@ -108,18 +109,18 @@ impl<'a> SimulatedFabric<'a> {
         }
     }
 
-    /// A random time within [`Conditions::arrivals`].
+    /// Draws a random time within [`Conditions::arrivals`].
     pub(super) fn arrival(&mut self) -> SimulatedTime {
         late(&mut self.random, self.conditions.arrivals)
     }
 
-    /// The number of crossings of cables by messages.
+    /// Returns the number of crossings of cables by messages.
     pub(super) fn hops(&self) -> u64 {
         self.load.iter().map(|load| u64::from(*load)).sum()
     }
 }
 
-/// A random time up to `max`, uniformly distributed.
+/// Draws a random time up to `max`, uniformly distributed.
 fn late(random: &mut Pcg64Mcg, max: SimulatedTime) -> SimulatedTime {
     match max.as_picoseconds() {
         0 => SimulatedTime::ZERO,

@@ -87,7 +87,7 @@ fn a_failed_link_ends_in_names_of_those_who_wait_and_of_whom_they_wait_for() {
         let course = &run.courses[0];
         assert_eq!((run.latency(), course.unreleased.len()), (None, 40), "a barrier needs everybody");
         assert!(course.missing.contains(&End { switch: *parent, port }), "{:?}", course.missing);
-        // below the cut, switches wait for the release; above it, for an arrival
+        // below the failed link, switches wait for the release; above it, they wait for an arrival
         for end in &course.missing {
             let is_above = is_above(&plan.tree, &network, *parent, end.switch);
             assert!(is_above || Some(end.port) == plan.tree.registers[&end.switch].parent, "{end:?}");
@@ -99,7 +99,7 @@ fn a_failed_link_ends_in_names_of_those_who_wait_and_of_whom_they_wait_for() {
     assert!(late.courses[0].is_complete(), "it failed when all was over");
 }
 
-/// Whether `switch` is `from` or on its way to the root.
+/// Returns whether `switch` is `from` or on the way from there to the root.
 fn is_above(tree: &crate::Tree, network: &SwitchNetwork, mut from: SwitchId, switch: SwitchId) -> bool {
     loop {
         if from == switch {

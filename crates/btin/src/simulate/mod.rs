@@ -57,7 +57,7 @@ impl<'a> Simulator<'a> {
         self.run_watched(barriers, scheme, conditions, &mut |_| {})
     }
 
-    /// As [`Simulator::run`], but calls `watch` with the number of crossings so far.
+    /// Runs as [`Simulator::run`] does, and calls `watch` with the number of crossings so far.
     pub fn run_watched(
         &self,
         barriers: &[SimulatedBarrier],
@@ -92,8 +92,9 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// The closed form of a barrier's latency ([`analytic`]). For unicast and multicast it is an upper bound,
-    /// for the member that is farthest from the root on their routes.
+    /// Returns a barrier's latency by the closed form ([`analytic`]). For unicast and multicast this is an
+    /// upper bound: it assumes that the message of the member farthest from the root, on their routes, is the
+    /// last in line.
     pub fn analytic(
         &self,
         barrier: &SimulatedBarrier,
@@ -112,14 +113,15 @@ impl<'a> Simulator<'a> {
         analytic::latency(scheme, &conditions.costs, distance, members.len() as u64, intake)
     }
 
-    /// The number of links between every two members, including the links to the nodes: the row is the
-    /// sender, the column the receiver, in the order of the group.
+    /// Returns the number of links between every two members, including the links to the nodes. Rows are
+    /// senders and columns are receivers, in the order of the group.
     pub fn distances(&self, barrier: &SimulatedBarrier, conditions: &Conditions) -> Vec<u64> {
         central::distances(self.network, &self.wiring, barrier.group.members(), conditions)
     }
 }
 
-/// The effective scheme: without a root node messages turn around in the root switch in any case.
+/// Returns the effective scheme: if the tree has no root node, messages turn around in the root switch in any
+/// case.
 fn turned(scheme: Scheme, barrier: &SimulatedBarrier) -> Scheme {
     match scheme {
         Scheme::Btin if barrier.tree.root_node.is_none() => Scheme::BtinTurn,
@@ -127,8 +129,8 @@ fn turned(scheme: Scheme, barrier: &SimulatedBarrier) -> Scheme {
     }
 }
 
-/// The number of start-ups one after the other (paper, Table 2, which also counts the root's message to
-/// itself: 2 n and n + 1 there).
+/// Returns the number of start-ups that run one after the other. (Table 2 of the paper has 2 n and n + 1,
+/// because it also counts the root's message to itself.)
 pub fn startups(scheme: Scheme, members: u64) -> u64 {
     match scheme {
         _ if members < 2 => 0,
@@ -139,8 +141,8 @@ pub fn startups(scheme: Scheme, members: u64) -> u64 {
     }
 }
 
-/// L of [`Intake::ParallelLinks`]: the mean number of a switch's links to other switches, rounded (f k - p /
-/// q in the paper's letters), at least one.
+/// Returns L of [`Intake::ParallelLinks`]: the mean number of a switch's links to other switches, rounded, at
+/// least one (in the paper's letters f k - p / q).
 pub fn parallel_links(network: &SwitchNetwork) -> u64 {
     let (links, switches) = (network.links().len() as u64, network.switch_count().max(1) as u64);
     ((4 * links + switches) / (2 * switches)).max(1)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy)]
 pub struct SimulatedBarrier<'a> {
     pub group: &'a BarrierGroup,
-    /// Its registers; unicast and multicast take their root node from it.
+    /// The barrier tree. Unicast and multicast use only its root node.
     pub tree: &'a Tree,
     /// The height of the tree, in links from the root switch.
     pub height: u32,
@@ -20,7 +20,7 @@ pub struct SimulatedBarrier<'a> {
 }
 
 impl<'a> SimulatedBarrier<'a> {
-    /// A barrier without data by a planned tree.
+    /// Makes a barrier without data over a planned tree.
     pub fn planned(group: &'a BarrierGroup, plan: &'a TreePlan) -> Self {
         let TreePlan { tree, height, in_memory, .. } = plan;
         Self {
@@ -58,7 +58,7 @@ pub struct EpisodeTimes {
     pub last_release: SimulatedTime,
     pub arrived: usize,
     pub released: usize,
-    /// The result that members received. `None`: not all received the same.
+    /// The result that the members received. `None`: not all members received the same result.
     pub result: Option<u8>,
 }
 
@@ -98,18 +98,18 @@ impl Course {
         episode.last_release = episode.last_release.max(now);
     }
 
-    /// Its barriers, in order.
+    /// Returns the times of each barrier, in order.
     pub fn episode_times(&self) -> &[EpisodeTimes] {
         &self.episodes
     }
 
-    /// Whether every member was released from every barrier.
+    /// Returns whether every member was released from every barrier.
     pub fn is_complete(&self) -> bool {
         self.unreleased.is_empty()
     }
 
-    /// The mean time from the last arrival to the last release, over the complete barriers. `None`: no
-    /// barrier was complete.
+    /// Returns the mean time from the last arrival to the last release, over the complete barriers, or `None`
+    /// if no barrier is complete.
     pub fn latency(&self) -> Option<SimulatedTime> {
         let complete: Vec<SimulatedTime> = self
             .episodes
@@ -151,7 +151,7 @@ pub struct Busiest {
 }
 
 impl Simulated {
-    /// The latency of the slowest group. `None`: a group had no complete barrier.
+    /// Returns the latency of the slowest group, or `None` if some group has no complete barrier.
     pub fn latency(&self) -> Option<SimulatedTime> {
         self.courses
             .iter()

@@ -5,7 +5,7 @@ use super::wiring::{CableDirection, Wiring};
 use crate::routing::{RouteTree, UpDown};
 use crate::{SwitchId, SwitchNetwork};
 
-/// The ways from one switch to all others.
+/// The routes from one switch to all others, and back.
 pub(super) struct SwitchRoutes {
     first: Vec<u32>,
     out: Vec<CableDirection>,
@@ -14,7 +14,8 @@ pub(super) struct SwitchRoutes {
 }
 
 impl SwitchRoutes {
-    /// The shortest routes from a switch. Up\*/down\* directions come from the spanning tree around switch 0.
+    /// Finds the shortest routes from a switch. Up\*/down\* directions come from the spanning tree around
+    /// switch 0.
     pub(super) fn new(network: &SwitchNetwork, wiring: &Wiring, root: SwitchId, routes: Routes) -> Self {
         let tree = match routes {
             Routes::UpDown => UpDown::new(network, SwitchId(0)).routes(network, root),

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
-/// A connected network: a random tree of switches, more links, and nodes at free ports.
+/// Makes a connected network: a random tree of switches, more links, and nodes at free ports.
 pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, seed: u64) -> SwitchNetwork {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut free: Vec<Vec<Port>> = (0..switches).map(|_| (0..ports).map(Port).collect()).collect();
@@ -73,7 +73,7 @@ fn a_tree_takes_exactly_what_its_height_says_and_crosses_each_edge_twice() {
                 let expected =
                     analytic::latency(scheme, &costs, u64::from(plan.height) + 2, n, SimulatedTime::ZERO);
                 let latency = simulated.latency().expect("nothing is lost");
-                // the farthest member switch may be the root node's own switch when the tree has one switch
+                // in a tree of one switch, the farthest member switch is the root node's own
                 assert_eq!(latency, expected, "{scheme:?} {members} members, seed {seed}");
                 assert_eq!(simulated.hops, 2 * (u64::from(plan.edges) + n));
                 assert_eq!(simulated.messages, n);
@@ -212,7 +212,7 @@ fn contention_never_makes_a_barrier_faster_and_groups_get_in_each_others_way() {
     let plans: Vec<TreePlan> = groups.iter().map(|group| planned(&network, group)).collect();
     let barriers: Vec<SimulatedBarrier> =
         groups.iter().zip(&plans).map(|(g, p)| SimulatedBarrier::planned(g, p)).collect();
-    // start-ups wait for each other as well; without them, messages wait for cables only
+    // start-ups wait for each other as well; with a start-up time of zero, messages wait for cables only
     let costs = Costs { startup: SimulatedTime::ZERO, ..Costs::default() };
     let free = Conditions { costs, intake: Intake::OnePort, ..Conditions::default() };
     let contended = Conditions { channels: Channels::Contended, ..free.clone() };
@@ -241,7 +241,7 @@ fn a_register_in_a_nodes_memory_costs_a_visit_there_on_the_way_up_and_down() {
     let kept = run(&SimulatedBarrier { in_memory: &in_memory, ..SimulatedBarrier::planned(&group, &plan) })
         .latency()
         .expect("complete");
-    let visit = SimulatedTime::nanoseconds(2_000 + 2 * 20 + 3 * 300); // the switch's own delay was there before
+    let visit = SimulatedTime::nanoseconds(2_000 + 2 * 20 + 3 * 300); // `plain` includes the switch's own delay
     assert_eq!(kept, plain + visit * 2);
 }
 
@@ -266,14 +266,15 @@ fn trees_that_share_links_load_the_busiest_link_less_than_the_papers_on_average_
             Simulator::new(&network).run(&barriers, Scheme::Btin, &Conditions::default())
         };
         let (ours, theirs) = (simulate(&by_load), simulate(&by_paper));
-        // the planner's loads are the simulator's counts, once in each direction
+        // each link's load in the planner is the simulator's count in each direction of the link
         for (simulated, counted) in [(&ours, &shared), (&theirs, &paper)] {
             let counted: Vec<_> = counted.links().iter().map(|load| (*load, *load)).collect();
             assert_eq!(simulated.links, counted, "seed {seed}");
         }
         assert_eq!(ours.latency(), theirs.latency(), "same heights, seed {seed}");
         let busiest = |simulated: &Simulated| simulated.links.iter().map(|(up, _)| *up).max().unwrap_or(0);
-        // the choice is made from below, one switch at a time, so it is sometimes worse by one
+        // the planner chooses parents greedily, from the leaves up, so the busiest link sometimes carries one
+        // barrier more
         assert!(
             busiest(&ours) <= busiest(&theirs) + 1,
             "seed {seed}: {} against {}",

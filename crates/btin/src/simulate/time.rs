@@ -31,7 +31,7 @@ impl SimulatedTime {
         self.0 as f64 / 1e6
     }
 
-    /// The time since `earlier`; zero if `earlier` is later than this.
+    /// Returns the time since `earlier`; zero if `earlier` is later than this.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

@@ -41,8 +41,8 @@ struct TreeRun<'a, 'f> {
     fabric: &'f mut SimulatedFabric<'a>,
     queue: EventQueue<TreeEvent>,
     running: Vec<TreeBarrier<'a>>,
-    /// By node: the time until which its processor starts up messages; empty if messages do not wait for each
-    /// other.
+    /// By node: the time until which its processor is busy with the start-up of messages. Empty if messages
+    /// do not wait for each other.
     busy: Vec<SimulatedTime>,
     messages: u64,
     frames: Vec<BarrierFrame>,
@@ -204,7 +204,7 @@ impl TreeRun<'_, '_> {
         }
     }
 
-    /// Sends the frames in `self.frames`: start-up, interface, cable.
+    /// Sends the frames in `self.frames`: each passes the node's start-up, its interface and its cable.
     fn send(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let costs = &self.conditions.costs;
         let id = self.running[usize::from(barrier)].members[member as usize].id;

@@ -46,7 +46,7 @@ impl Wiring {
         self.far.len() + self.nodes.len()
     }
 
-    /// The channel out of a port of a switch.
+    /// Returns the channel out of a port of a switch.
     pub(super) fn out_of(&self, switch: SwitchId, port: Port) -> CableDirection {
         CableDirection(self.first[switch.0 as usize] + u32::from(port.0))
     }
@@ -70,7 +70,7 @@ impl Wiring {
         }
     }
 
-    /// The start of a channel: a port of a switch, or a node.
+    /// Returns the start of a channel: a port of a switch, or a node.
     pub(super) fn from(&self, channel: CableDirection) -> PortPeer {
         let at = channel.0 as usize;
         if let Some(node) = at.checked_sub(self.far.len()) {

@@ -1,4 +1,4 @@
-//! How a switch handles the frames of one group: Table 1 of the paper as a state machine, without I/O.
+//! Handles the frames of one group at a switch: Table 1 of the paper as a state machine, without I/O.
 //!
 //! ```text
 //!                 reduction from every port below: combine, send one up  (at the root: to the root node)
@@ -19,10 +19,10 @@
 //! | the current episode | complete | sent up again: the first one may be lost |
 //! | the last episode | any time | answered on its port: the release may be lost |
 //!
-//! One remembered episode is enough: episode e + 1 cannot complete without the member that still waits for e.
-//! Three kinds of frames are dropped, and the outcome gives the reason: a frame of any other episode; a frame
-//! from a port that the register does not name; and a distribution while arrivals are missing, because an
-//! episode cannot be released without the reduction of this switch.
+//! It is enough to remember one episode: episode e + 1 cannot complete without the member that still waits
+//! for e. Three kinds of frames are dropped, and the outcome gives the reason: a frame of any other episode;
+//! a frame from a port that the register does not name; and a distribution while arrivals are missing,
+//! because an episode cannot be released without the reduction of this switch.
 //!
 //! **Turn.** In the paper the root switch sends the last reduction to the root node, whose distribution then
 //! comes back. A switch that *turns* counts the root node as a port below and answers by itself: no trip to
@@ -38,15 +38,15 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Dropped {
-    /// From a port that the register does not name, or not for this kind of frame.
+    /// A frame from a port that the register does not name, or does not name for this kind of frame.
     Port,
-    /// Of an episode that is neither the current one nor the last.
+    /// A frame of an episode that is neither the current one nor the last.
     Episode,
     /// A distribution of the last episode, which has been replicated already.
     Repeated,
     /// A distribution of the current episode, though arrivals are missing.
     Early,
-    /// Of a kind that switches do not handle: set-up goes from node to node.
+    /// A frame of a kind that switches do not handle: set-up goes from node to node.
     Kind,
 }
 
@@ -56,11 +56,12 @@ pub enum FrameOutcome {
     Arrived,
     /// A repeated arrival; others are missing.
     Again,
-    /// The last arrival: sent up.
+    /// The last arrival: a reduction was sent up.
     Completed,
-    /// A repeated arrival, after completion: sent up again.
+    /// A repeated arrival after completion: the reduction was sent up again.
     Resent,
-    /// The release: sent to all ports below (also the last arrival if the switch turns).
+    /// The release: it was sent to all ports below. The last arrival has this effect, too, if the switch
+    /// turns.
     Released,
     /// An arrival of the last episode: the release was sent to its port once more.
     Answered,
@@ -86,7 +87,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch with this register. [`TurnPoint::AtSwitch`] is for the root switch alone; see
+    /// Makes a switch with this register. [`TurnPoint::AtSwitch`] is for the root switch alone; see
     /// [`Switch::all`].
     pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator) -> Self {
         let (above, below) = register.sides(turn);
@@ -102,7 +103,7 @@ impl Switch {
         tree.registers.iter().map(one).collect()
     }
 
-    /// Sets the first episode: for a register that is set up while its group runs.
+    /// Sets the first episode, for a register that is set up while its group runs.
     #[must_use]
     pub fn starting_at(self, episode: u16) -> Self {
         Self { episode, ..self }
@@ -112,17 +113,17 @@ impl Switch {
         self.episode
     }
 
-    /// The ports below that have not arrived, ascending: an unfinished barrier waits for them.
+    /// Returns the ports below that have not arrived, ascending. An unfinished barrier waits for them.
     pub fn missing(&self) -> impl Iterator<Item = Port> + '_ {
         self.below.iter().zip(&self.arrived).filter(|(_, arrived)| !**arrived).map(|(port, _)| *port)
     }
 
-    /// The port above, once all ports below have arrived: an unfinished barrier then waits for it.
+    /// Returns the port above once all ports below have arrived. An unfinished barrier then waits for it.
     pub fn waits_above(&self) -> Option<Port> {
         self.above.filter(|_| self.missing == 0)
     }
 
-    /// Takes a frame of the group from a port; frames to send are added to `out`, ascending by port.
+    /// Takes a frame of the group from a port. Adds the frames to send to `out`, ascending by port.
     pub fn take(
         &mut self,
         port: Port,
@@ -220,7 +221,7 @@ impl Switch {
     }
 }
 
-/// A frame of the same group and episode.
+/// Makes a frame of the same group and episode as `to`.
 fn reply(to: BarrierFrame, kind: MessageKind, data: u8) -> BarrierFrame {
     BarrierFrame { message: SyncMessage::new(kind, to.message.group, data), episode: to.episode }
 }

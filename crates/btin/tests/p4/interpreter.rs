@@ -1,11 +1,11 @@
 //! An interpreter of the part of P4_16 that `examples/p4/barrier.p4` uses in its control `barrier`: exact
 //! tables, actions with parameters, registers, assignments, `|`, `==`, casts and `if`. Values are numbers
-//! without a width. A program that uses more is refused with the token that is not known.
+//! without a width. It refuses a program that uses anything else, and names the unknown token.
 
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// `mark_to_drop` of v1model sends to this port.
+/// The egress port that `mark_to_drop` of v1model sets.
 const DROP: u64 = 511;
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ enum Expression {
     Path(String),
     Or(Box<Expression>, Box<Expression>),
     Equal(Box<Expression>, Box<Expression>),
-    /// Whether the table has an entry; its action is executed.
+    /// `TABLE.apply().hit`: executes the action of the entry that matches, and tells whether there is one.
     Hit(String),
 }
 
@@ -90,7 +90,7 @@ impl<'a> Tokens<'a> {
         assert_eq!(next, token, "after {:?}", &self.all[self.at.saturating_sub(6)..self.at]);
     }
 
-    /// `bit<8>`, or a name.
+    /// Skips a type: `bit<8>`, or a name.
     fn skip_type(&mut self) {
         self.next();
         while self.takes("<") {
@@ -99,7 +99,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// `@name("text")`.
+    /// Reads `@name("text")` if it comes next, and returns the text.
     fn name(&mut self) -> Option<String> {
         self.takes("@").then(|| {
             self.expect("name");
@@ -142,7 +142,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// `{ statements }`
+    /// Reads `{ statements }`.
     fn block(&mut self) -> Vec<Statement> {
         self.expect("{");
         let mut statements = Vec::new();
@@ -190,7 +190,7 @@ impl<'a> Tokens<'a> {
         Action { parameters, body: self.block() }
     }
 
-    /// The keys of a table; all are exact.
+    /// Reads a table and returns its keys. All keys must be exact.
     fn table(&mut self) -> Vec<(String, String)> {
         ["{", "key", "=", "{"].into_iter().for_each(|token| self.expect(token));
         let mut keys = Vec::new();
@@ -200,7 +200,7 @@ impl<'a> Tokens<'a> {
             keys.push((self.name().unwrap_or_else(|| field.clone()), field));
             self.expect(";");
         }
-        // the lists of actions end with the table
+        // skips the rest of the table, with its lists of actions
         let mut depth = 1;
         while depth > 0 {
             match self.next() {
@@ -225,7 +225,7 @@ impl Program {
                     tokens.skip_type();
                     let name = tokens.next().to_owned();
                     tokens.expect("=");
-                    // a number in another base is of no use here
+                    // the tests use no constants in other bases
                     if let Ok(value) = tokens.next().parse() {
                         program.constants.insert(name, value);
                     }
@@ -278,7 +278,7 @@ impl<'a> P4Switch<'a> {
         Self { program, entries, registers: HashMap::new(), fields: HashMap::new() }
     }
 
-    /// The ports where a message leaves, in their order, and the message.
+    /// Returns the ports at which a message leaves, in order, and the message that leaves there.
     pub(crate) fn take(&mut self, port: u64, (kind, group, data): Message) -> (Vec<u64>, Message) {
         self.fields.clear();
         for (name, value) in [

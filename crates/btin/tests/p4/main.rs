@@ -1,4 +1,5 @@
-//! The example in P4, interpreted with the exported entries, sends what the registers' own model sends.
+//! Tests that the example in P4, interpreted with the exported entries, sends the same messages as
+//! [`Switch`].
 
 mod interpreter;
 
@@ -11,7 +12,7 @@ use unisono_btin::{
 
 const EXAMPLE: &str = include_str!("../../../../examples/p4/barrier.p4");
 
-/// Both switches get the same message; both must send the same.
+/// Passes the same message to both switches and checks that they send the same messages.
 fn compare(switch: &mut Switch, p4: &mut P4Switch<'_>, port: Port, frame: BarrierFrame, context: &str) {
     let mut replies = Vec::new();
     switch.take(port, frame, &mut replies);

@@ -1,4 +1,4 @@
-//! The state machine of a switch against the table of its required behavior.
+//! Tests the state machine of a switch with the table of its required behavior.
 
 mod cases;
 

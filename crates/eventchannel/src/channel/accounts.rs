@@ -1,4 +1,5 @@
-//! Counters of inboxes, open and closed: the totals never fall, because closed inboxes stay in them.
+//! Counters of inboxes, open and closed. The totals never fall, because the counters of closed inboxes are
+//! added to them.
 
 use super::EventChannel;
 use crate::event::EventPayload;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 use unisono_fairqueue::ClassId;
 use unisono_time::Instant;
 
-/// Topics with a misses counter of their own for closed inboxes; the misses of further topics are summed
-/// under the empty name. A table or a monitoring program shows no more. Chosen, not measured.
+/// The maximum number of topics for which closed inboxes have a misses counter each; the misses of further
+/// topics are summed under the empty name. A table or a monitoring program shows no more. Chosen, not
+/// measured.
 const MAX_DEPARTED_TOPICS: usize = 256;
 
 /// Totals of the closed inboxes.
@@ -31,7 +33,7 @@ pub struct InboxAccount<'a> {
     /// The consumer group; `None`: the inbox of a single consumer.
     pub group: Option<&'a Arc<str>>,
     pub class: ClassId,
-    /// Empty: a group's inbox that waits for a consumer to come back.
+    /// The consumers of the inbox. Empty for a group's inbox that waits for a consumer to come back.
     pub members: Vec<ConsumerId>,
     pub counters: InboxCounters,
     pub waiting: usize,
@@ -39,7 +41,7 @@ pub struct InboxAccount<'a> {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// All inboxes, in no order.
+    /// Returns the accounts of all inboxes, in no particular order.
     pub fn inboxes(&self) -> impl Iterator<Item = InboxAccount<'_>> {
         self.receivers.iter().map(|(inbox, receiver)| InboxAccount {
             inbox: *inbox,
@@ -57,8 +59,8 @@ impl<P: EventPayload> EventChannel<P> {
         &self.departed
     }
 
-    /// As [`disconnect`](Self::disconnect), for an internal consumer: its counters are not added to
-    /// [`departed`](Self::departed).
+    /// Disconnects an internal consumer, as [`disconnect`](Self::disconnect) does, but does not add its
+    /// counters to [`departed`](Self::departed).
     pub fn disconnect_unseen(&mut self, now: Instant, consumer: ConsumerId) {
         let departed = std::mem::take(&mut self.departed);
         self.disconnect(now, consumer);

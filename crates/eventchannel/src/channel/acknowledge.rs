@@ -1,11 +1,12 @@
 //! At-least-once delivery: an event that is not acknowledged in time is delivered again.
 //!
 //! The channel keeps a delivered event until the consumer acknowledges it. After the timeout, or when the
-//! consumer leaves, the event returns to the inbox; then another consumer of the group may get it.
-//! Redelivered events may arrive out of order.
+//! consumer leaves, the event returns to the inbox, and another consumer of the group may get it. Redelivered
+//! events may arrive out of order.
 //!
-//! A consumer whose unacknowledged events take as many bytes as its queue may hold gets no further event, as
-//! with a full window. The window may be exceeded by one event, because the size is known only at delivery.
+//! A consumer gets no further event while its window is full, or while its unacknowledged events take as many
+//! bytes as its queue may hold. One event may exceed this bound of bytes, because the size is known only at
+//! delivery.
 
 use super::{AttachedConsumer, EventChannel};
 use crate::alarms::ChannelAlarm;
@@ -20,7 +21,8 @@ use unisono_time::Instant;
 pub enum Acknowledged {
     /// The event is acknowledged and removed.
     Done,
-    /// The delivery was acknowledged before, never existed, or timed out: then the event is delivered again.
+    /// The delivery was acknowledged before, never existed, or timed out. If it timed out, the event is
+    /// delivered again.
     Unknown,
 }
 
@@ -35,7 +37,7 @@ impl<P: EventPayload> AttachedConsumer<P> {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// A consumer acknowledges the delivery with this number.
+    /// Acknowledges the delivery with this number for a consumer.
     pub fn acknowledge(&mut self, consumer: ConsumerId, number: u64) -> Acknowledged {
         let Some(member) = self.consumers.get_mut(&consumer) else { return Acknowledged::Unknown };
         let Some((again, parcel)) = member.outstanding.remove(&number) else { return Acknowledged::Unknown };
@@ -46,19 +48,19 @@ impl<P: EventPayload> EventChannel<P> {
         Acknowledged::Done
     }
 
-    /// Number of unacknowledged deliveries of a consumer.
+    /// Returns the number of unacknowledged deliveries of a consumer.
     #[must_use]
     pub fn unacknowledged(&self, consumer: ConsumerId) -> usize {
         self.consumers.get(&consumer).map_or(0, |member| member.outstanding.len())
     }
 
-    /// Approximate bytes of a consumer's unacknowledged deliveries.
+    /// Returns the approximate bytes of a consumer's unacknowledged deliveries.
     #[must_use]
     pub fn unacknowledged_bytes(&self, consumer: ConsumerId) -> usize {
         self.consumers.get(&consumer).map_or(0, |member| member.outstanding_bytes)
     }
 
-    /// Stores a delivery until it is acknowledged; returns its number.
+    /// Stores a delivery until it is acknowledged. Returns its number.
     pub(super) fn keep(
         &mut self,
         now: Instant,
@@ -73,7 +75,8 @@ impl<P: EventPayload> EventChannel<P> {
         member.outstanding_bytes += parcel.memory();
         let weight = parcel.weight();
         if weight > capacity {
-            // the event was counted while it waited, and no other oversize event was counted since
+            // this cannot fail: the event was counted while it waited, and no other oversize event has been
+            // counted since
             let _ = member.oversize.hold((Arc::as_ptr(&parcel.event).addr(), weight));
         }
         let again = now + redelivery.after;
@@ -82,7 +85,7 @@ impl<P: EventPayload> EventChannel<P> {
         Some(member.delivered)
     }
 
-    /// Handles the end of a delivery's acknowledgement timeout.
+    /// Handles the expiry of a delivery's acknowledgement timeout.
     pub(super) fn repeat(&mut self, now: Instant, consumer: ConsumerId, number: u64) {
         let Some(member) = self.consumers.get_mut(&consumer) else { return };
         let inbox = member.inbox;

@@ -1,4 +1,4 @@
-//! The consumers of a topic, and the changes of subscriptions by which they may have changed.
+//! The consumers of a topic (its *audience*), and the subscription changes that may have changed them.
 
 use super::{EventChannel, WORK_STEPS};
 use crate::event::EventPayload;
@@ -6,8 +6,8 @@ use crate::ids::{InboxId, TopicId};
 use crate::pattern::TopicPattern;
 use std::collections::{BTreeSet, HashSet};
 
-/// Patterns that are remembered as changed; with more, all topics count as changed. A frame may change as
-/// many. Chosen, not measured.
+/// The maximum number of patterns that are recorded as changed; beyond it, all topics count as changed. One
+/// frame may change as many. Chosen, not measured.
 const MAX_CHANGES: usize = 4096;
 
 /// The topics whose consumers may have changed.
@@ -35,7 +35,7 @@ impl ChangedAudiences {
         }
     }
 
-    /// Whether no topic has changed.
+    /// Returns whether no topic's consumers have changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Of(patterns) if patterns.is_empty())
@@ -43,7 +43,7 @@ impl ChangedAudiences {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// The inboxes with a subscription that asks for the topic, each once.
+    /// Returns the inboxes with a subscription that asks for the topic, each once.
     pub(super) fn audience(&mut self, topic: TopicId) -> BTreeSet<InboxId> {
         let Some(topic) = self.topics.get(&topic) else { return BTreeSet::new() };
         let (mut inboxes, mut compared) = (BTreeSet::new(), 0);
@@ -55,12 +55,12 @@ impl<P: EventPayload> EventChannel<P> {
         inboxes
     }
 
-    /// The topics whose consumers may have changed since this was asked last.
+    /// Returns the topics whose consumers may have changed since the last call.
     pub fn take_changed_audiences(&mut self) -> ChangedAudiences {
         std::mem::take(&mut self.changes)
     }
 
-    /// Whether the consumers of some topic may have changed since the last call of
+    /// Returns whether the consumers of some topic may have changed since the last call of
     /// [`take_changed_audiences`](Self::take_changed_audiences).
     #[must_use]
     pub fn have_audiences_changed(&self) -> bool {

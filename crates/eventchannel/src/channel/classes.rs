@@ -1,7 +1,8 @@
-//! Changing the classes while events wait: new weights, other classes.
+//! Changes the classes while events wait: new weights, or other classes.
 //!
-//! Classes are matched by their names. A consumer whose class is gone moves to the new default class, with
-//! its waiting events. Guarantees that were given hold: a change that breaks one is refused.
+//! Classes are matched by their names. A consumer whose class no longer exists moves to the new default
+//! class, with its waiting events. Guarantees that were given remain valid: a change that would break one is
+//! refused.
 //!
 //! Cost: a check of all reservations, and a step for each inbox.
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_time::Instant;
 
-/// Why the classes cannot be changed. Nothing has changed then.
+/// Why the classes cannot be changed. A refused change has no effect.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClassChangeError {
@@ -42,13 +43,14 @@ pub struct ClassChange {
 }
 
 impl ClassChange {
-    /// The new class of what was in the class `before`. None: the new classes have no place for it.
+    /// Returns the new class for the consumers of the class `before`, or `None` if no new class can take
+    /// them.
     #[must_use]
     pub fn home(&self, before: ClassId) -> Option<ClassId> {
         self.homes.get(before.index()).copied().flatten()
     }
 
-    /// The new classes.
+    /// Returns the new classes.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         &self.hierarchy
@@ -56,7 +58,7 @@ impl ClassChange {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Checks whether the channel can go over to these classes now.
+    /// Checks whether the channel can change to these classes now.
     ///
     /// # Errors
     /// A consumer would have no class, or a guarantee would not hold.
@@ -78,8 +80,8 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(ClassChange { hierarchy, homes, admission })
     }
 
-    /// Goes over to other classes. The delivery in service ends at its worst-case execution time. No event is
-    /// lost, and the order within each class stays.
+    /// Changes to other classes. The delivery in service is ended and charged its worst-case execution time.
+    /// No event is lost, and the order within each class stays the same.
     pub fn change_classes(&mut self, now: Instant, change: ClassChange) {
         self.finish(now, None);
         self.admission = change.admission;
@@ -89,21 +91,21 @@ impl<P: EventPayload> EventChannel<P> {
         self.dispatcher.change_classes(change.hierarchy, &change.homes);
     }
 
-    /// The patterns of topics that a consumer has subscribed to.
+    /// Returns the topic patterns to which a consumer has subscribed.
     pub fn patterns_of(&self, consumer: ConsumerId) -> impl Iterator<Item = &TopicPattern> {
         let all = self.receiver(consumer).map(|receiver| &receiver.subscriptions).into_iter().flatten();
         let own = all.filter(move |id| self.subscriptions.get(id).is_some_and(|it| it.by == consumer));
         own.filter_map(|id| Some(&self.index.interest(*id)?.pattern))
     }
 
-    /// The suppliers that a full inbox of this consumer blocks; None: it drops events.
+    /// Returns the suppliers that a full inbox of this consumer blocks, or `None` if it drops events.
     #[must_use]
     pub fn blocked_by(&self, consumer: ConsumerId) -> Option<BlockedSuppliers> {
         let spec = &self.receiver(consumer)?.inbox.spec;
         (spec.full == FullInbox::BlockSupplier).then_some(spec.blocks)
     }
 
-    /// A supplier's offer on a topic.
+    /// Returns a supplier's offer on a topic.
     #[must_use]
     pub fn offer_of(&self, supplier: SupplierId, topic: TopicId) -> Option<&Offer> {
         self.suppliers.get(&supplier)?.offers.get(&topic).map(|state| &state.offer)

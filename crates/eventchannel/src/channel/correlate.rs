@@ -12,14 +12,14 @@ use std::sync::Arc;
 use unisono_time::Instant;
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Adds a correlation for a consumer or its group. It begins with the next event: kept events are not
-    /// used. If the group has the same correlation already, the consumer shares it.
+    /// Adds a correlation for a consumer or its group. The correlation begins with the next event; it does
+    /// not use kept events. If the group has the same correlation already, the consumer shares it.
     ///
-    /// The capacity of the queue in bytes bounds the events of incomplete correlations: beyond it, the oldest
-    /// chain is given up.
+    /// The capacity of the queue in bytes also bounds the events of incomplete correlations: beyond it, the
+    /// oldest chain of events is given up.
     ///
-    /// A delivery names the event that completed the correlation, under the subscription of the lowest part
-    /// that the event matched; the deadline and the criticality of this event count.
+    /// The delivery of a correlation is the delivery of the event that completed it, with this event's
+    /// deadline and criticality. Its subscription is that of the lowest part that the event matched.
     ///
     /// # Errors
     /// The consumer does not exist, there are no parts or too many, or an existing topic or offer does not
@@ -64,8 +64,8 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// Finds an equal correlation of the inbox, made by another consumer of the group. With two equal ones
-    /// the group would get each event twice.
+    /// Finds an equal correlation of the inbox that another consumer of the group has made. With two equal
+    /// correlations the group would get each event twice.
     fn same_correlation(
         &mut self,
         inbox: InboxId,
@@ -84,7 +84,7 @@ impl<P: EventPayload> EventChannel<P> {
         correlations.get_mut(&id).map(|state| (id, state))
     }
 
-    /// Approximate bytes of the events in incomplete correlations of a consumer or its group.
+    /// Returns the approximate bytes of the events in incomplete correlations of a consumer or its group.
     #[must_use]
     pub fn correlating_bytes(&self, consumer: ConsumerId) -> usize {
         let correlations = self.receiver(consumer).into_iter().flat_map(|receiver| &receiver.correlations);
@@ -112,7 +112,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
         self.watch(now, id);
         let Some(mut with) = complete else { return false };
-        with.pop(); // the event itself, which comes last
+        with.pop(); // removes the event itself, which is last
         let arrival = self.arrival();
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             let parcel = Parcel { with, ..Parcel::new(Arc::clone(event), subscription) };

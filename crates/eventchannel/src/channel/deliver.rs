@@ -1,4 +1,4 @@
-//! Choosing the next delivery, and charging its class for the time that it took.
+//! Chooses the next delivery, and charges its class for the time that the delivery took.
 
 use super::past::MAX_PIECES;
 use super::{EventChannel, Receiver};
@@ -13,15 +13,15 @@ use unisono_time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Underway {
     inbox: InboxId,
-    /// The charge of the class if the caller does not pass a measured time to `finish`.
+    /// The worst-case time, which is charged to the class if the caller passes no measured time to `finish`.
     worst: Duration,
-    /// The topic and the deadline, while the deadline has not been missed.
+    /// The topic and the deadline of the event, if the deadline can still be missed.
     due: Option<(TopicId, Instant)>,
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Returns the next delivery. It is in service until [`finish`](Self::finish); a further call of `next`
-    /// ends it at its worst-case execution time.
+    /// Returns the next delivery. The delivery is in service until [`finish`](Self::finish). Another call of
+    /// `next` before that ends it and charges its worst-case execution time.
     pub fn next(&mut self, now: Instant) -> Option<Delivery<P>> {
         self.finish(now, None);
         self.advance(now);
@@ -44,7 +44,7 @@ impl<P: EventPayload> EventChannel<P> {
             let consumer = receiver.members[at];
             if receiver.members.len() > 1 {
                 receiver.members.remove(at);
-                receiver.members.push_back(consumer); // in turns
+                receiver.members.push_back(consumer); // the consumers of the inbox take turns
             }
             let popped = receiver.inbox.pop(now, arrival);
             let (gaps, lost_beside) = receiver.inbox.take_gaps();
@@ -73,7 +73,7 @@ impl<P: EventPayload> EventChannel<P> {
             });
             self.place(inbox);
             if event.is_none() && notices.is_empty() {
-                continue; // all that waited was late, and the consumer wants none of it
+                continue; // all waiting events were late, and the consumer does not want late events
             }
             let due = event.as_ref().and_then(|it| may_miss(&it.event, it.lateness, it.retained));
             self.underway = Some(Underway { inbox, worst, due });
@@ -81,10 +81,10 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// The next delivery, if it is another event for `consumer`, which got the last one. The event must have
-    /// no notice, need no acknowledgement, and come before all other inboxes. The result equals that of
-    /// [`next`](Self::next), for fewer instructions. `None`: nothing has changed; the caller asks
-    /// [`next`](Self::next).
+    /// Returns the next delivery if it is another event for `consumer`, which got the last one. The event
+    /// must come without a notice and need no acknowledgement, and its inbox must come before all others. The
+    /// result is the same as that of [`next`](Self::next), but takes fewer instructions. `None`: nothing has
+    /// changed, and the caller calls [`next`](Self::next) instead.
     pub fn next_to_same(&mut self, now: Instant, consumer: ConsumerId) -> Option<DeliveredEvent<P>> {
         let &Underway { inbox, worst, due } = self.underway.as_ref()?;
         let is_missed = due.is_some_and(|(_, deadline)| deadline < now);
@@ -121,8 +121,8 @@ impl<P: EventPayload> EventChannel<P> {
         })
     }
 
-    /// Puts an event into the inbox of one consumer or its group, whatever its subscriptions. With `retained`
-    /// its deadline no longer counts. False: the consumer does not exist.
+    /// Puts an event into the inbox of one consumer or its group, whatever its subscriptions. If `retained`
+    /// is true, the event's deadline no longer counts. Returns false if the consumer does not exist.
     pub fn enqueue(
         &mut self,
         now: Instant,
@@ -133,7 +133,7 @@ impl<P: EventPayload> EventChannel<P> {
         let Some(inbox) = self.consumers.get(&consumer).map(|member| member.inbox) else { return false };
         let arrival = self.arrival();
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return false };
-        // without a subscription: the channel's own numbers begin at 1
+        // number 0 stands for no subscription: the channel's own numbers begin at 1
         let parcel = Parcel { retained, ..Parcel::new(Arc::new(event), SubscriptionId(0)) };
         receiver.last_event = now;
         receiver.inbox.push(now, arrival, parcel);
@@ -142,7 +142,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Ends the last delivery. Its class is charged `took`, or the worst case if the time was not measured. A
-    /// deadline that passed meanwhile is counted as missed.
+    /// deadline that has passed in the meantime is counted as missed.
     pub fn finish(&mut self, now: Instant, took: Option<Duration>) {
         let Some(Underway { inbox, worst, due }) = self.underway.take() else { return };
         self.dispatcher.finish(took.unwrap_or(worst));
@@ -157,8 +157,8 @@ impl<P: EventPayload> EventChannel<P> {
 }
 
 impl<P: EventPayload> Receiver<P> {
-    /// Queues the notices of departed suppliers after their last events were delivered: the notices of a
-    /// delivery precede its event.
+    /// Queues the notices of departed suppliers once their last events have been delivered. It must not do so
+    /// with the last event itself, because the notices of a delivery precede its event.
     fn report_departed(&mut self) {
         if self.inbox.has_departed() {
             let gone = |(topic, supplier, why)| (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
@@ -166,7 +166,8 @@ impl<P: EventPayload> Receiver<P> {
         }
     }
 
-    /// Whether the next delivery is an event alone, to `consumer`, and needs no acknowledgement.
+    /// Returns whether the next delivery is an event without notices for `consumer`, and needs no
+    /// acknowledgement.
     fn has_plain_next(&self, consumer: ConsumerId) -> bool {
         let spec = &self.inbox.spec;
         self.standing.is_some()
@@ -181,7 +182,7 @@ impl<P: EventPayload> Receiver<P> {
     }
 }
 
-/// The deadline that an event may still miss while it is delivered.
+/// Returns the topic and the deadline of an event if it may still miss its deadline while it is delivered.
 fn may_miss<P>(event: &ChannelEvent<P>, lateness: Lateness, retained: bool) -> Option<(TopicId, Instant)> {
     let may_miss = lateness == Lateness::InTime && !retained && event.deadline != NO_DEADLINE;
     may_miss.then_some((event.topic, event.deadline))

@@ -1,8 +1,8 @@
-//! Suppliers that leave, and owners that change: how consumers learn of them.
+//! Informs consumers of suppliers that leave, and of owners that change.
 //!
 //! A supplier may offer a thousand topics, each with thousands of consumers. Its departure takes effect at
-//! once; consumers are told of it in pieces, before the next deliveries. An event, an offer or the end of a
-//! topic is preceded by all that is still to be told of that topic.
+//! once; the notices to consumers are queued in portions, before the next deliveries. All pending departures
+//! from a topic are reported before a new event of the topic, a new offer for it, or its end.
 //!
 //! Cost: one search of a topic's consumers for each topic of the supplier, and one more for a new owner.
 
@@ -15,8 +15,9 @@ use crate::tenant::TenantResource;
 use crate::topic::Ownership;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Steps of telling consumers between two calls of [`take_work`](EventChannel::take_work) or of
-/// [`next`](EventChannel::next); further consumers are told later. About a millisecond.
+/// The maximum number of steps of reporting departures between two calls of
+/// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); further departures are reported
+/// later. About a millisecond.
 const MAX_TOLD: usize = 1024;
 
 /// The departure of a supplier from a topic.
@@ -24,15 +25,15 @@ const MAX_TOLD: usize = 1024;
 struct SupplierDeparture {
     supplier: SupplierId,
     why: Departed,
-    /// The new owner of the topic, if consumers are to learn of it.
+    /// The new owner of the topic, if consumers are to be notified of it.
     owner: Option<SupplierId>,
 }
 
-/// Departures that consumers have not been told of.
+/// Departures of which consumers have not been notified.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
     by_topic: BTreeMap<TopicId, Vec<SupplierDeparture>>,
-    /// Steps of telling since the last call of `begin`.
+    /// The steps of reporting since the last call of `begin`.
     told: usize,
 }
 
@@ -69,7 +70,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.report_departures();
     }
 
-    /// Tells consumers of departures, as far as the bound allows. False: some wait for the next call.
+    /// Notifies consumers of departures, as far as the bound allows. Returns false if some departures wait
+    /// for the next call.
     pub(super) fn report_departures(&mut self) -> bool {
         while self.departures.told < MAX_TOLD {
             let Some(topic) = self.departures.topics().next() else { return true };
@@ -78,7 +80,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.departures.is_empty()
     }
 
-    /// Tells the consumers of a topic of all departures from it.
+    /// Notifies the consumers of a topic of all departures from it.
     pub(super) fn report_departures_from(&mut self, topic: TopicId) {
         let Some(departures) = self.departures.by_topic.remove(&topic) else { return };
         let before = self.work;
@@ -99,8 +101,8 @@ impl<P: EventPayload> EventChannel<P> {
         self.departures.told += 1 + self.work - before;
     }
 
-    /// Elects the owner of a topic with exclusive ownership. Returns a new owner that consumers are to learn
-    /// of: every one but the first.
+    /// Elects the owner of a topic with exclusive ownership. Returns the new owner if consumers are to be
+    /// notified: of every owner but the first.
     pub(super) fn elect(&mut self, id: TopicId) -> Option<SupplierId> {
         let topic = self.topics.get_mut(&id)?;
         if topic.spec.ownership == Ownership::Shared {
@@ -118,7 +120,7 @@ impl<P: EventPayload> EventChannel<P> {
         owner.filter(|_| before != owner && told)
     }
 
-    /// Tells inboxes that ask for a topic of its new owner.
+    /// Notifies the inboxes that ask for a topic of its new owner.
     pub(super) fn report_owner(&mut self, topic: TopicId, supplier: SupplierId, inboxes: &BTreeSet<InboxId>) {
         self.work += inboxes.len();
         for inbox in inboxes {
@@ -126,7 +128,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// The supplier whose events are delivered on a topic with exclusive ownership.
+    /// Returns the supplier whose events are delivered on a topic with exclusive ownership.
     #[must_use]
     pub fn owner(&self, topic: TopicId) -> Option<SupplierId> {
         self.topics.get(&topic)?.owner

@@ -1,5 +1,5 @@
-//! Events that a supplier sends to its consumers directly. The channel still admits, matches and counts the
-//! parties: it names the consumers of a topic, and the supplier reports the events that it sent.
+//! Events that a supplier sends to its consumers directly. The channel still admits the parties and matches
+//! topics with consumers: it names the consumers of a topic, and counts the events that the parties report.
 
 use super::EventChannel;
 use crate::event::EventPayload;
@@ -7,7 +7,8 @@ use crate::ids::{ConsumerId, SupplierId, TopicId};
 use crate::inbox::InboxCounters;
 
 impl<P: EventPayload> EventChannel<P> {
-    /// The consumers subscribed to a topic, whatever their filters. `None`: a group is among the subscribers.
+    /// Returns the consumers that are subscribed to a topic, whatever their filters, or `None` if a group is
+    /// among the subscribers.
     pub fn audience_of(&mut self, topic: TopicId) -> Option<Vec<ConsumerId>> {
         let receivers = self.audience(topic).into_iter().filter_map(|inbox| self.receivers.get(&inbox));
         let alone = receivers.map(|receiver| match receiver.group {
@@ -17,20 +18,20 @@ impl<P: EventPayload> EventChannel<P> {
         alone.collect()
     }
 
-    /// Whether a consumer's inbox holds events of this supplier and topic.
+    /// Returns whether a consumer's inbox holds events of this supplier on this topic.
     #[must_use]
     pub fn waits_from(&self, consumer: ConsumerId, supplier: SupplierId, topic: TopicId) -> bool {
         self.receiver(consumer).is_some_and(|receiver| receiver.inbox.holds(topic, supplier))
     }
 
-    /// Sequence number of a supplier's last event of a topic; 0: no event yet.
+    /// Returns the sequence number of a supplier's last event on a topic, or 0 if there is no event yet.
     #[must_use]
     pub fn last_sequence(&self, supplier: SupplierId, topic: TopicId) -> u64 {
         let state = self.suppliers.get(&supplier).and_then(|state| state.offers.get(&topic));
         state.map_or(0, |state| state.sequence)
     }
 
-    /// A supplier has sent `events` events directly; their sequence numbers are used up.
+    /// Skips the sequence numbers of `events` events that a supplier has sent directly.
     pub fn skip_sequences(&mut self, supplier: SupplierId, topic: TopicId, events: u64) {
         let state = self.suppliers.get_mut(&supplier).and_then(|state| state.offers.get_mut(&topic));
         if let Some(state) = state {
@@ -38,8 +39,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Adds the events of a topic that a consumer received from suppliers directly, and those lost on the
-    /// way.
+    /// Adds to a consumer's counters the events of a topic that it received from suppliers directly, and
+    /// those that were lost on the way.
     pub fn count_direct(&mut self, consumer: ConsumerId, topic: TopicId, counted: InboxCounters) {
         let inbox = self.consumers.get(&consumer).map(|member| member.inbox);
         let Some(receiver) = inbox.and_then(|inbox| self.receivers.get_mut(&inbox)) else { return };

@@ -1,19 +1,19 @@
-//! State of a group that the caller checks before it lets a consumer join: whether the group exists, and
+//! The state of a group that the caller checks before it lets a consumer join: whether the group exists, and
 //! whether it still holds deliveries for earlier members.
 
 use super::EventChannel;
 use crate::event::EventPayload;
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Whether a group has consumers, or lingers without.
+    /// Returns whether a group has consumers, or lingers without consumers.
     #[must_use]
     pub fn has_group(&self, group: &str) -> bool {
         self.groups.contains_key(group)
     }
 
-    /// Whether a consumer that joins the group now could get a delivery that earlier members asked for: a
-    /// waiting event or notice, an unacknowledged delivery, a part of a correlation. Cost: a check of each
-    /// consumer of the group.
+    /// Returns whether a consumer that joins the group now could get a delivery that earlier members asked
+    /// for: a waiting event or notice, an unacknowledged delivery, a part of a correlation. Cost: a check of
+    /// each consumer of the group.
     #[must_use]
     pub fn group_owes(&self, group: &str) -> bool {
         let Some(inbox) = self.groups.get(group) else { return false };

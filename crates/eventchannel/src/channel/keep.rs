@@ -1,4 +1,4 @@
-//! Kept events of a topic: added by a publication, or restored after a restart.
+//! Adds kept events to a topic: by a publication, or when they are restored after a restart.
 
 use super::{EventChannel, Topic};
 use crate::error::ChannelError;
@@ -9,12 +9,13 @@ use crate::kept_memory::KeptMemory;
 use std::sync::Arc;
 
 impl<P> Topic<P> {
-    /// Number of kept copies of an event: one for the history, one as the retained event.
+    /// Returns the number of copies of an event that are kept: one in the history, and one as the retained
+    /// event.
     pub(super) fn copies(&self, retention: Retention) -> usize {
         usize::from(self.history.keeps()) + usize::from(retention == Retention::Retain)
     }
 
-    /// The charges that are released for an event with this key.
+    /// Returns the charges that are released when an event with this key is kept.
     pub(super) fn freed(&self, key: Option<&Arc<str>>, retention: Retention) -> Vec<KeptCharge> {
         let former = self.retained.as_ref().filter(|_| retention != Retention::AsTopic).map(|it| it.1);
         former.into_iter().chain(self.history.displaced(key)).collect()
@@ -44,11 +45,11 @@ impl<P> Topic<P> {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Charges the bytes that the caller keeps beside a topic until the topic is retired, in place of those
-    /// that were charged before. [`take_retired`](Self::take_retired) names the topic then.
+    /// Charges the bytes that the caller itself keeps for a topic until the topic is retired. The charge
+    /// replaces the former one. [`take_retired`](Self::take_retired) then names the retired topic.
     ///
     /// # Errors
-    /// The topic does not exist, or an account may not have as many bytes; the former charge stays.
+    /// The topic does not exist, or the charge would exceed the bound of an account; the former charge stays.
     pub fn keep_beside(
         &mut self,
         topic: TopicId,
@@ -64,12 +65,13 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(())
     }
 
-    /// The topics that were retired since the last call, of those beside which the caller keeps something.
+    /// Returns the topics that were retired since the last call and for which the caller keeps bytes of its
+    /// own ([`keep_beside`](Self::keep_beside)).
     pub fn take_retired(&mut self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.retired)
     }
 
-    /// Keeps an event for later subscribers, as it was kept before a restart. No consumer gets it now.
+    /// Restores an event that was kept for later subscribers before a restart. No consumer gets it now.
     /// Returns whether the topic exists and has room for the event.
     pub fn keep_again(
         &mut self,

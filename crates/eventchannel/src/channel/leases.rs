@@ -1,16 +1,16 @@
-//! Actions of the channel at due times: it ends leases, rings timers, redelivers, gives up incomplete
-//! correlations, and closes inboxes to which no consumer has returned.
+//! Runs the channel's actions at due times: it ends leases, rings timers, redelivers events, gives up
+//! incomplete correlations, and closes inboxes to which no consumer has returned.
 //!
-//! The caller asks [`next_wake`](EventChannel::next_wake) when to come back, and calls
-//! [`advance`](EventChannel::advance) then. A supplier renews its lease when it publishes or calls
+//! The caller asks [`next_wake`](EventChannel::next_wake) for the next due time, and then calls
+//! [`advance`](EventChannel::advance). A supplier renews its lease when it publishes or calls
 //! [`renew_supplier`](EventChannel::renew_supplier), a consumer by
 //! [`renew_consumer`](EventChannel::renew_consumer). A party whose lease ends counts as dead (DDS:
 //! LIVELINESS). The consumers of a dead supplier's events get a notice.
 //!
 //! A topic may have exclusive ownership (DDS: OWNERSHIP, OWNERSHIP_STRENGTH). Then consumers get the events
 //! of its strongest supplier only. When that supplier goes, they get the events of the next strongest one,
-//! from its next event on. The channel has followed the event numbers of that supplier all the time, so no
-//! gap is reported.
+//! from its next event on. The channel has followed the sequence numbers of the new owner all the time, so it
+//! reports no gap.
 
 use super::{EventChannel, MAX_NOTICES};
 use crate::alarms::ChannelAlarm;
@@ -23,11 +23,11 @@ use crate::quality::Departed;
 use crate::tenant::{TenantId, TenantResource, rings};
 use unisono_time::{Duration, Instant};
 
-/// Maximum number of alarms per call: with more, a caller would deliver nothing while timers of many
-/// consumers are behind. 256 of them take some 50 us.
+/// The maximum number of alarms per call. Without a bound, a caller would deliver nothing while the timers of
+/// many consumers are overdue. 256 alarms take some 50 us.
 const MAX_ALARMS: usize = 256;
 
-/// Maximum silence of a supplier or consumer, and its last sign of life.
+/// The maximum silence of a supplier or consumer, and its last sign of life.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
     pub(super) period: Duration,
@@ -38,15 +38,15 @@ pub(super) struct Lease {
 /// The parameters of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TimerSpec {
-    /// A tick each period; the first one a period from now. Ticks that could not be delivered in time come
-    /// late, each once.
+    /// A tick in each period; the first one is due a period from now. Ticks that could not be delivered in
+    /// time are delivered late, each once.
     Every(Duration),
     /// A notice when no event has matched for this long, and again after each further period of silence.
     Silence(Duration),
 }
 
-/// When a timer that rang at `at` rings next. A timer that is far behind leaves out periods whose notices
-/// would be dropped anyway. Otherwise a period of 1 ns would keep the channel busy for ever.
+/// Returns when a timer that rang at `at` rings next. A timer that is far behind skips the periods whose
+/// notices would be dropped anyway. Otherwise a period of 1 ns would keep the channel busy forever.
 fn next_ring(now: Instant, at: Instant, period: Duration) -> Instant {
     let behind = (now - at).as_nanos() / period.as_nanos();
     at + period * behind.saturating_sub(MAX_NOTICES as u64).saturating_add(1)
@@ -63,16 +63,18 @@ pub(super) struct TimerState {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// When to call [`advance`](Self::advance), unless another call comes before. None: no alarm is set.
+    /// Returns the time at which to call [`advance`](Self::advance), unless another call comes before it.
+    /// `None`: no alarm is set.
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
-        // kept events for later subscriptions are read on at once, and departures are told
+        // while readers have kept events to read or departures are to be reported, the next call is due at
+        // once
         let reads = (!self.reading.is_empty() || !self.departures.is_empty()).then_some(self.clock);
         reads.into_iter().chain(self.alarms.first()).min()
     }
 
     /// Runs the alarms that are due, at most `MAX_ALARMS` of them; if more are due,
-    /// [`next_wake`](Self::next_wake) then is no later than now.
+    /// [`next_wake`](Self::next_wake) afterwards returns a time no later than now.
     pub fn advance(&mut self, now: Instant) {
         self.clock = self.clock.max(now);
         for _ in 0..MAX_ALARMS {
@@ -121,8 +123,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Number of leases that have run out. After a change [`has_supplier`](Self::has_supplier) and
-    /// [`has_consumer`](Self::has_consumer) show whose leases these were.
+    /// Returns the number of leases that have expired. When it changes, [`has_supplier`](Self::has_supplier)
+    /// and [`has_consumer`](Self::has_consumer) show whose leases expired.
     #[must_use]
     pub fn lapses(&self) -> u64 {
         self.lapses
@@ -145,8 +147,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Renews the lease of a consumer. Nothing else renews it: a dead consumer merely looks paused, and owes
-    /// acknowledgements.
+    /// Renews the lease of a consumer. Nothing else renews it: deliveries are no sign of life, because a dead
+    /// consumer looks like a paused one that has not acknowledged them.
     pub fn renew_consumer(&mut self, now: Instant, consumer: ConsumerId) {
         if let Some(lease) = self.consumers.get_mut(&consumer).and_then(|member| member.lease.as_mut()) {
             lease.renewed = now;
@@ -168,8 +170,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// Sets a timer for a consumer or its group.
     ///
     /// # Errors
-    /// The consumer does not exist, the period is zero, there are too many timers, or the timers of the
-    /// consumer's tenant would ring too often together.
+    /// The consumer does not exist, the period is zero, there are too many timers, or the total rate of the
+    /// tenant's timers would be too high.
     pub fn set_timer(
         &mut self,
         now: Instant,
@@ -199,7 +201,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(id)
     }
 
-    /// Ends a timer; the caller removes it from its inbox.
+    /// Ends a timer. The caller removes it from the inbox's list of timers.
     pub(super) fn end_timer(&mut self, timer: TimerId) {
         if let Some(state) = self.timers.remove(&timer) {
             let (TimerSpec::Every(period) | TimerSpec::Silence(period)) = state.spec;

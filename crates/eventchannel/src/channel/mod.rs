@@ -87,16 +87,16 @@ pub struct ChannelLimits {
     pub fields: usize,
     /// Maximum number of events in the history of one topic.
     pub history: usize,
-    /// Maximum bytes of all kept events, history and retained; each event counts
-    /// [`KEPT_ENTRY`](crate::KEPT_ENTRY) bytes more.
+    /// The maximum number of bytes of all kept events, in histories and retained. Each event counts an
+    /// additional [`KEPT_ENTRY`](crate::KEPT_ENTRY) bytes.
     pub kept: usize,
     /// Limits of each tenant.
     pub tenant: TenantLimits,
 }
 
 impl Default for ChannelLimits {
-    /// Bounds against programs that ask for ever more resources, far above the needs of a host. Chosen, not
-    /// measured.
+    /// The default limits stop programs that ask for ever more resources, and are far above the needs of a
+    /// host. Chosen, not measured.
     fn default() -> Self {
         Self {
             topics: 65_536,
@@ -125,17 +125,18 @@ struct Topic<P> {
     heard_before: bool,
     /// Whether the topic was made for events of another channel and no caller has declared it since.
     provisional: bool,
-    /// The owner of the declaration: of the declaring supplier that came when no other one was there.
+    /// The owner of the declaration: the owner of the declaring supplier that came when there was no other
+    /// declaring supplier.
     declarer: SupplierOwner,
-    /// The tenant that the topic counts against.
+    /// The tenant whose limits the topic counts against.
     tenant: TenantId,
     charge: NameCharge,
-    /// The charge for what the caller keeps beside the topic.
+    /// The charge for the bytes that the caller itself keeps for the topic.
     beside: NameCharge,
 }
 
 impl<P: EventPayload> Topic<P> {
-    /// The number of kept events, and the bytes that they count in a queue.
+    /// Returns the number of kept events, and the bytes that they count in a queue.
     fn kept_size(&self) -> (usize, usize) {
         let kept = self.history.charged().chain(&self.retained);
         kept.fold((0, 0), |(events, bytes), (event, _)| (events + 1, bytes + event.weight()))
@@ -143,12 +144,12 @@ impl<P: EventPayload> Topic<P> {
 }
 
 impl<P> Topic<P> {
-    /// The charges to release when the topic is removed.
+    /// Returns the charges to release when the topic is removed.
     fn charges(&self) -> impl Iterator<Item = KeptCharge> {
         self.history.charges().chain(self.retained.iter().map(|(_, charge)| *charge))
     }
 
-    /// Whether the topic has events for later subscribers.
+    /// Returns whether the topic has events for later subscribers.
     fn keeps(&self) -> bool {
         self.retained.is_some() || self.history.events().next().is_some()
     }
@@ -158,20 +159,20 @@ impl<P> Topic<P> {
 struct OfferState {
     offer: Offer,
     meter: RateMeter,
-    /// The arrival number of the offer: of equally strong suppliers the earliest one owns the topic.
+    /// The arrival number of the offer: of equally strong suppliers, the one with the earliest offer owns the
+    /// topic.
     since: u64,
     /// The number of the last event; 0: no event yet.
     sequence: u64,
-    /// The inbox that decides the supplier's backlog. Candidates are the inboxes that took the last event
-    /// while classes competed, and that wanted service; the one with the fewest waiting events of this offer
-    /// is chosen.
+    /// The inbox that decides the supplier's backlog: among the inboxes that took the last event while
+    /// classes competed and that wanted service, the one with the fewest waiting events of this offer.
     foremost: Option<InboxId>,
 }
 
 /// An inbox with its consumers.
 #[derive(Debug)]
 struct Receiver<P> {
-    /// The name of the group, or of the consumer without one.
+    /// The name of the group, or of the consumer if it has no group.
     name: Arc<str>,
     group: Option<Arc<str>>,
     class: ClassId,
@@ -184,19 +185,21 @@ struct Receiver<P> {
     timers: Vec<TimerId>,
     correlations: Vec<CorrelationId>,
     tenant: TenantId,
-    /// Readers of subscriptions that still get events kept before them, the first subscription first.
+    /// The readers of subscriptions that still get events kept before they were made, the first subscription
+    /// first.
     readers: VecDeque<PastReader>,
-    /// Topics that were caught up ahead of the readers, with the value of `audiences` then: it covers the
-    /// subscriptions made before.
+    /// The topics that were caught up ahead of the readers, each with the value of `audiences` at that time.
+    /// The catch-up covers the subscriptions made before that value.
     caught_up: NumberMap<TopicId, u64>,
-    /// Whether the inbox waits for a turn of its readers.
+    /// Whether the inbox is queued for a turn of its readers.
     reads: bool,
-    /// Until when the inbox may stay without a consumer. An alarm that was set for an earlier time is
-    /// ignored.
+    /// The time until which the inbox may stay without a consumer. An alarm that was set for an earlier time
+    /// is ignored.
     lingers_until: Instant,
-    /// The standing of the inbox in its class, while it wants service and may have it.
+    /// The position of the inbox in its class, if it wants service and a consumer can take it.
     standing: Option<ClassStanding>,
-    /// The count of publications when it last matched, so that an event enters once.
+    /// The count of publications when an event last matched this inbox, so that an event enters the inbox
+    /// only once.
     matched: u64,
     /// When an event last matched a subscription of the inbox.
     last_event: Instant,
@@ -242,7 +245,7 @@ struct Destined {
 #[derive(Debug)]
 struct CorrelationState<P> {
     inbox: InboxId,
-    /// The consumers that made it; in a group, each one that asked for the same correlation.
+    /// The consumers that made the correlation; in a group, each one that asked for the same correlation.
     by: Vec<ConsumerId>,
     correlator: Correlator<P>,
     parts: Vec<SubscriptionId>,
@@ -251,7 +254,7 @@ struct CorrelationState<P> {
     alarm: Option<Instant>,
 }
 
-/// A search for unused topics that found none.
+/// The record of a search for unused topics that found none.
 #[derive(Clone, Copy, Debug)]
 struct BarrenLook {
     at: Instant,
@@ -277,31 +280,33 @@ pub struct EventChannel<P> {
     admission: AdmissionControl,
     dispatcher: Dispatcher,
     underway: Option<Underway>,
-    /// The last number assigned to a topic, a party or a subscription.
+    /// The last number assigned to a topic, a supplier, a consumer, a subscription or another object.
     numbers: u32,
-    /// Events and gaps that have entered inboxes.
+    /// The arrival number that was assigned last, to an event, a gap or an offer.
     arrivals: u64,
     publications: u64,
     kept: KeptMemory<P>,
     tenants: Tenants,
     /// Inboxes whose readers have events to read and room for them.
     reading: ReadingInboxes,
-    /// Steps since the last call of `take_work`, beyond one for each call.
+    /// The steps since the last call of `take_work`, beyond one step for each call.
     work: usize,
-    /// Kept events that were read at the making of subscriptions, since the last call of `take_work`.
+    /// The number of kept events that were checked for new subscriptions since the last call of `take_work`
+    /// or `next`.
     looks: usize,
     /// Number of subscriptions added and removed so far.
     audiences: u64,
-    /// The maximum number of events that a topic has been declared to keep.
+    /// The maximum history depth that any topic has been declared with, in events.
     deepest: usize,
     changes: ChangedAudiences,
     departures: Departures,
-    /// Number of leases that ran out.
+    /// The number of leases that expired.
     lapses: u64,
     departed: DepartedInboxes,
     /// The last search for unused topics, if it found none.
     barren: Option<BarrenLook>,
-    /// Retired topics beside which the caller keeps something, since the last call of `take_retired`.
+    /// The topics that were retired since the last call of `take_retired` and for which the caller keeps
+    /// bytes of its own.
     retired: Vec<Arc<str>>,
     /// The latest time that a caller passed.
     clock: Instant,
@@ -360,22 +365,22 @@ impl<P: EventPayload> EventChannel<P> {
         self.topics.get(&topic).map(|topic| &topic.spec)
     }
 
-    /// The classes that share the service.
+    /// Returns the classes that share the service.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         self.dispatcher.hierarchy()
     }
 
-    /// Whether consumers of several classes have pending deliveries, so that each delivery to one class
-    /// delays the others.
+    /// Returns whether consumers of several classes have pending deliveries, so that each delivery to one
+    /// class delays the others.
     #[must_use]
     pub fn classes_compete(&self) -> bool {
         self.dispatcher.classes_compete()
     }
 
-    /// The number of events of a supplier on a topic that wait while classes compete. Of several inboxes the
-    /// one with the fewest waiting events counts: a supplier need not wait for the others. Events of paused
-    /// consumers do not count.
+    /// Returns the number of a supplier's events on a topic that wait while classes compete. If they wait in
+    /// several inboxes, the inbox with the fewest waiting events counts, because a supplier need not wait for
+    /// the others. Events that wait for paused consumers do not count.
     #[must_use]
     pub fn backlog(&self, supplier: SupplierId, topic: TopicId) -> usize {
         if !self.dispatcher.classes_compete() {
@@ -387,13 +392,13 @@ impl<P: EventPayload> EventChannel<P> {
         wants.map_or(0, |receiver| receiver.inbox.waiting_of(topic, supplier))
     }
 
-    /// The service that a class has received; its bytes are units of 64 ns of service.
+    /// Returns the service that a class has received. In the result, "bytes" are units of 64 ns of service.
     #[must_use]
     pub fn served(&self, class: ClassId) -> Served {
         self.dispatcher.served(class)
     }
 
-    /// The fraction of the whole that the reservations of a class need.
+    /// Returns the fraction of the whole service that the reservations of a class need.
     #[must_use]
     pub fn utilization(&self, class: ClassId) -> f64 {
         self.admission.utilization(class)
@@ -405,52 +410,53 @@ impl<P: EventPayload> EventChannel<P> {
         Some(self.receiver(consumer)?.inbox.counters)
     }
 
-    /// The number of events that wait for a consumer or its group.
+    /// Returns the number of events that wait for a consumer or its group.
     #[must_use]
     pub fn waiting(&self, consumer: ConsumerId) -> usize {
         self.receiver(consumer).map_or(0, |receiver| receiver.inbox.len())
     }
 
-    /// Deadlines that a consumer or its group missed, by topic; misses of retired topics, and of topics
-    /// beyond the first 256, are under the number 0.
+    /// Returns the deadlines that a consumer or its group missed, by topic. The misses of retired topics, and
+    /// of topics beyond the first 256, are under the number 0.
     pub fn misses(&self, consumer: ConsumerId) -> impl Iterator<Item = (TopicId, u64)> {
         let misses = self.receiver(consumer).map(|receiver| &receiver.inbox.misses);
         misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))
     }
 
-    /// Whether the topic keeps the events that come, for consumers that subscribe late.
+    /// Returns whether the topic keeps its events for consumers that subscribe later.
     #[must_use]
     pub fn keeps(&self, topic: TopicId) -> bool {
         self.topics.get(&topic).is_some_and(|topic| topic.history.keeps())
     }
 
-    /// Steps that were taken since this was asked last, beyond one for each call, each of about as long as it
-    /// takes to publish an event. A caller that serves several parties ends a party's turn by it.
+    /// Returns the number of steps since the last call of `take_work`, beyond one step for each call of the
+    /// channel. A step takes about as long as the publication of an event. A caller that serves several
+    /// parties uses this number to end a party's turn.
     pub fn take_work(&mut self) -> usize {
         self.looks = 0;
         self.departures.begin();
         std::mem::take(&mut self.work)
     }
 
-    /// Whether a tenant has anything here.
+    /// Returns whether a tenant holds any resource of the channel.
     #[must_use]
     pub fn has_tenant(&self, tenant: TenantId) -> bool {
         self.tenants.has_any(tenant)
     }
 
-    /// Bytes of the names of topics, of all accounts.
+    /// Returns the bytes of the names of topics, for all accounts together.
     #[must_use]
     pub fn named(&self) -> usize {
         self.kept.names()
     }
 
-    /// Bytes that topics keep, of all accounts.
+    /// Returns the bytes of kept events, for all accounts together.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.kept.all()
     }
 
-    /// Bytes of events and topic names kept for an account, as client or as user.
+    /// Returns the bytes of events and topic names that an account keeps, as a client or as a user.
     #[must_use]
     pub fn kept_of(&self, whose: KeptBy, account: KeepingAccount) -> usize {
         self.kept.used_by(whose, account)
@@ -484,7 +490,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.arrivals
     }
 
-    /// Puts an inbox where it belongs in its class, after something about it changed.
+    /// Updates the position of an inbox in its class after a change of the inbox.
     fn place(&mut self, id: InboxId) {
         let Some(receiver) = self.receivers.get_mut(&id) else { return };
         let standing = match receiver.free_member(&self.consumers) {
@@ -506,16 +512,16 @@ impl<P: EventPayload> EventChannel<P> {
     }
 }
 
-/// Number of shortest steps, such as a check of one subscription, that count as one step of
+/// The number of elementary steps, such as a check of one subscription, that count as one step of
 /// [`take_work`](EventChannel::take_work).
 const WORK_STEPS: usize = 16;
 
-/// Notices that wait for one inbox, at most; beyond, the oldest goes. A notice takes some 80 bytes, and a
-/// consumer that reads has few. Chosen, not measured.
+/// The maximum number of notices that wait for one inbox; beyond it, the oldest is dropped. A notice takes
+/// some 80 bytes, and few notices wait for a consumer that reads. Chosen, not measured.
 const MAX_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {
-    /// The index of the first consumer that may get a delivery now.
+    /// Returns the index of the first consumer that may get a delivery now.
     fn free_member(&self, consumers: &NumberMap<ConsumerId, AttachedConsumer<P>>) -> Option<usize> {
         let window = self.inbox.spec.redelivery.map_or(usize::MAX, |redelivery| redelivery.window.max(1));
         let most = self.inbox.spec.capacity.bytes;
@@ -539,7 +545,7 @@ impl<P: EventPayload> Receiver<P> {
         let (events, reserved) = (self.inbox.len() > 0, self.inbox.spec.reservation.is_some());
         let notice = self.notices.iter().map(|(due, _)| (*due, 0)).min();
         let turn = match (self.inbox.turn(), notice) {
-            // only events were promised time: a notice is delivered with the next event
+            // a reservation is for events only: a notice is delivered with the next event
             (Some(turn), _) if events && reserved => turn,
             (Some(one), Some(other)) => one.min(other),
             (one, other) => one.or(other)?,

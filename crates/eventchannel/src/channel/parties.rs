@@ -1,4 +1,4 @@
-//! Topics, suppliers and consumers: how each is added and removed.
+//! Adds and removes topics, suppliers and consumers.
 
 use super::{
     AttachedConsumer, BarrenLook, EventChannel, OfferState, Receiver, SupplierState, Topic, WORK_STEPS,
@@ -26,24 +26,25 @@ use unisono_time::{Duration, Instant};
 /// The parameters of a new consumer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConsumerSpec {
-    /// For messages to people.
+    /// The name of the consumer in messages to people.
     pub name: Arc<str>,
-    /// Consumers of one group share an inbox, and each event goes to one of them. None: the consumer has an
-    /// inbox of its own. A part in front of a NUL tells groups of one name apart; people do not see it.
+    /// Consumers of one group share an inbox, and each event goes to one of them. `None`: the consumer has an
+    /// inbox of its own. The caller may put a prefix that ends in a NUL before the name, to distinguish
+    /// groups of the same name; people do not see it.
     pub group: Option<Arc<str>>,
     pub inbox: InboxSpec,
     /// The time without a sign of life after which the consumer counts as dead and is disconnected. None: no
     /// limit.
     pub lease: Option<Duration>,
-    /// The tenant that the consumer counts against.
+    /// The tenant whose limits the consumer counts against.
     pub tenant: TenantId,
-    /// The tenant that the consumer's reservation counts against: one tenant reserves at most half of a
-    /// class. [`TenantId::NONE`]: no such bound.
+    /// The tenant whose bound the consumer's reservation counts against: one tenant reserves at most half of
+    /// a class. [`TenantId::NONE`]: no such bound.
     pub reserver: TenantId,
 }
 
 impl ConsumerSpec {
-    /// A consumer without a group, with the default inbox.
+    /// Makes the parameters of a consumer without a group, with the default inbox.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -69,8 +70,8 @@ impl ConsumerSpec {
     }
 }
 
-/// The name of a group for people: the part after the last NUL. Before it stands what keeps two groups of one
-/// name apart.
+/// Returns the name of a group for people: the part after the last NUL. The part before it distinguishes
+/// groups of the same name.
 #[must_use]
 pub fn shown_group(group: &str) -> &str {
     group.rsplit_once('\0').map_or(group, |(_, name)| name)
@@ -81,7 +82,7 @@ fn unknown(what: &'static str, number: u32) -> ChannelError {
 }
 
 impl<P> Topic<P> {
-    /// Whether a supplier that declares the topic offers it.
+    /// Returns whether any supplier of the topic declares it ([`OfferStanding::Declares`]).
     fn has_declarer(&self, id: TopicId, suppliers: &NumberMap<SupplierId, SupplierState>) -> bool {
         let standing = |supplier| Some(suppliers.get(supplier)?.offers.get(&id)?.offer.standing);
         self.suppliers.iter().any(|supplier| standing(supplier) == Some(OfferStanding::Declares))
@@ -94,7 +95,8 @@ fn names_full((whose, most): (KeptBy, usize)) -> ChannelError {
 
 impl<P: EventPayload> EventChannel<P> {
     /// Makes a topic, or finds an existing one with equal parameters. A topic without declaring suppliers and
-    /// kept events takes the new parameters. At the limit of topics, unused topics are retired first.
+    /// without kept events takes the new parameters. If the limit of topics is reached, unused topics are
+    /// retired first.
     ///
     /// # Errors
     /// The name is invalid, the topic is in use and differs, or there are too many topics.
@@ -106,7 +108,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// is kept on these terms.
     ///
     /// # Errors
-    /// As [`declare`](Self::declare), and the tenant has reached its limit of topics or kept bytes.
+    /// The errors of [`declare`](Self::declare); or the tenant has reached its limit of topics or of kept
+    /// bytes.
     pub fn declare_by(
         &mut self,
         by: (TenantId, &KeepingTerms),
@@ -115,12 +118,12 @@ impl<P: EventPayload> EventChannel<P> {
         self.declare_as(SupplierOwner::default(), by, spec)
     }
 
-    /// Like [`declare_by`](Self::declare_by), for an owner of suppliers. A declaration of another owner
-    /// yields when no declaring supplier is left: the topic takes the new parameters, and keeps the events
-    /// that fit.
+    /// Like [`declare_by`](Self::declare_by), for an owner of suppliers. This replaces the declaration of
+    /// another owner once no declaring supplier is left: the topic takes the new parameters, and keeps the
+    /// events that fit.
     ///
     /// # Errors
-    /// As [`declare_by`](Self::declare_by).
+    /// The errors of [`declare_by`](Self::declare_by).
     pub fn declare_as(
         &mut self,
         owner: SupplierOwner,
@@ -151,12 +154,12 @@ impl<P: EventPayload> EventChannel<P> {
                 let (declared, asked) = (Box::new(topic.spec.clone()), Box::new(spec));
                 return Err(ChannelError::TopicDiffers { declared, asked });
             }
-            // the new type may be longer, and the new declarer another tenant
+            // the new type may have a longer name, and the new declarer may be another tenant
             if tenant != topic.tenant {
                 self.tenants.check(tenant, TenantResource::Topics, 1)?;
             }
             if let Err(full) = self.kept.replace_name(keeping, (topic.charge, charge)) {
-                // ends, because each search that finds a topic leaves fewer
+                // this recursion ends, because each successful call of `retire_for_room` leaves fewer topics
                 return match self.retire_for_room() {
                     true => self.declare_as(owner, (tenant, keeping), spec),
                     false => Err(names_full(full)),
@@ -165,14 +168,14 @@ impl<P: EventPayload> EventChannel<P> {
             self.tenants.release(topic.tenant, TenantResource::Topics, 1);
             self.tenants.take(tenant, TenantResource::Topics, 1);
             (topic.tenant, topic.charge) = (tenant, charge);
-            // waiting events and notices keep the topic's number
+            // the topic keeps its number, because waiting events and notices refer to it
             let former = std::mem::replace(&mut topic.history, TopicHistory::new(depth));
             let released = match topic.spec.event_type == spec.event_type {
                 true => topic.history.take_over(former),
                 false => former.charges().collect(),
             };
             released.into_iter().for_each(|charge| self.kept.release(charge));
-            // the election among the suppliers that are left begins anew
+            // the owner is elected anew among the remaining suppliers
             (topic.declarer, topic.owner, topic.heard_before) = (owner, None, false);
             (topic.spec, topic.route, topic.provisional) = (spec, TopicRoute::default(), false);
             self.elect(id);
@@ -223,9 +226,10 @@ impl<P: EventPayload> EventChannel<P> {
         self.kept.check_name(keeping, charge).map_err(names_full)
     }
 
-    /// Retires the unused topics; returns whether there were any. A search that found none is not repeated
-    /// for a second, unless many offers were withdrawn meanwhile: otherwise a tenant that holds all topics
-    /// could make the channel search all topics and all waiting events for each refused topic.
+    /// Retires the unused topics. Returns whether there were any. After a search that found none, there is no
+    /// other search for a second, unless many offers are withdrawn in the meantime: otherwise a tenant that
+    /// holds all topics could make the channel search all topics and all waiting events for each refused
+    /// topic.
     pub fn retire_for_room(&mut self) -> bool {
         if let Some(BarrenLook { at, withdrawn }) = self.barren
             && self.clock - at < Duration::SECOND
@@ -239,7 +243,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Finds a topic, whatever its parameters, or makes one without type and history. A later declaration
-    /// sets the parameters. For events from other channels.
+    /// sets the parameters. This is for events from other channels.
     ///
     /// # Errors
     /// The name is invalid, or there are too many topics.
@@ -288,8 +292,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Adds a supplier. With a lease it has to renew the lease, or publish, within each period, or it counts
-    /// as dead.
+    /// Adds a supplier. With a lease, the supplier has to renew the lease or to publish within each period;
+    /// otherwise it counts as dead.
     ///
     /// # Errors
     /// There are too many suppliers.
@@ -361,7 +365,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.depart(supplier, Departed::Left);
     }
 
-    /// Removes a supplier that has died before its lease ran out, for example when its connection broke.
+    /// Removes a supplier that has died before its lease expired, for example because its connection broke.
     pub fn bury(&mut self, supplier: SupplierId) {
         self.depart(supplier, Departed::Died);
     }
@@ -381,7 +385,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Adds a consumer; its inbox is admitted to its class, unless the group has an inbox already.
+    /// Adds a consumer. Its inbox is admitted to its class, unless the consumer's group has an inbox already.
     ///
     /// # Errors
     /// The class does not exist or is not guaranteed the requested share, the reservation cannot be met, the
@@ -476,8 +480,8 @@ impl<P: EventPayload> EventChannel<P> {
         class.ok_or(ChannelError::Class { name: Arc::clone(name) })
     }
 
-    /// Removes a consumer. Its unacknowledged events wait again. After the last consumer the inbox and its
-    /// waiting events are removed, at once or after the linger time.
+    /// Removes a consumer. Its unacknowledged events return to the inbox. When the last consumer of an inbox
+    /// is removed, the inbox and its waiting events are removed, too, at once or after the linger time.
     pub fn disconnect(&mut self, now: Instant, consumer: ConsumerId) {
         let Some(member) = self.consumers.remove(&consumer) else { return };
         self.tenants.release(member.tenant, TenantResource::Consumers, 1);
@@ -525,8 +529,9 @@ impl<P: EventPayload> EventChannel<P> {
         self.admission.leave(inbox);
     }
 
-    /// Removes the topics without offers, kept events, waiting events or notices, and unacknowledged events;
-    /// returns their number. Cost: a search of all topics, waiting events and unacknowledged events.
+    /// Removes the topics that have no offers, no kept events, no waiting events or notices, and no
+    /// unacknowledged events. Returns their number. Cost: a search of all topics, waiting events and
+    /// unacknowledged events.
     pub fn retire_unused(&mut self) -> usize {
         let inboxes = self.receivers.values().flat_map(|receiver| receiver.inbox.parcels());
         let outstanding = self.consumers.values().flat_map(|consumer| consumer.outstanding.values());
@@ -560,7 +565,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.set_paused(consumer, true);
     }
 
-    /// Starts deliveries again after [`pause`](Self::pause).
+    /// Starts deliveries to a consumer again after [`pause`](Self::pause).
     pub fn resume(&mut self, consumer: ConsumerId) {
         self.set_paused(consumer, false);
     }

@@ -1,4 +1,5 @@
-//! Events kept before a subscription came, delivered to its consumer piece by piece.
+//! Delivers events that were kept before a subscription was made, piece by piece, to the consumer of the
+//! subscription.
 //!
 //! ```text
 //!   kept events, in the order in which they came:   e1 e2 e3 e4 e5 | e6 ...
@@ -6,14 +7,14 @@
 //! ```
 //! Idea: a *reader* walks over all kept events up to the last one before its subscription, and puts the
 //! events that the subscription asks for into the inbox. It stops while the inbox is half full, and continues
-//! after the consumer has taken an event. Tenants whose inboxes have readers take turns, and so do the
+//! after the consumer has taken an event. The tenants whose inboxes have readers take turns, and so do the
 //! inboxes of each tenant.
 //!
 //! A topic's kept events precede its new ones: when an event of a topic is published, the inboxes that ask
 //! for it first *catch up* with that topic.
 //!
 //! Cost: a check of each kept event for each subscription. The first [`PIECE`] checks are made at once, so
-//! that a subscription to few kept events has them when it returns.
+//! that a subscription to few kept events has put them into the inbox when the call returns.
 
 use super::subscribe::PastEvents;
 use super::{EventChannel, Receiver, WORK_STEPS};
@@ -26,7 +27,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unisono_time::Instant;
 
-/// Kept events checked in one turn of an inbox: about 0.1 ms.
+/// The number of kept events that are checked in one turn of an inbox (a *piece*): about 0.1 ms.
 const PIECE: usize = 256;
 /// Maximum number of kept events checked for new subscriptions between two calls of
 /// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); further checks wait for a turn.
@@ -34,12 +35,13 @@ const MAX_CHECKS: usize = 1024;
 /// Maximum number of pieces that one call of [`next`](EventChannel::next) reads while it has nothing to
 /// deliver.
 pub(super) const MAX_PIECES: usize = 8;
-/// Deliveries per piece read between them, so that deliveries take at most twice as long as without readers.
+/// The number of deliveries between two pieces that are read, so that deliveries take at most twice as long
+/// as without readers.
 const DELIVERIES_A_PIECE: usize = 64;
-/// Maximum number of kept events that consumers catch up with for one publication; beyond it they lose the
-/// oldest events and get a gap. Chosen so that a publisher waits a millisecond at most.
+/// The maximum number of kept events with which consumers catch up for one publication; beyond it, they lose
+/// the oldest events and get a gap. Chosen so that a publisher waits at most a millisecond.
 const MAX_CAUGHT_UP: usize = 4096;
-/// Maximum number of topics that one inbox remembers as caught up. Kept events of further topics may come
+/// The maximum number of topics that one inbox records as caught up. Kept events of further topics may come
 /// after new events.
 const MAX_TOPICS_CAUGHT_UP: usize = 1024;
 
@@ -62,7 +64,7 @@ pub(super) struct ReadingInboxes {
     by_tenant: BTreeMap<TenantId, VecDeque<InboxId>>,
     /// The tenant that had the last turn.
     last: TenantId,
-    /// Number of inboxes with readers, whether or not these can continue.
+    /// The number of inboxes with readers, whether or not these readers can continue.
     behind: usize,
     /// Deliveries since the last piece was read.
     deliveries: usize,
@@ -73,7 +75,7 @@ impl ReadingInboxes {
         self.by_tenant.is_empty()
     }
 
-    /// Whether any inbox has readers.
+    /// Returns whether any inbox has readers.
     pub(super) fn are_behind(&self) -> bool {
         self.behind > 0
     }
@@ -102,7 +104,7 @@ impl ReadingInboxes {
 }
 
 impl<P: EventPayload> Receiver<P> {
-    /// Whether its readers could continue but are not queued for a turn.
+    /// Returns whether the readers of the inbox can continue but are not queued for a turn.
     pub(super) fn may_read_on(&self) -> bool {
         !self.readers.is_empty() && !self.reads && self.inbox.has_room_for_past()
     }
@@ -139,7 +141,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Reads a piece before some of the deliveries.
+    /// Counts a delivery, and reads a piece at every [`DELIVERIES_A_PIECE`]th one.
     pub(super) fn read_on_beside(&mut self, now: Instant) {
         if !self.reading.is_empty() {
             self.reading.deliveries += 1;
@@ -150,7 +152,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Reads a piece for one inbox. False: no reader can continue.
+    /// Reads a piece for one inbox. Returns false if no reader can continue.
     pub(super) fn read_on(&mut self, now: Instant) -> bool {
         let Some(inbox) = self.reading.pop() else { return false };
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
@@ -182,7 +184,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// The readers of an inbox check up to `most` kept events, while the inbox has room.
+    /// Lets the readers of an inbox check up to `most` kept events, while the inbox has room.
     fn read(&mut self, now: Instant, inbox: InboxId, most: usize) {
         let (mut looks, mut pushed) = (0, false);
         while looks < most {
@@ -227,7 +229,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Whether a reader puts a kept event into its inbox.
+    /// Returns whether a reader has to put a kept event into its inbox.
     fn is_wanted(
         &mut self,
         now: Instant,
@@ -244,7 +246,8 @@ impl<P: EventPayload> EventChannel<P> {
             let passes = interest.filter.as_ref().is_none_or(|filter| filter.matches(&event.fields));
             interest.asks_for(name.0, name.1) && passes
         });
-        // an event kept in both roles is delivered once; a retained one may have passed its deadline
+        // an event that is kept in both roles is delivered once; a retained event whose deadline has passed
+        // is not delivered
         let again =
             role == KeptRole::Retained && (event.deadline < now || kept.is_there((count, KeptRole::History)));
         if !asks || again || !receiver.inbox.spec.origins.accept(event.origin) {

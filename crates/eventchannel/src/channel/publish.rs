@@ -1,6 +1,7 @@
-//! Publication: an event is checked, matched, and put into the inbox of each consumer that asked for it.
+//! Publishes events: checks an event, finds the matching subscriptions, and puts the event into the inbox of
+//! each consumer that asked for it.
 //!
-//! Either all of these inboxes take the event or none does. The channel checks all of them for a blocking one
+//! Either all of these inboxes take the event or none does. The channel checks whether any of them blocks
 //! before it puts the event into the first.
 
 use super::{ChannelLimits, Destined, EventChannel, OfferState, WORK_STEPS};
@@ -21,15 +22,15 @@ pub enum Published {
     Taken { sequence: u64, inboxes: usize },
     /// A stronger supplier of the topic is alive; no consumer gets the event.
     Standby { sequence: u64 },
-    /// An event with this number, or a later one, has come before; no consumer gets it again.
+    /// An event with this number or a later one has been published before; no consumer gets this event.
     Duplicate { last: u64 },
 }
 
 /// The decision of an offer on a publication.
 enum Admission {
-    /// `meter`: the state of the offer's rate once the event is published.
+    /// The event may be published. `meter` is the state of the offer's rate meter after the publication.
     Admitted { sequence: u64, deadline: Instant, meter: RateMeter },
-    /// The event's number, or a later one, has come before.
+    /// An event with this number or a later one has been published before.
     Duplicate,
 }
 
@@ -72,8 +73,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// Publishes an event of a supplier on a topic.
     ///
     /// # Errors
-    /// The error names the cause, or the inbox that refused the event. No consumer has got the event then,
-    /// and the supplier may publish it again.
+    /// The error names the cause, or the inbox that refused the event. In this case no consumer has got the
+    /// event, and the supplier may publish it again.
     pub fn try_publish(
         &mut self,
         now: Instant,
@@ -84,11 +85,12 @@ impl<P: EventPayload> EventChannel<P> {
         self.try_publish_kept(now, supplier, topic, publication, |_, _| Ok(()))
     }
 
-    /// Like [`try_publish`](Self::try_publish), for events that have to be kept elsewhere before a consumer
+    /// Like [`try_publish`](Self::try_publish), for events that have to be stored elsewhere before a consumer
     /// gets them. `keep` is called after all other checks have passed, with the subscriptions that match.
     ///
     /// # Errors
-    /// As [`try_publish`](Self::try_publish), and [`PublishError::NotKept`] with the reason of `keep`.
+    /// The errors of [`try_publish`](Self::try_publish), and [`PublishError::NotKept`] with the reason of
+    /// `keep`.
     pub fn try_publish_kept(
         &mut self,
         now: Instant,
@@ -126,7 +128,8 @@ impl<P: EventPayload> EventChannel<P> {
         let compared = self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
         let mut found = std::mem::take(&mut self.found);
         self.work += (found.len() + compared) / WORK_STEPS;
-        // the order of service and the inbox named in a refusal do not depend on the order of the matches
+        // sorted, so that the order of service and the inbox named in a refusal do not depend on the order of
+        // the matches
         found.sort_unstable();
         let Offer { origin, share, order, owner, .. } = state.offer;
         if origin == EventOrigin::Remote {
@@ -173,7 +176,7 @@ impl<P: EventPayload> EventChannel<P> {
             let charge = KeptCharge::new(&keeping, event.memory(), self.kept.next_count());
             at.keep(&mut self.kept, &event, (retention, charge));
         }
-        // numbers may begin anywhere: no event is missing before the first
+        // a supplier may begin with any number: no event is missing before its first one
         if last > 0 && sequence - last > 1 {
             let (first, last) = (last + 1, sequence - 1);
             let lost = last - first + 1;
@@ -212,13 +215,13 @@ impl<P: EventPayload> EventChannel<P> {
                 continue;
             }
             if std::mem::replace(&mut receiver.matched, self.publications) == self.publications {
-                continue; // by another of its subscriptions
+                continue; // the event is in this inbox already, by another of its subscriptions
             }
             self.arrivals += 1;
             inboxes += 1;
             let before = receiver.inbox.turn();
             receiver.inbox.push(now, self.arrivals, Parcel::new(Arc::clone(event), *subscription));
-            // An inbox with events and without a standing has no consumer that takes events now.
+            // An inbox that has events but no position in its class has no consumer that takes events now.
             let stands = receiver.standing.is_some() || before.is_none();
             if stands && receiver.inbox.turn() != before {
                 self.place(inbox);
@@ -240,7 +243,7 @@ impl<P: EventPayload> EventChannel<P> {
         inboxes
     }
 
-    /// Reports missing events to all inboxes that ask for the topic and hear the supplier.
+    /// Reports missing events to all inboxes that ask for the topic and accept events of this origin.
     fn report_gap(&mut self, gap: Gap, origin: EventOrigin) {
         let inboxes = self.audience(gap.topic);
         self.work += inboxes.len();

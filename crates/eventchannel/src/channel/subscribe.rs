@@ -1,6 +1,6 @@
-//! Subscriptions: how each is added and removed, and which kept events its consumer gets.
+//! Adds and removes subscriptions, and decides which kept events their consumers get.
 //!
-//! A subscription of a consumer in a group is one of the group, until that consumer disconnects. The
+//! A subscription of a consumer in a group belongs to the group until that consumer disconnects. The
 //! subscriptions of the last consumer stay while the group lingers.
 
 use super::{Destined, EventChannel, WORK_STEPS};
@@ -17,27 +17,28 @@ use crate::trie::PatternTrie;
 use std::sync::Arc;
 use unisono_time::Instant;
 
-/// Notices of mismatches that a new subscription leads to, at most: a pattern may match all topics. Chosen,
-/// not measured.
+/// The maximum number of mismatch notices for a new subscription, because its pattern may match all topics.
+/// Chosen, not measured.
 const MAX_TOLD: usize = 64;
 
 /// The kept events that a new subscription gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PastEvents {
-    /// Events that no other subscription of the consumer, or of its group, asks for: the consumer has had the
-    /// others.
+    /// The events for which no other subscription of the consumer, or of its group, asks: the consumer has
+    /// received the others.
     New,
     /// All events, as MQTT requires.
     All,
     None,
 }
 
-/// Operations that count against the limits of the tenant: all comparisons but the one with the pattern.
+/// Returns the number of operations that count against the limits of the tenant: all comparisons except the
+/// one with the pattern.
 fn operations(interest: &Interest) -> usize {
     interest.comparisons() - 1
 }
 
-/// The resources of a tenant that interests take.
+/// Returns the resources of a tenant that these interests take.
 fn resources(interests: &[Interest]) -> [(TenantResource, usize); 3] {
     [
         (TenantResource::Subscriptions, interests.len()),
@@ -47,8 +48,8 @@ fn resources(interests: &[Interest]) -> [(TenantResource, usize); 3] {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// Adds a subscription for a consumer or its group. The events that the topics keep come first, except
-    /// the events that another subscription of the inbox asks for.
+    /// Adds a subscription for a consumer or its group. The events that the topics keep are delivered first,
+    /// except those for which another subscription of the inbox asks.
     ///
     /// # Errors
     /// The consumer does not exist, a topic that it names does not meet its request, or there are too many
@@ -65,7 +66,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// Like [`subscribe`](Self::subscribe), with a choice of the kept events.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// The errors of [`subscribe`](Self::subscribe).
     pub fn subscribe_with(
         &mut self,
         now: Instant,
@@ -75,7 +76,8 @@ impl<P: EventPayload> EventChannel<P> {
     ) -> Result<SubscriptionId, ChannelError> {
         let unknown = ChannelError::Unknown { what: "consumer", number: consumer.0 };
         let inbox = self.consumers.get(&consumer).ok_or(unknown)?.inbox;
-        // existing topics and offers have to meet its request, whatever kept events it wants
+        // existing topics and offers have to meet the request of the inbox, whatever kept events the
+        // subscription wants
         self.check_request(inbox, std::slice::from_ref(&interest))?;
         self.subscribe_checked(now, consumer, interest, wanted)
     }
@@ -84,7 +86,7 @@ impl<P: EventPayload> EventChannel<P> {
     /// existing topics and offers are compared with its request once.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe); subscriptions before the refused one stay.
+    /// The errors of [`subscribe`](Self::subscribe); subscriptions before the refused one stay.
     pub fn subscribe_all(
         &mut self,
         now: Instant,
@@ -144,7 +146,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(())
     }
 
-    /// Gives back what [`take_interests`](Self::take_interests) counted.
+    /// Releases what [`take_interests`](Self::take_interests) counted.
     pub fn release_interests(&mut self, tenant: TenantId, interests: &[Interest]) {
         resources(interests).into_iter().for_each(|(what, less)| self.tenants.release(tenant, what, less));
     }
@@ -226,7 +228,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(())
     }
 
-    /// Ends a subscription. Events already in the inbox are still delivered.
+    /// Ends a subscription. Events that are already in the inbox are still delivered.
     pub fn unsubscribe(&mut self, subscription: SubscriptionId) {
         let Some(inbox) = self.forget_subscription(subscription) else { return };
         self.end_reader(inbox, subscription);
@@ -235,7 +237,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Removes a subscription; returns its inbox.
+    /// Removes a subscription. Returns its inbox.
     pub(super) fn forget_subscription(&mut self, subscription: SubscriptionId) -> Option<InboxId> {
         let Destined { inbox, tenant, .. } = self.subscriptions.remove(&subscription)?;
         if let Some(interest) = self.index.interest(subscription) {
@@ -251,8 +253,8 @@ impl<P: EventPayload> EventChannel<P> {
         Some(inbox)
     }
 
-    /// Removes the subscriptions of departed consumers of the group. A consumer calls it after it has made
-    /// all its own subscriptions; equal ones stay.
+    /// Removes the subscriptions that departed consumers of the group have left. A consumer calls this after
+    /// it has made all its own subscriptions; these stay, even if they equal removed ones.
     pub fn replace_departed(&mut self, consumer: ConsumerId) {
         let Some(inbox) = self.consumers.get(&consumer).map(|consumer| consumer.inbox) else { return };
         let Some(receiver) = self.receivers.get(&inbox) else { return };

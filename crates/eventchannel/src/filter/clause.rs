@@ -1,9 +1,9 @@
-//! A filter as a tree of conditions. It is simplified so that equal filters look alike, and so that an index
-//! can find the conditions by which to look a filter up.
+//! A filter as a tree of conditions. The tree is simplified, so that equivalent filters tend to have equal
+//! trees, and so that an index can find the conditions by which to look up a filter.
 //!
 //! `not` is pushed down to the single conditions (De Morgan), nested `and`s and `or`s are flattened,
-//! constants vanish, and bounds of one field in one `and` become one range: `x >= 5 and x < 10` is a single
-//! condition.
+//! constants are eliminated, and the bounds of one field in one `and` become one range: `x >= 5 and x < 10`
+//! is a single condition.
 
 use crate::value::{FieldSet, FieldValue, Numeric};
 use std::cmp::Ordering;
@@ -41,7 +41,7 @@ impl Predicate {
 /// One condition. Each is false for an event that lacks its field.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Predicate {
-    /// The value is no NaN: the language cannot write one.
+    /// The value is not NaN, because a filter cannot express NaN.
     Equal(Arc<str>, FieldValue),
     /// Two or more values.
     OneOf(Arc<str>, Vec<FieldValue>),
@@ -51,7 +51,7 @@ pub(crate) enum Predicate {
     Compare(Box<(Operand, Comparator, Operand)>),
 }
 
-/// Numbers between two bounds; a bound is a number and whether it is itself within.
+/// The numbers between two bounds. A bound is a number, and whether the number itself is in the range.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct NumericRange {
     pub(crate) low: Option<(Numeric, bool)>,
@@ -112,7 +112,7 @@ impl Comparator {
         }
     }
 
-    /// Whether it asks for an order, which only numbers have.
+    /// Returns whether the comparison needs an order, which only numbers have.
     pub(super) fn orders(self) -> bool {
         !matches!(self, Self::Equal | Self::Different)
     }
@@ -164,7 +164,7 @@ impl Operand {
         }
     }
 
-    /// None if a side can never be a number.
+    /// Makes a calculation, or returns `None` if one of its sides can never be a number.
     pub(super) fn calculated(one: Self, sign: &str, other: Self) -> Option<Self> {
         let sign = sign.chars().next()?;
         match (&one, &other) {
@@ -177,7 +177,8 @@ impl Operand {
         }
     }
 
-    /// None if a field is missing or no number where one is needed.
+    /// Evaluates the operand. Returns `None` if a field is missing, or if its value is not a number where one
+    /// is needed.
     fn value(&self, fields: &FieldSet) -> Option<FieldValue> {
         match self {
             Self::Literal(value) => Some(value.clone()),
@@ -201,7 +202,7 @@ impl Operand {
         }
     }
 
-    /// A field that it needs.
+    /// Returns a field that the operand needs.
     fn needs(&self) -> Option<&Arc<str>> {
         match self {
             Self::Literal(_) => None,
@@ -242,8 +243,8 @@ impl Predicate {
         }
     }
 
-    /// A field that the condition needs: without the field it is false. None: it compares constants, which no
-    /// parsed filter does.
+    /// Returns a field that the condition needs: without the field, the condition is false. `None`: the
+    /// condition compares constants, which no parsed filter does.
     pub(crate) fn needs(&self) -> Option<&Arc<str>> {
         match self {
             Self::Equal(name, _)
@@ -273,7 +274,7 @@ impl Clause {
             Self::Is(Predicate::Compare(Box::new((Operand::Field(name), how, Operand::Literal(value)))))
         };
         match (how, value) {
-            // a calculation of constants may have made a NaN, which equals nothing
+            // a calculation of constants may have given NaN, which equals nothing
             (Comparator::Different, value) => compare(name, value),
             (_, FieldValue::Number(number)) if number.compare(number).is_none() => Self::Always(false),
             (Comparator::Equal, value) => Self::Is(Predicate::Equal(name, value)),
@@ -300,7 +301,7 @@ impl Clause {
         }
     }
 
-    /// True if all parts are true.
+    /// Makes the clause that is true if all parts are true.
     pub(super) fn all(parts: Vec<Self>) -> Self {
         let mut joined: Vec<Self> = Vec::new();
         let flat = parts.into_iter().flat_map(|part| match part {
@@ -331,7 +332,7 @@ impl Clause {
         }
     }
 
-    /// True if any part is true.
+    /// Makes the clause that is true if any part is true.
     pub(super) fn any(parts: Vec<Self>) -> Self {
         let mut joined: Vec<Self> = Vec::new();
         let flat = parts.into_iter().flat_map(|part| match part {

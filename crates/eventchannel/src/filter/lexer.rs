@@ -25,7 +25,7 @@ pub(super) struct PlacedLexeme {
 const SIGNS: [&str; 16] =
     ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "(", ")", ",", "+", "-", "*", "/", "!"];
 
-/// All lexemes of a text; the last one is [`Lexeme::End`].
+/// Returns all lexemes of a text; the last one is [`Lexeme::End`].
 pub(super) fn words(text: &str) -> Result<Vec<PlacedLexeme>, FilterError> {
     let mut words = Vec::new();
     let (mut rest, mut at) = (text, Position { line: 1, column: 1 });
@@ -79,7 +79,7 @@ fn advance(at: &mut Position, over: &str) {
     }
 }
 
-/// Reads a quoted text at the beginning of `rest`; returns it and its length in bytes, quotes included.
+/// Reads a quoted text at the beginning of `rest`. Returns it, and its length in bytes, quotes included.
 fn text_literal(rest: &str) -> Option<(Lexeme, usize)> {
     let mut text = String::new();
     let mut letters = rest.char_indices().skip(1);
@@ -93,7 +93,7 @@ fn text_literal(rest: &str) -> Option<(Lexeme, usize)> {
     None
 }
 
-/// Reads a number at the beginning of `rest`; returns it and its length in bytes.
+/// Reads a number at the beginning of `rest`. Returns it, and its length in bytes.
 fn number(rest: &str) -> Result<(Lexeme, usize), String> {
     let digits = |from: usize| {
         rest[from..].find(|letter: char| !letter.is_ascii_digit()).map_or(rest.len(), |end| from + end)

@@ -17,10 +17,10 @@
 //! | `+` `-` `*` `/` | on numbers; `/` divides as decimals do |
 //! | `"text"`, with `\"` and `\\` | a text |
 //!
-//! A field's name is letters, digits, `_` and `.`, beginning with a letter or `_`. A comparison with a field
-//! that the event does not have is false, `!=` and `not in` too; `not` turns that into true. So `x != 1` asks
-//! for an `x`, and `not x == 1` does not. Values of different kinds are unequal and have no order; NaN is
-//! unequal to everything.
+//! A field's name consists of letters, digits, `_` and `.`, and begins with a letter or `_`. A comparison
+//! with a field that the event does not have is false, even `!=` and `not in`; a `not` before it makes it
+//! true. So an event without `x` passes `not x == 1`, but not `x != 1`. Values of different kinds are unequal
+//! and have no order; NaN is unequal to everything.
 //!
 //! An error names line and column. The depth of parentheses and the length of a text are limited, so that a
 //! hostile filter costs no more than its length.
@@ -40,8 +40,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use unisono_text::Position;
 
-/// The longest filter, in bytes. A filter is written by a person or made from a list; 16 KiB hold a list of
-/// a thousand names. Chosen, not measured.
+/// The maximum length of a filter, in bytes. A filter is written by a person or generated from a list; 16 KiB
+/// hold a list of a thousand names. Chosen, not measured.
 pub const MAX_FILTER: usize = 16 << 10;
 
 /// A condition on the fields of an event, parsed and simplified.
@@ -61,7 +61,7 @@ pub struct ContentFilter {
     operations: usize,
 }
 
-/// Why a text is no filter.
+/// Why a text is not a filter.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {what}")]
 #[non_exhaustive]
@@ -82,7 +82,7 @@ impl FromStr for ContentFilter {
 }
 
 impl PartialEq for ContentFilter {
-    /// Whether they are written alike.
+    /// Returns whether both filters have the same text.
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
@@ -95,14 +95,15 @@ impl fmt::Display for ContentFilter {
 }
 
 impl ContentFilter {
-    /// Whether an event with these fields passes. For one filter; of many filters an index asks fewer.
+    /// Returns whether an event with these fields passes this filter. For many filters, an index evaluates
+    /// fewer.
     #[must_use]
     pub fn matches(&self, fields: &FieldSet) -> bool {
         self.clause.holds(fields)
     }
 
-    /// Number of comparisons, calculations and values in lists: an approximate cost of an evaluation, and of
-    /// the memory.
+    /// Returns the number of comparisons, calculations and values in lists: an approximation of the cost of
+    /// an evaluation, and of the memory.
     #[must_use]
     pub fn operations(&self) -> usize {
         self.operations

@@ -1,4 +1,4 @@
-//! Parses lexemes into a [`Clause`]: recursive descent, which also checks the types of the values.
+//! Parses lexemes into a [`Clause`] by recursive descent, and checks the types of the values.
 
 use super::clause::{Clause, Comparator, Operand, Predicate};
 use super::lexer::{Lexeme, PlacedLexeme, words, wrong};
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use unisono_text::Position;
 
 /// Maximum nesting depth of parentheses and `not`. Each level takes stack: with a thread's stack of 2 MiB, a
-/// level may take 32 KiB.
+/// level may take up to 32 KiB.
 const MAX_DEPTH: usize = 64;
 /// Maximum number of arithmetic operations in a filter. A chain of them is evaluated by recursion as deep as
-/// the chain is long: with a thread's stack of 2 MiB, an operation may take 8 KiB.
+/// the chain is long: with a thread's stack of 2 MiB, an operation may take up to 8 KiB.
 const MAX_CALCULATIONS: usize = 256;
 
 pub(super) fn parse(text: &str) -> Result<Clause, FilterError> {
@@ -70,7 +70,7 @@ struct FilterParser {
 
 impl FilterParser {
     fn peek(&self) -> &PlacedLexeme {
-        // the last word is the end, and the parser never steps over it
+        // the last lexeme is the end, and the parser never goes beyond it
         &self.words[self.next.min(self.words.len() - 1)]
     }
 

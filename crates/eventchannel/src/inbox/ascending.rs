@@ -45,7 +45,7 @@ impl<K: Ord, V> AscendingQueue<K, V> {
         self.items.push_back((key, Some(item)));
     }
 
-    /// Replaces the item of a key that is there.
+    /// Replaces the item of a key, if the queue has the key.
     pub(super) fn replace(&mut self, key: &K, item: V) {
         if let Ok(at) = self.items.binary_search_by(|(other, _)| other.cmp(key))
             && let Some(old) = &mut self.items[at].1
@@ -95,7 +95,7 @@ mod tests {
             for step in steps {
                 match step {
                     Some(which) if which % 3 > 0 => {
-                        // a key that is in the queue, or has been removed
+                        // a key that is in the queue, or was, or is the next one
                         let key = u32::from(which) % (next + 1);
                         prop_assert_eq!(queue.remove(&key), map.remove(&key));
                     }

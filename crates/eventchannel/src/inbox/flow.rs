@@ -1,4 +1,5 @@
-//! The waiting events of one supplier on one topic, as far as their order is bound.
+//! The waiting events of one supplier on one topic (a *flow*): their number, and the turns of those that must
+//! stay in order.
 
 use super::ascending::AscendingQueue;
 use super::{DueTurn, InboxQueue};
@@ -17,7 +18,7 @@ pub(super) struct WaitingFlow {
     pub(super) ordered: AscendingTurns,
 }
 
-/// Makes the kept events of a supplier on a topic due no later than a new event, which they precede.
+/// Makes the kept events of a supplier on a topic due no later than a new event, because they precede it.
 pub(super) fn advance_kept<P: EventPayload>(
     queue: &mut InboxQueue<P>,
     supplier: SupplierId,

@@ -6,12 +6,12 @@
 //! that it must not overtake. Dropped events are recorded as a [`Gap`], and reported with the next delivery.
 //!
 //! Kept events have no deadline, and precede the new events of their supplier and topic. So when a new event
-//! comes, the waiting kept events before it become due with it.
+//! comes, the kept events that wait before it become due no later than it is.
 //!
 //! Cost: constant to insert and to remove an event while turns ascend in order of arrival, also with
 //! `DropOldest`; otherwise logarithmic in the number of waiting events. The capacity bounds the memory of
-//! events. The number of gaps, of counters of missed deadlines and of departed suppliers is fixed, so that no
-//! supplier can make the inbox grow by its number of topics.
+//! events. The numbers of gaps, of counters of missed deadlines and of departed suppliers have fixed bounds,
+//! so that a supplier cannot make the inbox grow by publishing on many topics.
 
 mod ascending;
 mod flow;
@@ -38,13 +38,13 @@ use waiting::WaitingParcels;
 /// first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum FullInbox {
-    /// The event that came first is dropped.
+    /// The event that arrived first is dropped.
     #[default]
     DropOldest,
-    /// A late event is dropped, the one with the earliest deadline first; if no event is late, the event with
+    /// If events are late, the late event with the earliest deadline is dropped; otherwise, the event with
     /// the latest deadline.
     DropByDeadline,
-    /// The event is refused to its supplier, and no consumer gets it.
+    /// The new event is refused to its supplier, and no consumer gets it.
     BlockSupplier,
 }
 
@@ -63,7 +63,7 @@ pub enum LateEvents {
 /// The order between suppliers in an inbox, and whose event a full inbox drops.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum BetweenSuppliers {
-    /// The event with the earliest deadline of all suppliers.
+    /// The event with the earliest deadline is first, whichever supplier it is from.
     #[default]
     Deadlines,
     /// Each supplier gets the consumer's time in proportion to its [share](crate::Offer::share). A full inbox
@@ -89,8 +89,8 @@ pub enum GapCause {
     NotReceived,
 }
 
-/// Events of a supplier on a topic that matched the consumer's subscriptions and are not delivered. The gap
-/// may be reported before events that precede it.
+/// Missing events: events of a supplier on a topic that matched the consumer's subscriptions and are not
+/// delivered. A gap may be reported before events that precede it are delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
     pub topic: TopicId,
@@ -126,7 +126,7 @@ pub struct InboxCounters {
 }
 
 impl InboxCounters {
-    /// Matched events that the consumer will never get.
+    /// Returns the number of matched events that the consumer will never get.
     #[must_use]
     pub fn lost(&self) -> u64 {
         [self.dropped_full, self.dropped_late, self.dropped_large, self.given_up]
@@ -152,10 +152,11 @@ impl InboxCounters {
     }
 }
 
-/// The latest time for the dispatch of an event, then the channel's arrival number.
+/// The key by which events leave an inbox: the time by which the event is due, and then the channel's arrival
+/// number.
 pub(crate) type DueTurn = (Instant, u64);
 
-/// The waiting events, by the order between suppliers.
+/// The waiting events, in a queue for each order between suppliers.
 #[derive(Debug)]
 enum InboxQueue<P> {
     Deadlines(WaitingParcels<P>),
@@ -233,18 +234,19 @@ pub(crate) struct Inbox<P> {
     pub(crate) spec: InboxSpec,
     queue: InboxQueue<P>,
     bytes: usize,
-    /// The event that is larger than its capacity, and waits alone.
+    /// The waiting event that is larger than the inbox's capacity, if any; it waits alone.
     oversize: OversizeShare,
     flows: NumberMap<(TopicId, SupplierId), WaitingFlow>,
-    /// The memory of a flow that has ended.
+    /// The buffer of a flow that has ended, reused to save an allocation.
     spare: AscendingTurns,
     /// The turns of all waiting events, if all leave in order of arrival.
     arrivals: AscendingTurns,
-    /// Suppliers that have gone while events of theirs wait.
+    /// The suppliers that have left while events of theirs wait.
     departing: NumberMap<(TopicId, SupplierId), Departed>,
-    /// Suppliers from `departing` whose last event has left, not yet reported.
+    /// The suppliers from `departing` whose last event has left the inbox and whose departure is not reported
+    /// yet.
     departed: VecDeque<(TopicId, SupplierId, Departed)>,
-    /// The earliest arrival time of the next event of a reservation.
+    /// The earliest time at which the next event may arrive under the reservation.
     expected: Instant,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
     /// Missing events without an entry in `gaps`, which was full.
@@ -256,20 +258,21 @@ pub(crate) struct Inbox<P> {
     pub(crate) misses: BTreeMap<TopicId, u64>,
 }
 
-/// Maximum number of kept events that wait in one inbox: as many as a few turns of a server deliver.
+/// The maximum number of kept events that wait in one inbox: as many as a server delivers in a few turns.
 const MAX_PAST: usize = 256;
 
-/// Topics and suppliers with a gap of their own between two deliveries; an entry takes up to 120 bytes. A
-/// consumer that reads has few. Chosen, not measured.
+/// The maximum number of gaps between two deliveries, one for each topic, supplier and cause; an entry takes
+/// up to 120 bytes. A consumer that reads has few. Chosen, not measured.
 const MAX_GAPS: usize = 32;
-/// Topics with a counter of missed deadlines of their own; an entry takes up to 25 bytes. Chosen, not
-/// measured.
+/// The maximum number of topics with a separate counter of missed deadlines; an entry takes up to 25 bytes.
+/// Chosen, not measured.
 const MAX_MISS_TOPICS: usize = 256;
-/// Departed suppliers that wait for their report; beyond, the oldest goes. Chosen, not measured.
+/// The maximum number of departed suppliers that wait to be reported; beyond it, the oldest is dropped.
+/// Chosen, not measured.
 const MAX_DEPARTED: usize = 64;
 
-/// Stands for all topics that have been retired, and for those without a counter of their own; no topic has
-/// this number.
+/// The number that stands for all retired topics and for those without a separate counter; no topic has this
+/// number.
 const FORMER_TOPICS: TopicId = TopicId(0);
 
 impl<P: EventPayload> Inbox<P> {
@@ -293,7 +296,7 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    /// Whether a supplier has to wait until this inbox takes a payload of `bytes` bytes.
+    /// Returns whether a supplier has to wait until this inbox has room for an event of `bytes` bytes.
     pub(crate) fn blocks(&mut self, owner: SupplierOwner, bytes: usize) -> bool {
         let full = self.spec.full == FullInbox::BlockSupplier
             && self.is_over(1, bytes)
@@ -302,8 +305,9 @@ impl<P: EventPayload> Inbox<P> {
         full
     }
 
-    /// Whether a supplier has to wait until the consumer has taken more: the kept events that precede a new
-    /// one of `bytes` bytes, `kept` with `kept_bytes`, would not fit.
+    /// Returns whether a supplier has to wait until the consumer has taken more events. It has to if a new
+    /// event of `bytes` bytes, together with the `kept` kept events of `kept_bytes` bytes that precede it,
+    /// would not fit.
     pub(crate) fn blocks_behind(
         &mut self,
         owner: SupplierOwner,
@@ -317,8 +321,8 @@ impl<P: EventPayload> Inbox<P> {
         full
     }
 
-    /// Whether the inbox would exceed its capacity with `events` events and `bytes` bytes more. One event
-    /// always fits.
+    /// Returns whether the inbox would exceed its capacity with `events` more events of `bytes` bytes. One
+    /// event always fits.
     fn is_over(&self, events: usize, bytes: usize) -> bool {
         let events = self.queue.len() + events;
         events > 1
@@ -336,14 +340,16 @@ impl<P: EventPayload> Inbox<P> {
         self.enter(now, arrival, parcel);
     }
 
-    /// Whether the inbox takes more kept events: while it is less than half full, so that new events have
-    /// room, and holds few, so that the kept events of other consumers need not wait for many.
+    /// Returns whether the inbox takes more kept events. It does so while it is less than half full, so that
+    /// new events have room, and while it holds fewer than [`MAX_PAST`] events, so that other consumers' kept
+    /// events need not wait long.
     pub(crate) fn has_room_for_past(&self) -> bool {
         let InboxCapacity { events, bytes } = self.spec.capacity;
         self.queue.len() < (events / 2).clamp(1, MAX_PAST) && self.bytes < (bytes / 2).max(1)
     }
 
-    /// An event that was delivered and not acknowledged waits again, or is given up.
+    /// Returns an event that was delivered and not acknowledged to the queue, or gives it up after the last
+    /// attempt.
     pub(crate) fn push_again(&mut self, now: Instant, arrival: u64, mut parcel: Parcel<P>) {
         parcel.repeated += 1;
         if self.spec.redelivery.is_none_or(|redelivery| parcel.repeated >= redelivery.attempts) {
@@ -358,7 +364,8 @@ impl<P: EventPayload> Inbox<P> {
         let bytes = parcel.weight();
         let mut due = if parcel.retained { NO_DEADLINE } else { parcel.event.deadline };
         if let Some(reservation) = self.spec.reservation {
-            // an event before its time counts as if it came in time, so that it does not push others back
+            // an event that comes too early counts as if it came at its time, so that it does not delay other
+            // consumers
             let comes = now.max(self.expected);
             self.expected = comes + reservation.period;
             let promised = comes + reservation.deadline;
@@ -385,7 +392,8 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    /// Counts a parcel in its flow. Returns its time in the order that its supplier and its consumer ask for.
+    /// Counts a parcel in its flow. Returns the time by which it is due in the order that its supplier and
+    /// its consumer ask for.
     fn due_in_order(&mut self, due: Instant, arrival: u64, parcel: &Parcel<P>) -> Instant {
         let ChannelEvent { topic, supplier, order, .. } = *parcel.event;
         let new_flow = || WaitingFlow { events: 0, ordered: std::mem::take(&mut self.spare) };
@@ -454,8 +462,8 @@ impl<P: EventPayload> Inbox<P> {
             .or_insert(more);
     }
 
-    /// The turn of the inbox among the inboxes of its class: the turn of its next event, else of its first
-    /// gap. `None`: the inbox has neither.
+    /// Returns the turn of the inbox among the inboxes of its class: the turn of its next event, or else of
+    /// its first gap. `None`: the inbox has neither.
     pub(crate) fn turn(&self) -> Option<DueTurn> {
         let gap = (!self.gaps.is_empty()).then_some((NO_DEADLINE, self.gap_since));
         self.queue.first().or(gap)
@@ -492,7 +500,7 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    /// Counts missed deadlines of a topic; the caller has added them to the counters.
+    /// Counts missed deadlines under their topic. The caller has added them to `counters`.
     pub(crate) fn count_misses(&mut self, topic: TopicId, missed: u64) {
         let has_place = self.misses.len() < MAX_MISS_TOPICS || self.misses.contains_key(&topic);
         let total = self.misses.entry(if has_place { topic } else { FORMER_TOPICS }).or_default();
@@ -513,7 +521,7 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    /// Whether the next delivery reports missing events.
+    /// Returns whether the next delivery reports missing events.
     pub(crate) fn has_gaps(&self) -> bool {
         !self.gaps.is_empty()
     }
@@ -537,13 +545,13 @@ impl<P: EventPayload> Inbox<P> {
         self.flows.contains_key(&(topic, supplier))
     }
 
-    /// The number of waiting events of a supplier on a topic.
+    /// Returns the number of waiting events of a supplier on a topic.
     pub(crate) fn waiting_of(&self, topic: TopicId, supplier: SupplierId) -> usize {
         self.flows.get(&(topic, supplier)).map_or(0, |flow| flow.events)
     }
 
-    /// A supplier has gone. True: events of the supplier wait, and [`departed`](Self::departed) reports it
-    /// after them.
+    /// Records the departure of a supplier if events of the supplier wait, so that
+    /// [`departed`](Self::departed) returns it after them. Returns whether it did so.
     pub(crate) fn departs(&mut self, topic: TopicId, supplier: SupplierId, why: Departed) -> bool {
         let waits = self.holds(topic, supplier);
         if waits {
@@ -552,12 +560,12 @@ impl<P: EventPayload> Inbox<P> {
         waits
     }
 
-    /// Whether [`departed`](Self::departed) has a supplier to report.
+    /// Returns whether [`departed`](Self::departed) would return a supplier.
     pub(crate) fn has_departed(&self) -> bool {
         !self.departed.is_empty()
     }
 
-    /// Suppliers that have gone and whose last event has left since.
+    /// Removes and returns the suppliers that have departed and whose last event has left the inbox since.
     pub(crate) fn departed(&mut self) -> impl Iterator<Item = (TopicId, SupplierId, Departed)> {
         self.departed.drain(..)
     }

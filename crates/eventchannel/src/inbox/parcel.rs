@@ -1,4 +1,4 @@
-//! An event in an inbox, with the others that it completes.
+//! An event in an inbox, with the other events of a correlation that it completes.
 
 use crate::event::{ChannelEvent, EventPayload};
 use crate::ids::SubscriptionId;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 pub(crate) struct Parcel<P> {
     pub(crate) event: Arc<ChannelEvent<P>>,
     pub(crate) subscription: SubscriptionId,
-    /// Whether it is history.
+    /// Whether the event was published before the consumer subscribed.
     pub(crate) retained: bool,
     /// The other events of a correlation.
     pub(crate) with: Vec<Arc<ChannelEvent<P>>>,
-    /// Deliveries so far.
+    /// The number of deliveries so far.
     pub(crate) repeated: u32,
 }
 
@@ -25,17 +25,17 @@ impl<P: EventPayload> Parcel<P> {
         self.with.iter().chain([&self.event])
     }
 
-    /// Approximate bytes of memory.
+    /// Returns the approximate bytes of memory of all its events.
     pub(crate) fn memory(&self) -> usize {
         self.events().map(|event| event.memory()).fold(0, usize::saturating_add)
     }
 
-    /// Bytes that the parcel counts in a queue.
+    /// Returns the bytes that the parcel counts in a queue.
     pub(crate) fn weight(&self) -> usize {
         self.events().map(|event| event.weight()).fold(0, usize::saturating_add)
     }
 
-    /// Bytes of payload.
+    /// Returns the bytes of payload of all its events.
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |event: &Arc<ChannelEvent<P>>| event.payload.length();
         self.with.iter().map(bytes).fold(bytes(&self.event), usize::saturating_add)

@@ -1,5 +1,5 @@
-//! The waiting events of an inbox whose time suppliers share: start-time fair queuing between suppliers,
-//! earliest deadline first among the events of one supplier.
+//! The waiting events of an inbox in which suppliers share the consumer's time: start-time fair queuing
+//! between suppliers, and earliest deadline first among the events of one supplier.
 //!
 //! ```text
 //!   supplier 3  share 2   [due 5] [due 9]      start tag 40   <- least tag: served next
@@ -13,11 +13,11 @@
 //! When a supplier becomes backlogged, its start tag is the virtual time (the start tag of the supplier
 //! served last), or its own finish tag if that is later: unused time is not saved up. When the inbox is
 //! empty, all tags are dropped. The scheduler of `unisono-fairqueue` does the same for the classes of a
-//! policy; suppliers come and go with each connection, so they are kept in a map here.
+//! policy; suppliers come and go with each connection, so this module keeps them in a map.
 //!
-//! Cost: a few operations logarithmic in the number of suppliers, beside those of [`WaitingParcels`]. When
-//! not to use: where deadlines of several suppliers have to be met together; then the earliest deadline of
-//! all has to come first, as without shares.
+//! Cost: a few operations logarithmic in the number of suppliers, in addition to those of [`WaitingParcels`].
+//! When not to use it: if the deadlines of several suppliers have to be met together. Then the earliest
+//! deadline of all has to come first, as without shares.
 //!
 //! Reference: Goyal, Vin, Cheng, "Start-time fair queuing" (SIGCOMM 1996); for the queue, McKenney,
 //! "Stochastic fairness queueing" (INFOCOM 1990), section 3: the longest queue loses.
@@ -50,7 +50,7 @@ pub(super) struct SharedParcels<P> {
 #[derive(Debug)]
 struct SupplierLane<P> {
     queue: WaitingParcels<P>,
-    /// Start tag of the next event; the finish tag of the last one while the queue is empty.
+    /// The start tag of the next event, or the finish tag of the last one while the queue is empty.
     tag: u128,
     memory: usize,
     load: u128,
@@ -80,7 +80,7 @@ impl<P: EventPayload> SharedParcels<P> {
         self.lanes.values().flat_map(|lane| lane.queue.iter())
     }
 
-    /// The next turn: the earliest turn of the supplier with the least start tag.
+    /// Returns the next turn: the earliest turn of the supplier with the least start tag.
     pub(super) fn first(&self) -> Option<DueTurn> {
         self.lanes.get(&self.busy.first()?.1)?.queue.first()
     }
@@ -155,7 +155,8 @@ impl<P: EventPayload> SharedParcels<P> {
         let set = if lane.queue.len() == 0 { &mut self.idle } else { &mut self.busy };
         set.remove(&(before, supplier));
         set.insert((lane.tag, supplier));
-        // a lane whose finish tag has passed holds no more state than a new one
+        // a supplier whose finish tag is no later than the virtual time needs no state: a new one would get
+        // the same tag
         while let Some((_, supplier)) = self.idle.first().copied().filter(|(tag, _)| *tag <= self.now) {
             self.idle.pop_first();
             self.lanes.remove(&supplier);
@@ -212,7 +213,7 @@ mod tests {
         ) {
             let mut queue = SharedParcels::new();
             let mut naive: [Vec<(DueTurn, u64)>; SUPPLIERS] = Default::default();
-            // service in ns since both suppliers of a pair have been backlogged
+            // the service of each of two suppliers, in ns, since both have been backlogged
             let mut since = [[[0_u64; 2]; SUPPLIERS]; SUPPLIERS];
             for (arrival, (what, due, took)) in (0..).zip(steps) {
                 if what < SUPPLIERS {

@@ -11,15 +11,15 @@ use unisono_time::Duration;
 pub struct InboxCapacity {
     /// Maximum number of events; at least one.
     pub events: usize,
-    /// Maximum bytes of payload, and of keys and fields beyond [`EVENT_ENTRY`](crate::EVENT_ENTRY) of an
-    /// event. A larger event waits alone.
+    /// The maximum number of bytes of the events: of their payloads, and of each event's other bytes beyond
+    /// the first [`EVENT_ENTRY`](crate::EVENT_ENTRY). A larger event waits alone.
     pub bytes: usize,
 }
 
 /// The parameters of a new inbox; the consumers of a group state the same ones.
 #[derive(Clone, PartialEq, Debug)]
 pub struct InboxSpec {
-    /// The class of its deliveries. None: the default class.
+    /// The class of the inbox's deliveries. `None`: the default class.
     pub class: Option<Arc<str>>,
     pub capacity: InboxCapacity,
     pub full: FullInbox,
@@ -27,10 +27,11 @@ pub struct InboxSpec {
     pub blocks: BlockedSuppliers,
     pub late: LateEvents,
     pub execution: ExecutionTime,
-    /// None: its events wait while an event with a reservation waits in the same class.
+    /// The reservation. `None`: the inbox's events wait while an event with a reservation waits in the same
+    /// class.
     pub reservation: Option<Reservation>,
     pub request: QualityRequest,
-    /// None: delivered events need no acknowledgement.
+    /// How events are redelivered. `None`: delivered events need no acknowledgement.
     pub redelivery: Option<Redelivery>,
     /// The time for which the inbox of a group outlives its last consumer; a consumer that joins the group in
     /// time continues with the waiting events. Zero: the inbox is removed at once.
@@ -43,7 +44,7 @@ pub struct InboxSpec {
 /// Delivery at least once: an event is kept until it is acknowledged, and redelivered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Redelivery {
-    /// Time for an acknowledgement.
+    /// The time within which a delivery has to be acknowledged.
     pub after: Duration,
     /// Maximum number of deliveries of one event; at least one. After the last one the event is given up and
     /// reported as a gap.
@@ -54,8 +55,8 @@ pub struct Redelivery {
 }
 
 impl Default for InboxSpec {
-    /// Default class, 1024 events or 16 MiB, drops the oldest event, delivers late events, 1 us per event, no
-    /// reservation.
+    /// The default inbox: the default class, a capacity of 1024 events or 16 MiB, the oldest event is
+    /// dropped, late events are delivered, an execution time of 1 us per event, no reservation.
     fn default() -> Self {
         Self {
             class: None,
@@ -76,7 +77,7 @@ impl Default for InboxSpec {
 }
 
 impl InboxSpec {
-    /// The parameters that differ in `asked`, with both values, for people.
+    /// Describes the parameters that differ in `asked`, with both values, for people.
     pub(crate) fn differences(&self, asked: &Self) -> String {
         let stated = |spec: &Self| {
             let InboxCapacity { events, bytes } = spec.capacity;
@@ -134,7 +135,7 @@ fn none() -> String {
     "none".to_owned()
 }
 
-/// `DropOldest` as "drop oldest".
+/// Writes a name such as `DropOldest` as "drop oldest".
 fn in_words(choice: impl std::fmt::Debug) -> String {
     let mut words = String::new();
     for letter in format!("{choice:?}").chars() {

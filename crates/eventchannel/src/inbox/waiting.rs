@@ -1,11 +1,11 @@
 //! The waiting events of an inbox: the next event, and the event to drop when the inbox is full.
 //!
 //! Most suppliers give all their events the same relative deadline, so turns ascend in order of arrival. Such
-//! turns are kept in a ring; only an event that is due before an earlier arrival goes into a tree.
-//! While all turns ascend and no event is critical, a full inbox drops an event at one end of the ring.
-//! Otherwise, a full inbox that drops the oldest event takes the first event of the least criticality, also
-//! from a ring. So a full inbox without an active consumer costs its suppliers the same few instructions per
-//! event, whatever its length.
+//! turns are kept in a ring; only an event that is due before an earlier arrival goes into a tree. While all
+//! turns ascend and no event is critical, a full inbox drops an event at one end of the ring. Otherwise, a
+//! full inbox that drops the oldest event takes the first event of the least criticality, also from a ring.
+//! So an event for a full inbox whose consumer takes nothing costs the supplier the same few instructions,
+//! whatever the length of the inbox.
 //!
 //! Cost: constant for events with ascending turns, otherwise logarithmic.
 
@@ -18,11 +18,12 @@ use unisono_time::Instant;
 #[derive(Debug)]
 pub(super) struct WaitingParcels<P> {
     ascending: AscendingQueue<DueTurn, Parcel<P>>,
-    /// Events with an earlier turn than the last one in `ascending` at their arrival.
+    /// The events whose turn, at their arrival, was earlier than the last one in `ascending`.
     early: BTreeMap<DueTurn, Parcel<P>>,
-    /// Number of waiting events above the lowest criticality.
+    /// The number of waiting events above the lowest criticality.
     critical: usize,
-    /// `None`: since the inbox was last empty, each event to drop has been at an end of the ring.
+    /// The order in which a full inbox drops events. `None`: since the inbox was last empty, each event to
+    /// drop has been at an end of the ring.
     victims: Option<VictimOrder>,
 }
 
@@ -46,7 +47,7 @@ impl<P: EventPayload> WaitingParcels<P> {
         self.ascending.iter().map(|(_, parcel)| parcel).chain(self.early.values())
     }
 
-    /// The earliest turn.
+    /// Returns the earliest turn.
     pub(super) fn first(&self) -> Option<DueTurn> {
         let ascending = self.ascending.first().map(|(turn, _)| *turn);
         let early = self.early.first_key_value().map(|(turn, _)| *turn);
@@ -64,7 +65,7 @@ impl<P: EventPayload> WaitingParcels<P> {
         }
     }
 
-    /// Makes a waiting event due earlier; it keeps its place in the order of arrival.
+    /// Makes a waiting event due earlier. The event keeps its place in the order of arrival.
     pub(super) fn advance(&mut self, turn: DueTurn, due: Instant) {
         let Some(parcel) = self.ascending.remove(&turn).or_else(|| self.early.remove(&turn)) else { return };
         let advanced = (due, turn.1);
@@ -85,7 +86,7 @@ impl<P: EventPayload> WaitingParcels<P> {
         Some(parcel)
     }
 
-    /// The turn of the event to drop from a full inbox with this policy.
+    /// Returns the turn of the event that a full inbox with this policy drops.
     pub(super) fn victim(&mut self, now: Instant, full: FullInbox) -> Option<DueTurn> {
         if self.victims.is_none() && self.critical == 0 && self.early.is_empty() {
             let (first, _) = self.ascending.first()?;
@@ -109,7 +110,7 @@ impl<P: EventPayload> WaitingParcels<P> {
             VictimOrder::Arrival(of) => of.first_key_value()?.1.first().map(|(_, turn)| *turn),
             VictimOrder::Turn(turns) => {
                 let (least, first) = *turns.first()?;
-                // if no event is late already, drop the one with the latest deadline
+                // if no event is late, the one with the latest deadline is dropped
                 let last = || turns.range(..=(least, (Instant::NEVER, u64::MAX))).next_back();
                 if first.0 < now { Some(first) } else { last().map(|(_, turn)| *turn) }
             }
@@ -118,7 +119,7 @@ impl<P: EventPayload> WaitingParcels<P> {
 }
 
 impl VictimOrder {
-    /// Arrival numbers must ascend from one insertion to the next.
+    /// Adds an event to the drop order. Arrival numbers must ascend from one insertion to the next.
     fn insert(&mut self, criticality: Criticality, turn: DueTurn) {
         match self {
             Self::Arrival(of) => of.entry(criticality).or_default().push(turn.1, turn),

@@ -3,14 +3,15 @@
 //! A clause need only be evaluated for an event that meets one of its access paths. For an `and` the paths of
 //! any single part are enough, because the `and` holds only if that part does. For an `or` the paths of all
 //! its parts are needed. The index looks up an equality in a hash table, a range in an interval tree, a
-//! prefix by a hash of each prefix of the text, and any other condition by the presence of the field. A
-//! condition with `not` has no access path, because events without its field meet it. A filter that has only
-//! such conditions is evaluated for each event.
+//! prefix condition by the hash of each prefix of the event's text, and any other condition by the presence
+//! of the field. A condition with `not` has no access path, because events without its field meet it. A
+//! filter that has only such conditions is evaluated for each event.
 //!
-//! Any part of an `and` will do, so a clause may have several *ways* to be found. Each way is a set of paths.
-//! The index begins with the way that has the fewest other clauses on its paths. For example, if many
-//! subscriptions ask for the roof, `site == "roof" and sensor == 17` is found by its sensor. How often events
-//! meet a way is known only later. If events meet it too often, `content.rs` changes to the next way.
+//! Any part of an `and` is sufficient, so a clause may have several *ways* to be found. Each way is a set of
+//! paths. The index begins with the way that has the fewest other clauses on its paths. For example, if many
+//! subscriptions have the condition `site == "roof"`, the clause `site == "roof" and sensor == 17` is found
+//! by its sensor. How often events meet a way is known only later. If events meet it too often, `content.rs`
+//! changes to the next way.
 //!
 //! Reference: access predicates in Ji, Jacobsen, "A-Tree: A Dynamic Data Structure for Efficiently Indexing
 //! Arbitrary Boolean Expressions" (SIGMOD 2018), sections 3 and 4.
@@ -21,13 +22,13 @@ use crate::value::{FieldSet, FieldValue};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of ways kept for a clause: each takes memory, and the first few differ most.
+/// The maximum number of ways that are kept for a clause: each takes memory, and the first few differ most.
 const MAX_WAYS: usize = 4;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum AccessPath {
     Equal(Arc<str>, FieldValue),
-    /// Lowest and highest order key of a numeric range, both inclusive.
+    /// The lowest and the highest order key of a numeric range, both inclusive.
     Within(Arc<str>, (u64, u64)),
     Starts(Arc<str>, Arc<str>),
     Exists(Arc<str>),
@@ -56,8 +57,8 @@ fn take(clauses: &mut Vec<ClauseId>, clause: ClauseId) {
 }
 
 impl AccessIndex {
-    /// The ways to find a clause, in ascending order of the clauses that share their paths. Empty: the clause
-    /// is evaluated for each event.
+    /// Returns the ways to find a clause, in ascending order of the number of other clauses on their paths.
+    /// Empty: the clause is evaluated for each event.
     pub(super) fn ways(&self, clause: &Clause) -> Vec<Vec<AccessPath>> {
         let mut ways = match clause {
             Clause::All(parts) => parts.iter().filter_map(|part| self.cheapest(part)).collect(),
@@ -88,15 +89,15 @@ impl AccessIndex {
         }
     }
 
-    /// Estimated number of clauses that an event finds on this path if it meets the path; used only to choose
-    /// a way.
+    /// Estimates the number of clauses that an event finds on this path if it meets the path. The estimate is
+    /// used only to choose a way.
     fn cost(&self, path: &AccessPath) -> usize {
         let none = FieldIndex::default();
         let field = self.fields.get(path.name()).unwrap_or(&none);
         match path {
             AccessPath::Equal(_, value) => 1 + field.equal.get(value).map_or(0, Vec::len),
             AccessPath::Starts(_, prefix) => 4 + field.starts.get(prefix).map_or(0, Vec::len),
-            // a half-open range is assumed to hold every second number, a bounded one few
+            // a half-open range is assumed to contain every second number, and a bounded range few numbers
             AccessPath::Within(_, (0, _) | (_, u64::MAX)) => 8 + field.ranges.len() / 2,
             AccessPath::Within(..) => 8 + field.ranges.len() / 16,
             AccessPath::Exists(_) => 16 + field.exists.len(),
@@ -151,7 +152,7 @@ impl AccessIndex {
         }
     }
 
-    /// Passes each clause with a path that the event meets to `found`; some clauses twice.
+    /// Passes each clause with a path that the event meets to `found`. It may pass a clause more than once.
     pub(super) fn met(&self, fields: &FieldSet, mut found: impl FnMut(ClauseId)) {
         for (name, value) in fields.iter() {
             let Some(field) = self.fields.get(name) else { continue };
@@ -191,7 +192,7 @@ impl AccessPath {
     }
 }
 
-/// Access paths of a condition: an event that meets the condition meets at least one of them.
+/// Returns access paths of a condition: an event that meets the condition meets at least one of them.
 fn paths(predicate: &Predicate) -> Option<Vec<AccessPath>> {
     Some(match predicate {
         Predicate::Equal(name, value) => vec![AccessPath::Equal(Arc::clone(name), value.clone())],
@@ -208,8 +209,8 @@ fn paths(predicate: &Predicate) -> Option<Vec<AccessPath>> {
     })
 }
 
-/// The lowest and highest order key of a range; `None` for an empty range. Rounding may widen the range a
-/// little, never narrow it.
+/// Returns the lowest and highest order key of a range, or `None` for an empty range. Rounding may widen the
+/// range a little, but never narrows it.
 fn keys(range: &NumericRange) -> Option<(u64, u64)> {
     let low = range.low.and_then(|(number, _)| number.order_key()).unwrap_or(0);
     let high = range.high.and_then(|(number, _)| number.order_key()).unwrap_or(u64::MAX);

@@ -1,26 +1,26 @@
-//! Many filters on one topic pattern: finds the filters that an event passes.
+//! Finds the filters that an event passes, among many filters on one topic pattern.
 //!
 //! ```text
 //!   event's fields -> access paths (hash, interval tree) -> clauses that may hold
 //!                  -> evaluated, parts shared -> subscriptions
 //! ```
-//! Idea: clauses are kept in one graph in which equal parts are the same node. So a part that many filters
-//! share is evaluated once for each event; the event's number, stored with the result, shows that the result
-//! is known. Only clauses with an access path that the event meets are evaluated at all. Subscriptions with
-//! equal filters share one node.
+//! Idea: all clauses form one graph in which equal parts are the same node. So a part that many filters share
+//! is evaluated at most once for each event: the event's number is stored with the result and shows whether
+//! the result is known. Only clauses with an access path that the event meets are evaluated at all.
+//! Subscriptions with equal filters share one node.
 //!
-//! If an event meets an access path of a clause and the clause does not hold, it was evaluated in vain. After
-//! `MAX_FUTILE_EVALUATIONS` such evaluations the clause changes to its next way to be found (`access.rs`).
-//! After the last way it returns to the first, with twice the patience. So each way is left after the same
-//! number of vain evaluations, however many events that takes. A clause therefore spends nearly all its time
-//! on the way that wastes least. It wastes at most k times as much as the best of its k ways would, and
-//! nothing needs to be measured.
+//! If an event meets an access path of a clause but the clause does not hold, the clause was evaluated in
+//! vain. After `MAX_FUTILE_EVALUATIONS` such evaluations the clause changes to its next way to be found
+//! (`access.rs`). After the last way it returns to the first, and each way is then left only after twice as
+//! many evaluations in vain. In each round, all ways are left after the same number of evaluations in vain,
+//! however many events that takes. A clause therefore spends nearly all its time on the way that wastes
+//! least, and wastes about k times as much as the best of its k ways would. Nothing needs to be measured.
 //!
 //! Cost: proportional to the fields of the event and the clauses met.
 //!
 //! When not to use it: for one filter, [`ContentFilter::matches`](crate::ContentFilter::matches).
 //!
-//! Reference: as `access.rs`.
+//! Reference: the same as for `access.rs`.
 
 use super::access::{AccessIndex, AccessPath};
 use super::intervals::ClauseId;
@@ -53,24 +53,25 @@ struct ClauseVerdict {
 pub(crate) struct ContentIndex {
     nodes: Vec<ClauseNode>,
     verdicts: Vec<ClauseVerdict>,
-    /// Number of nodes and subscriptions that need each node.
+    /// For each node, the number of nodes and roots that need it.
     needed: Vec<u32>,
     free: Vec<ClauseId>,
     ids: HashMap<ClauseNode, ClauseId>,
     roots: NumberMap<ClauseId, RootClause>,
     access: AccessIndex,
-    /// Roots without an access path.
+    /// The roots without an access path.
     always: MemberList,
     /// Subscriptions without a filter.
     unfiltered: Subscribers,
     events: u64,
-    /// Roots met by the present event; the buffer is reused to save an allocation.
+    /// The roots on paths that the present event meets; the buffer is reused to save an allocation.
     met: Vec<ClauseId>,
-    /// Roots that change to their next way to be found.
+    /// The roots that change to their next way to be found.
     vain: Vec<ClauseId>,
 }
 
-/// Evaluations in vain before a clause first changes its way. A change costs as much as some ten evaluations.
+/// The number of evaluations in vain after which a clause first changes its way. A change costs as much as
+/// about ten evaluations.
 const MAX_FUTILE_EVALUATIONS: u32 = 32;
 /// Maximum number of clauses that change their way after one event: thousands at a time would hold up the
 /// next event. Chosen, not measured.
@@ -82,10 +83,11 @@ struct RootClause {
     subscriptions: Subscribers,
     /// Its ways to be found, the present one first. Empty: evaluated for each event.
     ways: VecDeque<Vec<AccessPath>>,
-    /// Evaluations in vain since the last change, and the number that triggers a change.
+    /// The number of evaluations in vain since the last change; and, in `patience`, the number that triggers
+    /// a change.
     vain: u32,
     patience: u32,
-    /// Ways left to try in this round.
+    /// The number of ways that are left to try in this round.
     round: usize,
     /// The number of the last event that met a path of the clause.
     met: u64,
@@ -101,7 +103,7 @@ impl ContentIndex {
         let id = self.intern(clause);
         if let Some(root) = self.roots.get_mut(&id) {
             let changed = root.subscriptions.insert(owner, subscription);
-            self.release(id); // a root needs its node once
+            self.release(id); // a root counts only once for its node
             return changed;
         }
         let ways = VecDeque::from(self.access.ways(clause));
@@ -144,13 +146,15 @@ impl ContentIndex {
         self.roots.is_empty() && self.unfiltered.is_empty()
     }
 
-    /// The subscriptions that may match, whatever their filters: of equal ones of an owner, one.
+    /// Returns the subscriptions that may match, whatever their filters; of an owner's equal subscriptions,
+    /// one.
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = u32> {
         let filtered = self.roots.values().map(|root| &root.subscriptions);
         std::iter::once(&self.unfiltered).chain(filtered).flat_map(|list| list.as_slice()).copied()
     }
 
-    /// Adds the subscriptions that an event with these fields matches; returns the number of clauses met.
+    /// Adds the subscriptions that an event with these fields matches to `found`. Returns the number of
+    /// clauses on the paths that the event meets.
     pub(crate) fn matching(&mut self, fields: &FieldSet, found: &mut Vec<u32>) -> usize {
         found.extend(self.unfiltered.as_slice());
         if self.roots.is_empty() {
@@ -164,7 +168,7 @@ impl ContentIndex {
         for id in met.drain(..) {
             let Some(root) = self.roots.get_mut(&id) else { continue };
             if std::mem::replace(&mut root.met, self.events) == self.events {
-                continue; // met twice
+                continue; // the clause was found by another path already
             }
             if holds(&self.nodes, &mut self.verdicts, self.events, id, fields) {
                 found.extend(root.subscriptions.as_slice());
@@ -197,7 +201,7 @@ impl ContentIndex {
         }
     }
 
-    /// The node of a clause, made if there is none; it is needed once more.
+    /// Returns the node of a clause, made if there is none, and counts one more need of it.
     fn intern(&mut self, clause: &Clause) -> ClauseId {
         let node = match clause {
             Clause::Always(value) => ClauseNode::Always(*value),
@@ -208,7 +212,7 @@ impl ContentIndex {
         };
         if let Some(id) = self.ids.get(&node).copied() {
             self.needed[id.0 as usize] += 1;
-            self.release_parts(&node); // the node that is there needs them already
+            self.release_parts(&node); // the existing node has counted its parts already
             return id;
         }
         let id = self.free.pop().unwrap_or_else(|| {
@@ -236,7 +240,7 @@ impl ContentIndex {
         ids.into()
     }
 
-    /// A node is needed once less; unneeded ones go.
+    /// Counts one need of a node less, and removes the node if nothing needs it any more.
     fn release(&mut self, id: ClauseId) {
         let at = id.0 as usize;
         self.needed[at] -= 1;
@@ -254,7 +258,7 @@ impl ContentIndex {
         }
     }
 
-    /// Clauses that an event with these fields meets.
+    /// Returns the number of clauses on the paths that an event with these fields meets.
     #[cfg(test)]
     fn met_by(&self, fields: &FieldSet) -> usize {
         let mut met = self.always.as_slice().len();
@@ -268,7 +272,7 @@ impl ContentIndex {
     }
 }
 
-/// Whether a node holds for the event. Each node is evaluated at most once per event.
+/// Returns whether a node's clause holds for the event. Each node is evaluated at most once per event.
 fn holds(
     nodes: &[ClauseNode],
     verdicts: &mut [ClauseVerdict],
@@ -328,8 +332,8 @@ mod tests {
         for (subscription, text) in (0..).zip(filters) {
             index.insert((None, subscription), Some(filter(text).clause()));
         }
-        // a == 1, b > 2, their `and` once for both orders, c, the `or`, `not c`; `a == 1 and a == 1` is an
-        // `and` of one
+        // the nodes are a == 1, b > 2, one `and` of them for both orders, c, the `or`, `not c`, and an `and`
+        // of one part for `a == 1 and a == 1`
         assert_eq!(index.nodes_in_use(), 7);
         let mut found = Vec::new();
         index.matching(&FieldSet::new().with("a", 1).with("b", 3), &mut found);

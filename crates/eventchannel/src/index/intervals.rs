@@ -1,29 +1,30 @@
 //! An interval tree: finds the ranges that contain a number.
 //!
 //! Idea: an interval tree as wide as a B+-tree. The ranges are sorted by their lower ends; each branch stores
-//! its first range and its highest upper end. A search for a key leaves a node at the first branch that
+//! its first range and its highest upper end. A search for a key stops in a node at the first branch that
 //! begins above the key, and skips branches that end below it. So it enters only branches with a result, and
-//! one more on each level.
+//! at most one more on each level.
 //!
 //! Cost: a search visits `log(ranges) / log(16)` nodes, and a leaf for each 32 results. Each node is a
-//! contiguous array of numbers, read from its start, so a search takes a cache miss per level and not per
-//! comparison. Adding and removing walk one path from the root. Nothing is rebuilt when subscriptions change.
-//! A node that loses ranges is not merged with another one; it is removed when it is empty.
+//! contiguous array of numbers that is read from its start, so a search has a cache miss per level, and not
+//! per comparison. Adding and removing walk one path from the root. Nothing is rebuilt when subscriptions
+//! change. A node that loses ranges is not merged with another one; it is removed when it is empty.
 //!
-//! When not to use it: for equality; a hash table finds it in one step.
+//! When not to use it: for equality, which a hash table finds in one step.
 //!
 //! Reference: Cormen, Leiserson, Rivest, Stein, "Introduction to Algorithms", interval trees (a search tree
 //! by the lower end, with the maximum of the upper ends); here with the nodes of a B+-tree.
 
-/// Maximum ranges per leaf and branches per inner node: a node of a few cache lines, as in other B-trees.
-/// Chosen, not measured. Tests use narrow nodes, so that a few ranges make many levels.
+/// The maximum number of ranges in a leaf, and of branches in an inner node. A node has the size of a few
+/// cache lines, as in other B-trees. Chosen, not measured. Tests use narrow nodes, so that a few ranges make
+/// many levels.
 const WIDTH: usize = if cfg!(test) { 4 } else { 32 };
 
 /// Identifies a clause: a node of the graph of clauses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct ClauseId(pub(crate) u32);
 
-/// Lowest key, highest key (both inclusive), clause.
+/// The lowest key and the highest key (both inclusive), and the clause.
 type KeyRange = (u64, u64, ClauseId);
 
 #[derive(Debug, Default)]
@@ -78,7 +79,7 @@ impl IntervalIndex {
 }
 
 impl RangeNode {
-    /// An inner node over non-empty nodes in ascending order.
+    /// Makes an inner node over non-empty nodes in ascending order.
     fn over(nodes: Vec<Self>) -> Self {
         let firsts = nodes.iter().filter_map(Self::first).collect();
         Self::Branches { firsts, highest: nodes.iter().map(Self::highest).collect(), nodes }
@@ -99,7 +100,7 @@ impl RangeNode {
         .unwrap_or(0)
     }
 
-    /// Adds a range; returns the right half if the node became too wide and was split.
+    /// Adds a range. If the node became too wide and was split, returns its right half.
     fn insert(&mut self, range: KeyRange) -> Option<Self> {
         match self {
             Self::Leaf(ranges) => {
@@ -127,7 +128,7 @@ impl RangeNode {
         }
     }
 
-    /// Removes one copy of a range; returns whether the range was present.
+    /// Removes one copy of a range. Returns whether the range was present.
     fn remove(&mut self, range: KeyRange) -> bool {
         match self {
             Self::Leaf(ranges) => match ranges.binary_search(&range) {
@@ -182,7 +183,7 @@ mod tests {
         prop_oneof![8 => 0..20_u64, 8 => 0..1000_u64, 1 => any::<u64>(), 1 => Just(u64::MAX)]
     }
 
-    /// Checks the invariants that a search relies on; returns the number of levels.
+    /// Checks the invariants on which a search relies. Returns the number of levels.
     fn levels(node: &RangeNode) -> usize {
         match node {
             RangeNode::Leaf(ranges) => {

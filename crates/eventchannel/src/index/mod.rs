@@ -1,4 +1,4 @@
-//! The subscriptions that an event matches: by topic, by type, by content.
+//! Finds the subscriptions that an event matches: by topic, by type, and by content.
 //!
 //! ```text
 //!   topic's name --trie--> patterns (each with a type) --content index each--> subscriptions
@@ -56,16 +56,16 @@ impl ExceptedTopics {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Interest {
     pub pattern: TopicPattern,
-    /// Topics of the pattern that it does not ask for.
+    /// Topics of the pattern for which the subscription does not ask.
     pub except: Arc<[ExceptedTopics]>,
-    /// The name of a type: topics of another type, or of none, do not match. None: any.
+    /// The name of a type: topics of another type, or without a type, do not match. `None`: any type matches.
     pub event_type: Option<Arc<str>>,
-    /// None: any content.
+    /// A condition on the content. `None`: any content matches.
     pub filter: Option<ContentFilter>,
 }
 
 impl Interest {
-    /// All events of the topics of a pattern.
+    /// Makes an interest in all events of the topics of a pattern.
     #[must_use]
     pub fn in_topics(pattern: TopicPattern) -> Self {
         Self { pattern, except: Arc::default(), event_type: None, filter: None }
@@ -89,7 +89,8 @@ impl Interest {
         self
     }
 
-    /// Whether it has a wildcard, a type, an exception or a filter: many of them may ask for one topic.
+    /// Returns whether the interest has a wildcard, a type, an exception or a filter. Many such interests of
+    /// one consumer may ask for the same topic.
     #[must_use]
     pub fn is_broad(&self) -> bool {
         self.pattern.has_wildcard()
@@ -98,14 +99,16 @@ impl Interest {
             || self.filter.is_some()
     }
 
-    /// Comparisons of an event with it: its pattern, excepted patterns, and operations of the filter.
+    /// Returns the number of comparisons of an event with this interest: its pattern, its excepted patterns,
+    /// and the operations of its filter.
     #[must_use]
     pub fn comparisons(&self) -> usize {
         let excepted = self.except.iter().map(|except| 1 + except.but.len()).sum::<usize>();
         1 + excepted + self.filter.as_ref().map_or(0, ContentFilter::operations)
     }
 
-    /// Whether it asks for topics of this name and type, whatever their events hold.
+    /// Returns whether the interest asks for a topic of this name and type, whatever the content of its
+    /// events.
     #[must_use]
     pub fn asks_for(&self, name: &str, event_type: Option<&str>) -> bool {
         self.pattern.matches(name)
@@ -113,7 +116,8 @@ impl Interest {
             && !self.except.iter().any(|except| except.has(name))
     }
 
-    /// Whether it asks for an event. For one subscription; of many, [`SubscriptionIndex`] asks fewer.
+    /// Returns whether the interest asks for an event. For many subscriptions, [`SubscriptionIndex`]
+    /// evaluates fewer.
     #[must_use]
     pub fn matches(&self, name: &str, event_type: Option<&str>, fields: &FieldSet) -> bool {
         self.asks_for(name, event_type) && self.filter.as_ref().is_none_or(|filter| filter.matches(fields))
@@ -130,23 +134,23 @@ pub struct SubscriptionIndex {
     patterns: Vec<Option<(PatternKey, ContentIndex)>>,
     numbers: HashMap<PatternKey, u32>,
     free: Vec<u32>,
-    /// With the owner of each subscription, if it has one.
+    /// The interest of each subscription, and the subscription's owner, if it has one.
     interests: NumberMap<SubscriptionId, (Interest, Option<u32>)>,
     /// Changes with every pattern that is added or removed.
     generation: u64,
     long: LongRoutes,
-    /// Kept for its memory.
+    /// A buffer, reused to save an allocation.
     met: Vec<u32>,
 }
 
 impl SubscriptionIndex {
-    /// Adds a subscription; it replaces a subscription with the same number.
+    /// Adds a subscription. It replaces a subscription with the same number.
     pub fn insert(&mut self, id: SubscriptionId, interest: Interest) -> AudienceChange {
         self.insert_for(None, id, interest)
     }
 
-    /// Like [`insert`](Self::insert), for an owner: an event matches only one of the owner's equal
-    /// subscriptions, the first.
+    /// Like [`insert`](Self::insert), for an owner: an event matches only the first of the owner's equal
+    /// subscriptions.
     pub fn insert_for(
         &mut self,
         owner: Option<u32>,
@@ -200,8 +204,8 @@ impl SubscriptionIndex {
         self.interests.get(&id).map(|(interest, _)| interest)
     }
 
-    /// The subscriptions that ask for a topic of this name and type, whatever its events hold; of equal ones
-    /// of an owner, the first.
+    /// Returns the subscriptions that ask for a topic of this name and type, whatever the content of its
+    /// events; of an owner's equal subscriptions, only the first.
     pub fn of_topic<'a>(
         &'a self,
         name: &'a str,
@@ -215,8 +219,9 @@ impl SubscriptionIndex {
         subscriptions.filter_map(|id| Some((id, self.interest(id)?)))
     }
 
-    /// Fills `found` with the subscriptions that an event matches, each once, in no order; of equal ones of
-    /// an owner, the first. Returns the number of patterns and filters compared.
+    /// Fills `found` with the subscriptions that an event matches, each once, in no particular order; of an
+    /// owner's equal subscriptions, only with the first. Returns the number of patterns and filters that were
+    /// compared.
     pub fn matching(
         &mut self,
         (name, event_type): (&str, Option<&str>),
@@ -243,7 +248,8 @@ impl SubscriptionIndex {
     }
 }
 
-/// Whether a pattern, which matches the name, asks for topics of this type and leaves this one not out.
+/// Returns whether the entry of a pattern that matches the name asks for topics of this type, and does not
+/// except this topic.
 fn asks(
     patterns: &[Option<(PatternKey, ContentIndex)>],
     number: u32,

@@ -1,20 +1,22 @@
 //! The patterns that match a topic, so that an event need not search for them.
 //!
-//! A topic keeps few patterns itself. With many, topics times patterns would bound the memory of all routes,
-//! so the long routes of all topics have a bound together: the one whose last use is longest ago goes first,
-//! and is searched again at its next use. To push another topic's route out takes as many searches as there
-//! are routes. Cost: a look-up and a logarithm for an event on a topic that many patterns match.
+//! A topic stores a *route*, the patterns that match it, itself if they are few. If all topics stored many
+//! patterns, the memory would grow with topics times patterns. So the long routes of all topics have a common
+//! bound: the least recently used route is dropped first, and is searched again at its next use. To have
+//! another topic's route dropped, a client has to cause as many searches as there are routes. Cost: a look-up
+//! and a logarithm for an event on a topic that many patterns match.
 
 use crate::number_map::NumberMap;
 use std::collections::BTreeMap;
 
-/// The patterns that a topic keeps itself. Chosen, not measured.
+/// The maximum number of patterns that a topic stores itself. Chosen, not measured.
 const MAX_SHORT: usize = 64;
-/// Patterns of all long routes: 4 MiB. One route has at most as many patterns as a channel has subscriptions,
-/// 65,536. Chosen, not measured.
+/// The maximum number of patterns in all long routes together: 4 MiB. One route has at most as many patterns
+/// as a channel has subscriptions, 65,536. Chosen, not measured.
 const MAX_LONG: usize = 1 << 20;
 
-/// The patterns that match a topic, to be kept with the topic; found again when patterns have changed.
+/// The patterns that match a topic. The caller stores them with the topic; they are searched again after
+/// patterns have changed.
 #[derive(Clone, Debug, Default)]
 pub struct TopicRoute {
     /// The patterns, if they are few.
@@ -25,7 +27,7 @@ pub struct TopicRoute {
 }
 
 impl TopicRoute {
-    /// Bytes that a route takes at most, without its long route.
+    /// The maximum number of bytes of a route, without its long route.
     pub(crate) const MAX_BYTES: usize = MAX_SHORT * size_of::<u32>();
 }
 
@@ -43,12 +45,12 @@ pub(super) struct LongRoutes {
     order: BTreeMap<u64, u64>,
     /// Patterns of all routes.
     patterns: usize,
-    /// Uses so far; numbers routes, too.
+    /// The number of uses so far. It also gives new routes their numbers.
     uses: u64,
 }
 
 impl LongRoutes {
-    /// The patterns of a route; `find` finds them if they are not known for this generation.
+    /// Returns the patterns of a route. Calls `find` if they are not known for this generation.
     pub(super) fn patterns_of<'a>(
         &'a mut self,
         route: &'a mut TopicRoute,
@@ -123,7 +125,7 @@ mod tests {
                 let all: usize = long.routes.values().map(|route| route.patterns.capacity()).sum();
                 assert!(all == long.patterns && all <= MAX_LONG && long.order.len() == long.routes.len());
             }
-            // in use beside all others
+            // `hot` is used again after every use of another route
             let mut hot = TopicRoute::default();
             for route in &mut routes {
                 long.patterns_of(&mut hot, 1, || {

@@ -1,4 +1,5 @@
-//! The subscriptions with one pattern and one filter: of each owner, one of them matches for all.
+//! The subscriptions with the same pattern and the same filter. One subscription of each owner matches on
+//! behalf of all the owner's equal ones.
 //!
 //! An owner is an inbox. Equal subscriptions of one inbox ask for the same events, and the inbox gets each
 //! event once. So an event matches the owner's first subscription alone, and a thousand equal subscriptions

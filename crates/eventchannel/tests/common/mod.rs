@@ -1,4 +1,4 @@
-//! Shared by the channel's tests: a channel with some classes, and short ways to fill it.
+//! A channel with some classes, and helpers to fill it, for all tests of the channel.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use unisono_time::Instant;
 
 pub(crate) type Bytes = Arc<[u8]>;
 
-/// Leaf classes with these names and weights; the last one is the default class.
+/// Makes leaf classes with these names and weights; the last one is the default class.
 pub(crate) fn classes(classes: &[(&str, u32)]) -> Hierarchy {
     let leaf = |(name, weight): &(&str, u32)| {
         ClassSpec::new(*name).weighing(weight.to_string().parse().expect("a weight"))
@@ -47,7 +47,7 @@ impl Bench {
         self.channel.subscribe(Instant::ZERO, consumer, all(pattern)).expect("it fits")
     }
 
-    /// A consumer of all events that match a pattern.
+    /// Makes a consumer of all events of the topics that match a pattern.
     pub(crate) fn reader(&mut self, pattern: &str, inbox: InboxSpec) -> ConsumerId {
         let consumer = self.consumer(pattern, inbox);
         self.subscribe(consumer, pattern);
@@ -62,7 +62,7 @@ impl Bench {
         self.channel.next(Instant::from_nanos(now))
     }
 
-    /// The sequence number of the next delivered event.
+    /// Takes the next delivery and returns the sequence number of its event.
     pub(crate) fn next_number(&mut self, now: u64) -> Option<u64> {
         Some(self.next(now)?.event?.event.sequence)
     }

@@ -1,4 +1,5 @@
-//! Best-effort delivery, the program's end: turns lost deliveries into gaps, and drops late ones.
+//! The program's end of best-effort delivery: it reports lost deliveries as gaps, and drops deliveries that
+//! come after they were reported as lost.
 
 use super::{Reception, SubscriptionHandle};
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use unisono_events_wire::frame::DeliverHead;
 #[derive(Clone, Copy, Debug)]
 struct ReceivedDeliveries {
     count: u64,
-    /// The highest of the supplier's numbers.
+    /// The highest of the supplier's sequence numbers so far.
     last: u64,
 }
 
@@ -24,8 +25,9 @@ pub(super) struct BestEffortReading {
 }
 
 impl BestEffortReading {
-    /// Takes a delivery. `None`: the delivery is dropped; it came late and was reported as lost, or its
-    /// supplier is not known yet. Otherwise, the gap to report before the delivery.
+    /// Takes a delivery. Returns `None` if the delivery is dropped, because it was already reported as lost
+    /// or because its supplier is not known yet. Otherwise, returns the gap to report before the delivery, if
+    /// any.
     pub(super) fn take(&mut self, head: &DeliverHead<'_>, topics: &TopicNames) -> Option<Option<Reception>> {
         if head.flags.acknowledge || head.delivery == 0 {
             return Some(None);
@@ -35,7 +37,8 @@ impl BestEffortReading {
             self.received.insert(pair, ReceivedDeliveries { count: 1, last: head.sequence });
             return Some(None);
         }
-        // the names may have been announced anew, and this delivery has overtaken them
+        // the topic's name is unknown if the names are being announced anew and this delivery has overtaken
+        // them
         topics.name(head.topic)?;
         let received = self.received.get_mut(&pair)?;
         if head.delivery <= received.count {
@@ -48,7 +51,7 @@ impl BestEffortReading {
         Some(gap)
     }
 
-    /// The broker reports the number of its deliveries; returns the gap to report.
+    /// Handles the broker's report of the number of its deliveries. Returns the gap to report, if any.
     pub(super) fn sent(
         &mut self,
         pair: DeliveryPair,
@@ -62,12 +65,12 @@ impl BestEffortReading {
         gap
     }
 
-    /// A supplier no longer publishes for this consumer.
+    /// Forgets a supplier that no longer publishes for this consumer.
     pub(super) fn end(&mut self, pair: DeliveryPair) {
         self.received.remove(&pair);
     }
 
-    /// A consumer has ended.
+    /// Forgets a consumer that has ended.
     pub(super) fn end_all(&mut self, consumer: u32) {
         self.received.retain(|(of, ..), _| *of != consumer);
     }

@@ -1,4 +1,4 @@
-//! A client that reads direct rings: merges events from rings and from the broker in the right order.
+//! Merges the events from direct rings and from the broker in the right order, for a client that reads rings.
 
 use super::reading::{DirectReading, ReadingEnd};
 use super::received::ReceivedEvent;
@@ -14,20 +14,21 @@ use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::futex::Scope;
 use unisono_sync::{MAX_SLEEP, sleep_at_any};
 
-/// How often a consumer reports its events from rings to the broker; the broker's counters may lag by this
-/// much (docs/events.md). Each report is a frame; ten a second cost no measurable time.
+/// The interval at which a consumer reports its events from rings to the broker; the broker's counters may
+/// lag by this much (docs/events.md). Each report is a frame, and ten a second cost no measurable time.
 const COUNTED_EVERY: Duration = Duration::from_millis(100);
-/// Number of ring events between two polls of the broker's frames, which take a system call: the number that
-/// the broker takes from one program in a turn.
+/// The number of ring events between two polls of the broker's frames, each of which takes a system call. It
+/// is the number of events that the broker takes from one program in a turn.
 const TURN: u32 = 64;
-/// Maximum number of events taken from a ring that its supplier has left: two of the longest rings.
+/// The maximum number of events that are taken from a ring after its supplier has left it: as many as two of
+/// the longest rings hold.
 const MAX_EMPTIED: usize = 1 << 16;
-/// Number of polls of a spinning consumer between two checks that take a system call: about 0.1 ms.
+/// The number of polls of a spinning consumer between two checks that take a system call: about 0.1 ms.
 const THOROUGH: u32 = 4096;
 
 impl Client {
     /// Takes a supplier's events out of its rings before a later frame of the broker is delivered: all of
-    /// them (`None`), or those before the event with this number.
+    /// them (`None`), or only those before the event with this number.
     pub(super) fn empty_rings(
         &mut self,
         (subscription, topic, supplier): (u32, u32, u32),
@@ -42,7 +43,7 @@ impl Client {
                 continue;
             }
             reading.begun = true;
-            // the supplier reported that it had left the ring, but writes on
+            // the supplier reported that it had left the ring, but still writes into it
             if taken == MAX_EMPTIED {
                 self.end_reading(at, ReadingEnd::Broken);
                 continue;
@@ -62,8 +63,8 @@ impl Client {
         }
     }
 
-    /// Sorts an event of the broker with the events that its supplier has left in a ring. The event comes
-    /// back if it does not follow any, or if the ring's events go before it in any case.
+    /// Sorts an event from the broker among the events that its supplier has left in a ring. Returns the
+    /// event if there are no such events, or if the ring's events precede it in any case.
     pub(super) fn sort_with_ring(
         &mut self,
         of: (u32, u32, u32),
@@ -78,7 +79,8 @@ impl Client {
         let Some(reading) = self.direct.readings.iter_mut().rfind(is_theirs) else { return Some(event) };
         let (link, begun) = (reading.of.link, std::mem::replace(&mut reading.begun, true));
         if !begun {
-            // times of publication do not tell the order: the broker has stamped those that came through it
+            // the times of publication do not show the order, because the broker has set those of the events
+            // that came through it
             self.empty_rings_before(link);
         }
         if let Some(reading) = self.direct.readings.iter_mut().rfind(|reading| reading.of.link == link) {
@@ -110,12 +112,13 @@ impl Client {
             self.received.push_back(reading.broken_off());
             let report = RingReport::Broken { link: reading.of.link, taken };
             self.report(reading.of.subscription.0, report);
-            // until the broker knows, the ring's later events are lost; a sleeping broker has to wake up
+            // the ring's later events are lost until the broker knows of the end, so a sleeping broker has to
+            // be woken
             let _ = self.transport.flush();
         }
     }
 
-    /// Sends a report to the broker; it may wait for room, and is lost with the connection.
+    /// Sends a report to the broker. The report may wait for room, and is lost if the connection breaks.
     fn report(&mut self, number: u32, report: RingReport) {
         let mut head = Vec::new();
         Frame::RingReport { number, report }.write(&mut head);
@@ -123,7 +126,7 @@ impl Client {
         self.send_reports();
     }
 
-    /// Sends the reports that there is room for; returns whether all were sent.
+    /// Sends the reports for which there is room. Returns whether all were sent.
     pub(super) fn send_reports(&mut self) -> bool {
         while let Some(head) = self.direct.reports.front() {
             if let Ok(Taken::Full) = self.transport.send(head, PayloadRef::Bytes(&[])) {
@@ -143,7 +146,7 @@ impl Client {
 
     /// Reports the events taken from rings to the broker.
     pub(super) fn count_readings(&mut self) {
-        // a connection that stays full queues no further counts
+        // no further counts are queued as long as the connection is full
         if !self.send_reports() {
             return;
         }
@@ -159,7 +162,7 @@ impl Client {
         self.direct.readings.iter().any(|reading| reading.counts != Default::default())
     }
 
-    /// As [`count_readings`](Self::count_readings), if the last report is old enough.
+    /// Does the same as [`count_readings`](Self::count_readings), but only if the last report is old enough.
     fn count_in_time(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.direct.counted_at >= COUNTED_EVERY && self.is_uncounted() {
             self.direct.counted_at = now;
@@ -169,7 +172,7 @@ impl Client {
         Ok(())
     }
 
-    /// The next event or notice of a client that reads rings, if one comes in time.
+    /// Returns the next event or notice of a client that reads rings, if one comes within the timeout.
     pub(super) fn receive_direct(
         &mut self,
         timeout: Option<StdDuration>,
@@ -181,7 +184,7 @@ impl Client {
             }
             self.direct.since_frames += 1;
             let frames = self.direct.since_frames >= TURN;
-            // an event of the broker may be due before those that wait here
+            // an event from the broker may be due before those that wait here
             let sorts = || self.direct.readings.iter().any(DirectReading::sorts);
             if self.transport.has_come() == Some(true) && sorts() {
                 self.take_frame()?;
@@ -196,7 +199,7 @@ impl Client {
             if frames {
                 self.count_in_time(clock::now())?;
             }
-            // a reading that ended may have left a notice
+            // a ring that has ended may have left a notice
             if self.take_frame()? || frames || !self.received.is_empty() {
                 continue;
             }
@@ -211,7 +214,8 @@ impl Client {
                 self.stays_ready(true)?;
                 return Ok(None);
             }
-            // the next ring may have been offered already, and its offer is not signalled again
+            // continues at once: the next ring may have been offered already, and its offer is not signalled
+            // again
             if skipped {
                 continue;
             }
@@ -221,12 +225,13 @@ impl Client {
         }
     }
 
-    /// With `stays`, makes the descriptor ready although no frame has come: the rings have events that were
-    /// not examined. Without it, ends this.
+    /// If `stays` is true, makes the descriptor ready although no frame has come, because the rings have
+    /// events that were not examined. If it is false, ends this state.
     pub(super) fn stays_ready(&mut self, stays: bool) -> Result<(), Error> {
         let Some(ready) = &self.direct.ready else { return Ok(()) };
         if std::mem::replace(&mut self.direct.stays_ready, stays) != stays {
-            // the broker's socket is always writable: it carries no frames, only single bytes
+            // waits for writability, too: the broker's socket is always writable, because it carries only
+            // single bytes and no frames
             let flags = if stays { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             epoll::modify(ready, &*self.transport, EventData::new_u64(0), flags)
                 .map_err(Error::from_errno)?;
@@ -234,7 +239,7 @@ impl Client {
         Ok(())
     }
 
-    /// The event with the earliest deadline among all rings.
+    /// Takes the event with the earliest deadline among all rings, or a notice.
     pub(super) fn read_ring(&mut self) -> Option<Reception> {
         loop {
             let at = match self.direct.readings.len() {
@@ -277,8 +282,8 @@ impl Client {
             || self.transport.has_come() == Some(true)
     }
 
-    /// Waits until a ring or the broker may have a frame; false: the timeout has passed, and the descriptor
-    /// becomes ready with the next event.
+    /// Waits until a ring or the broker may have a frame. Returns false if the timeout has passed; the
+    /// descriptor then becomes ready with the next event.
     fn wait_direct(&mut self, until: Option<Instant>) -> Result<bool, Error> {
         let (budget, mut polls) = (self.wait.budget(), 0);
         loop {
@@ -309,7 +314,7 @@ impl Client {
             let asked = interrupt::slice(None).map(|slice| now + slice.into());
             let wake = [until, wake, asked].into_iter().flatten().min();
             if !over && let Some(slept) = self.doze((now + MAX_SLEEP).min(wake.unwrap_or(Instant::NEVER))) {
-                // checks that take a system call are not urgent while an event is there
+                // checks that take a system call can wait while there is an event
                 if slept && !self.ring_has_something() {
                     self.take_bells()?;
                 }
@@ -323,13 +328,13 @@ impl Client {
                 return Ok(false);
             }
             self.sleep(wake.map(|wake| wake - now))?;
-            // the next poll finds the frame that has come
+            // the caller's next poll finds the frame that has come
             self.take_bells()?;
             return Ok(true);
         }
     }
 
-    /// Consumes the wake-ups that made the descriptor ready, and finds suppliers that are gone.
+    /// Consumes the wake-ups that made the descriptor ready, and detects suppliers that are gone.
     fn take_bells(&mut self) -> Result<(), Error> {
         self.transport.woken()?;
         for reading in &mut self.direct.readings {
@@ -338,9 +343,10 @@ impl Client {
         Ok(())
     }
 
-    /// Sleeps on the wake-up words of the broker and of all rings in memory, where that is possible; returns
-    /// false if a frame had come before. A supplier wakes this sleeper by a futex, in about two thirds of the
-    /// time of a byte through its socket and epoll. The death of a process does not end the sleep.
+    /// Sleeps on the wake-up words of the broker and of all rings in memory. Returns `None` if that is not
+    /// possible, and `Some(false)` if a frame had come before. A supplier wakes this sleeper with a futex,
+    /// which takes about two thirds of the time of a byte through its socket and epoll. The death of a
+    /// process does not end the sleep.
     fn doze(&mut self, until: Instant) -> Option<bool> {
         let of_broker = self.transport.doze();
         let begun = self.direct.readings.iter().filter(|reading| reading.begun);
@@ -369,7 +375,8 @@ impl Client {
     }
 }
 
-/// Whether an item from a ring has a lower number than an event that came through the broker.
+/// Returns whether an item from a ring precedes, by its number, the event `before`, which came through the
+/// broker.
 fn is_before(reception: &Reception, before: Option<u64>) -> bool {
     let number = match reception {
         Reception::Event(event) => event.sequence,

@@ -15,12 +15,12 @@ use unisono_events_wire::transport::{FrameTransport, StreamTransport, TransportE
 use unisono_events_wire::{TlsAddress, check_owner};
 use unisono_linux::{read, socket, tcp};
 
-/// Receive buffer for a near broker: the size of a Unix socket's buffer. An event with an earlier deadline
-/// cannot overtake the unread bytes in it. The kernel grows the buffer of a program that was fast once to
-/// megabytes, and these fill when the program becomes slow.
+/// The size of the receive buffer for a near broker: that of a Unix socket's buffer. An event with an earlier
+/// deadline cannot overtake the unread bytes in it. By default, the kernel enlarges the buffer of a program
+/// that reads fast to megabytes, and these fill when the program becomes slow.
 const UNREAD: usize = 128 << 10;
-/// A broker is near if a round trip takes less than this: then [`UNREAD`] bytes per round trip are 1 Gbit/s
-/// and more. For longer round trips the kernel adapts the buffer to the bandwidth-delay product.
+/// A broker is near if a round trip takes less than this: [`UNREAD`] bytes per round trip are then at least 1
+/// Gbit/s. For longer round trips the kernel adapts the buffer to the bandwidth-delay product.
 const NEAR: Duration = Duration::from_millis(1);
 
 pub(super) fn tcp(address: SocketAddr) -> Result<Box<dyn FrameTransport>, Error> {
@@ -41,7 +41,7 @@ fn connected(address: SocketAddr) -> Result<TcpStream, Error> {
     Ok(socket)
 }
 
-/// The reason why a connection does not come about.
+/// The reason why a connection is not established.
 enum Connecting {
     Refused(Errno),
     Interrupted,
@@ -53,7 +53,7 @@ impl From<Errno> for Connecting {
     }
 }
 
-/// Connects by TCP, as long as the network tries. The process's check may end the wait.
+/// Connects by TCP. It waits as long as the kernel tries; the process's check may end the wait.
 fn connect_in_slices(address: SocketAddr) -> Result<OwnedFd, Connecting> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -76,11 +76,11 @@ fn connect_in_slices(address: SocketAddr) -> Result<OwnedFd, Connecting> {
     Ok(socket)
 }
 
-/// Timeout of the TLS handshake: less than a broker waits for a greeting (`Limits::patience`, 30 s), so that
-/// the program gets its own reason.
+/// The timeout of the TLS handshake. It is shorter than a broker's time limit for a greeting
+/// (`Limits::patience`, 30 s), so that the program reports the reason itself.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects with TLS; returns after the handshake.
+/// Connects with TLS. Returns after the handshake.
 pub(super) fn tls(to: &TlsAddress) -> Result<StreamTransport, Error> {
     let certificates = to.program("tls")?;
     let socket = connected(to.address)?;
@@ -92,7 +92,7 @@ pub(super) fn tls(to: &TlsAddress) -> Result<StreamTransport, Error> {
     )?)
 }
 
-/// As [`tls`], over UDP.
+/// Connects with QUIC over UDP. Returns after the handshake.
 pub(super) fn udp(to: &TlsAddress) -> Result<StreamTransport, Error> {
     let certificates = to.program("udp")?;
     let address = to.address;
@@ -112,14 +112,14 @@ pub(super) fn udp(to: &TlsAddress) -> Result<StreamTransport, Error> {
     )
 }
 
-/// The token in a file, without surrounding white space.
+/// Reads the token in a file, without surrounding white space.
 pub(super) fn token_in(path: &Path) -> Result<String, Error> {
     let read = read::text(path, read::HAND_WRITTEN);
     let read = read.map_err(|source| Error::TokenFile { path: path.to_owned(), source })?;
     Ok(read.trim().to_owned())
 }
 
-/// Connects a socket to the listener at `path`; the closure makes the error if there is no listener.
+/// Connects a socket to the listener at `path`. The closure `nobody` makes the error if there is no listener.
 pub(super) fn unix(path: &Path, nobody: impl FnOnce(io::Error) -> Error) -> Result<OwnedFd, Error> {
     let not_for_us = |why| Error::NotForUs { path: path.to_owned(), why };
     check_owner(path).map_err(|error| not_for_us(format!("{error}; remove it, or set XDG_RUNTIME_DIR")))?;
@@ -134,7 +134,7 @@ pub(super) fn unix(path: &Path, nobody: impl FnOnce(io::Error) -> Error) -> Resu
     })
 }
 
-/// The error text for a socket that refuses this user: the users that may connect, and the remedy.
+/// Returns the error text for a socket that refuses this user: the users that may connect, and the remedy.
 fn whose(path: &Path) -> String {
     let Ok(found) = std::fs::metadata(path) else {
         return "a directory on the way is closed to this user; ask its owner, or name another socket"

@@ -1,9 +1,9 @@
-//! Direct rings of a client: obeys the broker's orders, publishes into rings, and merges events from rings
-//! with events from the broker. The application sees no difference.
+//! Direct rings of a client: carries out the broker's orders, publishes into rings, and merges events from
+//! rings with events from the broker. The application sees no difference.
 //!
 //! A supplier polls for orders before each event, so that an event never misses a consumer whose subscription
-//! was accepted before. It waits for an order that is announced but has not come yet. It obeys orders between
-//! two events, because its report has to follow the events that went to the broker.
+//! was accepted before the event. It waits for an order that is announced but has not come yet. It carries
+//! out orders between two events, because its report has to follow the events that went to the broker.
 
 use super::reading::{DirectReading, ReadingOf, ReadingTerms};
 use super::supply::{DirectSupply, MAX_RING_BYTES, NotSupplied};
@@ -24,37 +24,37 @@ use unisono_events_wire::{RingOrder, RingReport};
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_sync::LentBytes;
 
-/// Maximum events received but not yet taken by the application while this program waits for an order: beyond
-/// that it reads no more frames, and publishes through the broker.
+/// The maximum number of received events that the application has not taken yet while this program waits for
+/// an order. Beyond it, the program reads no more frames, and publishes through the broker.
 const MAX_RECEIVED: usize = 256;
-/// Maximum number of fields of one event in a ring, as in the channel (`ChannelLimits::fields`); the broker
-/// refuses an event with more.
+/// The maximum number of fields of one event in a ring, as in the channel (`ChannelLimits::fields`). The
+/// broker refuses an event with more.
 const MAX_FIELDS: usize = 256;
 
 /// A client's state of direct rings.
 #[derive(Debug, Default)]
 pub(super) struct ClientRings {
-    /// Orders for topics that are not obeyed yet.
+    /// Orders for topics that have not been carried out yet.
     orders: VecDeque<(u32, RingOrder, Option<OwnedFd>)>,
     /// Number of orders for topics received so far.
     came: u32,
     supplies: BTreeMap<u32, DirectSupply>,
-    /// Bytes left for rings.
+    /// The number of bytes that are left for rings.
     room: u64,
     pub(super) readings: Vec<DirectReading>,
     /// The terms of each subscription.
     terms: BTreeMap<u32, ReadingTerms>,
-    /// Whether sleeping consumers have not been woken since the last events.
+    /// Whether events were published since the sleeping consumers were last woken.
     untold: bool,
-    /// Reports for the broker that the connection had no room for, the oldest first. A reading leaves at
+    /// Reports for the broker for which the connection had no room, the oldest first. A reading leaves at
     /// most two of them, when it ends.
     pub(super) reports: VecDeque<Vec<u8>>,
     pub(super) since_frames: u32,
     pub(super) counted_at: Instant,
-    /// Whether the descriptor is ready because a reading stopped early.
+    /// Whether the descriptor was made ready because a reading stopped early.
     pub(super) stays_ready: bool,
-    /// An epoll descriptor, ready when the broker's frames or a ring may have an event. `None`: this client
-    /// has no rings.
+    /// An epoll descriptor that is ready when the broker's connection or a ring may have an event. `None`:
+    /// this client has no rings.
     pub(super) ready: Option<OwnedFd>,
 }
 
@@ -86,7 +86,7 @@ impl ClientRings {
         self.readings.retain(|reading| reading.of.subscription.0 != number);
     }
 
-    /// Ends all rings that this program supplies; their readers can still take all events in them.
+    /// Ends all rings that this program supplies. Their readers can still take all events in them.
     pub(super) fn leave_all(&mut self) {
         self.supplies.clear();
     }
@@ -97,7 +97,7 @@ impl ClientRings {
         self.orders.retain(|(of, ..)| *of != number);
     }
 
-    /// Ends a topic's ring; returns the number of its events.
+    /// Ends a topic's ring. Returns the number of events that were published in it.
     fn end_supply(&mut self, number: u32) -> u64 {
         let Some(supply) = self.supplies.remove(&number) else { return 0 };
         self.room += supply.bytes();
@@ -139,7 +139,8 @@ impl Client {
             }
             RingOrder::Supply { .. } => {
                 let socket = self.transport.passed()?.ok_or_else(no_descriptor)?;
-                // a program that only listens obeys no order: orders for departed consumers would pile up
+                // drops orders for departed consumers: they would accumulate in a program that only receives,
+                // because it carries out no orders
                 self.direct.orders.retain(|(.., socket)| socket.as_ref().is_none_or(is_connected));
                 self.direct.orders.push_back((number, order, Some(socket)));
             }
@@ -153,14 +154,15 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the broker has announced an order that has not come yet because this connection was full.
+    /// Returns whether the broker has announced an order that has not come yet because this connection was
+    /// full.
     fn awaits_orders(&self) -> bool {
-        // an older broker announces no orders
+        // an older broker announces no orders, so this is not a comparison for equality
         self.transport.announced_orders().wrapping_sub(self.direct.came).cast_signed() > 0
     }
 
-    /// Lends a place in the topic's ring for an event's payload of `bytes` bytes. `None`: its events have no
-    /// ring, or do not fit one.
+    /// Lends a place in the topic's ring for an event's payload of `bytes` bytes. Returns `None` if the topic
+    /// has no ring, or if the event does not fit into it.
     pub(super) fn lend_on_ring(
         &mut self,
         number: u32,
@@ -189,7 +191,7 @@ impl Client {
         self.apply_orders()
     }
 
-    /// Carries out the broker's orders; called between two events.
+    /// Carries out the broker's orders. It is called between two events.
     pub(super) fn apply_orders(&mut self) -> Result<(), Error> {
         while let Some((number, order, socket)) = self.direct.orders.pop_front() {
             match (order, socket) {
@@ -198,7 +200,8 @@ impl Client {
                 {
                     let way = self.wait.policy();
                     let order = self.outlets.get(&number).map(|outlet| outlet.order).unwrap_or_default();
-                    // consumers of topics without new events may have gone and free their rings' bytes
+                    // consumers of topics without new events may have left: this frees the bytes of their
+                    // rings
                     let freed: u64 = self.direct.supplies.values_mut().map(DirectSupply::sweep).sum();
                     self.direct.room += freed;
                     let supply =
@@ -223,7 +226,7 @@ impl Client {
         self.send_frame(&Frame::RingReport { number, report: RingReport::Left { events, for_good } })
     }
 
-    /// Publishes an event through the topic's ring, if it has one; returns whether it did.
+    /// Publishes an event through the topic's ring, if there is one. Returns whether it did.
     pub(super) fn publish_on_ring(
         &mut self,
         number: u32,
@@ -242,7 +245,7 @@ impl Client {
             let awaits = self.awaits_orders();
             let blind = awaits && self.received.len() >= MAX_RECEIVED;
             if awaits && !blind {
-                // there is room for the order now; the broker sends it with its next poll
+                // there is room for the order now, and the broker sends it at its next poll
                 self.flush_connected()?;
                 self.receive_frame(None)?;
                 continue;
@@ -294,13 +297,13 @@ impl Client {
                     let left =
                         self.room_until.map(|until| until.saturating_duration_since(StdInstant::now()));
                     supply.wait_for(consumer, left.map_or(Duration::MAX, Duration::from));
-                    // this program waits for a consumer; it must not make that consumer wait for it
+                    // this program waits for a consumer, and must not make that consumer wait for it in turn
                     while self.received.len() < MAX_RECEIVED
                         && let Some(reception) = self.read_ring()
                     {
                         self.received.push_back(reception);
                     }
-                    // other consumers may wait for events that this thread published elsewhere
+                    // other consumers may wait for events that this thread has published on other topics
                     self.flush_connected()?;
                     self.interrupt.poll()?;
                     if self.room_until.is_some_and(|until| until <= StdInstant::now()) {
@@ -347,7 +350,7 @@ impl Client {
     }
 }
 
-/// Whether the other end of a socket is open.
+/// Returns whether the other end of a socket is open.
 fn is_connected(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -18,7 +18,7 @@ pub enum Error {
     Nobody { path: PathBuf, source: std::io::Error },
     #[error("no broker at {}: {source}, and none at {HOST_SOCKET}; start one: unisono events serve", path.display())]
     NobodyHere { path: PathBuf, source: std::io::Error },
-    /// A broker listens there, but no memory could be shared with it.
+    /// A broker listens at the path, but no memory could be shared with it.
     #[error("cannot share memory with the broker at {}: {source}; connect to unix:{}, without shared memory", path.display(), path.display())]
     Unshared { path: PathBuf, source: TransportError },
     /// The socket exists, but this user may not use it.
@@ -58,7 +58,7 @@ pub enum Error {
         "the broker is gone ({0}), and with it events that it had neither delivered nor logged; connect again"
     )]
     Broken(TransportError),
-    /// The connection broke, and the client connects again.
+    /// The connection broke before the answer. The client connects again.
     #[error(
         "the connection broke before the broker answered; nobody knows whether the event was taken: publish it again, \
          with a writer's number if it must not come twice"
@@ -76,7 +76,7 @@ pub enum Error {
     /// No reply to a request came in time.
     #[error("no reply within {0:?}")]
     NoReply(Duration),
-    /// No reply came in time, and none could: no consumer got the request.
+    /// No reply came in time, and none could come, because no consumer got the request.
     #[error(
         "no reply within {within:?}: nobody subscribes to {topic}; start a program that replies, such as: unisono \
          events subscribe {topic} --reply COMMAND"

@@ -1,4 +1,4 @@
-//! Publishing and subscribing.
+//! Publishes events and subscribes to them.
 
 use super::handles::{SubscriptionHandle, TopicHandle};
 use super::{BrokerAnswer, Client, ClientOutlet, Error, ReceivedEvent, Reception};
@@ -19,20 +19,21 @@ pub struct EventDraft<'a> {
     pub(super) lent: Option<&'a LentBytes>,
     pub(super) key: &'a str,
     pub(super) fields: FieldSet,
-    /// On this host's monotonic clock.
+    /// The deadline on this host's monotonic clock.
     pub(super) deadline: Instant,
     pub(super) criticality: u8,
 }
 
 impl<'a> EventDraft<'a> {
-    /// An event without key, fields and deadline, of the lowest criticality.
+    /// Makes an event without key, fields and deadline, of the lowest criticality.
     #[must_use]
     pub fn new(payload: &'a [u8]) -> Self {
         Self::carrying(PayloadRef::Bytes(payload))
     }
 
-    /// An event whose payload is written in place and not copied: in shared memory if the client is connected
-    /// through it. `write` is called once when the event leaves, with `bytes` bytes of undefined content.
+    /// Makes an event whose payload is written in its final place and not copied: in shared memory, if the
+    /// client is connected through it. When the event leaves, `write` is called once with `bytes` bytes of
+    /// unspecified content.
     ///
     /// ```
     /// # use unisono_events_client::EventDraft;
@@ -44,7 +45,7 @@ impl<'a> EventDraft<'a> {
         Self::carrying(PayloadRef::Written(PayloadWriter { bytes, write }))
     }
 
-    /// An event whose payload may be in shared memory.
+    /// Makes an event whose payload may be in shared memory.
     #[must_use]
     pub fn carrying(payload: PayloadRef<'a>) -> Self {
         Self { payload, lent: None, key: "", fields: FieldSet::new(), deadline: NO_DEADLINE, criticality: 0 }
@@ -93,19 +94,19 @@ pub struct PublishedEvent {
     pub outcome: PublishOutcome,
 }
 
-/// A published event whose outcome is still to be fetched.
+/// A published event whose outcome can be fetched later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct PublishReceipt {
     topic: u32,
     token: u32,
-    /// The number of reconnections before its publication.
+    /// The number of reconnections before the event was published.
     connection: u32,
 }
 
 impl Client {
-    /// A number of the broker's present run; 0: the broker is too old to have such numbers. The broker's
-    /// numbers of suppliers and topics are valid only within a run.
+    /// Returns a number that identifies the broker's present run, or 0 if the broker is too old to have such
+    /// numbers. The broker's numbers of suppliers and topics are valid only within a run.
     #[must_use]
     pub fn broker_run(&self) -> u64 {
         self.terms.run
@@ -114,7 +115,7 @@ impl Client {
     /// Announces that this program will publish on a topic, and waits until the broker agrees.
     ///
     /// # Errors
-    /// The name or the type does not fit, there are too many, or the broker is gone.
+    /// The name or the type is not accepted, there are too many topics, or the broker is gone.
     pub fn advertise(&mut self, spec: &Advertisement) -> Result<TopicHandle, Error> {
         let mut spec = spec.clone();
         let content = std::mem::take(&mut spec.content);
@@ -123,7 +124,7 @@ impl Client {
             client.send_frame(&Frame::Advertise { number, spec: spec.clone() })?;
             let accepted = client.expect_accepted(number);
             if let Err(Error::Interrupted) = accepted {
-                // the broker may have made the topic
+                // after an error, the broker may have made the topic nevertheless
                 client.send_unless_away(&Frame::Close { number })?;
             }
             accepted.map(|()| number)
@@ -163,11 +164,11 @@ impl Client {
         self.flush()
     }
 
-    /// As [`publish`](Self::publish), but the event may be buffered until [`flush`](Self::flush): many events
-    /// leave with one system call.
+    /// Publishes as [`publish`](Self::publish) does, but may buffer the event until [`flush`](Self::flush),
+    /// so that many events leave with one system call.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_buffered(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
         self.retry_on_reconnect(|client| {
             client.enqueue_event(topic.0, event, (PublishFlags::default(), None), 0)
@@ -177,7 +178,7 @@ impl Client {
     /// Publishes an event unless it would have to wait, and returns its outcome.
     ///
     /// # Errors
-    /// The event was refused, with the reason and the consumer; no consumer got it.
+    /// The event was refused; the error names the reason and the consumer. No consumer got the event.
     pub fn try_publish(
         &mut self,
         topic: TopicHandle,
@@ -187,11 +188,12 @@ impl Client {
         self.outcome(receipt)
     }
 
-    /// Publishes an event whose outcome is fetched later by [`outcome`](Self::outcome): many events wait for
-    /// the disk together. `sequence` is the writer's own number of the event, if it has numbers.
+    /// Publishes an event whose outcome is fetched later with [`outcome`](Self::outcome), so that many events
+    /// wait for the disk together. `sequence` is the writer's own number of the event, if the writer numbers
+    /// its events.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_with_receipt(
         &mut self,
         topic: TopicHandle,
@@ -206,11 +208,11 @@ impl Client {
         )
     }
 
-    /// As [`publish_with_receipt`](Self::publish_with_receipt), but the event is refused if it would have to
-    /// wait for a consumer.
+    /// Publishes as [`publish_with_receipt`](Self::publish_with_receipt) does, but the event is refused if it
+    /// would have to wait for a consumer.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn try_publish_with_receipt(
         &mut self,
         topic: TopicHandle,
@@ -237,8 +239,8 @@ impl Client {
     /// Waits for the outcome of an event that was published with a receipt. Call this once per event.
     ///
     /// # Errors
-    /// The event was refused, with the reason and the consumer; or the connection broke and the outcome is
-    /// unknown ([`Error::Unanswered`], if the client connects again).
+    /// The event was refused; the error names the reason and the consumer. Or the connection broke, and the
+    /// outcome is unknown ([`Error::Unanswered`], if the client connects again).
     pub fn outcome(&mut self, event: PublishReceipt) -> Result<PublishedEvent, Error> {
         loop {
             if let Some(published) = self.outcome_within(event, StdDuration::MAX)? {
@@ -247,10 +249,11 @@ impl Client {
         }
     }
 
-    /// As [`outcome`](Self::outcome), within a timeout. `None`: no outcome yet; ask again later.
+    /// Waits as [`outcome`](Self::outcome) does, but no longer than a timeout. Returns `None` if there is no
+    /// outcome yet; the caller asks again later.
     ///
     /// # Errors
-    /// As [`outcome`](Self::outcome).
+    /// The errors of [`outcome`](Self::outcome).
     pub fn outcome_within(
         &mut self,
         event: PublishReceipt,
@@ -320,7 +323,7 @@ impl Client {
             deadline if self.terms.same_clock || deadline == NO_DEADLINE => PublishDeadline::At(deadline),
             deadline => {
                 let now = clock::now();
-                // a broker with another clock could not tell it from an event that is due at once
+                // a broker with another clock could not distinguish it from an event that is due at once
                 if deadline < now {
                     let error = PublishError::PastDeadline { by: now - deadline };
                     self.refuse(number, token, error.to_string());
@@ -341,7 +344,7 @@ impl Client {
         enqueued
     }
 
-    /// Ends a topic; its subscribers get a notice that this supplier left.
+    /// Ends a topic. Its subscribers get a notice that this supplier has left.
     ///
     /// # Errors
     /// The broker is gone.
@@ -356,13 +359,13 @@ impl Client {
         self.send_unless_away(&Frame::Close { number: topic.0 })
     }
 
-    /// Sends a frame that has no meaning for the broker in another connection; does nothing while
+    /// Sends a frame that would mean nothing to the broker in a later connection. Does nothing while
     /// disconnected.
     pub(super) fn send_unless_away(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
         if self.reconnect.as_ref().is_some_and(|reconnect| reconnect.descriptor().is_some()) {
             return Ok(());
         }
-        // a forked child that ends its copy ends nothing of its parent's
+        // a forked child that drops its copy must not end the parent's topic or subscription
         if self.is_copy() {
             return Ok(());
         }
@@ -382,7 +385,8 @@ impl Client {
             let number = client.number();
             client.direct.subscribed(number, spec);
             if let Some(reconnect) = &mut client.reconnect {
-                // its first events come with the answer, and have to be counted by then
+                // recorded before the request, because the first events may come with the answer and have to
+                // be counted
                 reconnect.subscribed(number, spec);
             }
             let asked = client
@@ -392,7 +396,7 @@ impl Client {
                 reconnect.unsubscribed(number);
             }
             if let Err(Error::Interrupted) = asked {
-                // the broker may have made the subscription
+                // after an error, the broker may have made the subscription nevertheless
                 client.send_unless_away(&Frame::Unsubscribe { number })?;
             }
             asked.map(|()| number)
@@ -400,7 +404,7 @@ impl Client {
         Ok(SubscriptionHandle(number))
     }
 
-    /// Ends a subscription. Events already on their way may still come.
+    /// Ends a subscription. Events that are already in transit may still come.
     ///
     /// # Errors
     /// The broker is gone.
@@ -417,7 +421,8 @@ impl Client {
         self.send_unless_away(&Frame::Unsubscribe { number: subscription.0 })
     }
 
-    /// The next event or notice, if one comes in time. `None`: no timeout.
+    /// Returns the next event or notice, if one comes within `timeout`. If `timeout` is `None`, waits without
+    /// a limit.
     ///
     /// # Errors
     /// The broker is gone.
@@ -467,7 +472,7 @@ impl Client {
         let consumer = event.subscription.0;
         let position =
             self.reconnect.as_mut().is_some_and(|reconnect| reconnect.acknowledged(consumer, delivery));
-        // in another connection the number may belong to another event
+        // in a later connection the number may belong to another event
         if !position && event.connection != self.connection {
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! Handles of what a client has at its broker.
+//! Handles of a client's topics and subscriptions at its broker.
 
-/// A topic that a client publishes on.
+/// A topic on which a client publishes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TopicHandle(pub(super) u32);
 

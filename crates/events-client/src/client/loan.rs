@@ -1,9 +1,9 @@
-//! Loans: memory for the payload of an event, which the program fills whenever it likes, and then publishes.
+//! Loans: memory for the payload of an event. The program fills it at any time, and then publishes the event.
 //!
 //! If consumers read the topic's ring, the memory is a slot of that ring, and the payload is never copied. A
 //! slot begins with the event's head, so that the length of the head, and with it the key and the fields, are
 //! known when the memory is lent. In all other cases the memory is the program's own, and the payload is
-//! copied at the publication: into a frame for the broker, or into a ring that was made meanwhile.
+//! copied at the publication: into a frame for the broker, or into a ring that was made in the meantime.
 
 use super::events::closed_topic;
 use super::{Client, Error, EventDraft, PublishProgress, TopicHandle};
@@ -20,7 +20,7 @@ enum LoanMemory {
     Own(Vec<u8>),
 }
 
-/// Memory for the payload of an event, and the rest of that event. Dropping it gives the memory back.
+/// Memory for the payload of an event, and the other data of that event. Its drop returns the memory.
 #[derive(Debug)]
 pub struct EventLoan {
     memory: LoanMemory,
@@ -33,7 +33,7 @@ pub struct EventLoan {
 }
 
 impl EventLoan {
-    /// Whether the memory is a place in shared memory from which consumers will read the payload.
+    /// Returns whether the memory is a place in shared memory from which consumers will read the payload.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         matches!(self.memory, LoanMemory::Ring(_))
@@ -54,7 +54,7 @@ impl EventLoan {
             .critical(self.criticality)
     }
 
-    /// The event has left: consumers may be reading the memory.
+    /// Records that the event has left: from now on, consumers may read the memory.
     fn end(&mut self) {
         self.is_published = true;
         if let LoanMemory::Ring(lent) = &mut self.memory {
@@ -63,7 +63,7 @@ impl EventLoan {
     }
 }
 
-/// The payload; empty after the publication.
+/// Dereferences to the payload, which is empty after the publication.
 impl Deref for EventLoan {
     type Target = [u8];
 
@@ -87,10 +87,10 @@ impl DerefMut for EventLoan {
 }
 
 impl Client {
-    /// Lends memory of `bytes` bytes, with undefined content, for the payload of an event with the key, the
-    /// fields, the deadline and the criticality of `event`, whose own payload is not used. If consumers get
-    /// the topic's events directly, through shared memory, it is the memory from which they will read; a
-    /// topic lends up to four such places at a time.
+    /// Lends memory of `bytes` bytes, with unspecified content, for the payload of an event. The event has
+    /// the key, the fields, the deadline and the criticality of `event`, whose own payload is not used. If
+    /// consumers get the topic's events directly, through shared memory, the lent memory is the one from
+    /// which they will read; a topic lends up to four such places at a time.
     ///
     /// ```
     /// # mod serving { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.rs")); }
@@ -137,18 +137,18 @@ impl Client {
     /// Publishes the event of a loan, as [`publish`](Self::publish) does.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_loan(&mut self, mut loan: EventLoan) -> Result<(), Error> {
         self.publish(loan.topic, &loan.draft())?;
         loan.end();
         Ok(())
     }
 
-    /// As [`publish_loan`](Self::publish_loan), but waits for room no longer than `timeout`. The loan is
-    /// empty once the client has taken the event.
+    /// Publishes as [`publish_loan`](Self::publish_loan) does, but waits for room no longer than `timeout`.
+    /// The loan is empty once the client has taken the event.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_loan_within(
         &mut self,
         loan: &mut EventLoan,

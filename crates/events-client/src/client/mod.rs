@@ -14,8 +14,9 @@
 //! # Ok(())
 //! # }
 //! ```
-//! A client belongs to one thread; other threads open their own. It has no background thread: frames are read
-//! when a method is called, so a consumer has to call [`Client::receive`] often enough for its queue.
+//! A client belongs to one thread; other threads open their own clients. Apart from UDP connections it has no
+//! background thread: frames are read when a method is called, so a consumer has to call [`Client::receive`]
+//! often enough for its queue.
 
 mod best_effort;
 mod collect;
@@ -68,7 +69,7 @@ use unisono_events_wire::{Greeting, WelcomeTerms};
 use unisono_events_wire::{ReloadReport, Statistics};
 use unisono_linux::clock::{self, Duration, Instant};
 
-/// Maximum frame size before the broker has announced its own: more than the broker's default.
+/// The maximum frame size until the broker has announced its own: more than the broker's default.
 const MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// The broker's answer to a request.
@@ -80,7 +81,7 @@ enum BrokerAnswer {
     Rejected(String),
 }
 
-/// A topic that a client publishes on.
+/// A topic on which a client publishes.
 #[derive(Debug)]
 struct ClientOutlet {
     /// The last token.
@@ -91,15 +92,16 @@ struct ClientOutlet {
     /// The form of its payloads, for events that say nothing else.
     content: PayloadForm,
     order: EventOrder,
-    /// Whether late subscribers may get its events, too.
+    /// Whether the topic's events may be kept for later subscribers.
     keeps: bool,
-    /// Whether a consumer got its last request.
+    /// Whether a consumer got the last request on the topic.
     is_heard: bool,
-    /// Whether its events go to the broker for good: later orders for it were sent before the broker knew.
+    /// Whether the topic's events permanently go to the broker. Orders for it that still come were sent
+    /// before the broker knew.
     left_rings: bool,
 }
 
-/// A lease: the time for which the broker takes a silent program for alive.
+/// A lease: the time for which the broker considers a silent program alive.
 #[derive(Clone, Copy, Debug)]
 struct ClientLease {
     period: Duration,
@@ -117,7 +119,7 @@ pub struct Client {
     terms: WelcomeTerms,
     /// The last number assigned to a topic, a path, a subscription or a request.
     numbers: u32,
-    /// Topics that it publishes on.
+    /// The topics on which the client publishes.
     outlets: BTreeMap<u32, ClientOutlet>,
     direct: ClientRings,
     paths: BTreeMap<u32, paths::ClientPath>,
@@ -128,7 +130,7 @@ pub struct Client {
     received: VecDeque<Reception>,
     parts: CorrelatedParts,
     best_effort: BestEffortReading,
-    /// Number of refused publications that were not waited for.
+    /// The number of refused publications for whose outcome the program did not wait.
     rejected: u64,
     replies: requests::ReplyTopics,
     statistics: Option<Statistics>,
@@ -139,7 +141,7 @@ pub struct Client {
     connection: u32,
     head: Vec<u8>,
     interrupt: InterruptPoll,
-    /// The end of the time in which the event that is published now may wait for room.
+    /// The time until which the event that is being published may wait for room.
     room_until: Option<StdInstant>,
     /// The process that connected. Its forked children have copies of the connection.
     process: Pid,
@@ -149,13 +151,14 @@ impl Client {
     /// Greets the broker at the other end of a transport.
     ///
     /// # Errors
-    /// The other end is no broker, or refuses this program.
+    /// The other end is not a broker, or refuses this program.
     pub fn over(
         transport: Box<dyn FrameTransport>,
         mut greeting: Greeting,
         wait: ChannelWait,
     ) -> Result<Self, Error> {
-        // a leased program has no rings: the broker could not see that it is alive
+        // rings need a transport that passes descriptors; the broker gives none to a program with a lease,
+        // because events in rings would not renew the lease
         greeting.rings = transport.passes();
         let lease = greeting
             .lease_ns
@@ -199,19 +202,20 @@ impl Client {
         self.wait = wait;
     }
 
-    /// Maximum payload bytes that the broker takes.
+    /// Returns the maximum number of payload bytes that the broker takes.
     #[must_use]
     pub fn largest(&self) -> usize {
         self.terms.largest as usize
     }
 
-    /// The name by which the broker knows this program: in tables, metrics and errors.
+    /// Returns the name by which the broker knows this program in tables, metrics and errors.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Number of refused events of this program that were published without waiting.
+    /// Returns the number of refused events of this program that were published without waiting for the
+    /// outcome.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected
@@ -222,7 +226,7 @@ impl Client {
     /// # Errors
     /// The broker is gone.
     pub fn alive(&mut self) -> Result<(), Error> {
-        // a program that only renews its lease must not wait for an absent broker
+        // does not wait for an absent broker: there is no lease to renew
         if !self.wait_reconnected(Some(StdInstant::now()))? {
             return Ok(());
         }
@@ -232,7 +236,7 @@ impl Client {
         }
     }
 
-    /// The broker's counters, over all programs.
+    /// Returns the broker's counters, for all programs.
     ///
     /// # Errors
     /// The broker is gone.
@@ -248,12 +252,12 @@ impl Client {
         })
     }
 
-    /// Has the broker read its files again: policy, permissions, tokens and certificates. Only root and the
-    /// broker's own user may ask for that, at the path of its socket.
+    /// Makes the broker read its files again: policy, permissions, tokens and certificates. Only root and the
+    /// broker's own user may request that, and only over the broker's Unix socket.
     ///
     /// # Errors
-    /// The broker is gone, or has ended this program's connection: it is one of those whom the new files do
-    /// not allow. A file that is wrong is no error here, but in the report.
+    /// The broker is gone, or has ended this program's connection, because the new files do not allow it. An
+    /// invalid file is not an error here, but is in the report.
     pub fn reload(&mut self) -> Result<ReloadReport, Error> {
         self.retry_on_reconnect(|client| {
             client.send_frame(&Frame::Reload)?;
@@ -289,14 +293,15 @@ impl Client {
         }
     }
 
-    /// Reads what came before the broker closed the connection: its last frame may have the reason.
+    /// Reads the frames that came before the broker closed the connection, because the last one may have the
+    /// reason.
     fn last_words(&mut self) -> Result<(), Error> {
         loop {
             self.receive_frame(None)?;
         }
     }
 
-    /// Whether this is a forked child's copy: the connection is the parent's.
+    /// Returns whether this is the copy in a forked child: the connection belongs to the parent.
     fn is_copy(&self) -> bool {
         getpid() != self.process
     }
@@ -311,14 +316,14 @@ impl Client {
         let mut head = std::mem::take(&mut self.head);
         head.clear();
         frame.write(&mut head);
-        // the time limit of an event is none of a request's
+        // an event's time limit for room does not apply to a request
         let room_until = self.room_until.take();
         let sent = self.enqueue(&head, PayloadRef::Bytes(&[])).and_then(|()| self.flush_connected());
         (self.head, self.room_until) = (head, room_until);
         sent
     }
 
-    /// Passes a frame to the transport; waits for room if there is none.
+    /// Passes a frame to the transport. Waits for room if there is none.
     fn enqueue(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), Error> {
         loop {
             if !self.send_reports() {
@@ -334,8 +339,8 @@ impl Client {
         }
     }
 
-    /// Waits until the broker takes more frames, and reads its frames meanwhile: the broker must not wait for
-    /// this program. [`Error::NoRoom`]: the time is over.
+    /// Waits until the broker takes more frames. Reads the broker's frames while it waits, because the broker
+    /// must not wait for this program in turn. Fails with [`Error::NoRoom`] when the time is over.
     fn make_room(&mut self, until: Option<StdInstant>) -> Result<(), Error> {
         while self.take_frame()? {}
         let left = until.map(|until| until.saturating_duration_since(StdInstant::now()));
@@ -351,8 +356,8 @@ impl Client {
         Ok(self.interrupt.poll()?)
     }
 
-    /// Takes one frame, if one comes before the timeout; returns whether one came. `None`: no timeout. A
-    /// program that waits here is alive, and renews its lease as often as necessary.
+    /// Takes one frame, if one comes before the timeout (`None`: no timeout). Returns whether one came. A
+    /// program that waits here is alive, so this renews its lease as often as necessary.
     fn receive_frame(&mut self, timeout: Option<StdDuration>) -> Result<bool, Error> {
         let Some(lease) = self.lease else { return self.wait_for_frame(timeout) };
         let until = timeout.map(|timeout| clock::now() + Duration::from(timeout));
@@ -365,7 +370,7 @@ impl Client {
                 lease.renewed = now;
                 let mut head = Vec::new();
                 Frame::Alive.write(&mut head);
-                // a connection that is full or broken shows in the frames that come
+                // errors are ignored here: the reception of frames reports a broken connection
                 let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
                 let _ = self.transport.flush();
             }
@@ -380,7 +385,7 @@ impl Client {
     }
 
     fn wait_for_frame(&mut self, timeout: Option<StdDuration>) -> Result<bool, Error> {
-        // A frame is nearly always there: the clock is read only if not.
+        // There is nearly always a frame already, so the clock is read only if there is none.
         if self.take_frame()? {
             return Ok(true);
         }
@@ -394,7 +399,8 @@ impl Client {
             }
             self.interrupt.poll()?;
             let left = match until.map(|until| until - clock::now()) {
-                // after this the descriptor signals the next frame: programs poll it in loops of their own
+                // after this the descriptor signals the next frame, as programs need that poll it in loops of
+                // their own
                 Some(Duration::ZERO) if self.wait == ChannelWait::Spin || self.may_be_polled()? => {
                     return Ok(false);
                 }
@@ -413,13 +419,14 @@ impl Client {
         }
     }
 
-    /// Whether the descriptor signals the next frame from now on; false: a frame has come.
+    /// Prepares a poll of the descriptor. Returns whether the descriptor signals the next frame from now on;
+    /// false: a frame has come already.
     fn may_be_polled(&mut self) -> Result<bool, Error> {
         self.transport.woken()?;
         Ok(self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::Yes)
     }
 
-    /// Takes one frame that has come; returns whether there was one.
+    /// Takes one frame that has come. Returns whether there was one.
     fn take_frame(&mut self) -> Result<bool, Error> {
         let Some(frame) = self.transport.receive()? else { return Ok(false) };
         let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
@@ -431,7 +438,7 @@ impl Client {
         match read {
             Frame::Deliver { head, payload } if self.direct.readings.is_empty() => {
                 match self.best_effort.take(&head, &self.topics) {
-                    // it was reported as lost
+                    // the event was reported as lost already
                     None => return Ok(true),
                     Some(gap) => self.received.extend(gap),
                 }
@@ -444,7 +451,7 @@ impl Client {
                 let of = (head.consumer, head.topic, head.supplier);
                 let (number, payload) = (head.sequence, (payload, frame.shared_payload));
                 let whole = self.parts.deliver(&self.topics, self.connection, head, payload);
-                // a correlation has no rings
+                // events of correlations never come from rings
                 if let Some(event) = whole.and_then(|event| self.sort_with_ring(of, event)) {
                     self.empty_rings(of, Some(number));
                     self.received.push_back(Reception::Event(event));
@@ -506,7 +513,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Waits for an answer.
+    /// Waits for the broker's answer with this number and token.
     fn answer(&mut self, number: u32, token: u32) -> Result<BrokerAnswer, Error> {
         loop {
             if let Some(answer) = self.answers.remove(&(number, token)) {
@@ -518,26 +525,28 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Announces the departure, so that consumers get a notice that the supplier left, and not that it died.
+    /// Announces the end of the program, so that consumers get a notice that the supplier has left, and not
+    /// that it has died.
     fn drop(&mut self) {
         if self.is_copy() {
-            return; // only the copies of the descriptors end
+            return; // only this process's copies of the descriptors are closed
         }
         self.count_readings();
         self.direct.leave_all();
         for number in std::mem::take(&mut self.outlets).into_keys() {
             let mut head = Vec::new();
             Frame::Close { number }.write(&mut head);
-            // a broker that is gone, or takes no more frames, notices the end of the connection
+            // if the broker is gone or takes no more frames, it sees only the end of the connection
             let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
         }
         self.transport.close();
     }
 }
 
-/// For polling in an external loop, after [`Client::receive`] with a zero timeout has returned no item:
-/// earlier items may already wait in this process. Get the descriptor anew before each poll if the client
-/// reconnects: another connection has another descriptor.
+/// The descriptor is for programs that poll it in a loop of their own. They poll it only after
+/// [`Client::receive`] with a zero timeout has returned no item, because earlier items may already wait in
+/// this process. If the client reconnects, they get the descriptor anew before each poll, because each
+/// connection has another descriptor.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let away = self.reconnect.as_ref().and_then(|reconnect| reconnect.descriptor());

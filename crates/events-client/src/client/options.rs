@@ -35,31 +35,32 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// The default options: named after the process, no token, no lease; sleeps while it waits.
+    /// Makes the default options: the client is named after the process, has no token and no lease, and
+    /// sleeps while it waits.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name in tables, metrics and errors: at most 64 characters, none of them a control character.
-    /// Default: the name shown by `ps` and the process number, as in `camera[4711]`.
+    /// Sets the name in tables, metrics and errors: at most 64 characters, none of them a control character.
+    /// The default is the name shown by `ps` and the process number, as in `camera[4711]`.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// The secret that authenticates the program over TCP, with or without TLS; it replaces the token in the
-    /// file that a TLS address names.
+    /// Sets the token, the secret that authenticates the program over TCP, with or without TLS. It replaces
+    /// the token in the file that a TLS address names.
     #[must_use]
     pub fn with_token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
     }
 
-    /// Sets a lease: the program calls a method of its client at least this often. Otherwise the broker takes
-    /// it for dead: its consumers get a notice, a stand-by supplier takes over, and the program's next call
-    /// fails ([`Error::SentAway`]). A thread that waits in a method counts as calling. Events of a leased
+    /// Sets a lease: the program has to call a method of its client at least this often. Otherwise the broker
+    /// considers it dead: its consumers get a notice, a stand-by supplier takes over, and the program's next
+    /// call fails ([`Error::SentAway`]). A thread that waits in a method renews the lease. Events of a leased
     /// program go through the broker.
     #[must_use]
     pub fn leased(mut self, lease: Duration) -> Self {
@@ -73,7 +74,7 @@ impl ClientOptions {
         self
     }
 
-    /// The broker sends the types of topics; they are then in
+    /// Makes the broker send the types of topics, which are then in
     /// [`ReceivedEvent::event_type`](super::ReceivedEvent::event_type). A broker without this feature refuses
     /// the connection.
     #[must_use]
@@ -82,11 +83,11 @@ impl ClientOptions {
         self
     }
 
-    /// After a break the client reconnects, for at most this long, and repeats its advertisements and
-    /// subscriptions. It waits as long for a broker that does not serve yet. Calls of the program wait
-    /// meanwhile; [`Client::receive`] keeps its timeout, except that one attempt may take as long as the
-    /// network lets it. Subscriptions that [resume](crate::ResumeSpec) continue after the last acknowledged
-    /// event. Others have missed the events published meanwhile:
+    /// Makes the client reconnect after its connection has broken: it tries for at most this long, and
+    /// repeats its advertisements and subscriptions. It waits as long for a broker that does not serve yet.
+    /// Calls of the program wait in the meantime; [`Client::receive`] keeps its timeout, except that a single
+    /// attempt may take as long as the network needs. Subscriptions that [resume](crate::ResumeSpec) continue
+    /// after the last acknowledged event. Others have missed the events published in the meantime:
     /// [`Reception::Reconnected`](super::Reception::Reconnected) has the duration. Paths end.
     #[must_use]
     pub fn reconnecting(mut self, within: Duration) -> Self {
@@ -161,7 +162,8 @@ impl ClientOptions {
         };
         let greeting = Greeting { token, ..greeting };
         let told = |error| match error {
-            // with TLS 1.3 a broker checks the program's certificate after the handshake
+            // with TLS 1.3 a broker checks the program's certificate only after the program's end of the
+            // handshake, so a refusal shows later
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
             other => other,
         };
@@ -169,8 +171,8 @@ impl ClientOptions {
     }
 }
 
-/// A shorter lease would run out while the broker sleeps between two scans of its programs, or while a busy
-/// host runs other programs.
+/// The minimum lease. A shorter one would expire while the broker sleeps between two scans of its programs,
+/// or while a busy host runs other programs.
 const MIN_LEASE: Duration = Duration::from_millis(300);
 
 fn lease_ns(lease: Duration) -> Result<u64, Error> {
@@ -222,11 +224,11 @@ impl Client {
         Self::at(&BrokerAddress::Tls(address.clone()))
     }
 
-    /// As [`connect_tls`](Self::connect_tls), over UDP. A thread of the client answers the broker while the
-    /// program makes no call.
+    /// Connects as [`connect_tls`](Self::connect_tls) does, but over UDP. A thread of the client serves the
+    /// connection while the program makes no call.
     ///
     /// # Errors
-    /// As [`connect_tls`](Self::connect_tls).
+    /// The errors of [`connect_tls`](Self::connect_tls).
     pub fn connect_udp(address: &TlsAddress) -> Result<Self, Error> {
         Self::at(&BrokerAddress::Udp(address.clone()))
     }
@@ -234,7 +236,7 @@ impl Client {
     /// Connects to the broker at an address of any kind.
     ///
     /// # Errors
-    /// As [`ClientOptions::connect`].
+    /// The errors of [`ClientOptions::connect`].
     pub fn at(address: &BrokerAddress) -> Result<Self, Error> {
         ClientOptions::new().connect(address)
     }

@@ -1,4 +1,5 @@
-//! Paths: messages on a path are forwarded to a network address, in the turn of the path's class.
+//! Paths. The broker forwards the messages on a path to a network address when it is the turn of the path's
+//! class.
 //!
 //! ```no_run
 //! use unisono_events_client::{Client, Destination, NO_DEADLINE};
@@ -9,9 +10,9 @@
 //! # Ok(())
 //! # }
 //! ```
-//! [`Client::send`] blocks until there is credit: a program that is too fast waits here, and not in a queue.
-//! It returns when the broker has the message, not when the message has left ([`Client::flush_path`] waits
-//! for that).
+//! [`Client::send`] blocks until there is credit: a program that is too fast waits here, and its messages do
+//! not wait in a queue. The call returns when the message has been sent to the broker, not when it has left
+//! the host ([`Client::flush_path`] waits for that).
 
 use super::{Client, Error, EventDraft};
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ pub struct PathHandle(u32);
 
 #[derive(Debug)]
 pub(super) enum ClientPath {
-    /// No answer yet.
+    /// The broker has not answered yet.
     Asked,
     Open {
         credit: u32,
@@ -53,7 +54,7 @@ pub(super) fn closed(paths: &mut BTreeMap<u32, ClientPath>, number: u32, reason:
     }
 }
 
-/// Closes all paths: no path outlives its connection.
+/// Closes all paths, because no path outlives its connection.
 pub(super) fn all_closed(paths: &mut BTreeMap<u32, ClientPath>, reason: &str) {
     paths.values_mut().for_each(|state| *state = ClientPath::Closed(reason.to_owned()));
 }
@@ -75,7 +76,7 @@ impl Client {
                 Some(ClientPath::Open { .. }) => return Ok(PathHandle(number)),
                 Some(ClientPath::Closed(reason)) => {
                     let reason = reason.clone();
-                    self.paths.remove(&number); // the broker never knew it
+                    self.paths.remove(&number); // the broker has not made the path
                     return Err(Error::Closed(reason));
                 }
                 None => return Err(Error::Strange("it forgot a path".to_owned())),
@@ -83,13 +84,13 @@ impl Client {
         }
     }
 
-    /// Maximum bytes of a message on a path.
+    /// Returns the maximum number of bytes of a message on a path.
     #[must_use]
     pub fn path_largest(&self) -> usize {
         self.terms.path_largest as usize
     }
 
-    /// Sends a message; waits for credit. The deadline is a time of the monotonic clock.
+    /// Sends a message. Waits for credit. The deadline is a time of the monotonic clock.
     ///
     /// # Errors
     /// The payload is too long, the path is closed, or the broker is gone.
@@ -100,10 +101,10 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a message if there is credit for it; returns whether it did.
+    /// Sends a message if there is credit for it. Returns whether it did.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn try_send(&mut self, path: PathHandle, payload: &[u8], deadline: Instant) -> Result<bool, Error> {
         if payload.len() > self.path_largest() {
             return Err(Error::TooLong { length: payload.len(), most: self.path_largest() });
@@ -127,7 +128,8 @@ impl Client {
         }
     }
 
-    /// The credit: payload bytes, plus 128 per message, that may be sent without waiting.
+    /// Returns the credit: the number of payload bytes, plus 128 per message, that may be sent without
+    /// waiting.
     ///
     /// # Errors
     /// The path is closed.
@@ -155,7 +157,7 @@ impl Client {
         }
     }
 
-    /// Closes a path; messages already sent are still forwarded.
+    /// Closes a path. Messages that were already sent are still forwarded.
     ///
     /// # Errors
     /// The broker is gone.

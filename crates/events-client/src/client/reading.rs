@@ -1,11 +1,12 @@
 //! The reader's end of a supplier's ring.
 //!
 //! The content of the ring is not trusted. A frame is copied before it is parsed. A large payload may stay in
-//! the ring; then only the head is copied. An unreadable entry ends the link, and the broker delivers the
-//! supplier's later events.
+//! the ring; then only the head is copied. An unreadable entry ends the link, and from then on the broker
+//! delivers the supplier's events.
 //!
 //! While an event in the ring is due before an earlier one, the reader takes all events out of the ring and
-//! hands them out by deadline ([`SortedEvents`]). Otherwise the ring's order is that of deadlines.
+//! hands them out by deadline ([`SortedEvents`]). Otherwise, the order in the ring is already that of the
+//! deadlines.
 
 use super::received::ReceivedEvent;
 use super::sorted::{SortedEvent, SortedEvents, SortedLimits};
@@ -26,8 +27,8 @@ use unisono_events_wire::transport::Dozing;
 use unisono_events_wire::{EventOrder, SubscriptionSpec, WhenLate};
 use unisono_linux::clock::{self, Instant};
 
-/// Maximum number of late or lost events, and of closed rings, that one call skips: the caller may have a
-/// timeout. Each is a read of memory, so that the call still ends quickly.
+/// The maximum number of late or lost events and of closed rings that one call skips, because the caller may
+/// have a timeout. To skip one takes only reads of memory, so the call ends soon.
 const MAX_SKIPPED: usize = 64;
 
 /// The identity of a reading, as the broker has given it.
@@ -39,7 +40,7 @@ pub(super) struct ReadingOf {
     pub(super) name: Arc<str>,
     pub(super) event_type: Option<Arc<str>>,
     pub(super) supplier: u32,
-    /// Number of the supplier's last event before the events in the ring.
+    /// The sequence number of the supplier's last event before those in the ring.
     pub(super) last: u64,
     pub(super) terms: ReadingTerms,
     /// Maximum bytes of a frame.
@@ -67,22 +68,22 @@ pub(super) struct DirectReading {
     bell: Doorbell,
     ring: Option<MemoryConsumer>,
     copy: Vec<u8>,
-    /// The ring's number of the next event; `None` before the first.
+    /// The number of the next event in the ring, from 1; `None` before the first event.
     expected: Option<u64>,
-    /// Number of recently lost events, not reported to the program yet.
+    /// The number of recently lost events that have not been reported to the program yet.
     lost_untold: u64,
-    /// Whether the broker said that no earlier event can come ahead of the ring's events.
+    /// Whether the broker has reported that all events before those in the ring have been delivered.
     pub(super) begun: bool,
     /// Whether the supplier was found to be gone.
     gone: bool,
-    /// Whether [`take`](Self::take) returned before it came to an event, because it had skipped the maximum
-    /// number.
+    /// Whether [`take`](Self::take) returned without an event because it had skipped the maximum number of
+    /// events.
     pub(super) skipped: bool,
-    /// Notices that go before the next event.
+    /// The notices that precede the next event.
     notices: VecDeque<Reception>,
-    /// The event after those, if it was taken for a comparison with other rings.
+    /// The event after those notices, if it was already taken for a comparison with other rings.
     ahead: Option<SortedEvent>,
-    /// Events taken out of the ring because one of them was due before an earlier one.
+    /// The events that were taken out of the ring because one of them was due before an earlier one.
     sorted: SortedEvents,
     /// The lowest number of an event that came through the broker after the ring.
     before: Option<u64>,
@@ -100,11 +101,11 @@ pub(super) enum ReadingEnd {
     Broken,
 }
 
-/// What a program gets of an event that is next.
+/// The treatment of the next event if it may be late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LateVerdict {
     Deliver,
-    /// A notice that it was late.
+    /// The program gets a notice that the event was late.
     Report,
     Drop,
 }
@@ -135,8 +136,8 @@ impl DirectReading {
         self.bell.as_fd()
     }
 
-    /// Takes the next event or notice. `None`: the ring is empty, or so many events were skipped that the
-    /// caller has to check its timeout ([`skipped`](Self::skipped)).
+    /// Takes the next event or notice. Returns `None` if the ring is empty, or if so many events were skipped
+    /// that the caller has to check its timeout ([`skipped`](Self::skipped)).
     pub(super) fn take(&mut self) -> Result<Option<Reception>, ReadingEnd> {
         self.skipped = false;
         for _ in 0..MAX_SKIPPED {
@@ -144,14 +145,14 @@ impl DirectReading {
                 return Ok(Some(notice));
             }
             self.sort_early();
-            // events are large: each detour of one is a copy
+            // an event is a large value, so that each move of it into a queue and out again would cost a copy
             let next = if self.sorted.is_empty() && self.ahead.is_none() {
                 self.next_in_ring()?
             } else {
                 self.sorted.take_first().or_else(|| self.ahead.take())
             };
             let Some(mut next) = next else { return Ok(None) };
-            // a gap goes before the event that revealed it
+            // a gap precedes the event that revealed it
             if !self.notices.is_empty() {
                 self.ahead = Some(next);
                 continue;
@@ -166,7 +167,7 @@ impl DirectReading {
         Ok(None)
     }
 
-    /// Whether events are handed out in another order than that of the ring.
+    /// Returns whether events are handed out in another order than that of the ring.
     #[inline]
     pub(super) fn sorts(&self) -> bool {
         !self.sorted.is_empty() || self.has_early()
@@ -178,8 +179,8 @@ impl DirectReading {
             && self.ring.as_ref().is_some_and(MemoryConsumer::has_early)
     }
 
-    /// Takes all events out of the ring if one of them may be due before an earlier one, also before one that
-    /// was taken already.
+    /// Takes all events out of the ring if one of them may be due before an earlier one, even if the earlier
+    /// one has been taken already.
     #[inline]
     fn sort_early(&mut self) {
         if !self.sorts() {
@@ -205,13 +206,13 @@ impl DirectReading {
         }
     }
 
-    /// Adds an event that came through the broker, behind some in the ring.
+    /// Adds an event that came through the broker after some events in the ring.
     pub(super) fn sort_in(&mut self, event: ReceivedEvent) {
         self.before = Some(self.before.map_or(event.sequence, |before| before.min(event.sequence)));
         self.sorted.insert(SortedEvent { event, counted: true });
     }
 
-    /// All that was taken out of the ring and not handed out.
+    /// Returns all notices and events that were taken out of the ring and not handed out.
     pub(super) fn take_rest(&mut self) -> Vec<Reception> {
         let mut rest: Vec<_> = self.notices.drain(..).collect();
         while let Some(mut next) = self.sorted.take_first().or_else(|| self.ahead.take()) {
@@ -224,8 +225,8 @@ impl DirectReading {
         rest
     }
 
-    /// Takes the next event out of the ring. `None`: the ring is empty, or so many losses and closed rings
-    /// were skipped that the caller has to check its timeout.
+    /// Takes the next event out of the ring. Returns `None` if the ring is empty, or if so many losses and
+    /// closed rings were skipped that the caller has to check its timeout.
     #[inline(always)]
     fn next_in_ring(&mut self) -> Result<Option<SortedEvent>, ReadingEnd> {
         if let Some(end) = self.end {
@@ -266,7 +267,7 @@ impl DirectReading {
                         self.lost_untold = self.lost_untold.saturating_add(lost);
                         continue;
                     }
-                    // the supplier was found to be gone before this poll
+                    // the supplier was already gone before this poll, so no more events can come
                     Ok(NextEvent::Nothing) if self.gone => return Err(self.ended()),
                     Ok(NextEvent::Nothing) => return Ok(None),
                     Ok(NextEvent::Closed) => {
@@ -289,20 +290,20 @@ impl DirectReading {
         Ok(None)
     }
 
-    /// Number of events of the ring that the program has received or knows to be lost. The broker counts
-    /// later losses; it learns from the supplier how many events there were.
+    /// Returns the number of events of the ring that the program has received or knows to be lost. The broker
+    /// counts later losses, because it learns from the supplier how many events there were.
     pub(super) fn taken(&self) -> u64 {
         self.expected.map_or(0, |next| next - 1)
     }
 
-    /// The supplier is gone: no later event will reveal the losses before it.
+    /// Counts the last losses when the supplier is gone, because no later event will reveal them.
     fn ended(&mut self) -> ReadingEnd {
         let lost = std::mem::take(&mut self.lost_untold);
         self.counts.dropped_full = self.counts.dropped_full.saturating_add(lost);
         ReadingEnd::Ended
     }
 
-    /// The notice when the ring has become unreadable. The number of lost events is not known here.
+    /// Makes the notice that the ring has become unreadable. The number of lost events is not known here.
     pub(super) fn broken_off(&self) -> Reception {
         let ReadingOf { subscription, topic, ref name, supplier, last, .. } = self.of;
         let first = last.saturating_add(self.expected.unwrap_or(1));
@@ -311,7 +312,7 @@ impl DirectReading {
         Reception::Notice { subscription, topic: Some(Arc::clone(name)), notice }
     }
 
-    /// Maps the next ring that was offered; returns whether there was an offer.
+    /// Maps the next ring that was offered. Returns whether there was an offer.
     fn join(&mut self) -> io::Result<bool> {
         let Some(offer) = MemoryOffer::receive(&self.bell)? else { return Ok(false) };
         let ring = offer.accept(WAY, &self.bell)?;
@@ -323,14 +324,14 @@ impl DirectReading {
         Ok(true)
     }
 
-    /// The notice of events with these numbers: the first, the last, and how many are missing.
+    /// Makes the notice of missing events: the first number, the last number, and how many are missing.
     fn gap(&self, (first, last, lost): (u64, u64, u64), cause: &str) -> Reception {
         let ReadingOf { subscription, topic, ref name, supplier, .. } = self.of;
         let notice = NoticeText::Gap { topic, supplier, first, last, lost, cause: cause.to_owned() };
         Reception::Notice { subscription, topic: Some(Arc::clone(name)), notice }
     }
 
-    /// Converts an event, and records the gap before it. `None`: its number is impossible.
+    /// Converts an event, and records the gap before it. Returns `None` if the event's number is impossible.
     #[inline(always)]
     fn event(&mut self, head: DeliverHead<'_>, payload: EventBytes) -> Option<SortedEvent> {
         let ReadingOf { subscription, ref name, ref event_type, supplier, last, .. } = self.of;
@@ -341,7 +342,7 @@ impl DirectReading {
             return None;
         }
         (self.expected, self.lost_untold) = (Some(number + 1), 0);
-        // the supplier chooses the number: the sum may be anything
+        // the supplier chooses the numbers, so the sum could overflow
         self.counts.dropped_full = self.counts.dropped_full.saturating_add(number - expected);
         let (deadline, published) = head.times.on_clock(clock::now);
         let event = ReceivedEvent {
@@ -371,7 +372,7 @@ impl DirectReading {
         Some(SortedEvent { event, counted: false })
     }
 
-    /// Counts an event that is next, and says what its subscription wants if it is late.
+    /// Counts the next event, and returns how its subscription treats it if it is late.
     #[inline]
     fn judge_lateness(&mut self, SortedEvent { event, counted }: &mut SortedEvent) -> LateVerdict {
         if *counted {
@@ -396,7 +397,7 @@ impl DirectReading {
         self.gap((number, number, 1), "late")
     }
 
-    /// Takes the next event for a comparison with other rings; returns its deadline and its time of
+    /// Takes the next event for a comparison with other rings. Returns its deadline and its time of
     /// publication.
     pub(super) fn peek(&mut self) -> Result<Option<(Instant, Instant)>, ReadingEnd> {
         self.skipped = false;
@@ -404,7 +405,7 @@ impl DirectReading {
         if self.sorted.is_empty() && self.ahead.is_none() && self.notices.is_empty() {
             self.ahead = self.next_in_ring()?;
         }
-        // a notice goes before all events
+        // a notice precedes all events
         if !self.notices.is_empty() {
             return Ok(Some((Instant::ZERO, Instant::ZERO)));
         }
@@ -413,28 +414,28 @@ impl DirectReading {
         Ok(self.sorted.first().or(ahead))
     }
 
-    /// Whether events wait that were taken out of the ring.
+    /// Returns whether events or notices wait that were taken out of the ring.
     fn has_taken(&self) -> bool {
         self.ahead.is_some() || !self.sorted.is_empty() || !self.notices.is_empty()
     }
 
-    /// Whether an event can be taken, as far as the memory shows.
+    /// Returns whether an event can be taken, as far as the memory shows without a system call.
     pub(super) fn has_something(&self) -> bool {
         self.begun && (self.has_taken() || self.ring.as_ref().is_some_and(MemoryConsumer::has_something))
     }
 
-    /// Whether a ring was offered and mapped.
+    /// Returns whether a ring was offered and mapped.
     pub(super) fn has_ring(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// Prepares for a poll of the descriptor; returns whether the ring is empty.
+    /// Prepares for a poll of the descriptor. Returns whether the ring is empty.
     pub(super) fn arm(&self) -> bool {
         !self.begun || (!self.has_taken() && self.ring.as_ref().is_none_or(MemoryConsumer::arm))
     }
 
-    /// Prepares for a sleep on the words of rings. The broker announces the begin of a ring that has not
-    /// begun.
+    /// Prepares for a sleep on the words of rings. A ring that has not begun is not among them: the broker's
+    /// frame announces its begin.
     pub(super) fn doze(&self) -> Dozing<'_> {
         match &self.ring {
             _ if self.has_taken() => Dozing::Awake,
@@ -443,7 +444,7 @@ impl DirectReading {
         }
     }
 
-    /// Consumes the wake-ups that made the descriptor ready; returns whether the supplier is alive.
+    /// Consumes the wake-ups that made the descriptor ready. Returns whether the supplier is alive.
     pub(super) fn woken(&mut self) -> bool {
         self.gone |= !matches!(self.bell.take(), Ok(DoorbellState::Quiet | DoorbellState::Rung));
         !self.gone
@@ -459,7 +460,7 @@ mod tests {
 
     const MAX_READ_BYTES: usize = 64 << 10;
 
-    /// A reading, and a ring that a supplier may fill with arbitrary bytes.
+    /// Makes a reading, and the ring that the test fills with arbitrary bytes.
     fn reading() -> (DirectReading, MemorySupplier, Doorbell) {
         reading_with(MAX_READ_BYTES * 5 / 4)
     }
@@ -550,7 +551,7 @@ mod tests {
         ring.publish(0, &frame(1)).expect("there is room");
         assert!(matches!(reading.take(), Ok(Some(Reception::Event(_)))));
         ring.publish(0, &frame(2)).expect("there is room");
-        // killed: the socket ends, and no call closes the ring
+        // the supplier is killed: its socket is closed, and no call closes the ring
         std::mem::forget(ring);
         bell.close();
         assert!(!reading.woken());

@@ -14,7 +14,7 @@ use unisono_linux::clock::{self, Instant};
 pub struct ReceivedEvent {
     pub subscription: SubscriptionHandle,
     pub topic: Arc<str>,
-    /// The type of its topic, if the client [asked for types](super::ClientOptions::with_types).
+    /// The type of the topic, if the client [asked for types](super::ClientOptions::with_types).
     pub event_type: Option<Arc<str>>,
     pub key: Option<String>,
     pub fields: FieldSet,
@@ -23,7 +23,7 @@ pub struct ReceivedEvent {
     /// The broker's number of the event's supplier.
     pub supplier: u32,
     pub sequence: u64,
-    /// On this host's monotonic clock, as are all times here.
+    /// The time of publication. All times here are on this host's monotonic clock.
     pub published: Instant,
     pub deadline: Option<Instant>,
     pub late: bool,
@@ -33,7 +33,7 @@ pub struct ReceivedEvent {
     /// The delivery number for [`Client::acknowledge`](super::Client::acknowledge). `None`: the event need
     /// not be acknowledged.
     pub delivery: Option<u64>,
-    /// The number of reconnections before its delivery.
+    /// The number of reconnections before the delivery.
     pub(super) connection: u32,
     /// The other events of a correlation.
     pub with: Vec<Self>,
@@ -109,18 +109,18 @@ pub enum Reception {
         reason: String,
     },
     /// The connection was broken for this time. Subscriptions that do not resume have missed the events
-    /// published meanwhile, and events of this program without an answer may be lost.
+    /// published in the meantime, and events of this program without an answer may be lost.
     Reconnected {
         away: StdDuration,
     },
 }
 
-/// The parts of correlations that have come before their last event.
+/// The parts of correlations whose last event has not come yet.
 #[derive(Debug, Default)]
 pub(super) struct CorrelatedParts(Vec<ReceivedEvent>);
 
 impl CorrelatedParts {
-    /// Takes a delivery; returns the event if it is complete.
+    /// Takes a delivery. Returns the event once it is complete.
     pub(super) fn deliver(
         &mut self,
         topics: &TopicNames,

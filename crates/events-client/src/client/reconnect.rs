@@ -7,10 +7,10 @@
 //!                          +--the time is over--> the error of the last try
 //! ```
 //! A subscription that resumes continues after its last acknowledged position. All others miss the events
-//! published meanwhile. Events of this program without an answer may be lost: the outcome of such an event is
-//! [`Error::Unanswered`].
+//! published in the meantime. Events of this program without an answer may be lost: the outcome of such an
+//! event is [`Error::Unanswered`].
 //!
-//! Cost: a copy of each advertisement and subscription; while connected, a comparison per call.
+//! Cost: a copy of each advertisement and subscription; while connected, a comparison for each call.
 
 use super::options::ClientOptions;
 use super::{Client, Error, ReceivedEvent, Reception, SubscriptionHandle};
@@ -25,11 +25,11 @@ use unisono_events_wire::frame::{DeliverHead, Frame};
 use unisono_events_wire::interrupt::{self, InterruptPoll};
 use unisono_events_wire::{Advertisement, ResumeSpec, SubscriptionSpec};
 
-/// The pause before the second attempt; each further pause is twice as long. A broker that systemd restarts
-/// is there after some tens of milliseconds. Chosen, not measured.
+/// The delay before the second attempt; each further delay is twice as long. A broker that systemd restarts
+/// serves again after some tens of milliseconds. Chosen, not measured.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// The longest delay: a program notices within this time that its broker is back, and 1,000 programs without
-/// a broker make 1,000 attempts per second. Chosen by this argument, not measured.
+/// The maximum delay: a program connects within this time after its broker is back, and 1,000 programs
+/// without a broker make 1,000 attempts per second. Chosen by this argument, not measured.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A client's state for reconnecting.
@@ -45,21 +45,21 @@ pub(super) struct ReconnectState {
     positions: BTreeMap<u32, FollowedPositions>,
     away: Option<BrokenConnection>,
     /// Becomes readable when the next attempt is due, for programs that poll. It is made with the first
-    /// connection, so that a program without free descriptors can reconnect all the same.
+    /// connection, so that a program without free descriptors can reconnect nevertheless.
     timer: OwnedFd,
 }
 
-/// Delivery positions of a subscription that resumes.
+/// The log positions of the deliveries of a subscription that resumes.
 #[derive(Debug, Default)]
 struct FollowedPositions {
-    /// Delivered to the application, and not acknowledged.
+    /// The positions that were delivered to the application and are not acknowledged.
     unacknowledged: BTreeSet<u64>,
     /// The last position delivered to the application.
     last: u64,
 }
 
 impl FollowedPositions {
-    /// All events up to this position are acknowledged. `None`: no event has come.
+    /// Returns the position up to which all events are acknowledged, or `None` if no event has come.
     fn floor(&self) -> Option<u64> {
         match self.unacknowledged.first() {
             Some(first) => Some(first - 1),
@@ -122,7 +122,7 @@ impl ReconnectState {
         }
     }
 
-    /// An event is acknowledged; returns whether its number is valid in a later connection, too.
+    /// Records that an event is acknowledged. Returns whether its number is also valid in a later connection.
     pub(super) fn acknowledged(&mut self, subscription: u32, delivery: u64) -> bool {
         let positions = self.positions.get_mut(&subscription);
         positions.is_some_and(|positions| {
@@ -131,12 +131,13 @@ impl ReconnectState {
         })
     }
 
-    /// Whether the subscription's delivery numbers are log positions; then unacknowledged events come again.
+    /// Returns whether the subscription's delivery numbers are log positions. If they are, unacknowledged
+    /// events come again.
     fn follows(&self, subscription: SubscriptionHandle) -> bool {
         self.positions.contains_key(&subscription.0)
     }
 
-    /// The subscriptions to request now, with their positions.
+    /// Returns the subscriptions to request now, with the positions at which they resume.
     fn subscriptions(&self) -> Vec<(u32, SubscriptionSpec)> {
         let resumed = |(number, spec): (&u32, &SubscriptionSpec)| {
             let mut spec = spec.clone();
@@ -149,7 +150,7 @@ impl ReconnectState {
         self.subscribed.iter().map(resumed).collect()
     }
 
-    /// Forgets unacknowledged deliveries; the broker repeats them.
+    /// Forgets unacknowledged deliveries, because the broker repeats them.
     fn resumed(&mut self, number: u32) {
         if let Some(positions) = self.positions.get_mut(&number) {
             let last = positions.floor().unwrap_or(0);
@@ -165,7 +166,8 @@ impl ReconnectState {
         Ok(())
     }
 
-    /// Ready when the next attempt is due. `None`: the client is connected.
+    /// Returns the descriptor that is ready when the next attempt is due, or `None` if the client is
+    /// connected.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.away.as_ref().map(|_| self.timer.as_fd())
     }
@@ -194,7 +196,7 @@ impl ClientOptions {
         self.retry_absent(|| Ok((self.connect_once(address)?, address.clone())))
     }
 
-    /// Connects by `connect`. A client that reconnects also waits for a broker that does not serve yet.
+    /// Connects with `connect`. A client that reconnects also waits for a broker that does not serve yet.
     pub(super) fn retry_absent(
         &self,
         mut connect: impl FnMut() -> Result<(Client, BrokerAddress), Error>,
@@ -235,14 +237,15 @@ impl ClientOptions {
 }
 
 impl Client {
-    /// Whether this error means that the connection broke; then the client will reconnect.
+    /// Returns whether this error means that the connection has broken. If so, records it, so that the client
+    /// will reconnect.
     pub(super) fn note_disconnect(&mut self, error: &Error) -> bool {
         let (Some(reconnect), Error::Broken(_)) = (&mut self.reconnect, error) else { return false };
         reconnect.away.get_or_insert_with(BrokenConnection::begin);
         true
     }
 
-    /// Runs a request at the broker; reconnects and repeats it whenever the connection breaks.
+    /// Runs a request to the broker. Reconnects and repeats the request whenever the connection breaks.
     pub(super) fn retry_on_reconnect<T>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<T, Error>,
@@ -258,7 +261,7 @@ impl Client {
         }
     }
 
-    /// Reconnects if necessary; returns false if that has not succeeded by `until`.
+    /// Reconnects if necessary. Returns false if that has not succeeded by `until`.
     ///
     /// # Errors
     /// The time limit for reconnecting has passed.
@@ -283,7 +286,7 @@ impl Client {
                 Ok(()) => {
                     let away = self.reconnect.as_mut().and_then(|reconnect| reconnect.away.take());
                     let away = away.map(|away| away.since.elapsed()).unwrap_or_default();
-                    // a program that never receives gets only one such notice
+                    // one notice is enough for a program that never receives
                     if !matches!(self.received.back(), Some(Reception::Reconnected { .. })) {
                         self.received.push_back(Reception::Reconnected { away });
                     }
@@ -309,9 +312,9 @@ impl Client {
         std::mem::swap(&mut self.transport, &mut fresh.transport);
         std::mem::swap(&mut self.direct, &mut fresh.direct);
         (self.terms, self.lease) = (fresh.terms.clone(), fresh.lease);
-        drop(fresh); // with the broken connection
+        drop(fresh); // drops the broken connection with it
         self.connection += 1;
-        // an outcome that came before the break is still valid
+        // keeps outcomes that came before the connection broke: they are still valid
         self.answers.retain(|(_, token), _| *token > 0);
         (self.topics, self.parts, self.best_effort) = Default::default();
         self.statistics = None;
@@ -417,7 +420,7 @@ mod tests {
         }
     }
 
-    /// A client whose connection breaks when `left` says so, and that then reconnects.
+    /// Makes a client whose connection breaks after `left` calls, and that then reconnects.
     fn breaking(address: &BrokerAddress, left: &CallsLeft, how: fn() -> TransportError) -> Client {
         let BrokerAddress::Unix(path) = address else { unreachable!("the test's address is a path") };
         let socket = std::os::unix::net::UnixStream::connect(path).expect("it listens");
@@ -431,8 +434,9 @@ mod tests {
         client
     }
 
-    /// Two requests without a reply; the connection breaks at each call of the client in turn. If it breaks
-    /// before the request has left, the request goes over the next connection, and no reply comes.
+    /// Makes two requests that get no reply, while the connection breaks at each call of the client in turn.
+    /// If it breaks before the request has left, the request goes over the next connection, and no reply
+    /// comes.
     fn is_unanswered_wherever_the_connection_breaks(address: &BrokerAddress, how: fn() -> TransportError) {
         let draft = EventDraft::new(b"?");
         let (patience, mut unanswered) = (Duration::from_millis(15), 0);
@@ -453,7 +457,7 @@ mod tests {
                 match answer.expect_err("nobody replies") {
                     Error::Unanswered => unanswered += 1,
                     Error::NoReply(_) if !broke => break,
-                    // the request went over the next connection
+                    // the request went over the next connection, and no reply came
                     Error::NoReply(_) => {}
                     other => panic!("it broke after {calls} calls: {other}"),
                 }

@@ -1,8 +1,9 @@
-//! Request and reply, on top of events: a request names the topic where its reply is expected, and a number.
+//! Requests and replies, on top of events. A request names the topic on which its reply is expected, and a
+//! number.
 //!
-//! The fields `reply_to` (the topic) and `request` (the number) carry this; the reply has the same number. A
-//! reply with the field `reply_error` (a text) has the reason why the request failed. Any client library can
-//! do the same.
+//! They are in the fields `reply_to` (the topic) and `request` (the number), and the reply has the same
+//! number. If the request failed, the reply has the field `reply_error` with the reason as a text. Any client
+//! library can do the same.
 
 use super::{
     BrokerAnswer, Client, Error, EventDraft, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
@@ -14,30 +15,32 @@ use unisono_events_wire::frame::{PublishFlags, PublishOutcome};
 use unisono_events_wire::{Advertisement, SubscriptionSpec};
 use unisono_linux::clock;
 
-/// Topics of replies.
+/// The topics of replies.
 #[derive(Debug, Default)]
 pub(super) struct ReplyTopics {
     /// The topic for replies to this program.
     own: Option<(String, SubscriptionHandle)>,
-    /// Topics of other programs, opened for replies.
+    /// The reply topics of other programs that this program has opened.
     others: HashMap<String, TopicHandle>,
 }
 
-/// Time between two attempts while the topic of a request has no subscriber. A person who starts the two ends
-/// in the wrong order notices no delay, and 100 attempts per second are little work. Chosen, not measured.
+/// The time between two attempts while the topic of a request has no subscriber. A person who starts the two
+/// ends in the wrong order notices no delay, and 100 attempts per second are little work. Chosen, not
+/// measured.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The field with the reason of a failure.
 const FAILURE: &str = "reply_error";
 
-/// Maximum number of reply topics of other programs that are kept open; beyond that all are closed. A broker
-/// allows a program 1024 topics by default. With more requesters than this, each reply opens one topic and
-/// closes another.
+/// The maximum number of reply topics of other programs that are kept open; beyond it, all of them are
+/// closed. A broker allows a program 1024 topics by default. With more requesters than this, each reply opens
+/// one topic and closes another.
 const MAX_OTHERS: usize = 1000;
 
 impl Client {
-    /// Publishes a request and waits for its reply. Other events that come meanwhile are received later.
-    /// While the topic has no subscriber, the request is published again; no consumer gets it twice.
+    /// Publishes a request and waits for its reply. Other events that come in the meantime are received
+    /// later. While the topic has no subscriber, the request is published again and again; no consumer gets
+    /// it twice.
     ///
     /// # Errors
     /// The request was refused, its receiver failed, no reply came in time, or the broker is gone.
@@ -57,7 +60,8 @@ impl Client {
             let is_over = match self.ask(topic, &event, (until, timeout)) {
                 Err(error) if self.note_disconnect(&error) => return Err(Error::Unanswered),
                 Ok(false) => until.saturating_duration_since(Instant::now()) <= ASK_AGAIN,
-                // the time ended before the broker's answer to this attempt, but not to an earlier one
+                // the time is over before the broker has answered this attempt, but its answer to an earlier
+                // one was that there is no subscriber
                 Err(Error::NoReply(_)) if was_unheard => true,
                 heard => {
                     heard?;
@@ -91,7 +95,7 @@ impl Client {
                 }
                 Ok(Some(other)) => others.push_back(other),
                 Ok(None) => {
-                    // the replier may have gone: the next request finds out
+                    // the replier may be gone, so the next request asks for the outcome again
                     self.outlets.entry(topic.0).and_modify(|outlet| outlet.is_heard = false);
                     break Err(Error::NoReply(timeout));
                 }
@@ -106,9 +110,9 @@ impl Client {
         }
     }
 
-    /// Publishes a request; returns whether a consumer got it, or may get it later. If a consumer got the
-    /// topic's last request, the outcome is not asked for: that would cost each request an answer of the
-    /// broker.
+    /// Publishes a request. Returns whether a consumer got it, or may get it later. If a consumer got the
+    /// topic's last request, it does not ask for the outcome, because that would cost an answer of the broker
+    /// for each request.
     fn ask(
         &mut self,
         topic: TopicHandle,
@@ -151,7 +155,7 @@ impl Client {
             return Ok(own.clone());
         }
         let topic = match &*self.terms.reply {
-            // unique on this host and, by the time, among hosts
+            // the name is unique on this host by the process number, and probably among hosts by the time
             "" => format!("reply/{}-{}", std::process::id(), clock::now().as_nanos()),
             granted => granted.to_owned(),
         };
@@ -161,7 +165,7 @@ impl Client {
         Ok(own)
     }
 
-    /// Replies to a request; returns whether the event was a request.
+    /// Replies to a request. Returns whether the event was a request.
     ///
     /// # Errors
     /// The reply is refused, or the broker is gone.
@@ -178,7 +182,8 @@ impl Client {
                     self.close_others()?;
                 }
                 let handle = match self.advertise(&Advertisement::new(topic)) {
-                    // the program may have that many topics of its own, or the broker may allow it fewer
+                    // the program may have too many topics of its own, or the broker may allow fewer topics
+                    // than usual
                     Err(Error::Refused(_)) if !self.replies.others.is_empty() => {
                         self.close_others()?;
                         self.advertise(&Advertisement::new(topic))?
@@ -194,7 +199,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Forgets the reply topics: they are valid for one connection.
+    /// Forgets the reply topics, because they are valid only for one connection.
     pub(super) fn end_replies(&mut self) {
         let replies = std::mem::take(&mut self.replies);
         let Some(reconnect) = &mut self.reconnect else { return };
@@ -207,12 +212,12 @@ impl Client {
         }
     }
 
-    /// Closes all topics opened for replies.
+    /// Closes all topics that were opened for replies.
     fn close_others(&mut self) -> Result<(), Error> {
         std::mem::take(&mut self.replies.others).into_values().try_for_each(|handle| self.withdraw(handle))
     }
 
-    /// Reports that a request cannot be fulfilled; returns whether the event was a request. The requester
+    /// Reports that a request cannot be fulfilled. Returns whether the event was a request. The requester
     /// gets [`Error::RequestFailed`].
     ///
     /// # Errors
@@ -224,14 +229,14 @@ impl Client {
 }
 
 impl ReceivedEvent {
-    /// Whether the event is a request, whose sender waits for a reply.
+    /// Returns whether the event is a request, whose sender waits for a reply.
     #[must_use]
     pub fn is_request(&self) -> bool {
         matches!(self.fields.field("reply_to"), Some(FieldValue::Text(_)))
             && self.fields.field("request").is_some()
     }
 
-    /// The reply itself, or the reason of its failure.
+    /// Returns the reply itself, or the reason why the request failed.
     fn failure(self) -> Result<Self, String> {
         match self.fields.field(FAILURE) {
             Some(FieldValue::Text(why)) => Err(why.to_string()),

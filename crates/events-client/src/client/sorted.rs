@@ -1,12 +1,13 @@
 //! Events of one supplier that a program has taken from a ring and not handed out yet, by deadline.
 //!
-//! A ring keeps the order of publication. While an event waits in it that is due before an earlier one, its
-//! reader takes all events out of the ring and hands them out from here. The queue limits of the subscription
-//! hold here, too: a subscription that drops events drops the oldest, and one that blocks its suppliers takes
-//! no more out of the ring. Events of the broker, which has them in a queue of its own, do not count.
+//! A ring keeps the order of publication. While the ring has an event that is due before an earlier one, its
+//! reader takes all events out of the ring and hands them out from this queue. The queue limits of the
+//! subscription apply here, too: a subscription that drops events drops the oldest, and one that blocks its
+//! suppliers takes no more events out of the ring. Events from the broker do not count, because the broker
+//! has counted them in its own queue.
 //!
-//! Cost: logarithmic in the number of events. When not to use: for events in ascending order of deadlines,
-//! which a reader hands out as it takes them.
+//! Cost: logarithmic in the number of events. When not to use it: for events in ascending order of deadlines,
+//! which a reader hands out directly.
 
 use super::received::ReceivedEvent;
 use std::collections::BTreeMap;
@@ -42,11 +43,11 @@ pub(super) type DroppedEvents = (u64, u64, u64);
 #[derive(Debug)]
 pub(super) struct SortedEvents {
     limits: SortedLimits,
-    /// By deadline, then by number.
+    /// The waiting events by deadline, and then by number.
     events: BTreeMap<(Instant, u64), SortedEvent>,
-    /// The deadline of each event of the ring, by number.
+    /// The deadline of each event from the ring, by number.
     due: BTreeMap<u64, Instant>,
-    /// Bytes of the events of the ring.
+    /// Bytes of the events from the ring.
     bytes: usize,
     dropped: Option<DroppedEvents>,
 }
@@ -60,7 +61,7 @@ impl SortedEvents {
         self.events.is_empty()
     }
 
-    /// Whether an event can be added without a loss.
+    /// Returns whether an event can be added without a loss.
     pub(super) fn has_room(&self) -> bool {
         self.limits.full != WhenFull::BlockSupplier || !self.is_over(1)
     }
@@ -89,7 +90,7 @@ impl SortedEvents {
         }
     }
 
-    /// The deadline and the time of publication of the first event.
+    /// Returns the deadline and the time of publication of the first event.
     pub(super) fn first(&self) -> Option<(Instant, Instant)> {
         self.events.first_key_value().map(|((due, _), first)| (*due, first.event.published))
     }
@@ -102,7 +103,7 @@ impl SortedEvents {
         Some(event)
     }
 
-    /// Events dropped since the last call.
+    /// Returns the events that were dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> Option<DroppedEvents> {
         self.dropped.take()
     }

@@ -1,8 +1,8 @@
 //! The supplier's end of a topic's ring: its readers and its size.
 //!
-//! The ring is made for the first event, and made anew when an event is larger than its slots or a consumer
-//! asks for a longer queue: the old ring is closed, and its readers find the offer of the next one at their
-//! sockets. Events are written once, whatever the number of consumers.
+//! The ring is made for the first event. A new ring replaces it when an event is larger than its slots or a
+//! consumer asks for a longer queue: the old ring is closed, and its readers get the offer of the new one
+//! over their sockets. Events are written once, whatever the number of consumers.
 //!
 //! Cost: a copy of the event into the ring, and a check of each blocking consumer. Memory: the slots of the
 //! longest queue, a third more if that consumer drops the oldest event, rounded up to a power of two. A slot
@@ -19,21 +19,21 @@ use unisono_events_wire::transport::PayloadRef;
 use unisono_linux::clock::{Duration, Instant};
 use unisono_sync::{LentBytes, SpinBudget, Wait};
 
-/// Maximum bytes of all rings of a program: a quarter of the broker's default for all queues
-/// ([`Limits::memory`](crate::Limits)), so that rings take no more than queues would.
+/// The maximum number of bytes of all rings of a program: a quarter of the broker's default for all queues
+/// (`Limits::memory` of the broker), so that rings take no more than queues would.
 pub(super) const MAX_RING_BYTES: u64 = 256 << 20;
-/// Maximum readers of a ring; the broker introduces no more.
+/// The maximum number of readers of a ring; the broker connects no more.
 const MAX_LINKS: u32 = 16;
 /// Minimum slot size in bytes: a head with a short key, some fields and a small payload. Chosen, not
 /// measured.
 const MIN_SLOT: usize = 256;
-/// Minimum number of events of a ring: with fewer, the two ends wait for each other at each event.
+/// The minimum number of events of a ring: with fewer, the two ends would wait for each other at each event.
 const MIN_DEPTH: usize = 4;
-/// Number of events between two checks that the readers are alive. Each check is a system call; over this
-/// many events its cost vanishes. Chosen by this argument, not measured.
+/// The number of events between two checks that the readers are alive. Each check is a system call, whose
+/// cost is negligible for this many events. Chosen by this argument, not measured.
 const POLL_EVERY: u32 = 1024;
-/// How long a supplier waits for room before it polls the broker. The broker's orders are not urgent, and
-/// each poll is a system call. Chosen, not measured.
+/// The time for which a supplier waits for room before it polls the broker. The broker's orders are not
+/// urgent, and each poll is a system call. Chosen, not measured.
 const SLICE: Duration = Duration::from_millis(5);
 
 /// The link from a ring to one consumer.
@@ -53,9 +53,9 @@ struct SupplyLink {
 pub(super) struct DirectSupply {
     ring: Option<MemorySupplier>,
     links: Vec<SupplyLink>,
-    /// Number of events in rings since the topic became direct.
+    /// The number of events published in rings since the topic became direct.
     pub(super) events: u64,
-    /// Number of the last event before those; `None` until the broker has sent it.
+    /// The sequence number of the last event before those; `None` until the broker has sent it.
     pub(super) last: Option<u64>,
     wait: Wait,
     until_look: u32,
@@ -103,7 +103,7 @@ impl DirectSupply {
     ) {
         let when_behind = if blocks { WhenBehind::BlocksSupplier } else { WhenBehind::LosesOldest };
         let bell = Doorbell::new(socket);
-        // departed consumers keep their sockets until this scan
+        // departed consumers occupy their sockets until this scan
         self.drop_departed();
         self.links.push(SupplyLink { consumer, when_behind, events, bytes, bell, number: None });
     }
@@ -113,13 +113,13 @@ impl DirectSupply {
         link.map_or("a consumer", |link| &link.consumer)
     }
 
-    /// Bytes of its ring.
+    /// Returns the bytes of the ring's memory.
     pub(super) fn bytes(&self) -> u64 {
         self.ring.as_ref().map_or(0, |ring| ring.geometry().bytes())
     }
 
-    /// Announces an event that is due before one that may wait at a consumer. A consumer that has read the
-    /// whole ring may hold the last event back, to compare it with those of other rings.
+    /// Announces the next event if it is due before one that may still wait at a consumer. A consumer that
+    /// has read the whole ring may hold back the last event, to compare it with those of other rings.
     fn announce_early(&mut self, deadline: Instant) {
         let Some(ring) = &mut self.ring else { return };
         if self.order == EventOrder::Publication || deadline >= self.latest {
@@ -132,8 +132,8 @@ impl DirectSupply {
         }
     }
 
-    /// Lends the place of a payload behind a head of `head` bytes. `None`: no consumer reads the ring, or the
-    /// ring lends no more.
+    /// Lends the place of a payload after a head of `head` bytes. Returns `None` if no consumer reads the
+    /// ring, or if the ring lends no more.
     pub(super) fn lend(&mut self, head: usize, bytes: usize, room: &mut u64) -> Option<LentBytes> {
         let fits = |ring: &MemorySupplier| head + bytes <= ring.geometry().largest() as usize;
         if !self.ring.as_ref().is_some_and(fits) {
@@ -145,8 +145,8 @@ impl DirectSupply {
         self.ring.as_mut()?.lend(head, bytes)
     }
 
-    /// Writes an event into the ring, or only its head if its payload is lent memory of the ring; running
-    /// consumers see it. A new ring takes its bytes from `room`.
+    /// Writes an event into the ring, or only its head if its payload is lent memory of the ring. Running
+    /// consumers see it at once. The bytes of a new ring are taken from `room`.
     pub(super) fn publish(
         &mut self,
         (head, deadline): (&[u8], Instant),
@@ -190,8 +190,8 @@ impl DirectSupply {
         Ok(())
     }
 
-    /// Offers the ring to new readers; makes another one for all readers if it is too small. Drops departed
-    /// readers; there may be none left.
+    /// Offers the ring to new readers, and makes another one for all readers if it is too small. Drops
+    /// departed readers, so that there may be none left.
     #[cold]
     fn make(&mut self, length: usize, room: &mut u64) -> Result<(), NotSupplied> {
         let refused = |_| NotSupplied::NoRing;
@@ -204,7 +204,7 @@ impl DirectSupply {
         if !self.ring.as_ref().is_some_and(is_enough) {
             let slot = (length + length / 4).max(MIN_SLOT).next_multiple_of(64) as u32;
             let free = *room + self.bytes();
-            // the ring lends the slots that one more consumer could hold, where there is room for them
+            // the ring lends the slots that one more consumer could hold, if there is room for them
             let (geometry, left) = [MAX_LINKS + 1, MAX_LINKS]
                 .into_iter()
                 .filter_map(|consumers| MemoryGeometry::new(depth, slot, consumers))
@@ -223,7 +223,7 @@ impl DirectSupply {
         for link in self.links.iter_mut().filter(|link| link.number.is_none()) {
             match ring.offer(link.when_behind, &link.bell) {
                 Ok(number) => link.number = Some(number),
-                // the consumer left after the scan
+                // the consumer has left since the scan
                 Err(error) if is_gone(&error) => {}
                 Err(_) => return Err(NotSupplied::NoRing),
             }
@@ -232,7 +232,7 @@ impl DirectSupply {
         Ok(())
     }
 
-    /// Drops departed consumers, and the ring if there is no reader left; returns the freed bytes.
+    /// Drops departed consumers, and the ring if there is no reader left. Returns the freed bytes.
     pub(super) fn sweep(&mut self) -> u64 {
         self.drop_departed();
         let bytes = if self.links.is_empty() { self.bytes() } else { 0 };
@@ -261,7 +261,7 @@ impl DirectSupply {
         }
     }
 
-    /// Waits until this consumer has read an event, or may be gone, or `most` or [`SLICE`] has passed.
+    /// Waits until this consumer has read an event or may be gone, or until `most` or [`SLICE`] has passed.
     pub(super) fn wait_for(&mut self, number: ConsumerNumber, most: Duration) {
         let link = self.links.iter().find(|link| link.number == Some(number));
         if let (Some(link), Some(ring)) = (link, &mut self.ring) {
@@ -277,12 +277,12 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 impl SupplyLink {
-    /// Number of ring entries that this consumer's queue limits require.
+    /// Returns the number of ring entries that this consumer's queue limits require.
     fn depth(&self, length: usize) -> usize {
         let most = self.events.min((self.bytes / length.max(1)).max(MIN_DEPTH));
         match self.when_behind {
             WhenBehind::BlocksSupplier => most,
-            // a reader that falls behind continues a quarter of the ring after the oldest event
+            // a reader that falls behind skips a quarter of the ring, so the ring is a third longer
             WhenBehind::LosesOldest => most + most / 3,
         }
     }

@@ -5,12 +5,13 @@
 //!                            |-- the client's descriptor, which changes with each reconnection
 //!                            `-- a timer: attempts to publish, renewals of the lease
 //! ```
-//! The program says once how its runtime watches a descriptor; this crate depends on no runtime and starts no
-//! thread. Dropping a future of this client cancels a wait and loses no event.
+//! The program states once how its runtime watches a descriptor; this module depends on no runtime and starts
+//! no thread. The drop of a future of this client cancels a wait and loses no event.
 //!
-//! Cost: two system calls for each wait beside those of the runtime. Calls that take one answer of the
-//! broker ([`Client::advertise`], [`Client::subscribe`], [`Client::try_publish`]) and [`Client::request`]
-//! still block their thread, by [`AsyncClient::client`]; give requests a client of their own.
+//! Cost: two system calls for each wait, in addition to those of the runtime. Calls that wait for an answer
+//! of the broker ([`Client::advertise`], [`Client::subscribe`], [`Client::try_publish`]) and
+//! [`Client::request`] still block their thread; they are made through [`AsyncClient::client`]. A program had
+//! better use a client of its own for requests.
 
 use super::{Client, Error, EventDraft, PublishProgress, Reception, TopicHandle};
 use futures_core::Stream;
@@ -26,17 +27,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// Time between two attempts to publish to a consumer that has no room: a ring has no descriptor that tells.
-/// 500 attempts per second are little work. Chosen, not measured.
+/// The time between two attempts to publish to a consumer that has no room, because a ring has no descriptor
+/// that reports room. 500 attempts per second are little work. Chosen, not measured.
 const ROOM_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Receptions in a row after which other tasks have a turn, as many as the broker sends a client in its turn.
+/// The number of receptions in a row after which other tasks have a turn: as many as the broker sends to a
+/// client in a turn.
 const MAX_IN_A_ROW: u32 = 64;
 
 /// A [`Client`] for one task. It is a [`Stream`] of receptions, which ends after an error.
 ///
-/// `R` asks the runtime whether the descriptor has become readable, and has it wake the task if not. Here it
-/// is async-io; tokio's `AsyncFd` has `poll_read_ready(context).map_ok(|mut ready| ready.clear_ready())`.
+/// `R` asks the runtime whether the descriptor has become readable, and makes it wake the task later if not.
+/// The example uses async-io; tokio's `AsyncFd` has `poll_read_ready(context).map_ok(|mut ready|
+/// ready.clear_ready())`.
 ///
 /// ```
 /// # mod serving { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.rs")); }
@@ -65,7 +68,8 @@ pub struct AsyncClient<R> {
     poll_ready: R,
     ready: OwnedFd,
     timer: OwnedFd,
-    /// A copy of the client's descriptor in `ready`, with the number of the connection and its own.
+    /// The duplicate of the client's descriptor that `ready` watches, with the number of the connection and
+    /// the number of the original descriptor.
     watched: Option<((u32, RawFd), OwnedFd)>,
     in_a_row: u32,
     has_failed: bool,
@@ -78,7 +82,7 @@ impl<R> fmt::Debug for AsyncClient<R> {
 }
 
 impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
-    /// Has the runtime watch the client: `watch` gets the descriptor to watch for reading.
+    /// Makes the runtime watch the client: `watch` gets the descriptor to watch for reading.
     ///
     /// # Errors
     /// No descriptor is left, or the runtime refuses to watch one.
@@ -91,24 +95,24 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
         Ok(Self { client, poll_ready, ready, timer, watched: None, in_a_row: 0, has_failed: false })
     }
 
-    /// The client itself, to advertise, subscribe and acknowledge.
+    /// Returns the client itself, to advertise, subscribe and acknowledge.
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
 
-    /// The next event or notice.
+    /// Waits for the next event or notice.
     ///
     /// # Errors
-    /// As [`Client::receive`].
+    /// The errors of [`Client::receive`].
     pub async fn receive(&mut self) -> Result<Reception, Error> {
         poll_fn(|context| self.poll_receive(context)).await
     }
 
-    /// Publishes an event as [`Client::publish`] does; other tasks run while a consumer whose policy blocks
+    /// Publishes an event as [`Client::publish`] does. Other tasks run while a consumer whose policy blocks
     /// suppliers has no room.
     ///
     /// # Errors
-    /// As [`Client::publish`].
+    /// The errors of [`Client::publish`].
     pub async fn publish(&mut self, topic: TopicHandle, event: &EventDraft<'_>) -> Result<(), Error> {
         loop {
             match self.client.publish_within(topic, event, Duration::ZERO)? {
@@ -122,7 +126,7 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
     /// Sends all buffered events, and waits until they have left.
     ///
     /// # Errors
-    /// As [`Client::flush`].
+    /// The errors of [`Client::flush`].
     pub async fn flush(&mut self) -> Result<(), Error> {
         while !self.client.flush_within(Duration::ZERO)? {
             self.wait_for_room().await?;
@@ -134,7 +138,7 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
         self.arm(ROOM_POLL_INTERVAL)?;
         poll_fn(|context| {
             loop {
-                // something else may have come, for which nobody asks now
+                // the descriptor may be ready for another reason than the timer, which does not matter here
                 if rustix::io::read(&self.timer, &mut [0; 8]).is_ok() {
                     return Poll::Ready(Ok(()));
                 }
@@ -166,7 +170,7 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
         }
     }
 
-    /// Makes `ready` readable after this time; zero: never.
+    /// Makes `ready` readable after this time. Zero disarms the timer.
     fn arm(&self, time: Duration) -> Result<(), Error> {
         let it_value = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
@@ -174,8 +178,8 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
         Ok(())
     }
 
-    /// Has `ready` watch the client's present descriptor. If it does, the kernel looks at it again, so that a
-    /// runtime that waits for changes alone misses nothing.
+    /// Makes `ready` watch the client's present descriptor. If it does already, the kernel checks the
+    /// descriptor again, so that a runtime that waits only for changes misses nothing.
     fn watch_client(&mut self) -> Result<(), Error> {
         let descriptor = self.client.as_fd();
         let of = (self.client.connection, descriptor.as_raw_fd());

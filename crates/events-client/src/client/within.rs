@@ -1,14 +1,14 @@
-//! Publishing within a time limit: for programs that have to do something else while there is no room, such
-//! as to consume their own events by another connection.
+//! Publishes within a time limit. This is for programs that have to do something else while there is no room,
+//! such as consuming their own events over another connection.
 
 use super::{Client, Error, EventDraft, TopicHandle};
 use std::time::{Duration, Instant};
 
-/// How far an event has come that was published with a time limit.
+/// The progress of an event that was published with a time limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum PublishProgress {
-    /// There was no room for it: publish it again.
+    /// There was no room for the event: the program has to publish it again.
     NotTaken,
     /// The client has it, and sends it with later calls, such as [`Client::flush_within`].
     Leaving,
@@ -16,11 +16,11 @@ pub enum PublishProgress {
 }
 
 impl Client {
-    /// As [`publish`](Self::publish), but waits for room no longer than `timeout`. A program that also
-    /// consumes its own events, by another connection, takes them meanwhile.
+    /// Publishes as [`publish`](Self::publish) does, but waits for room no longer than `timeout`. A program
+    /// that also consumes its own events, over another connection, can take them between two attempts.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn publish_within(
         &mut self,
         topic: TopicHandle,
@@ -38,8 +38,8 @@ impl Client {
         }
     }
 
-    /// As [`flush`](Self::flush), but waits no longer than `timeout`; returns whether all events have left.
-    /// The others leave with later calls.
+    /// Flushes as [`flush`](Self::flush) does, but waits no longer than `timeout`. Returns whether all events
+    /// have left. The others leave with later calls.
     ///
     /// # Errors
     /// The broker is gone.

@@ -26,8 +26,8 @@ pub struct DatagramDoor {
 }
 
 impl DatagramDoor {
-    /// An admission for programs that trust these certificates. A program that is silent for `idle`, at least
-    /// 3 s, counts as vanished.
+    /// Makes an admission that shows these certificates to programs. A program that is silent for `idle`, but
+    /// at least for 3 s, counts as vanished.
     ///
     /// # Errors
     /// The certificates do not allow TLS 1.3.
@@ -42,7 +42,8 @@ impl DatagramDoor {
     /// # Errors
     /// The certificates do not allow TLS 1.3; the former ones stay in use.
     pub fn use_certificates(&mut self, certificates: &TlsCertificates) -> Result<(), TlsError> {
-        // a clone keeps the key of address validations: a program under way need not begin anew
+        // a clone keeps the key of address validation, so that a program that is being admitted need not
+        // begin anew
         let mut config = (*self.configs.1).clone();
         config.crypto = server_tls(certificates)?;
         self.configs.1 = Arc::new(config);
@@ -50,7 +51,7 @@ impl DatagramDoor {
         Ok(())
     }
 
-    /// Handles a datagram from `remote`; `answer` is overwritten.
+    /// Handles a datagram from `remote`. Overwrites `answer`.
     pub fn knock(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! One connection as a state machine: datagrams and times in, datagrams and bytes out.
+//! One connection as a state machine: it takes datagrams, bytes and times, and gives datagrams and bytes.
 
 use super::{client, endpoint};
 use crate::tls::{self, CertificateChain, TlsClient, TlsError};
@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes at the end of a write that may leave at once: two datagrams.
+/// The number of bytes at the end of a write that may leave at once: two datagrams.
 const LAST: usize = 2800;
-/// A datagram with less room cannot take a further piece of the stream: up to 25 bytes precede the piece, and
-/// 16 bytes of TLS follow it.
+/// A datagram with less room than this cannot take another piece of the stream: up to 25 bytes precede the
+/// piece, and 16 bytes of TLS follow it.
 const SPARE: usize = 48;
 /// Maximum bytes of a datagram that probes a silent end (RFC 9000, section 14).
 const PROBE: usize = 1200;
@@ -29,12 +29,12 @@ pub enum LinkEnd {
     Refused(String),
 }
 
-/// The state of bytes that were written and have not left.
+/// What is known of bytes that were written and have not left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unsent {
     Nothing,
     Something,
-    /// The last datagram was full: more bytes may wait.
+    /// The last datagram was full, so more bytes may wait.
     Unknown,
 }
 
@@ -52,16 +52,16 @@ pub struct DatagramLink {
     endpoint: Endpoint,
     handle: ConnectionHandle,
     connection: Connection,
-    /// The stream that carries the frames. None: the program has not begun it.
+    /// The stream that carries the frames. `None`: the program has not begun it yet.
     stream: Option<StreamId>,
     end: Option<LinkEnd>,
-    /// Whether the other end has all written bytes, and was told that no more follow.
+    /// Whether the other end has acknowledged all written bytes and the end of the stream.
     finished: bool,
     unsent: Unsent,
 }
 
 impl DatagramLink {
-    /// A program's end.
+    /// Makes a program's end.
     ///
     /// # Errors
     /// The name or the address is not valid for a broker.
@@ -72,7 +72,8 @@ impl DatagramLink {
         Ok(Self::new(endpoint, handle, connection))
     }
 
-    /// A broker's end, for a program that has proved its address. None: its datagram begins no connection.
+    /// Makes a broker's end for a program that has proved its address. Returns `None` if the program's
+    /// datagram begins no connection.
     pub(super) fn accept(
         now: Instant,
         remote: SocketAddr,
@@ -116,7 +117,7 @@ impl DatagramLink {
         self.attend();
     }
 
-    /// Handles timers that are due at `now`.
+    /// Handles the timers that are due at `now`.
     pub fn pass(&mut self, now: Instant) {
         if self.wake_at().is_some_and(|at| at <= now) {
             self.connection.handle_timeout(now);
@@ -124,16 +125,17 @@ impl DatagramLink {
         }
     }
 
-    /// The latest time for the next call of [`pass`](Self::pass).
+    /// Returns the time by which [`pass`](Self::pass) has to be called next.
     pub fn wake_at(&mut self) -> Option<Instant> {
         self.connection.poll_timeout()
     }
 
-    /// Writes the next datagram for the other end into `into`; returns whether there is one now.
+    /// Writes the next datagram for the other end into `into`. Returns whether there is one now.
     pub fn next_datagram(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
         let mut given = self.offer(now, into);
         if !given && self.unsent == Unsent::Unknown {
-            // a ping takes along bytes of the stream that may leave, and may itself be held back
+            // the datagram of a ping also takes bytes of the stream that may leave; it may be held back
+            // itself
             self.connection.ping();
             given = self.offer(now, into);
             if !given {
@@ -156,14 +158,15 @@ impl DatagramLink {
         given
     }
 
-    /// The count of stream pieces and pings that have left: a datagram with either of them would have taken
-    /// along more of the stream. An acknowledgement alone proves nothing, because it always leaves.
+    /// Returns the number of stream pieces and pings that have left. A datagram with either of them would
+    /// also have taken more of the stream, if more could leave. A datagram with acknowledgements alone proves
+    /// nothing, because acknowledgements always leave.
     fn sent_frames(&self) -> u64 {
         let sent = self.connection.stats().frame_tx;
         sent.stream + sent.ping
     }
 
-    /// Passes events between the endpoint and the connection.
+    /// Passes events between the endpoint and the connection, and handles the connection's events.
     fn attend(&mut self) {
         while let Some(event) = self.connection.poll_endpoint_events() {
             if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
@@ -186,24 +189,24 @@ impl DatagramLink {
         }
     }
 
-    /// Whether the handshake is complete.
+    /// Returns whether the handshake is complete.
     #[must_use]
     pub fn is_established(&self) -> bool {
         !self.connection.is_handshaking()
     }
 
-    /// The reason why the link ended.
+    /// Returns the reason why the link ended.
     #[must_use]
     pub fn end(&self) -> Option<&LinkEnd> {
         self.end.as_ref()
     }
 
-    /// Handles the other host's report that no process listens there.
+    /// Records the other host's report that no process listens there any more.
     pub(crate) fn is_deserted(&mut self) {
         self.end.get_or_insert(LinkEnd::Gone);
     }
 
-    /// Takes bytes for the other end; returns the number taken.
+    /// Takes bytes for the other end. Returns the number of bytes taken.
     ///
     /// # Errors
     /// The other end is gone.
@@ -213,22 +216,24 @@ impl DatagramLink {
         }
         let window = self.connection.congestion_state().window();
         let (bulk, last) = bytes.split_at(bytes.len().saturating_sub(LAST));
-        // more bytes than may leave, because a window that is not filled does not grow
+        // takes more bytes than may leave now, because a congestion window that is not filled does not grow
         let taken = self.write_within(window.saturating_add(LAST as u64), bulk)?;
         if taken < bulk.len() {
             return Ok(taken);
         }
-        // the last bytes may leave at once: the caller may not come back for long
+        // the last bytes are taken only if they may leave at once, because the caller may make no further
+        // call for a long time
         Ok(taken + self.write_within(window - window / 8, last)?)
     }
 
-    /// Takes bytes for a datagram of their own, which may be lost. Too many bytes, or bytes that the other
-    /// end does not accept, are lost at once; when too many datagrams wait, the oldest is lost.
+    /// Takes bytes for a datagram of their own, which may be lost. It is dropped at once if it is too large
+    /// or if the other end accepts none; if too many datagrams wait, the oldest is dropped.
     pub fn send_datagram(&mut self, bytes: Vec<u8>) {
         let _ = self.connection.datagrams().send(bytes.into(), true);
     }
 
-    /// The bytes of the next datagram that the other end sent with [`send_datagram`](Self::send_datagram).
+    /// Returns the bytes of the next datagram that the other end sent with
+    /// [`send_datagram`](Self::send_datagram).
     pub fn take_datagram(&mut self) -> Option<Vec<u8>> {
         self.connection.datagrams().recv().map(|bytes| bytes.to_vec())
     }
@@ -250,15 +255,15 @@ impl DatagramLink {
         }
     }
 
-    /// Whether written bytes have not left after [`next_datagram`](Self::next_datagram) had no more: pacing
-    /// delays them for a moment, or they wait for acknowledgements. QUIC does not report this; a datagram
-    /// with unused room shows that no bytes are left.
+    /// Returns whether written bytes may still be held back after [`next_datagram`](Self::next_datagram) had
+    /// no more datagrams: pacing delays them for a moment, or they wait for acknowledgements. The QUIC
+    /// library does not report this; a datagram with unused room shows that no bytes are left.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.unsent != Unsent::Nothing
     }
 
-    /// Like `read`, without the end of the link; returns the number of bytes.
+    /// Reads as `read` does, but does not report the end of the link. Returns the number of bytes, if any.
     pub fn read_some(&mut self, into: &mut [u8]) -> Option<usize> {
         match self.read(into) {
             LinkRead::Bytes(count) => Some(count),
@@ -288,7 +293,7 @@ impl DatagramLink {
                     }
                     let _ = chunks.finalize();
                 }
-                // the stream was read to its end before
+                // the stream has been read to its end already
                 Err(_) => ended = true,
             }
         }
@@ -303,12 +308,13 @@ impl DatagramLink {
     /// Tells the other end that no more bytes follow.
     pub fn finish(&mut self) {
         if let Some(stream) = self.stream {
-            // a stream that the other end has stopped needs no end
+            // an error means that the other end has stopped the stream, which then needs no end
             let _ = self.connection.send_stream(stream).finish();
         }
     }
 
-    /// Whether the other end has all bytes written before [`finish`](Self::finish).
+    /// Returns whether the other end has acknowledged all bytes written before [`finish`](Self::finish), or
+    /// no acknowledgement can come any more.
     pub(crate) fn has_arrived(&self) -> bool {
         self.stream.is_none() || self.finished || self.end.is_some()
     }
@@ -319,7 +325,8 @@ impl DatagramLink {
         self.end.get_or_insert(LinkEnd::Gone);
     }
 
-    /// The other end's certificates after the handshake; none, if it showed none.
+    /// Returns the other end's certificates after the handshake, or `None` before it or if the other end
+    /// showed none.
     pub fn peer_certificates(&self) -> Option<CertificateChain> {
         if !self.is_established() {
             return None;
@@ -331,7 +338,7 @@ impl DatagramLink {
 }
 
 fn ended(reason: &ConnectionError) -> LinkEnd {
-    // RFC 9001, section 4.8: an alert of TLS is 0x100 and its number
+    // RFC 9001, section 4.8: the code of a TLS alert is 0x100 plus the alert's number
     let is_alert = |code: quinn_proto::TransportErrorCode| (0x100..0x200).contains(&u64::from(code));
     match reason {
         ConnectionError::TransportError(error) if is_alert(error.code) => {

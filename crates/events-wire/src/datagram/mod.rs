@@ -1,4 +1,4 @@
-//! Frames over UDP: each connection is one stream of QUIC, in datagrams.
+//! Frames over UDP. Each connection carries its frames in one stream of QUIC.
 //!
 //! ```text
 //!   program                                                    broker
@@ -8,20 +8,23 @@
 //! ```
 //! QUIC (quinn-proto, a state machine) numbers, acknowledges and repeats datagrams, limits the sender to the
 //! rate of the network and the other end, detects that the other end has vanished, and encrypts with the
-//! certificates that TLS uses. This module has neither socket nor clock: its caller gives [`DatagramLink`]
-//! the received datagrams and the time, and gets datagrams to send and the time of the next call.
+//! certificates that TLS uses. This module has neither sockets nor a clock: its caller passes the received
+//! datagrams and the time to [`DatagramLink`], and gets the datagrams to send and the time of the next call.
 //! [`DatagramDoor`] decides which programs get a link. The socket and the timer are in
 //! `transport/datagrams.rs`.
 //!
-//! **Admission.** The door answers the first datagram of an unknown address with a cookie, which is smaller,
-//! and then forgets it. Only a program that returns the cookie has proved that it owns its address.
+//! **Admission.** The door answers the first datagram from an unknown address with a cookie, which is smaller
+//! than that datagram, and keeps no state about the address. Only a program that returns the cookie has
+//! proved that it owns its address.
 //!
-//! **A socket for each connection.** The broker gives each program a socket of its own, at the same address
-//! and connected to the program, so that the kernel sorts datagrams and each transport has a descriptor.
+//! **A socket for each connection.** The broker opens a socket for each program, bound to the same address
+//! and connected to the program, so that the kernel distributes the datagrams and each transport has a
+//! descriptor.
 //!
 //! Cost: a system call for each datagram (up to 1452 bytes) in both directions, and one for each change of
-//! the timer. TCP is cheaper for long streams. When to use it: where a network loses datagrams or changes, or
-//! where TCP is not available. Events still arrive in order: a lost event delays those behind it.
+//! the timer. TCP is cheaper for long streams. When to use it: if a network loses datagrams or changes, or if
+//! TCP is not available. Events still arrive in order, except best-effort ones: a lost datagram delays the
+//! events behind it.
 //!
 //! Reference: RFC 9000 (QUIC), 9001 (its TLS), 9002 (loss and congestion).
 
@@ -40,22 +43,23 @@ use std::time::Duration;
 
 /// The protocol's name in the handshake (ALPN); its version is in the greeting.
 const PROTOCOL: &[u8] = b"unisono-events";
-/// The interval of signs of life. Chosen, not measured.
+/// The interval of keep-alive datagrams (signs of life). Chosen, not measured.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// The least time after which a silent end counts as vanished: two signs of life may be lost.
+/// The minimum time after which a silent end counts as vanished: two signs of life may be lost.
 const MIN_IDLE: Duration = Duration::from_secs(3);
-/// Maximum bytes in flight in one direction: a socket's buffer of the default size (208 KiB with the kernel's
-/// own overhead) holds this much in full datagrams, so that none is lost on the same host. On a link with a
-/// round trip of 1 ms this is 780 Mbit/s.
+/// Maximum bytes in flight in one direction: a socket buffer of the default size (208 KiB, which include the
+/// kernel's overhead) holds this much in full datagrams, so that none is lost between processes of the same
+/// host. On a link with a round trip of 1 ms this is 780 Mbit/s.
 const WINDOW: u32 = 96 << 10;
-/// Maximum bytes of best-effort events that wait to leave, or to be read; beyond, the oldest are dropped.
-/// They leave within 10 ms at 80 Mbit/s; events that wait longer are better lost.
+/// The maximum number of bytes of best-effort events that wait to leave, or to be read; beyond it, the oldest
+/// are dropped. At 80 Mbit/s this many bytes leave within 10 ms; an event that would wait longer is better
+/// dropped.
 const LOOSE: usize = 96 << 10;
-/// Bytes of a connection's number: two equal ones among 2^64 are very unlikely.
+/// The number of bytes of a connection ID: two equal random ones among 2^64 are very unlikely.
 const NUMBER: usize = 8;
 
-/// The transport parameters of an end for which a silent other end counts as vanished after `idle`. The
-/// shorter time of both ends counts; a program leaves it to the broker.
+/// Returns the transport parameters of an end that takes a silent other end for vanished after `idle`. The
+/// shorter time of the two ends applies; a program sets none, so that the broker's applies.
 fn transport(idle: Option<Duration>) -> Arc<TransportConfig> {
     let idle = idle.map(|idle| idle.max(MIN_IDLE).as_millis());
     let idle =
@@ -81,7 +85,7 @@ fn endpoint() -> Arc<EndpointConfig> {
     Arc::new(config)
 }
 
-/// TLS of a broker for QUIC.
+/// Returns a broker's TLS configuration for QUIC.
 fn server_tls(certificates: &TlsCertificates) -> Result<Arc<QuicServerConfig>, TlsError> {
     let mut tls = (*certificates.config).clone();
     tls.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -89,13 +93,13 @@ fn server_tls(certificates: &TlsCertificates) -> Result<Arc<QuicServerConfig>, T
     Ok(Arc::new(tls))
 }
 
-/// The configuration that a broker accepts programs with.
+/// Returns the configuration with which a broker accepts programs.
 fn server(
     certificates: &TlsCertificates,
     idle: Duration,
 ) -> Result<Arc<quinn_proto::ServerConfig>, TlsError> {
     let mut config = quinn_proto::ServerConfig::with_crypto(server_tls(certificates)?);
-    // the broker's socket for a link is connected to one address
+    // a link cannot move to another address, because the broker's socket for it is connected to one address
     config.migration(false).transport_config(transport(Some(idle)));
     Ok(Arc::new(config))
 }

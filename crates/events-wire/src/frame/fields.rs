@@ -12,7 +12,7 @@ use super::MAX_KEY;
 use super::reader::{Bad, FrameReader};
 use unisono_eventchannel::{FieldSet, FieldValue, Numeric};
 
-/// Checks that a frame has room for a key and fields; the error names the part that is too long.
+/// Checks that a frame can hold a key and fields. The error names the part that is too long.
 #[inline]
 pub fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
     let too_long =
@@ -33,8 +33,8 @@ pub fn check(key: &str, fields: &FieldSet) -> Result<(), String> {
     Ok(())
 }
 
-/// Appends lengths, key and fields. A length that does not fit is truncated, and the reader refuses the
-/// frame.
+/// Appends lengths, key and fields. A length that does not fit is written as the largest possible one, so
+/// that the reader refuses the frame.
 #[inline]
 pub fn write(bytes: &mut Vec<u8>, key: &str, fields: &FieldSet) {
     let short = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();

@@ -5,8 +5,9 @@
 //!   kind      flags   criticality   repeated   number   by kind
 //! ```
 //! Numbers are little-endian. A frame is read completely or refused: each length is compared with the
-//! received bytes before its use, leftover bytes are an error, and bytes without a use in a kind of frame are
-//! zero. The payload of an event is the last part of its frame, so that a transport can carry it separately.
+//! received bytes before its use, leftover bytes are an error, and bytes that a kind of frame does not use
+//! must be zero. The payload of an event is the last part of its frame, so that a transport can carry it
+//! separately.
 //!
 //! Reference: `PROTOCOL.md`, with the meaning of each frame.
 
@@ -24,7 +25,7 @@ use crate::spec::{Advertisement, Greeting, PathSpec, SubscriptionSpec, WelcomeTe
 use reader::FrameReader;
 use unisono_eventchannel::FieldSet;
 
-/// The first bytes of a greeting: the protocol and its version.
+/// The first bytes of a greeting, which name the protocol and its version.
 pub const MAGIC: [u8; 4] = *b"UEC1";
 /// The protocol's version.
 pub const VERSION: u32 = 1;
@@ -82,7 +83,7 @@ pub struct PublishHead<'a> {
 pub struct DeliverHead<'a> {
     pub flags: DeliverFlags,
     pub criticality: u8,
-    /// Number of earlier deliveries without an acknowledgement; 255: 255 or more.
+    /// The number of earlier deliveries without an acknowledgement; 255 means 255 or more.
     pub repeated: u8,
     /// The program's number of the consumer.
     pub consumer: u32,
@@ -90,8 +91,8 @@ pub struct DeliverHead<'a> {
     pub supplier: u32,
     pub sequence: u64,
     pub times: DeliverTimes,
-    /// With the flag `acknowledge`: the number to acknowledge. Without it: the count of deliveries of this
-    /// supplier and topic that may be lost on the way. 0: neither.
+    /// With the flag `acknowledge`, the number to acknowledge. Without it, the count of deliveries of this
+    /// supplier and topic that may be lost in transit. 0: neither of them.
     pub delivery: u64,
     pub key: &'a str,
     pub fields: FieldSet,
@@ -100,15 +101,15 @@ pub struct DeliverHead<'a> {
 /// The outcome of a publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PublishOutcome {
-    /// In the inboxes of this many consumers and groups.
+    /// The event is in the inboxes of this many consumers and groups.
     Taken(u32),
-    /// As `Taken`, and in the broker's log: the event survives the end of the broker.
+    /// The same as `Taken`, and the event is in the broker's log: it survives the end of the broker.
     Written(u32),
-    /// As `Written`, and on the disk: the event survives a power failure.
+    /// The same as `Written`, and the event is on the disk: it survives a power failure.
     Synced(u32),
     /// A stronger supplier of the topic is alive.
     Standby,
-    /// An event with this number came before.
+    /// An event with this number has been published before.
     Duplicate,
 }
 
@@ -130,7 +131,7 @@ pub enum Frame<'a> {
     Open { number: u32, path: PathSpec },
     /// Program: ends a topic or a path; messages already sent are still delivered.
     Close { number: u32 },
-    /// Program: give all credit back when all messages on this path have left.
+    /// Program: asks for all credit back once all messages on this path have left.
     Flush { number: u32 },
     /// Program: asks for the broker's statistics.
     Ask,
@@ -158,24 +159,25 @@ pub enum Frame<'a> {
     Deliver { head: DeliverHead<'a>, payload: &'a [u8] },
     /// Broker: a notice to a consumer.
     Notice { consumer: u32, notice: NoticeText },
-    /// Broker: `count` deliveries of a supplier and topic were sent that may be lost on the way; the last one
-    /// had the supplier's number `last`.
+    /// Broker: `count` deliveries of a supplier and topic that may be lost in transit were sent so far. The
+    /// last one had the supplier's sequence number `last`.
     Sent { consumer: u32, topic: u32, supplier: u32, count: u64, last: u64 },
     /// Broker: the path is open.
     Opened {
         number: u32,
-        /// Maximum bytes in transit.
+        /// The maximum number of bytes in transit.
         credit: u32,
     },
     /// Broker: the path is refused or has ended.
     Closed { number: u32, reason: &'a str },
-    /// Broker: this many bytes have left or were dropped; the program may send as many.
+    /// Broker: this many bytes have left or were dropped; the program may send as many more.
     Credit { number: u32, bytes: u32 },
     /// Broker: the answer to [`Frame::Ask`], in JSON.
     Statistics { json: &'a str },
     /// Broker: the answer to [`Frame::Reload`].
     Reloaded(ReloadReport),
-    /// Broker: an order for a direct ring. The number is the program's, for its topic or its consumer.
+    /// Broker: an order for a direct ring. The number is the one that the program chose for its topic or its
+    /// consumer.
     Ring { number: u32, order: RingOrder },
     /// Broker: ends the connection.
     Bye { reason: &'a str },
@@ -218,7 +220,7 @@ impl<'a> Frame<'a> {
     /// Reads one frame.
     ///
     /// # Errors
-    /// The first error in the frame.
+    /// The error is the first one in the frame.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
         let mut reader = FrameReader::new(bytes);
         let [kind, flags, criticality, repeated] = reader.array()?;

@@ -1,4 +1,4 @@
-//! Reads a frame from its front; a malformed frame is refused.
+//! Reads a frame from its start. It refuses a malformed frame.
 
 use std::borrow::Cow;
 

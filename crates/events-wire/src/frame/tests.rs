@@ -1,4 +1,4 @@
-//! Each written frame is read back, and frames that no writer produces are refused.
+//! Tests that each written frame is read back, and that frames that no writer produces are refused.
 
 use super::*;
 use crate::destination::Destination;
@@ -69,7 +69,7 @@ proptest! {
     ) {
         let mut bytes = bytes;
         if let [first, a, b, c, ..] = &mut bytes[..] {
-            // mostly frames that are nearly correct
+            // makes most of the frames nearly correct
             (*first, *a, *b, *c) = (kind, 0, 0, 0);
         }
         if let Ok(frame) = Frame::read(&bytes) {

@@ -1,4 +1,4 @@
-//! Times on the wire: moments on a clock that both ends read, or lengths counted from the moment of sending.
+//! Times on the wire: moments on a clock that both ends read, or durations from the moment of sending.
 
 use unisono_eventchannel::NO_DEADLINE;
 use unisono_linux::clock::{Duration, Instant};
@@ -44,7 +44,7 @@ impl PublishDeadline {
     }
 }
 
-/// The deadline of a delivered event and its publication.
+/// The deadline of a delivered event, and the time of its publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeliverTimes {
     /// Moments on the clock that both ends read; the deadline may be [`NO_DEADLINE`].
@@ -60,7 +60,8 @@ impl Default for DeliverTimes {
 }
 
 impl DeliverTimes {
-    /// The deadline ([`NO_DEADLINE`]: none) and the publication on the reader's clock, which `now` reads.
+    /// Returns the deadline ([`NO_DEADLINE`] if there is none) and the time of publication on the reader's
+    /// clock, which `now` reads.
     pub fn on_clock(self, now: impl FnOnce() -> Instant) -> (Instant, Instant) {
         match self {
             Self::At { deadline, published } => (deadline, published),

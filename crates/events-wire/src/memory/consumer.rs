@@ -1,11 +1,11 @@
 //! A consumer's end of one supplier's ring.
 //!
-//! A consumer takes an event in one of two ways: held in its slot ([`receive`](MemoryConsumer::receive)), at
-//! the cost of a fence and without a copy, or copied ([`receive_copy`](MemoryConsumer::receive_copy)),
-//! without an announcement but with a check afterwards that the copy is whole. Copy events below some hundred
-//! bytes.
+//! A consumer takes an event in one of two ways: held in its slot ([`receive`](MemoryConsumer::receive)),
+//! which costs a fence but no copy, or copied ([`receive_copy`](MemoryConsumer::receive_copy)), which needs
+//! no announcement of a hold but a check afterwards that the copy is consistent. Copying is better for events
+//! below a few hundred bytes.
 //!
-//! The supplier's words are not trusted: slot and length are checked after they were copied, and the bytes in
+//! The supplier's memory is not trusted: slot and length are checked after they are copied, and the bytes in
 //! the slot are returned as atomics or as a copy.
 
 use super::entry::{Announced, EntryState, RingEntry, low};
@@ -72,18 +72,19 @@ struct JoinedRing {
     words: ForeignWords,
     geometry: MemoryGeometry,
     page: ConsumerPage,
-    /// The holds in use. The page lists them, too, but the supplier can write there.
+    /// The holds in use. The page lists them, too, but the supplier can write to the page.
     in_use: [AtomicBool; HOLDS],
-    /// The process that joined. A forked child's copies of its events hold no slots.
+    /// The process that joined. In a forked child, the copies of held events hold no slots.
     process: u32,
 }
 
 /// The file that backs a ring's memory. Pages that the supplier has written stay written.
 pub(super) trait RingBacking: Send {
-    /// Whether all bytes of the range were written.
+    /// Returns whether all bytes of the range were written.
     fn is_written(&self, range: &Range<usize>) -> bool;
 
-    /// Appends a copy of the bytes, with zeros for unwritten ones; this allocates no memory for the holes.
+    /// Appends a copy of the bytes, with zeros for unwritten ones. This allocates no memory for the holes in
+    /// the file.
     fn append(&self, range: &Range<usize>, into: &mut Vec<u8>);
 }
 
@@ -91,14 +92,14 @@ pub(super) trait RingBacking: Send {
 pub struct MemoryConsumer {
     ring: Arc<JoinedRing>,
     turn: u64,
-    /// The turn in the page, as last reported to the supplier.
+    /// The turn that was last reported to the supplier, in the page.
     published_turn: u64,
     lost: u64,
     way: Wait,
     waiter: Waiter,
     /// Makes the supplier's descriptor readable.
     ring_supplier: Option<Box<dyn FnMut() + Send>>,
-    /// The file behind the memory. None: unwritten bytes are read like others.
+    /// The file behind the memory. `None`: unwritten bytes are read like others.
     backing: Option<Box<dyn RingBacking>>,
 }
 
@@ -109,8 +110,9 @@ impl fmt::Debug for MemoryConsumer {
 }
 
 impl MemoryConsumer {
-    /// Reads from `turn` on, the turn that the supplier named when it attached the page. `ring_supplier` is
-    /// called when there is room and the supplier waits for it at its descriptor.
+    /// Makes a consumer that reads from `turn` on, the turn that the supplier returned when it attached the
+    /// page. The consumer calls `ring_supplier` when there is room and the supplier waits for it at its
+    /// descriptor.
     ///
     /// # Errors
     /// The memory has no supplier's header, or the page is too short.
@@ -132,13 +134,13 @@ impl MemoryConsumer {
         Ok(Self { ring, turn, published_turn: turn, lost: 0, way: wait, waiter, ring_supplier, backing })
     }
 
-    /// Checks `backing` from now on and reads no unwritten memory: reading would allocate pages for this
-    /// process.
+    /// Checks `backing` from now on, and reads no unwritten memory: the read would allocate pages, and charge
+    /// them to this process.
     pub(super) fn read_through(&mut self, backing: Box<dyn RingBacking>) {
         self.backing = Some(backing);
     }
 
-    /// Sets the way of waiting. If it is the current way, its learned state is kept.
+    /// Sets the way of waiting. If it is the current one, its learned state is kept.
     pub fn wait_by(&mut self, (wait, budget): (Wait, SpinBudget)) {
         if wait != self.way {
             self.way = wait;
@@ -146,25 +148,25 @@ impl MemoryConsumer {
         }
     }
 
-    /// Maximum bytes of an event.
+    /// Returns the maximum number of bytes of an event.
     #[must_use]
     pub fn largest(&self) -> usize {
         self.ring.geometry.largest() as usize
     }
 
-    /// The number of events that this consumer has lost so far.
+    /// Returns the number of events that this consumer has lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The turn of the next event.
+    /// Returns the turn of the next event.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// The next event, which stays in its slot until it is dropped.
+    /// Returns the next event, which stays in its slot until it is dropped.
     ///
     /// # Errors
     /// All holds are in use, or the supplier breaks the protocol.
@@ -241,7 +243,7 @@ impl MemoryConsumer {
         Ok(NextEvent::Event(EventMark { turn, tag: announced.tag }))
     }
 
-    /// The length of the next event, if one is there; it may be lost before it is received.
+    /// Returns the length of the next event, if there is one. The event may be lost before it is received.
     #[must_use]
     #[inline]
     pub fn next_length(&self) -> Option<usize> {
@@ -258,7 +260,8 @@ impl MemoryConsumer {
             EntryState::Ready | EntryState::NotYet => return self.nothing(),
             // Later entries may still be whole.
             EntryState::BeingRewritten => turn.wrapping_add(1),
-            // The oldest entry in the ring, plus a quarter of the ring to stay ahead of the supplier.
+            // Continues at the oldest entry in the ring plus a quarter of the ring, to stay ahead of the
+            // supplier.
             EntryState::Overwritten(by) => {
                 by.wrapping_add(1).saturating_sub(depth - depth / 4).max(turn.wrapping_add(1))
             }
@@ -272,8 +275,9 @@ impl MemoryConsumer {
     #[inline]
     fn nothing<E>(&mut self) -> NextEvent<E> {
         if self.published_turn != self.turn {
-            // Lets the supplier reuse the slots. A wake-up is not needed: if the supplier sleeps for room,
-            // the consumer has read a quarter of the ring since, and has woken it.
+            // Lets the supplier reuse the slots. No wake-up is needed: if the supplier had gone to sleep
+            // because there was no room, the consumer would have read a quarter of the ring since, and would
+            // have woken it.
             self.published_turn = self.turn;
             self.ring.page.position().signal(low(self.turn), Wakeups::Never);
         }
@@ -284,9 +288,9 @@ impl MemoryConsumer {
         }
     }
 
-    /// Sets the next turn; reports it to the supplier after each further quarter of the ring. The consumer
-    /// reports more often only if the ring is empty ([`nothing`](Self::nothing)), because each report takes
-    /// the page's cache line from the supplier.
+    /// Sets the next turn, and reports it to the supplier after each further quarter of the ring. The
+    /// consumer reports it earlier only if the ring is empty ([`nothing`](Self::nothing)), because each
+    /// report takes the page's cache line from the supplier.
     #[inline]
     fn advance(&mut self, turn: u64) {
         let quarter = u64::from(self.ring.geometry.depth() / 4).max(1);
@@ -311,15 +315,15 @@ impl MemoryConsumer {
         }
     }
 
-    /// Whether [`receive`](Self::receive) would return an event, a loss or the end.
+    /// Returns whether [`receive`](Self::receive) would return an event, a loss or the end.
     #[must_use]
     #[inline]
     pub fn has_something(&self) -> bool {
         self.ring.announces(self.turn) || self.ring.is_closed()
     }
 
-    /// The number of orders that the supplier has given since the beginning, including orders whose events
-    /// had no room yet.
+    /// Returns the number of orders that the supplier has given since the beginning, including orders whose
+    /// frames had no room in the ring yet.
     #[must_use]
     #[inline]
     pub fn orders(&self) -> u32 {
@@ -328,7 +332,7 @@ impl MemoryConsumer {
         MemoryGeometry::orders(header).load(Ordering::Acquire)
     }
 
-    /// Whether an event from the next one on may be due before an earlier one.
+    /// Returns whether any event from the next one on may be due before an earlier event.
     #[must_use]
     #[inline]
     pub fn has_early(&self) -> bool {
@@ -352,8 +356,9 @@ impl MemoryConsumer {
     }
 
     /// Counts this consumer as asleep, before a sleep at several rings
-    /// ([`sleep_at_any`](unisono_sync::sleep_at_any)). `None`: an event or the end is there. A supplier that
-    /// dies sends no signal, so the sleep must not last longer than [`MAX_SLEEP`](unisono_sync::MAX_SLEEP).
+    /// ([`sleep_at_any`](unisono_sync::sleep_at_any)). Returns `None` if there is an event or the end. A
+    /// supplier that dies sends no signal, so the sleep must not last longer than
+    /// [`MAX_SLEEP`](unisono_sync::MAX_SLEEP).
     #[cfg(not(loom))]
     #[must_use]
     pub fn doze(&self) -> Option<CountedSleeper<'_>> {
@@ -361,13 +366,14 @@ impl MemoryConsumer {
         self.ring.may_sleep(self.turn, self.ring.page.asleep()).then_some(counted)
     }
 
-    /// Announces a poll of this consumer's descriptor: returns whether the ring is empty now. The descriptor
-    /// then becomes readable once an event or the end comes.
+    /// Announces that this consumer polls its descriptor. Returns whether the ring is empty now; if it is,
+    /// the descriptor becomes readable once an event or the end comes.
     #[must_use]
     pub fn arm(&self) -> bool {
         let polled = self.ring.page.polled();
-        // Armed before, and not rung since: either that fence came before the next announcement, or the
-        // announcement is seen here.
+        // The word was set before, and the descriptor was not rung since: either the fence of that call came
+        // before the supplier's next announcement, so that the supplier will ring, or the announcement is
+        // visible here.
         if polled.load(Ordering::Relaxed) != 0 {
             return !self.has_something();
         }
@@ -382,7 +388,7 @@ impl JoinedRing {
         RingEntry::new(self.words.words(first..first + ENTRY))
     }
 
-    /// The byte range of an event. `None`: outside the memory.
+    /// Returns the byte range of an event, or `None` if it is outside the memory.
     #[inline]
     fn range(&self, announced: Announced) -> Option<Range<usize>> {
         let Announced { slot, length, .. } = announced;
@@ -393,7 +399,7 @@ impl JoinedRing {
         })
     }
 
-    /// Prefetches the event of this turn, if it is there.
+    /// Prefetches the event of this turn, if it has been announced.
     #[inline]
     fn prefetch(&self, turn: u64) {
         let entry = self.entry(turn);
@@ -407,7 +413,7 @@ impl JoinedRing {
         }
     }
 
-    /// Whether this turn's event is there, or lost.
+    /// Returns whether this turn's event has been announced, even if it is lost already.
     #[inline]
     fn announces(&self, turn: u64) -> bool {
         self.entry(turn).check_turn(turn, self.geometry.depth()) != EntryState::NotYet
@@ -419,10 +425,11 @@ impl JoinedRing {
         MemoryGeometry::closed(header).load(Ordering::Acquire) != 0
     }
 
-    /// Announces in a word of the page that the consumer is about to sleep until `turn`; returns whether it
-    /// may.
+    /// Announces in a word of the page that the consumer is about to sleep until `turn`. Returns whether it
+    /// may sleep.
     fn may_sleep(&self, turn: u64, word: &AtomicU32) -> bool {
-        // A swap, because it comes before or after the supplier's swap, whatever value the word had.
+        // This is a swap, because a swap has a place before or after the supplier's swap, whatever value the
+        // word had.
         // SYNC(asleep-announced) release: the count of sleepers is visible before the announced sleep
         word.swap(1, Ordering::Release);
         // SYNC(asleep) fence: the sleep is announced before the entry is read again; the other side is in
@@ -450,7 +457,7 @@ impl<W: Watch> Watch for Asleep<'_, W> {
     }
 }
 
-/// An event in its slot; the supplier does not reuse the slot before this is dropped.
+/// An event in its slot. The supplier does not reuse the slot before this value is dropped.
 #[derive(Debug)]
 pub struct HeldEvent {
     ring: Arc<JoinedRing>,
@@ -466,21 +473,21 @@ impl HeldEvent {
         self.mark
     }
 
-    /// The length of the event.
+    /// Returns the length of the event.
     #[must_use]
     #[inline]
     pub fn length(&self) -> usize {
         self.range.len()
     }
 
-    /// The event's bytes. A supplier that keeps to the protocol does not change them.
+    /// Returns the event's bytes. A supplier that keeps to the protocol does not change them.
     #[cfg(not(loom))]
     #[must_use]
     pub fn bytes(&self) -> &[std::sync::atomic::AtomicU8] {
         self.ring.words.bytes(self.range.clone())
     }
 
-    /// Copies the event's bytes from `offset` on. Panics past its end.
+    /// Copies the event's bytes from `offset` on. Panics if the range exceeds the event.
     #[cfg(not(loom))]
     pub fn copy(&self, offset: usize, into: &mut [u8]) {
         assert!(

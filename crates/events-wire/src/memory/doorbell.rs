@@ -2,13 +2,13 @@
 //! also signals the death of the peer.
 //!
 //! A process writes a byte only if the peer has marked in the ring's page that it sleeps at its descriptor.
-//! An eventfd would not do: each holder can fill its counter and make it blocking for all holders, and so
-//! stop the peer in its next write; a peer's epoll descriptor can lead to files that answer late. A socket's
-//! end belongs to this process alone, sending a byte never blocks, and the same descriptor shows the end of
-//! the peer.
+//! An eventfd is not suitable: each holder can fill its counter and make it blocking for all holders, so that
+//! the peer blocks in its next write. A peer's epoll descriptor is not suitable either, because it can lead
+//! to files that answer late. A socket's end, in contrast, belongs to this process alone, sending a byte
+//! never blocks, and the same descriptor shows that the peer has ended.
 //!
-//! The socket also carries descriptors. Each message with descriptors begins with a byte other than a ring's;
-//! the kernel never delivers the descriptors of two messages together.
+//! The socket also carries descriptors. Each message with descriptors begins with a byte other than that of a
+//! ring. The kernel never delivers the descriptors of two messages together.
 //!
 //! ```text
 //!   1                          a ring
@@ -17,7 +17,7 @@
 //! ```
 //! A program that connects to a broker rings four times at once: [`GREETING`].
 //!
-//! Cost: one system call to ring, and one to consume the rings. Reference: unix(7), send(2) on
+//! Cost: one system call to ring, and one to consume all pending rings. Reference: unix(7), send(2) on
 //! `MSG_DONTWAIT`.
 
 use rustix::io::Errno;
@@ -33,21 +33,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use unisono_linux::clock::{Instant, now};
 use unisono_sync::{SparseChecks, Watch, WatchVerdict};
 
-/// Maximum rings consumed by one read: enough for the rings of a busy peer, and small enough for the stack.
+/// The maximum number of rings that one read consumes: enough for the rings of a busy peer, and small enough
+/// for the stack.
 const RINGS: usize = 256;
 
 const RING: u8 = 1;
 const DESCRIPTOR: u8 = 2;
-/// The first bytes of a program that uses shared memory, sent in one piece. As the length of a frame they
-/// would mean 16 MiB and more, and no greeting is that long.
+/// The first bytes of a program that uses shared memory, sent in one piece. Read as the length of a frame
+/// they would mean more than 16 MiB, and no greeting is that long.
 pub(super) const GREETING: [u8; 4] = [RING; 4];
 /// The first bytes of an offer.
 const OFFER: [u8; 8] = *b"UEM1\0\0\0\0";
 const OFFER_BYTES: usize = 16;
 /// Maximum number of descriptors of one message.
 const MAX_DESCRIPTORS: usize = 2;
-/// Maximum messages with descriptors that wait in this process: an honest peer stays far below, and a hostile
-/// one must not exhaust this process's descriptors.
+/// The maximum number of messages with descriptors that wait in this process. An honest peer stays far below
+/// it, and a hostile one must not exhaust this process's descriptors.
 const MAX_WAITING: usize = 64;
 
 /// One end of a doorbell; clones share the end.
@@ -60,7 +61,7 @@ struct DoorbellEnd {
     inbox: Mutex<DoorbellInbox>,
 }
 
-/// Messages received beside rings.
+/// The received messages other than rings.
 #[derive(Debug, Default)]
 struct DoorbellInbox {
     /// The beginning of an incomplete message.
@@ -91,8 +92,8 @@ impl DoorbellInbox {
                 self.messages.push_back(message);
             }
         }
-        // Descriptors arrive with their message's first byte. A second set of descriptors beside an
-        // incomplete message belongs to no message, and would wait here for ever.
+        // Descriptors arrive with their message's first byte. A second set of descriptors during an
+        // incomplete message belongs to no message, and would stay here forever.
         if self.descriptors.len() > usize::from(!self.partial.is_empty()) {
             return Err("descriptors came without a message");
         }
@@ -103,7 +104,7 @@ impl DoorbellInbox {
         }
     }
 
-    /// The message that has just been completed.
+    /// Returns the message that has just been completed, if any.
     fn message(&mut self) -> Result<Option<DoorbellMessage>, &'static str> {
         const OTHER: &str = "an offer of shared memory of another version";
         match *self.partial {
@@ -144,19 +145,19 @@ pub enum DoorbellState {
 }
 
 impl Doorbell {
-    /// This process's end of a connected Unix socket.
+    /// Makes a doorbell of this process's end of a connected Unix socket.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
         Self(Arc::new(DoorbellEnd { socket, inbox: Mutex::default() }))
     }
 
-    /// Makes the other end readable. Does nothing if the socket is full of rings, and so readable, or if the
-    /// peer is gone.
+    /// Makes the other end readable. Does nothing if the socket is full of rings, because the other end is
+    /// then readable already, or if the peer is gone.
     pub fn ring(&self) {
         let _ = send(&self.0.socket, &[RING], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Tells a listener that this end uses shared memory. A peer that is a doorbell sees four rings.
+    /// Tells a listener that this end uses shared memory. A peer that is a doorbell already sees four rings.
     ///
     /// # Errors
     /// The other end is gone.
@@ -168,12 +169,12 @@ impl Doorbell {
     /// Passes a descriptor to the other end; this end keeps its copy.
     ///
     /// # Errors
-    /// The other end is gone, or its socket is full at present.
+    /// The other end is gone, or its socket is full at the moment.
     pub(super) fn pass(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.send_with(&[DESCRIPTOR], &[descriptor])
     }
 
-    /// Offers a ring in memory, which begins with `turn`, to the other end.
+    /// Offers a ring in memory, whose first event for the other end is that of `turn`, to the other end.
     pub(super) fn send_offer(
         &self,
         turn: u64,
@@ -197,17 +198,17 @@ impl Doorbell {
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// The next message with descriptors that [`take`](Self::take) has received.
+    /// Returns the next message with descriptors that [`take`](Self::take) has received.
     pub(super) fn message(&self) -> Option<DoorbellMessage> {
         self.inbox().messages.pop_front()
     }
 
     fn inbox(&self) -> std::sync::MutexGuard<'_, DoorbellInbox> {
-        // no panic can leave the inbox half changed
+        // no code that holds the lock can panic in the middle of a change
         self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Consumes rings; messages with descriptors are queued in this process.
+    /// Consumes the pending rings, and queues received messages with descriptors in this process.
     ///
     /// # Errors
     /// `InvalidData`: the bytes are neither a ring nor a message with descriptors.
@@ -245,14 +246,14 @@ impl Doorbell {
     }
 }
 
-/// Ends a wait when the other end is gone or a time has come. For waits at the ring; a thread that polls the
-/// doorbell sees both there.
+/// Ends a wait at the ring when the other end is gone or a time has come. A thread that polls the doorbell
+/// does not need it: poll(2) reports both.
 #[derive(Debug)]
 pub struct DoorbellWatch<'a> {
     doorbell: &'a Doorbell,
     until: Option<Instant>,
-    /// Spaces out the system call: a polling waiter polls about once a microsecond, and the call takes a
-    /// third of one; one call in 64 polls costs half a hundredth of the polling.
+    /// Makes the system call only in one of 64 checks: a polling thread checks about once a microsecond, and
+    /// the call takes a third of a microsecond, so it costs half a percent of the polling.
     checks: SparseChecks<64>,
 }
 
@@ -338,7 +339,7 @@ mod tests {
         for bytes in [&[RING][..], &[RING, RING], &OFFER[..1]] {
             let (raw, end) = UnixStream::pair().expect("a pair");
             let (raw, end) = (Doorbell::new(raw.into()), Doorbell::new(end.into()));
-            // an incomplete offer may have the descriptors of its first byte, and no more
+            // an incomplete offer may have the descriptors that came with its first byte, and no more
             let refused = (0..2).try_for_each(|_| {
                 raw.send_with(bytes, &[files[0].as_fd(), files[1].as_fd()])?;
                 end.take().map(drop)

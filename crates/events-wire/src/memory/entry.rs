@@ -1,9 +1,9 @@
-//! One entry of the ring: the event that it announces, and the slot of that event.
+//! An entry of the ring: the event that it announces, and the slot of that event.
 //!
 //! Turns number the writer's events. The event of turn `t` is announced in entry `t mod depth`. A turn has 64
 //! bits in two words: `low` changes with every event, and consumers wait for it; `high` distinguishes turns
 //! that are 2^32 events apart. While an entry is rewritten for turn `t`, its `low` is that of turn `t - 1`,
-//! which never belongs into this entry.
+//! which never belongs to this entry.
 //!
 //! ```text
 //!   writer                                  reader of turn t
@@ -22,7 +22,7 @@ const SLOT: usize = 2;
 const LENGTH: usize = 3;
 const TAG: usize = 4;
 
-/// An entry, by its words.
+/// An entry as its words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingEntry<'a> {
     words: &'a [AtomicU32; ENTRY],
@@ -47,28 +47,28 @@ pub(super) enum EntryState {
     Overwritten(u64),
 }
 
-/// The low and the high word of a turn.
+/// Returns the low and the high word of a turn.
 const fn halves(turn: u64) -> (u32, u32) {
     ((turn & 0xffff_ffff) as u32, (turn >> 32) as u32)
 }
 
-/// The word that waiters for this turn wait for.
+/// Returns the value of the word `low` for which waiters for this turn wait.
 pub(super) const fn low(turn: u64) -> u32 {
     halves(turn).0
 }
 
 impl<'a> RingEntry<'a> {
-    /// The entry in these words.
+    /// Makes the entry of these words.
     pub(super) fn new(words: &'a [AtomicU32]) -> Self {
         Self { words: words.try_into().expect("because the caller takes the words of one entry") }
     }
 
-    /// The word to wait for.
+    /// Returns the word for whose change consumers wait.
     pub(super) fn low(self) -> &'a AtomicU32 {
         &self.words[LOW]
     }
 
-    /// Announces an event; only for the writer.
+    /// Announces an event. Only the writer may call this.
     pub(super) fn announce(self, turn: u64, announced: Announced) {
         let (low, high) = halves(turn);
         self.words[LOW].store(low.wrapping_sub(1), Ordering::Relaxed);
@@ -79,14 +79,15 @@ impl<'a> RingEntry<'a> {
         self.words[SLOT].store(announced.slot, Ordering::Relaxed);
         self.words[LENGTH].store(announced.length, Ordering::Relaxed);
         self.words[TAG].store(announced.tag, Ordering::Relaxed);
-        // SYNC(entry) release: the event and its description before its turn
+        // SYNC(entry) release: the event and its description are written before its turn
         self.words[LOW].store(low, Ordering::Release);
     }
 
-    /// Whether this entry of a ring of `depth` announces `turn`, which belongs into it.
+    /// Returns whether this entry of a ring of `depth` entries announces `turn`, which must belong to this
+    /// entry.
     pub(super) fn check_turn(self, turn: u64, depth: u32) -> EntryState {
         let (wanted_low, wanted_high) = halves(turn);
-        // SYNC(entry) acquire: the description of the event, and the event, after its turn
+        // SYNC(entry) acquire: the description of the event and the event are read after its turn
         let low = self.words[LOW].load(Ordering::Acquire);
         let high = self.words[HIGH].load(Ordering::Relaxed);
         if (low, high) == (wanted_low, wanted_high) {
@@ -112,14 +113,14 @@ impl<'a> RingEntry<'a> {
         EntryState::Overwritten(found)
     }
 
-    /// Reads the entry; the result is consistent only if [`still`](Self::still) returns true afterwards.
+    /// Reads the entry. The result is consistent only if [`still`](Self::still) returns true afterwards.
     pub(super) fn read(self) -> Announced {
         let word = |index: usize| self.words[index].load(Ordering::Relaxed);
         Announced { slot: word(SLOT), length: word(LENGTH), tag: word(TAG) }
     }
 
-    /// Whether `turn` was announced here all the time. An acquire fence has to stand between the reads and
-    /// this call.
+    /// Returns whether `turn` has been announced here all the time since the entry was checked. An acquire
+    /// fence has to be between the reads and this call.
     pub(super) fn still(self, turn: u64) -> bool {
         let word = |index: usize| self.words[index].load(Ordering::Relaxed);
         (word(LOW), word(HIGH)) == halves(turn)

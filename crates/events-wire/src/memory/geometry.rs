@@ -4,8 +4,8 @@
 //!   header (128 bytes) | entries: depth x 32 bytes | slots: each `largest` bytes, rounded up
 //!   header words:  0 magic   1 depth   2 largest   3 slots   16 closed   17 orders   18 early
 //! ```
-//! Pages are touched at their first use: until then, slots that only slow consumers need take address space,
-//! not memory.
+//! The kernel allocates a page at its first use. So slots that only slow consumers need take address space
+//! but no memory until they are used.
 
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{ForeignWords, PublishedWords};
@@ -13,8 +13,8 @@ use unisono_sync::{ForeignWords, PublishedWords};
 /// "UEM1": the version of this layout.
 const MAGIC: u32 = u32::from_le_bytes(*b"UEM1");
 
-/// Words of the header. The last half, which is written when the supplier leaves, gives an order or publishes
-/// an event that is due before an earlier one, has a cache line of its own.
+/// The number of words of the header. Its second half has a cache line of its own: it is written when the
+/// supplier leaves, gives an order, or publishes an event that is due before an earlier one.
 const HEADER: usize = 32;
 const DEPTH: usize = 1;
 const EVENT_BYTES_WORD: usize = 2;
@@ -26,12 +26,12 @@ const EARLY_TURN: usize = 18;
 /// Words of an entry.
 pub(super) const ENTRY: usize = 8;
 
-/// Maximum events of one supplier that a consumer may hold at once. Each costs the supplier one slot per
-/// consumer, so that the supplier never waits for a holder.
+/// The maximum number of events of one supplier that a consumer may hold at once. For each of them the
+/// supplier has one slot per consumer, so that it never waits for a holder.
 pub(super) const HOLDS: usize = if cfg!(loom) { 1 } else { 4 };
 
-/// Bytes of the next event that both ends prefetch while they are busy with the present one. A longer copy
-/// lasts long enough for the processor's own prefetcher.
+/// The number of bytes of the next event that both ends prefetch while they are busy with the present one.
+/// Longer copies last long enough for the processor's own prefetcher.
 pub(super) const AHEAD: usize = 2048;
 
 /// Maximum number of events in a ring. A header with more is hostile or damaged: the longest queue of a
@@ -39,15 +39,15 @@ pub(super) const AHEAD: usize = 2048;
 const MAX_DEPTH: u32 = 1 << 16;
 /// Maximum bytes of an event, so that a slot's byte offsets cannot overflow.
 const MAX_EVENT_BYTES: u32 = 1 << 30;
-/// Maximum consumers of one supplier. Each takes a page and a descriptor, and a process usually has 1024
-/// descriptors.
+/// The maximum number of consumers of one supplier. Each takes a page and a descriptor, and a process may
+/// usually have 1024 descriptors.
 const MAX_CONSUMERS: u32 = 1 << 10;
-/// Maximum address space of one supplier: 64 GiB. A header that asks for more is hostile or damaged;
-/// processors have 47 bits of addresses for a process.
+/// Maximum address space of one supplier: 64 GiB. A header that asks for more is hostile or damaged; a
+/// process on common processors has 47 bits of addresses.
 const MAX_BYTES: u64 = 1 << 36;
 
-/// From this size on a slot covers at least a page: reclaiming it at once keeps memory small, at a cost that
-/// vanishes beside that of writing it.
+/// From this size on, a slot covers at least a page. Such slots are reclaimed at once, which keeps the memory
+/// small; the cost is negligible compared with that of writing the slot.
 const LARGE: usize = 4096;
 
 /// The size of a supplier's ring.
@@ -59,31 +59,31 @@ pub struct MemoryGeometry {
 }
 
 impl MemoryGeometry {
-    /// A ring of the last `depth` events, rounded up to a power of two, of at most `largest` bytes each, for
-    /// at most `consumers` consumers at once. `None` beyond 65,536 events, 1 GiB per event, 1,024 consumers
-    /// or 64 GiB in total.
+    /// Makes the size of a ring of the last `depth` events (rounded up to a power of two) of at most
+    /// `largest` bytes each, for at most `consumers` consumers at once. Returns `None` beyond 65,536 events,
+    /// 1 GiB per event, 1,024 consumers or 64 GiB in total, or if `largest` or `consumers` is 0.
     #[must_use]
     pub fn new(depth: u32, largest: u32, consumers: u32) -> Option<Self> {
-        // At least two: an entry that is being rewritten holds a turn of the entry before.
+        // At least two entries: one that is being rewritten has the turn of the entry before it.
         let depth = depth.max(2).checked_next_power_of_two()?;
         let within = depth <= MAX_DEPTH && largest <= MAX_EVENT_BYTES && consumers <= MAX_CONSUMERS;
         if !within || largest == 0 || consumers == 0 {
             return None;
         }
         let spare = u32::try_from(spare(depth, largest)).ok()?;
-        // In the ring; on loan; retired and not examined yet; held.
+        // The slots in the ring; the one on loan; those retired but not examined yet; those held.
         let slots = depth + 1 + spare + consumers * HOLDS as u32;
         let geometry = Self { depth, largest, slots };
         (geometry.bytes() <= MAX_BYTES).then_some(geometry)
     }
 
-    /// Number of events in the ring.
+    /// Returns the number of events in the ring.
     #[must_use]
     pub const fn depth(self) -> u32 {
         self.depth
     }
 
-    /// Maximum bytes of an event.
+    /// Returns the maximum number of bytes of an event.
     #[must_use]
     pub const fn largest(self) -> u32 {
         self.largest
@@ -93,23 +93,23 @@ impl MemoryGeometry {
         self.slots
     }
 
-    /// Number of retired slots that accumulate before the holds are examined.
+    /// Returns the number of retired slots that accumulate before the holds are examined.
     pub(super) fn spare(self) -> usize {
         spare(self.depth, self.largest)
     }
 
-    /// Index of this turn's entry.
+    /// Returns the index of this turn's entry.
     pub(super) const fn index(self, turn: u64) -> usize {
         (turn & (self.depth as u64 - 1)) as usize
     }
 
-    /// First word of an entry.
+    /// Returns the index of the first word of an entry.
     pub(super) const fn entry(index: usize) -> usize {
         HEADER + index * ENTRY
     }
 
-    /// Bytes from one slot to the next: whole cache lines, and an odd number of them, so that short events in
-    /// large slots do not all fall into the same cache sets.
+    /// Returns the number of bytes from one slot to the next. This is an odd number of whole cache lines, so
+    /// that short events in large slots do not all fall into the same cache sets.
     const fn stride(self) -> u64 {
         let line = if cfg!(loom) { 4 } else { 64 };
         ((self.largest as u64).div_ceil(line) | 1) * line
@@ -120,12 +120,12 @@ impl MemoryGeometry {
         if cfg!(loom) { end } else { end.next_multiple_of(4096) }
     }
 
-    /// First byte of a slot.
+    /// Returns the offset of the first byte of a slot.
     pub(super) const fn slot(self, slot: u32) -> usize {
         (self.first_slot() + slot as u64 * self.stride()) as usize
     }
 
-    /// Bytes of the memory, from its beginning to its end.
+    /// Returns the number of bytes of the whole memory.
     pub const fn bytes(self) -> u64 {
         self.first_slot() + self.slots as u64 * self.stride()
     }
@@ -143,7 +143,8 @@ impl MemoryGeometry {
         header[0].store(MAGIC, Ordering::Relaxed);
     }
 
-    /// The sizes in the header, if they are consistent and fit into the memory. The header is not read again.
+    /// Returns the sizes in the header, if they are consistent and fit into the memory. The header is not
+    /// read again.
     pub(super) fn read(words: &ForeignWords) -> Option<Self> {
         if words.count() < HEADER {
             return None;
@@ -161,17 +162,17 @@ impl MemoryGeometry {
         (sane && fits()).then_some(geometry)
     }
 
-    /// The word that is set when the supplier has left.
+    /// Returns the word that is set when the supplier has left.
     pub(super) fn closed(header: &[AtomicU32]) -> &AtomicU32 {
         &header[CLOSED]
     }
 
-    /// The word with the number of orders that the supplier has given to its consumers.
+    /// Returns the word with the number of orders that the supplier has given to its consumers.
     pub(super) fn orders(header: &[AtomicU32]) -> &AtomicU32 {
         &header[ORDERS]
     }
 
-    /// The word with the turn after the last event that is due before an earlier one.
+    /// Returns the word with the turn after the last event that is due before an earlier one.
     pub(super) fn early(header: &[AtomicU32]) -> &AtomicU32 {
         &header[EARLY_TURN]
     }

@@ -1,5 +1,5 @@
-//! Where programs of this host connect. Each says by its first bytes whether it speaks through shared memory
-//! or by frames over the socket.
+//! The listener to which programs of this host connect. The first bytes of a program show whether it
+//! communicates through shared memory or by frames over the socket.
 
 use super::MemoryTransport;
 use super::doorbell::GREETING;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Where programs of this host connect: a Unix socket that listens.
+/// A listening Unix socket to which programs of this host connect.
 #[derive(Debug)]
 pub struct LocalListener {
     socket: OwnedFd,
@@ -19,7 +19,7 @@ pub struct LocalListener {
 }
 
 impl LocalListener {
-    /// A listening socket accepts ends that carry frames of up to `largest` bytes.
+    /// Makes a listener of a listening socket. Its connections carry frames of up to `largest` bytes.
     ///
     /// # Errors
     /// The socket cannot be made non-blocking.
@@ -42,7 +42,7 @@ impl AsFd for LocalListener {
     }
 }
 
-/// A connection whose other end has not said yet how it speaks. It takes no frame and has none.
+/// A connection whose other end has not shown yet how it communicates. It takes no frames and receives none.
 #[derive(Debug)]
 struct UnsettledTransport {
     socket: OwnedFd,
@@ -79,7 +79,7 @@ impl FrameTransport for UnsettledTransport {
             Err(error) => return Err(error.into()),
         }
         let socket = self.socket.try_clone().map_err(TransportError::Failed)?;
-        // a program that shares memory sends its greeting in one piece
+        // a program that shares memory sends these four bytes in one piece
         Ok(Some(match first {
             GREETING => Box::new(MemoryTransport::new(socket, self.largest)?),
             _ => Box::new(StreamTransport::new(socket, self.largest)?),

@@ -2,14 +2,15 @@
 //!
 //! The idea: a supplier writes each event once, into memory that only the supplier may write, and announces
 //! it in a ring of entries that any number of consumers read. There is no lock, no counter that two processes
-//! change, and no copy per consumer. A consumer that falls behind finds its entry overwritten; the number of
-//! the event in that entry says how many events the consumer has lost. A stopped or dead consumer costs the
-//! supplier nothing, unless the consumer's policy blocks the supplier. See `PROTOCOL.md` for the writer of
-//! each word, and the reasons.
+//! change, and no copy for each consumer. A consumer that falls behind finds its entry overwritten; the
+//! number of the event in that entry says how many events the consumer has lost. A stopped or dead consumer
+//! costs the supplier nothing, unless the consumer's policy blocks the supplier. See `PROTOCOL.md` for the
+//! writer of each word, and the reasons.
 //!
-//! Cost: one cache line's transfer to see an event, and the transfers of the event itself; per consumer only
-//! a check whether it sleeps. When not to use: between hosts, or where the broker has to decide the order of
-//! events (shares, filters on content); the broker's rings then carry the events to it and from it.
+//! Cost: the transfer of one cache line to see an event, and the transfers of the event itself; for each
+//! consumer, the supplier only checks whether it sleeps. When not to use it: between hosts, or if the broker
+//! has to decide on the events (shares, filters on content); then rings between the broker and each program
+//! carry them.
 //!
 //! | file | holds |
 //! |---|---|
@@ -43,5 +44,5 @@ pub use supplier::{AttachRefused, ConsumerNumber, Loan, MemorySupplier, PublishR
 pub use transport::MemoryTransport;
 pub use transport::{APART, WAY, shared_payload};
 
-/// Number of cache lines of the page that a consumer writes for one supplier.
+/// The number of cache lines of the page that a consumer shares with one supplier.
 pub const PAGE_LINES: usize = page::LINES;

@@ -1,9 +1,9 @@
 //! Offers: a consumer's access to one supplier's ring, and its transfer over a Unix socket.
 //!
-//! The supplier makes the whole offer, so that it is one message and needs no answer: events may be published
-//! at once. Two descriptors travel with it (SCM_RIGHTS): the supplier's memory and the consumer's page. The
-//! socket that carried an offer is the [`Doorbell`] of that ring from then on. To introduce a consumer to a
-//! supplier, the broker makes a pair of sockets and passes one to each.
+//! The supplier makes the whole offer, including the consumer's page, so that it is one message and needs no
+//! answer: events may be published at once. Two descriptors travel with it (SCM_RIGHTS): the supplier's
+//! memory and the consumer's page. The socket that carried an offer is the [`Doorbell`] of that ring from
+//! then on. To connect a consumer with a supplier, the broker makes a pair of sockets and passes one to each.
 
 use super::consumer::{MemoryConsumer, RingBacking};
 use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState};
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::{CacheLine, ForeignWords, Lines, SpinBudget, Wait};
 
-/// Bytes of the largest memory page: the length of a mapping is rounded up to whole pages.
+/// The size of the largest memory page, in bytes: the length of a ring's memory is rounded up to whole pages.
 const MAX_PAGE: u64 = 64 << 10;
 
 /// One consumer's access to one supplier's ring.
@@ -53,10 +53,10 @@ impl MemorySupplier {
 }
 
 impl MemoryOffer {
-    /// Receives the next offer. `None`: none has come yet.
+    /// Receives the next offer, or returns `None` if none has come yet.
     ///
     /// # Errors
-    /// `InvalidData`: the message is not an offer; `UnexpectedEof`: the other end is closed; else the
+    /// `InvalidData`: the message is not an offer; `UnexpectedEof`: the other end is closed; otherwise, the
     /// kernel's error.
     pub fn receive(doorbell: &Doorbell) -> io::Result<Option<Self>> {
         loop {
@@ -90,10 +90,10 @@ impl MemoryOffer {
 
     /// Maps the offered memory; `doorbell` is the socket that carried the offer. The consumer reads only
     /// memory that the supplier has written, at the cost of a system call for each event: an unwritten page
-    /// would be allocated to the process that reads it first.
+    /// would be charged to the process that reads it first.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// The errors of [`accept`](Self::accept).
     pub(super) fn accept_written(
         self,
         way: (Wait, SpinBudget),
@@ -118,7 +118,7 @@ impl MemoryOffer {
     }
 }
 
-/// The memfd of a ring; its seals prevent truncation, so that written pages stay.
+/// The memfd of a ring. Its seals prevent truncation, so that written pages stay written.
 struct BackingFile(OwnedFd);
 
 impl RingBacking for BackingFile {
@@ -132,7 +132,7 @@ impl RingBacking for BackingFile {
         let before = into.len();
         into.resize(before + range.len(), 0);
         let mut at = 0;
-        // a read that fails leaves zeros, as does unwritten memory
+        // a read that fails leaves zeros, as unwritten memory does
         while let Ok(count @ 1..) =
             rustix::io::pread(&self.0, &mut into[before + at..], (range.start + at) as u64)
         {

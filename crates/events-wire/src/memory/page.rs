@@ -1,13 +1,15 @@
-//! The page of words that a consumer shares with one supplier; both may write it.
+//! The page of words that a consumer shares with one supplier. Both may write it.
 //!
 //! ```text
-//!   line 0  position   flag 0: the next turn it wants, told every quarter of the ring, and when the
-//!                      ring is empty; the supplier sleeps here; word 15: the supplier polls for room
+//!   line 0  position   flag 0: the next turn it wants, reported after every quarter of the ring, and when
+//!                      the ring is empty; the supplier sleeps here; word 15: the supplier polls for room
 //!   line 1  holds      words 0 to 3: a slot that it holds, plus one
 //!   line 2  events     sleepers of flag 0: the consumer sleeps here; word 14 asleep, word 15 polled
 //!   line 3  regime     how the two of them wait
-//! Each line has one writer as a rule, so that a supplier that publishes to running consumers only reads
-//! words in its own cache. Another page cannot change any of this: a consumer has one page for each supplier.
+//! ```
+//! Normally each line has one writer, so that a supplier that publishes to running consumers only reads words
+//! that are in its own cache. No third process can change a page, because a consumer has a page of its own
+//! for each supplier.
 
 use super::geometry::HOLDS;
 use unisono_sync::atomics::AtomicU32;
@@ -18,7 +20,7 @@ const HELD: usize = 1;
 const EVENTS: usize = 2;
 const REGIME: usize = 3;
 
-/// Lines of a page.
+/// The number of cache lines of a page.
 pub(super) const LINES: usize = 4;
 
 /// A consumer's page.
@@ -28,17 +30,17 @@ pub(super) struct ConsumerPage {
 }
 
 impl ConsumerPage {
-    /// `None`: there are too few lines.
+    /// Makes a page of these lines, or returns `None` if there are too few.
     pub(super) fn new(lines: Lines) -> Option<Self> {
         (lines.count() >= LINES).then_some(Self { lines })
     }
 
-    /// The next turn that the consumer wants (its low half).
+    /// Returns the flag with the next turn that the consumer wants (the turn's low half).
     pub(super) fn position(&self) -> Flag<'_> {
         self.lines.line(POSITION).flag(0)
     }
 
-    /// A slot that the consumer holds, plus one; 0: none.
+    /// Returns the word of a hold: the slot that the consumer holds, plus one, or 0 for none.
     pub(super) fn hold(&self, index: usize) -> &AtomicU32 {
         self.lines.line(HELD).word(index)
     }
@@ -47,23 +49,23 @@ impl ConsumerPage {
         (0..HOLDS).map(|index| self.hold(index))
     }
 
-    /// The consumer's sleep flag.
+    /// Returns the flag at which the consumer sleeps.
     pub(super) fn sleepers(&self) -> Flag<'_> {
         self.lines.line(EVENTS).flag(0)
     }
 
-    /// Set by a consumer after its last check before it sleeps, cleared by the supplier that wakes it, so
-    /// that a consumer that is stopped in its sleep is woken only once.
+    /// Returns the word that a consumer sets before the last check that precedes its sleep. The supplier that
+    /// wakes the consumer clears it, so that a consumer that is stopped while it sleeps is woken only once.
     pub(super) fn asleep(&self) -> &AtomicU32 {
         self.lines.line(EVENTS).word(14)
     }
 
-    /// As [`asleep`](Self::asleep), for a consumer that waits at its descriptor.
+    /// Returns the same word as [`asleep`](Self::asleep), but for a consumer that waits at its descriptor.
     pub(super) fn polled(&self) -> &AtomicU32 {
         self.lines.line(EVENTS).word(15)
     }
 
-    /// As [`polled`](Self::polled), for a supplier that waits for room.
+    /// Returns the same word as [`polled`](Self::polled), but for a supplier that waits for room.
     pub(super) fn room_polled(&self) -> &AtomicU32 {
         self.lines.line(POSITION).word(15)
     }

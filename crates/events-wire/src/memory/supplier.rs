@@ -1,5 +1,5 @@
-//! The supplier's end of the ring: slots are lent, published, and reused once no consumer can be reading
-//! them.
+//! The supplier's end of the ring. It lends and publishes slots, and reuses them once no consumer can be
+//! reading them.
 //!
 //! A slot is in one of these states, and only the supplier changes them:
 //!
@@ -9,8 +9,9 @@
 //!    +------------------------------------ no holds left ----------------------------+
 //! ```
 //! No consumer takes a retired slot any more: its entry announces another event, or all consumers have passed
-//! it. A consumer that took the slot before has marked it in its holds; a consumer without a mark reads the
-//! announcement again after its hold, and finds it gone (`PROTOCOL.md`, "holds").
+//! it. A consumer that took the slot before has marked it in its holds; a consumer whose mark the supplier
+//! did not see reads the announcement again after it has marked the slot, and finds that it has changed
+//! (`PROTOCOL.md`, "holds").
 //!
 //! The slot that became free last is lent first. While consumers keep up, a supplier reuses a few slots: they
 //! stay in the caches, and the pages of the other slots are never touched.
@@ -31,7 +32,7 @@ use unisono_sync::{
 /// The treatment of a consumer that has not read an event when the event's entry is needed for a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenBehind {
-    /// It loses the oldest events, and gets their number.
+    /// It loses the oldest events, and learns how many it has lost.
     LosesOldest,
     /// The supplier waits for it.
     BlocksSupplier,
@@ -66,17 +67,17 @@ pub enum AttachRefused {
     ShortPage,
 }
 
-/// Events after which the word for early events is written anew: it has the low half of a turn, and readers
-/// compare it with a turn that must be less than 2^31 events away.
+/// The number of events after which the word for early events is written anew. The word has the low half of a
+/// turn, and readers compare it with a turn that must be less than 2^31 events away.
 const MAX_EARLY_AGE: u64 = 1 << 30;
 
 struct RingReader {
     number: ConsumerNumber,
     page: ConsumerPage,
     when_behind: WhenBehind,
-    /// The next turn that it wanted at the last reading of its page.
+    /// The next turn that the consumer wanted when its page was last read.
     position: u64,
-    /// Makes its descriptor readable.
+    /// Makes the consumer's descriptor readable.
     ring_descriptor: Option<Box<dyn FnMut() + Send>>,
 }
 
@@ -90,12 +91,13 @@ impl fmt::Debug for RingReader {
 }
 
 impl RingReader {
-    /// Reads the consumer's position, limited to `turn`. Needs a fence before the slots that it has passed
-    /// are written again.
+    /// Reads the consumer's position, limited to `turn`. A fence has to follow before the slots that the
+    /// consumer has passed are written again.
     #[inline]
     fn update_position(&mut self, turn: u64) {
         let read = u64::from(self.page.position().value().wrapping_sub(low(self.position)));
-        // A consumer whose page holds no turn of this ring has nothing to read: it loses its right to block.
+        // A consumer whose page has a position beyond this ring counts as having read everything, so it can
+        // no longer block the supplier.
         self.position = self.position.saturating_add(read).min(turn);
     }
 }
@@ -107,26 +109,26 @@ pub struct MemorySupplier {
     geometry: MemoryGeometry,
     /// The turn of the next event.
     turn: u64,
-    /// The slot that each entry announces; `None` if all consumers have read it.
+    /// The slot that each entry announces, or `None` if all consumers have read it and it is retired.
     in_ring: Box<[Option<u32>]>,
-    /// All consumers have read the events before this turn, as of the last reading of their pages.
+    /// The turn before which all consumers had read all events when their pages were last read.
     passed: u64,
     /// The turn at which retired slots were last examined.
     looked: u64,
     free: Vec<u32>,
     retired: Vec<u32>,
-    /// Number of held slots among the retired ones, as of the last examination.
+    /// The number of held slots among the retired ones at the last examination.
     held: usize,
-    /// Slots that are lent to the program; some may have been given back.
+    /// The slots that are lent to the program. Some may have been returned already.
     lent: Vec<u32>,
-    /// Scratch: whether a slot is held.
+    /// By slot: whether it is held. Working memory of [`reclaim`](Self::reclaim).
     is_held: Box<[bool]>,
     attached: Vec<RingReader>,
     most_attached: u32,
     last_number: u32,
     /// The turn in the word for early events.
     early: u64,
-    /// Whether sleepers have not been woken since the last events.
+    /// Whether events were published since the sleeping consumers were last woken.
     unsignalled: bool,
     /// The process that made the ring.
     process: u32,
@@ -146,7 +148,7 @@ impl MemorySupplier {
         Ok(Self {
             words,
             geometry,
-            // Zeroed entries announce turn 0.
+            // The first turn is `depth`, because zeroed entries announce turn 0.
             turn: u64::from(geometry.depth()),
             in_ring: vec![None; geometry.depth() as usize].into(),
             passed: u64::from(geometry.depth()),
@@ -166,7 +168,7 @@ impl MemorySupplier {
         })
     }
 
-    /// The memory, to be passed by its descriptor.
+    /// Returns the memory, whose descriptor can be passed to consumers.
     #[must_use]
     pub fn memory(&self) -> &PublishedWords {
         &self.words
@@ -178,14 +180,15 @@ impl MemorySupplier {
         self.geometry
     }
 
-    /// The turn of the next event.
+    /// Returns the turn of the next event.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// Adds a consumer by its page; returns its number and the turn at which it begins, which is the next
-    /// event's. `ring_descriptor` is called when there are events and the consumer waits at its descriptor.
+    /// Adds a consumer by its page. Returns its number and the turn at which it begins, which is that of the
+    /// next event. The supplier calls `ring_descriptor` when there are events and the consumer waits at its
+    /// descriptor.
     ///
     /// # Errors
     /// There is no room, or the page is too short.
@@ -195,7 +198,7 @@ impl MemorySupplier {
         when_behind: WhenBehind,
         ring_descriptor: Option<Box<dyn FnMut() + Send>>,
     ) -> Result<(ConsumerNumber, u64), AttachRefused> {
-        // lent slots are those of one consumer less
+        // while slots are lent, one consumer less can attach, because they are that consumer's slots
         let taken = self.attached.len() + usize::from(!self.lent.is_empty());
         if taken >= self.most_attached as usize {
             return Err(AttachRefused::TooMany(self.most_attached));
@@ -210,12 +213,12 @@ impl MemorySupplier {
         Ok((number, position))
     }
 
-    /// Removes a consumer that has left or died; its held slots become free.
+    /// Removes a consumer that has left or died. Its held slots become free.
     pub fn detach(&mut self, number: ConsumerNumber) {
         self.attached.retain(|attached| attached.number != number);
     }
 
-    /// A slot for an event of `bytes` bytes.
+    /// Lends a slot for an event of `bytes` bytes.
     ///
     /// # Errors
     /// The event is too large, or a blocking consumer has no room for it.
@@ -226,10 +229,11 @@ impl MemorySupplier {
         Ok(Loan { supplier: self, slot: Some(slot), bytes })
     }
 
-    /// Lends the place of a payload of `bytes` bytes behind a head of `head` bytes, until the event is
-    /// published by [`publish_lent`](Self::publish_lent) or the loan is dropped. Lent slots are those that
-    /// one more consumer could hold. `None`: all of them are lent or all consumers are attached, or the
-    /// event is too large. A blocking consumer without room counts only at the publication.
+    /// Lends the place of a payload of `bytes` bytes after a head of `head` bytes, until the event is
+    /// published by [`publish_lent`](Self::publish_lent) or the loan is dropped. The lent slots are those
+    /// that one more consumer could hold. Returns `None` if all of them are lent, if the maximum number of
+    /// consumers is attached, or if the event is too large. Only the publication checks whether a blocking
+    /// consumer has room.
     #[cfg(not(loom))]
     pub fn lend(&mut self, head: usize, bytes: usize) -> Option<LentBytes> {
         self.reclaim_lent();
@@ -244,8 +248,9 @@ impl MemorySupplier {
         Some(self.words.lend(start..start + bytes))
     }
 
-    /// Publishes an event whose payload is in lent memory of this ring, with a head as long as the loan says.
-    /// The caller ends the loan. `None`: the payload is elsewhere; publish the event by a copy.
+    /// Publishes an event whose payload is in lent memory of this ring, with a head of the length that the
+    /// loan was made for. The caller ends the loan. Returns `None` if the payload is elsewhere; the caller
+    /// then publishes a copy.
     ///
     /// # Errors
     /// A blocking consumer has no room for it.
@@ -269,7 +274,7 @@ impl MemorySupplier {
         Ok(Some(self.announce(slot, head.len() + payload.range().len(), tag)))
     }
 
-    /// Frees the lent slots that were given back.
+    /// Frees the lent slots that were returned.
     #[cfg(not(loom))]
     fn reclaim_lent(&mut self) {
         let (words, geometry, free) = (&self.words, self.geometry, &mut self.free);
@@ -283,11 +288,11 @@ impl MemorySupplier {
         });
     }
 
-    /// Copies an event into the ring; returns its turn. Polling consumers see it at once, sleeping ones after
-    /// [`wake_consumers`](Self::wake_consumers).
+    /// Copies an event into the ring. Returns its turn. Polling consumers see the event at once, sleeping
+    /// ones after [`wake_consumers`](Self::wake_consumers).
     ///
     /// # Errors
-    /// As [`loan`](Self::loan).
+    /// The errors of [`loan`](Self::loan).
     pub fn publish(&mut self, tag: u32, bytes: &[u8]) -> Result<u64, PublishRefused> {
         let slot = self.slot_for(bytes.len())?;
         self.words.write(self.geometry.slot(slot), bytes);
@@ -326,7 +331,7 @@ impl MemorySupplier {
         turn
     }
 
-    /// A blocking consumer that has not read the event about to be overwritten.
+    /// Returns a blocking consumer that has not read the event that the next event would overwrite, if any.
     #[inline]
     pub(super) fn who_has_no_room(&mut self) -> Option<ConsumerNumber> {
         let (turn, depth) = (self.turn, u64::from(self.geometry.depth()));
@@ -344,15 +349,15 @@ impl MemorySupplier {
         None
     }
 
-    /// Maximum number of unread events over the consumers, as far as they have reported: a consumer that
-    /// keeps up reports only after it has read all events, or a quarter of the ring.
+    /// Returns the maximum number of unread events of any consumer, as far as the consumers have reported. A
+    /// consumer that keeps up reports only after it has read all events, or a quarter of the ring.
     pub fn unread(&mut self) -> u64 {
         let turn = self.turn;
         self.attached.iter_mut().for_each(|attached| attached.update_position(turn));
         self.attached.iter().map(|attached| turn - attached.position).max().unwrap_or_default()
     }
 
-    /// Retires the slots that all consumers have passed, and sorts the retired ones into held and free slots.
+    /// Retires the slots that all consumers have passed, and frees the retired slots that no consumer holds.
     #[cold]
     fn reclaim(&mut self) {
         self.looked = self.turn;
@@ -367,12 +372,12 @@ impl MemorySupplier {
             self.retired.extend(self.in_ring[self.geometry.index(turn)].take());
         }
         self.passed = self.passed.max(past);
-        // SYNC(hold) fence: the announcements that retired these slots before the holds; the other side is in
-        // `MemoryConsumer::receive`. SYNC(flag) acquire: the events that a consumer has read, and its holds,
-        // before its position
+        // SYNC(hold) fence: the announcements that retired these slots come before the reading of the holds;
+        // the other side is in `MemoryConsumer::receive`. SYNC(flag) acquire: a consumer has read its events
+        // and set its holds before it set its position
         fence(Ordering::SeqCst);
         for hold in self.attached.iter().flat_map(|attached| attached.page.holds()) {
-            // SYNC(hold-end) acquire: the holder's reads before it released the slot
+            // SYNC(hold-end) acquire: the holder's reads come before its release of the slot
             if let Some(slot) = hold.load(Ordering::Acquire).checked_sub(1)
                 && let Some(is_held) = self.is_held.get_mut(slot as usize)
             {
@@ -396,12 +401,12 @@ impl MemorySupplier {
         if !std::mem::take(&mut self.unsignalled) {
             return;
         }
-        // SYNC(asleep) fence: the announcements before the sleepers' flags; the other side is in
-        // `MemoryConsumer::is_asleep`
+        // SYNC(asleep) fence: the announcements come before the reading of the sleepers' flags; the other
+        // side is in `JoinedRing::may_sleep`
         fence(Ordering::SeqCst);
         for attached in &mut self.attached {
             let page = &attached.page;
-            // SYNC(asleep-announced) acquire: its count of sleepers after its flag;
+            // SYNC(asleep-announced) acquire: the count of sleepers is read after the flag;
             // SYNC(asleep-announced) release: the wake-up comes after
             let announced =
                 |word: &AtomicU32| word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0;
@@ -416,8 +421,8 @@ impl MemorySupplier {
         }
     }
 
-    /// Waits until this blocking consumer has read an event, or until `watch` ends the wait. The result
-    /// guarantees no room: try again.
+    /// Waits until this blocking consumer has read an event, or until `watch` ends the wait. Afterwards there
+    /// may still be no room, so the caller tries again.
     pub fn wait_for<W: Watch>(&mut self, number: ConsumerNumber, watch: &mut W) -> WatchVerdict {
         self.wake_consumers();
         let Some(attached) = self.attached.iter().find(|attached| attached.number == number) else {
@@ -431,25 +436,26 @@ impl MemorySupplier {
         verdict
     }
 
-    /// Prepares a supplier to poll for room; returns whether there is none now. The descriptor that consumers
-    /// ring then becomes readable when there is room.
+    /// Announces that the supplier polls for room. Returns whether there is none now; if so, the descriptor
+    /// that consumers ring becomes readable once there is room.
     pub fn polls_for_room(&mut self) -> bool {
         for attached in &self.attached {
             attached.page.room_polled().swap(1, Ordering::Relaxed);
         }
-        // SYNC(room-polled) fence: the polled flags before the positions; the other side is in
-        // `MemoryConsumer::publish_position`
+        // SYNC(room-polled) fence: the words `room_polled` are set before the positions are read; the other
+        // side is in `MemoryConsumer::publish_position`
         fence(Ordering::SeqCst);
         self.who_has_no_room().is_some()
     }
 
-    /// Announces that the next event is due before an earlier one, or that a consumer has to look for one.
+    /// Announces that the next event is due before an earlier one, or that a consumer has to look for such an
+    /// event.
     pub fn announce_early(&mut self) {
         self.announce_early_before(self.turn + 1);
     }
 
-    /// Announces that consumers have to look for an early event among all events so far. For a ring that
-    /// another one follows: early events of the other ring cannot be announced here.
+    /// Announces that consumers have to look for an early event among all events so far. This is for a ring
+    /// that another one follows, because early events of the other ring cannot be announced in this one.
     pub fn announce_early_end(&mut self) {
         self.announce_early_before(self.turn);
     }
@@ -461,8 +467,8 @@ impl MemorySupplier {
         MemoryGeometry::early(header).store(low(turn), Ordering::Release);
     }
 
-    /// Publishes the number of orders given since the beginning. Consumers see it at once, even those without
-    /// room for an event.
+    /// Publishes the number of orders given since the beginning. Consumers see it at once, even if the ring
+    /// has no room for an event.
     pub fn announce_orders(&self, orders: u32) {
         let header = self.words.words(MemoryGeometry::header());
         // SYNC(orders) release: events that a consumer learns of after this order come after it
@@ -472,7 +478,7 @@ impl MemorySupplier {
     /// Tells all consumers that no event follows the events in the ring.
     pub fn close(&mut self) {
         let header = self.words.words(MemoryGeometry::header());
-        // SYNC(closed) release: all events before the end
+        // SYNC(closed) release: all events come before the end
         MemoryGeometry::closed(header).store(1, Ordering::Release);
         self.unsignalled = true;
         self.wake_consumers();
@@ -488,7 +494,7 @@ impl Drop for MemorySupplier {
     }
 }
 
-/// A slot for an event in preparation; returned to the free slots if it is dropped.
+/// A slot for an event in preparation. If it is dropped, the slot becomes free again.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct Loan<'a> {
@@ -499,7 +505,7 @@ pub struct Loan<'a> {
 
 #[cfg(not(loom))]
 impl Loan<'_> {
-    /// The event's bytes; their initial content is undefined.
+    /// Returns the event's bytes. Their initial content is unspecified.
     #[must_use]
     #[inline]
     pub fn bytes(&mut self) -> &mut [u8] {
@@ -508,7 +514,7 @@ impl Loan<'_> {
         self.supplier.words.bytes_mut(start..start + self.bytes)
     }
 
-    /// Announces the event; returns its turn. As [`MemorySupplier::publish`], without a copy.
+    /// Announces the event. Returns its turn. This is [`MemorySupplier::publish`] without the copy.
     pub fn publish(mut self, tag: u32) -> u64 {
         match self.slot.take() {
             Some(slot) => self.supplier.announce(slot, self.bytes, tag),

@@ -1,25 +1,25 @@
 //! Frames between a program and the broker through shared memory: two rings in each direction.
 //!
 //! Each end supplies two rings and is the only consumer of the other end's two. A supplier waits while its
-//! ring is full: no frame is lost. Each end sends the offers of its rings over the Unix socket at once and
-//! needs no answer, so it may send frames before the other end has seen them. The socket is then the doorbell
-//! of all rings, and the descriptor to poll.
+//! ring is full, so no frame is lost. Each end sends the offers of its rings over the Unix socket at once and
+//! needs no answer, so it may send frames before the other end has received the offers. The socket is then
+//! the doorbell of all rings, and the descriptor to poll.
 //!
 //! ```text
 //!   short ring:  256 frames of up to 4 KiB: head | payload    tag of its entry: length of the head
 //!   long ring:     8 frames of any legal length               announced in the short ring by an empty entry
 //!                                                             whose tag is LONG
 //! ```
-//! The short ring determines the order of frames. Frames use two rings because a slot's pages stay in use
-//! once they are touched: one ring of 256 slots for the largest frame could grow to 256 of them (1 GiB of 4
-//! MiB).
+//! The short ring determines the order of frames. There are two rings because a slot's pages stay allocated
+//! once they are touched: a single ring with 256 slots for the largest frame could grow to 256 such frames (1
+//! GiB if the largest frame has 4 MiB).
 //!
 //! A payload of [`APART`] bytes or more stays in its slot until its handle is dropped, unless the number of
-//! handles is at its limit. All other payloads are copied.
+//! handles has reached its limit. All other payloads are copied.
 //!
 //! Cost: one copy into the ring, and one out of it for short frames; a system call only to wake a sleeping
-//! end. 2 MiB for both directions once frames have passed, and 14 times the largest frame for each direction
-//! in which long frames have passed. When not to use: between hosts.
+//! end. In memory, 2 MiB for both directions once frames have passed, and 14 times the largest frame for each
+//! direction in which long frames have passed. When not to use it: between hosts.
 
 use super::doorbell::{Doorbell, DoorbellMessage, DoorbellState, DoorbellWatch};
 use super::offer::MemoryOffer;
@@ -41,23 +41,26 @@ use unisono_linux::clock::Instant;
 use unisono_linux::poll::readable;
 use unisono_sync::{SpinBudget, Wait, Watch, WatchVerdict};
 
-/// Frames in the short ring: four turns of the broker (64 frames). The other end reports its position after
-/// every quarter of the ring.
+/// The number of frames in the short ring: as many as the broker handles in four turns (of 64 frames each).
+/// The other end reports its position after every quarter of the ring.
 const DEPTH: u32 = 256;
-/// Bytes of a frame that fits the short ring: a page of payload, and its head.
+/// The maximum number of bytes of a frame in the short ring: a page of payload, and its head.
 const SHORT: u32 = 4096 + 256;
-/// Frames in the long ring: enough for one end to write a frame while the other reads the previous one.
+/// The number of frames in the long ring: enough for one end to write a frame while the other reads the
+/// previous one.
 const LONG_DEPTH: u32 = 8;
 /// The tag of an entry whose frame is in the long ring. Any head is far shorter than this.
 const LONG: u32 = 1 << 31;
-/// Copying a payload of this many bytes costs more (about 2 us) than a handle and a hold.
+/// The minimum size of a payload that stays in its slot, in bytes: a copy of this many costs more (about 2
+/// us) than a handle and a hold.
 pub const APART: usize = 16 << 10;
-/// Sends and receptions between two checks that the other process lives. A check is a system call, and its
-/// cost disappears beside this many frames. Chosen by this argument, not measured.
+/// The number of sends and receptions between two checks that the other process is alive. A check is a system
+/// call, and its cost is negligible compared with this many frames. Chosen by this argument, not measured.
 const POLL_EVERY: u32 = 1024;
 /// The default way of waiting: at the descriptor.
 pub const WAY: (Wait, SpinBudget) = (Wait::Block, SpinBudget::DEFAULT);
-/// Maximum time that a program waits for the broker's offer: a busy broker accepts within milliseconds.
+/// The maximum time that a program waits for the broker's offer. Even a busy broker accepts within
+/// milliseconds.
 const OFFERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The rings of one direction, for writing.
@@ -67,7 +70,7 @@ struct OutgoingRings {
     long: MemorySupplier,
     /// The ring that had no room for the last frame.
     full: Option<FullRing>,
-    /// An upper bound of the long ring's bytes that no frame has used yet.
+    /// An upper bound of the number of bytes of the long ring that no frame has used yet.
     untouched: usize,
 }
 
@@ -80,7 +83,7 @@ enum FullRing {
 /// The role of an end in a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
-    /// Accepts no descriptors but those of the other end's rings.
+    /// The end that listens. It accepts no descriptors except those of the other end's rings.
     Listens,
     Connects,
 }
@@ -110,7 +113,8 @@ pub struct MemoryTransport {
     /// Maximum bytes of an incoming frame.
     most_incoming: usize,
     share: BufferShare,
-    /// Bytes of the rings that this end is charged for: bytes that it may have written, or has read first.
+    /// The number of bytes of the rings with which this end is charged: bytes that it may have written, or
+    /// has been the first to read.
     touched: usize,
 }
 
@@ -138,7 +142,7 @@ impl OutgoingRings {
         length > self.short.geometry().largest() as usize
     }
 
-    /// The ring that has no room for a frame of `length` bytes.
+    /// Returns the ring that has no room for a frame of `length` bytes, if any.
     fn who_is_full(&mut self, length: usize) -> Option<FullRing> {
         if self.short.who_has_no_room().is_some() {
             return Some(FullRing::Short);
@@ -146,7 +150,7 @@ impl OutgoingRings {
         (self.is_long(length) && self.long.who_has_no_room().is_some()).then_some(FullRing::Long)
     }
 
-    /// Writes a frame; consumers that are awake see it.
+    /// Writes a frame. Consumers that are awake see it at once.
     fn write(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), PublishRefused> {
         let length = head.len() + payload.length();
         let is_long = self.is_long(length);
@@ -162,8 +166,8 @@ impl OutgoingRings {
         Ok(())
     }
 
-    /// Before a sleep at the descriptor: whether the full ring is still full. The descriptor becomes readable
-    /// once that ring has room.
+    /// Prepares a sleep at the descriptor: returns whether the full ring is still full. If it is, the
+    /// descriptor becomes readable once that ring has room.
     fn stays_full(&mut self) -> bool {
         match self.full {
             None => true,
@@ -174,7 +178,7 @@ impl OutgoingRings {
 }
 
 impl IncomingRings {
-    /// Takes the next frame: holds it if its payload is long and a hold is free, else copies it.
+    /// Takes the next frame: holds it if its payload is long and a hold is free, or else copies it.
     fn take(&mut self, copy: &mut Vec<u8>, most: usize) -> Result<Came, TransportError> {
         copy.clear();
         let mark = match self.short.receive_copy(copy).map_err(broken)? {
@@ -214,7 +218,7 @@ impl IncomingRings {
 }
 
 impl MemoryTransport {
-    /// The listening end: frames have up to `largest` bytes, in both directions.
+    /// Makes the listening end. Frames have up to `largest` bytes, in both directions.
     ///
     /// # Errors
     /// No memory or descriptor is left; `largest` exceeds the limit of a ring.
@@ -224,11 +228,11 @@ impl MemoryTransport {
         Ok(Self::over((doorbell, Role::Listens), outgoing, None))
     }
 
-    /// The connecting end, whose frames are as large as the other end allows. Waits for the other end's two
-    /// offers, for ten seconds each at most.
+    /// Makes the connecting end, whose frames are as large as the other end allows. Waits for the other end's
+    /// two offers, at most ten seconds for each.
     ///
     /// # Errors
-    /// No offer comes, or some other message does; no memory or descriptor is left.
+    /// No offer comes, or another message comes instead; or no memory or descriptor is left.
     pub fn join(socket: OwnedFd) -> Result<Self, TransportError> {
         let doorbell = Doorbell::new(socket);
         doorbell.greet().map_err(failed)?;
@@ -269,7 +273,7 @@ impl MemoryTransport {
         }
     }
 
-    /// Reads from the socket: the other end's offers, its wake-ups, or its end.
+    /// Reads from the socket: the other end's offers, its wake-ups, or the end of the connection.
     fn poll_socket(&mut self) -> Result<(), TransportError> {
         self.until_poll = POLL_EVERY;
         while self.incoming.is_none() {
@@ -284,7 +288,7 @@ impl MemoryTransport {
             }
         }
         self.gone = self.gone || self.doorbell.take().map_err(failed)? == DoorbellState::Gone;
-        // Descriptors from a program would use up those of the broker.
+        // The broker takes no descriptors from a program, because they would use up its own.
         if self.role == Role::Listens && self.doorbell.message().is_some() {
             return Err(broken("it passes descriptors on that nobody asked for"));
         }
@@ -292,8 +296,8 @@ impl MemoryTransport {
     }
 
     fn accept(&mut self, offer: MemoryOffer) -> Result<(), TransportError> {
-        // a program's ring must be as large as the broker's own, because the broker pays for the memory it
-        // reads
+        // a program's ring must be no larger than the broker's own, because the kernel charges the broker for
+        // unwritten memory that the broker is the first to read
         let (short, long) = (self.outgoing.short.geometry(), self.outgoing.long.geometry());
         let ring = match (self.role, &self.offered) {
             (Role::Connects, _) => offer.accept(WAY, &self.doorbell),
@@ -310,7 +314,7 @@ impl MemoryTransport {
         }
         match self.offered.take() {
             None => {
-                // the program's short ring, and the one to the program
+                // charges the program's short ring and the short ring to the program
                 let short = usize::try_from(short.bytes()).unwrap_or(usize::MAX);
                 self.touch(short.saturating_mul(2))?;
                 self.offered = Some(ring);
@@ -320,7 +324,7 @@ impl MemoryTransport {
         Ok(())
     }
 
-    /// Charges memory of rings that this end is about to write, or to read first.
+    /// Charges memory of rings that this end is about to write, or to be the first to read.
     fn touch(&mut self, more: usize) -> Result<(), TransportError> {
         let touched = self.touched.saturating_add(more);
         if !self.share.resize(touched) {
@@ -342,7 +346,8 @@ impl MemoryTransport {
         }
     }
 
-    /// The answer when no frame has come: `None` while a frame may still come, otherwise an error.
+    /// Returns the result if no frame has come: `None` while a frame may still come, or else the error that
+    /// the connection is closed.
     fn nothing(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
         self.poll_socket_rarely()?;
         let waits = self.has_come() == Some(true);
@@ -350,14 +355,14 @@ impl MemoryTransport {
     }
 }
 
-/// The form of the next frame.
+/// The form in which the next frame has come.
 enum Came {
     Copy,
     Apart(usize, HeldEvent),
     Nothing,
 }
 
-/// The next frame of the long ring, if a hold is free.
+/// Returns the next frame of the long ring, held in its slot, if a hold is free.
 fn held(long: &mut MemoryConsumer) -> Result<Option<HeldEvent>, TransportError> {
     match long.receive() {
         Ok(NextEvent::Event(held)) => Ok(Some(held)),
@@ -384,8 +389,9 @@ fn failed(error: io::Error) -> TransportError {
     }
 }
 
-/// Ends a wait in the ring when the other end is gone or the time is over. Yields between its checks: three
-/// spinning threads on two processors would wait for the kernel's slice, 4 ms an event.
+/// Ends a wait in the ring when the other end is gone or the time is over. It yields the processor at each
+/// check: otherwise, three spinning threads on two processors would wait for the end of a time slice of the
+/// kernel, 4 ms per event.
 struct GivingWay<'a>(DoorbellWatch<'a>);
 
 impl Watch for GivingWay<'_> {
@@ -418,7 +424,7 @@ impl FrameTransport for MemoryTransport {
             self.poll_socket()?;
             return if self.gone { Err(TransportError::Closed) } else { Ok(Taken::Full) };
         }
-        // a slot's pages stay in use once they are touched
+        // charges the pages that the frame may touch for the first time; they stay allocated from then on
         if self.outgoing.is_long(length) && self.outgoing.untouched > 0 {
             let more = length.min(self.outgoing.untouched);
             self.touch(more)?;
@@ -468,7 +474,7 @@ impl FrameTransport for MemoryTransport {
     fn prepare_to_wait(&mut self, awaited: Awaited) -> Result<MayWait, TransportError> {
         self.outgoing.short.wake_consumers();
         let may = match &self.incoming {
-            // No frames travel before the other end's offers, and these make the descriptor readable.
+            // No frame comes before the other end's offers, and these make the descriptor readable.
             None => true,
             Some(incoming) => awaited == Awaited::Room || incoming.short.arm(),
         };
@@ -498,7 +504,7 @@ impl FrameTransport for MemoryTransport {
     fn doze(&mut self) -> Dozing<'_> {
         self.outgoing.short.wake_consumers();
         match &self.incoming {
-            // room, the offers and the other end's death show at the descriptor
+            // room, the offers and the other end's death are reported by the descriptor alone
             Some(incoming) if self.outgoing.full.is_none() && !self.gone => {
                 incoming.short.doze().map_or(Dozing::Awake, Dozing::Counted)
             }
@@ -549,7 +555,7 @@ impl AsFd for MemoryTransport {
     }
 }
 
-/// The payload of an event that stays in its slot, behind a head of `head` bytes.
+/// Makes a payload of a held event that stays in its slot, after a head of `head` bytes.
 pub fn shared_payload(held: HeldEvent, head: usize) -> SharedPayload {
     SharedPayload(Arc::new(HeldPayload { held, head }))
 }

@@ -1,12 +1,13 @@
-//! The check of programs' certificates: their authority, and revocation lists (RFC 5280), both read again
-//! while the broker serves.
+//! Checks programs' certificates with the certificate of their authority and with revocation lists (RFC
+//! 5280). Both can be read again while the broker serves.
 //!
-//! With a list every certificate of a program's chain needs a list of its issuer: a certificate without one
-//! is refused, and so is every certificate once the list's `nextUpdate` has passed. Otherwise an attacker
-//! that keeps the next list away from the broker would get a revoked certificate accepted again.
+//! If the broker has lists, there must be a list of the issuer of every certificate in a program's chain: a
+//! certificate without one is refused, and so is every certificate once its list's `nextUpdate` has passed.
+//! Otherwise an attacker that keeps the next list from the broker could have a revoked certificate accepted.
 //!
-//! Cost: a handshake looks up one serial number in the list of each issuer; reading takes time in proportion
-//! to the lists. When not to use it: to exclude one name, remove it from the permissions.
+//! Cost: a handshake looks up a serial number in the list of each issuer; reading takes time in proportion to
+//! the size of the lists. When not to use it: to exclude a single name; remove it from the permissions
+//! instead.
 
 use super::{TlsError, Uncertified, certificates, provider, roots, unread};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -29,15 +30,15 @@ use x509_cert::der::Decode as _;
 pub struct ClientCertificateCheck {
     uncertified: Uncertified,
     hints: Vec<DistinguishedName>,
-    /// The files' contents at the reading that made this check.
+    /// The contents of the files when they were read for this check.
     read: Arc<dyn ClientCertVerifier>,
-    /// The contents in force. All readings of a service share them, so that a handshake that began before the
-    /// last reading follows it.
+    /// The contents in force. All checks of a service share them, so that a handshake that began before the
+    /// files were last read uses the new contents, too.
     current: Arc<RwLock<Arc<dyn ClientCertVerifier>>>,
 }
 
 impl ClientCertificateCheck {
-    /// Reads an authority and its revocation lists, for the first time or after `former`.
+    /// Reads the certificate of an authority and its revocation lists, for the first time or after `former`.
     pub(super) fn read(
         (authority, revocations): (&Path, Option<&Path>),
         uncertified: Uncertified,
@@ -51,12 +52,13 @@ impl ClientCertificateCheck {
         Ok(Self { uncertified, hints, read, current })
     }
 
-    /// Puts the contents of this reading in force.
+    /// Puts the contents that were read for this check in force.
     pub fn enforce(&self) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.read);
     }
 
-    /// Checks the certificates of an existing connection: the program's own, then the intermediate ones.
+    /// Checks the certificates of an existing connection. `chain` is the program's own certificate, followed
+    /// by the intermediate ones.
     pub fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), RustlsError> {
         let Some((own, between)) = chain.split_first() else { return Ok(()) };
         self.current().verify_client_cert(own, between, UnixTime::now()).map(drop)
@@ -129,9 +131,10 @@ fn verifier(
     })
 }
 
-/// The lists of a file. It must hold at least one, and no expired one.
+/// Reads the revocation lists of a file. It must hold at least one list, and no expired one.
 fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    // read while the broker serves: a file without an end must not take all memory
+    // the reading is bounded, because it happens while the broker serves: a file without an end must not take
+    // all memory
     let bytes = read::file(path, read::MACHINE_WRITTEN);
     let bytes = bytes.map_err(|error| unread(path, "revocation list", PemError::Io(error)))?;
     let lists = CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
@@ -145,7 +148,7 @@ fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsE
     }
 }
 
-/// The time of a list's next update, if it has passed.
+/// Returns the time of a list's next update, if it has passed.
 fn out_of_date(list: &[u8]) -> Option<String> {
     let next = CertificateList::from_der(list).ok()?.tbs_cert_list.next_update?;
     (next.to_system_time() < SystemTime::now()).then(|| next.to_string())

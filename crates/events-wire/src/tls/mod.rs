@@ -2,11 +2,11 @@
 //!
 //! A broker has a certificate and its key. It may ask programs for certificates of an authority; the names in
 //! a certificate then identify the program. A program authenticates the broker by the authority that signed
-//! the broker's certificate: the system's list of trusted authorities is not used, because a broker's
-//! authority is normally its owner's.
+//! the broker's certificate. It does not use the system's list of trusted authorities, because a broker's
+//! authority normally belongs to the broker's owner.
 //!
-//! TLS 1.2 and 1.3 by rustls, with the algorithms of ring. A broker may read certificate revocation lists
-//! (`client_check`), and all its files again while it serves.
+//! The implementation is rustls, with TLS 1.2 and 1.3 and the algorithms of the library ring. A broker can
+//! read certificate revocation lists (`client_check`), and can read all its files again while it serves.
 
 mod client_check;
 mod names;
@@ -97,11 +97,11 @@ impl CertifiedFiles {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsService {
     pub own: CertifiedFiles,
-    /// The certificate of the authority of programs, in a PEM file. With it, programs are asked for
+    /// The certificate of the programs' authority, in a PEM file. If it is given, programs are asked for
     /// certificates of this authority.
     pub client_authority: Option<PathBuf>,
-    /// Revocation lists of this authority, and of intermediate ones, in a PEM file. For a broker that asks
-    /// for certificates.
+    /// Revocation lists of this authority and of intermediate ones, in a PEM file, for a broker that asks for
+    /// certificates.
     pub revocations: Option<PathBuf>,
 }
 
@@ -109,7 +109,7 @@ pub struct TlsService {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Uncertified {
     Refused,
-    /// The program may still show a token.
+    /// The program may still authenticate itself with a token.
     Heard,
 }
 
@@ -117,7 +117,7 @@ pub enum Uncertified {
 #[derive(Clone, Debug)]
 pub struct TlsCertificates {
     pub config: Arc<ServerConfig>,
-    /// None: programs are not asked for certificates.
+    /// The check of programs' certificates. `None`: programs are not asked for certificates.
     pub check: Option<Arc<ClientCertificateCheck>>,
 }
 
@@ -130,11 +130,11 @@ impl TlsService {
         self.read_after(None, uncertified)
     }
 
-    /// Reads the files again. The answer is for later handshakes;
-    /// [`ClientCertificateCheck::enforce`] has handshakes under way follow it, too.
+    /// Reads the files again. The result is for later handshakes; with [`ClientCertificateCheck::enforce`],
+    /// handshakes in progress use the new contents, too.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_again(
         &self,
         former: &TlsCertificates,
@@ -165,8 +165,8 @@ impl TlsService {
             Some(check) => builder.with_client_cert_verifier(check),
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| own.unfit(&error))?;
-        // A program connects once and stays. An unread ticket would also make the program's end look like a
-        // broken connection.
+        // A program connects once and stays connected, so it needs no session ticket. An unread ticket would
+        // also make the end of a program look like a broken connection.
         config.send_tls13_tickets = 0;
         // A resumed session of TLS 1.2 would admit a program whose certificate has expired since.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -174,7 +174,7 @@ impl TlsService {
     }
 }
 
-/// A program's side of TLS: whom it trusts, and what it shows.
+/// A program's side of TLS: the authority that it trusts, and the certificate that it shows.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     pub(crate) config: Arc<ClientConfig>,
@@ -183,7 +183,7 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Reads the certificate of the broker's authority, and the program's own one.
+    /// Reads the certificate of the broker's authority, and the program's own certificate.
     ///
     /// # Errors
     /// A file cannot be read, or its contents are not valid.
@@ -214,7 +214,7 @@ fn client(trusted: &Path, own: Option<&CertifiedFiles>) -> Result<Arc<ClientConf
     }))
 }
 
-/// The text of a TLS error, for the user at this end.
+/// Returns the text of a TLS error for the user at this end.
 pub fn in_words(error: &RustlsError) -> String {
     use rustls::AlertDescription as Alert;
     match error {

@@ -9,10 +9,10 @@ use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// The names in a certificate: alternative names (hosts, mail addresses, URIs), or, if it lacks the extension
-/// for them, the common names of the subject. An authority that checks alternative names may leave the
-/// subject unchecked, so a subject beside them proves nothing (RFC 9525, section 2). TLS has checked before
-/// that the authority signed the certificate.
+/// Returns the names in a certificate: the alternative names (hosts, mail addresses, URIs), or, if it lacks
+/// the extension for them, the common names of the subject. An authority that checks alternative names may
+/// leave the subject unchecked, so a subject in addition to them proves nothing (RFC 9525, section 2). TLS
+/// has already checked that the authority signed the certificate.
 pub fn names(certificate: &[u8]) -> Vec<Arc<str>> {
     let Ok(certificate) = Certificate::from_der(certificate) else { return Vec::new() };
     let facts = &certificate.tbs_certificate;
@@ -41,7 +41,7 @@ pub fn names(certificate: &[u8]) -> Vec<Arc<str>> {
     names
 }
 
-/// When a certificate expired, if it has.
+/// Returns when a certificate expired, if it has.
 pub(super) fn expired(certificate: &[u8]) -> Option<String> {
     let certificate = Certificate::from_der(certificate).ok()?;
     let end = certificate.tbs_certificate.validity.not_after;

@@ -16,7 +16,7 @@ pub(super) enum ByteChannel {
 }
 
 impl ByteChannel {
-    /// Number of accepted bytes; 0 if the call would block.
+    /// Writes bytes. Returns the number of accepted bytes, or 0 if the call would block.
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
         match self {
             Self::Socket(socket) => socket.write(pieces),
@@ -25,7 +25,7 @@ impl ByteChannel {
         }
     }
 
-    /// Sends the accepted bytes; returns whether all have left.
+    /// Sends the accepted bytes. Returns whether all have left.
     pub(super) fn flush(&mut self) -> Result<bool, TransportError> {
         match self {
             Self::Socket(socket) => socket.flush(),
@@ -47,7 +47,7 @@ impl ByteChannel {
         }
     }
 
-    /// The next message that came outside the stream.
+    /// Returns the next message that came outside the stream, if any.
     pub(super) fn take_unreliable(&mut self) -> Option<Vec<u8>> {
         match self {
             Self::Socket(_) | Self::WebSocket(_) => None,
@@ -55,7 +55,8 @@ impl ByteChannel {
         }
     }
 
-    /// The events to poll the channel's descriptor for; `unsent`: whether bytes wait for room in the socket.
+    /// Returns the events for which to poll the channel's descriptor. `unsent` is whether bytes wait for room
+    /// in the socket.
     pub(super) fn poll_for(&self, unsent: bool) -> PollFor {
         match self {
             Self::Socket(socket) => socket.poll_for(unsent),
@@ -64,8 +65,8 @@ impl ByteChannel {
         }
     }
 
-    /// Whether poll(2) on the channel's descriptor reports all received data. If not, the caller must not
-    /// sleep: QUIC may have taken data off the socket.
+    /// Returns whether poll(2) on the channel's descriptor reports all received data. If not, the caller must
+    /// not sleep, because QUIC may have taken data off the socket already.
     pub(super) fn may_sleep(&mut self) -> bool {
         match self {
             Self::Socket(_) | Self::WebSocket(_) => true,
@@ -73,7 +74,8 @@ impl ByteChannel {
         }
     }
 
-    /// Called when poll(2) has reported the channel's descriptor: QUIC receives, and sends what is due.
+    /// Handles the report of poll(2) that the channel's descriptor is ready: QUIC receives datagrams, and
+    /// sends those that are due.
     pub(super) fn woken(&mut self) -> Result<(), TransportError> {
         match self {
             Self::Socket(_) | Self::WebSocket(_) => Ok(()),

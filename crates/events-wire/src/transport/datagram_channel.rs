@@ -1,10 +1,10 @@
-//! A link over UDP that stays alive while its program makes no call.
+//! A link over UDP that stays alive even while its program makes no call.
 //!
-//! QUIC answers in the process, not in the kernel. So at a program's end a thread answers while the program
-//! computes: it acknowledges datagrams, repeats lost ones and sends signs of life. The broker's end has no
-//! such thread: the broker never computes for long.
+//! QUIC runs in the process, not in the kernel. So at a program's end a thread serves the link while the
+//! program computes: it acknowledges datagrams, retransmits lost ones and sends signs of life. The broker's
+//! end has no such thread: the broker never computes for long.
 //!
-//! Cost: a lock that is nearly always free, per call; at a program's end a thread that wakes twice a second.
+//! Cost: an uncontended lock per call; at a program's end, a thread that wakes twice a second.
 
 use super::TransportError;
 use super::datagrams::DatagramEnd;
@@ -16,21 +16,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// The time without a call after which the thread answers: half of the interval of signs of life. Chosen, not
-/// measured.
+/// The time without a call after which the thread serves the link: half of the interval of signs of life.
+/// Chosen, not measured.
 const KEEP_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct DatagramChannel {
     end: Arc<Mutex<DatagramEnd>>,
-    /// The descriptor that callers wait for.
+    /// The descriptor on which callers wait.
     ready: OwnedFd,
-    /// The thread that answers; none at the broker's end.
+    /// The thread that serves the link; none at the broker's end.
     keeper: Option<Thread>,
 }
 
 impl DatagramChannel {
-    /// The broker's end.
+    /// Makes the broker's end.
     pub(super) fn new(
         socket: OwnedFd,
         remote: SocketAddr,
@@ -40,7 +40,7 @@ impl DatagramChannel {
         Self::over(DatagramEnd::new(socket, remote, link, Some(claim))?)
     }
 
-    /// A program's end; returns after the handshake.
+    /// Makes a program's end. Returns after the handshake.
     pub(super) fn connect(
         socket: OwnedFd,
         remote: SocketAddr,
@@ -60,7 +60,7 @@ impl DatagramChannel {
     }
 
     pub(super) fn end(&self) -> MutexGuard<'_, DatagramEnd> {
-        // an end whose thread panicked in a call is as it was before the next datagram
+        // a thread that panicked in a call has left the end in a state between two datagrams
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,13 +69,13 @@ impl DatagramChannel {
     }
 }
 
-/// Answers until the channel is gone or closed.
+/// Serves the link until the channel is dropped or closed.
 fn keep(end: &Weak<Mutex<DatagramEnd>>) {
     loop {
         thread::park_timeout(KEEP_INTERVAL);
         let Some(end) = end.upgrade() else { return };
         let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
-        // the program's next call reports a network that fails
+        // if the network fails, the program's next call reports it
         if end.is_closed() || end.keep(KEEP_INTERVAL).is_err() {
             return;
         }

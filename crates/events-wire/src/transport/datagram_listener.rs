@@ -1,10 +1,10 @@
 //! The listener for programs that connect by UDP.
 //!
 //! Each connection has a socket of its own, bound to the listener's address and connected to the program. The
-//! kernel lets several sockets share an address by `SO_REUSEADDR` or by `SO_REUSEPORT`. With the first, every
-//! user of the host could bind the port as well and receive the programs' datagrams; with the second, only
-//! sockets of one user share it (socket(7)). A process that becomes another user keeps the sharing by giving
-//! the listener's socket to that user first ([`TransportListener::change_owner`]).
+//! kernel lets several sockets share an address with `SO_REUSEADDR` or with `SO_REUSEPORT`. With the first,
+//! every user of the host could bind the port as well and receive the programs' datagrams; with the second,
+//! only sockets of one user share it (socket(7)). A process that becomes another user can still open such
+//! sockets if it gives the listener's socket to that user first ([`TransportListener::change_owner`]).
 
 use super::datagram_channel::DatagramChannel;
 use super::{AcceptedTransport, StreamTransport, TransportError, TransportListener, TransportPeer};
@@ -22,24 +22,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Datagrams of unknown addresses that are handled in a turn.
+/// The maximum number of datagrams from unknown addresses that are handled in a turn.
 const TURN: usize = 64;
 
-/// A UDP socket that programs connect to.
+/// A UDP socket to which programs connect.
 #[derive(Debug)]
 pub struct DatagramListener {
     socket: OwnedFd,
     address: SocketAddr,
     largest: usize,
     door: DatagramDoor,
-    /// Addresses with a connection. Their datagrams that arrive before the connection has its own socket are
-    /// ignored, because the programs send them again.
+    /// The addresses that have a connection. Datagrams from them that still arrive at the listener's socket
+    /// are ignored, because the programs send them again.
     claimed: HashMap<SocketAddr, Weak<()>>,
 }
 
 impl DatagramListener {
-    /// Listens at an address, for ends that carry frames of up to `largest` bytes. A program that is silent
-    /// for `idle`, at least 3 s, counts as gone.
+    /// Listens at an address. Connections carry frames of up to `largest` bytes. A program that is silent for
+    /// `idle`, but at least for 3 s, counts as gone.
     ///
     /// # Errors
     /// The kernel refuses the address, or the certificates are unsuitable.
@@ -52,25 +52,25 @@ impl DatagramListener {
         let door =
             DatagramDoor::new(certificates, idle).map_err(|error| TransportError::Tls(error.to_string()))?;
         let socket = socket_of(address)?;
-        // first the address, then the option: another broker at this address is an error
+        // binds before it sets the option, so that it fails if another broker is at this address
         bind(&socket, &address)?;
         sockopt::set_socket_reuseport(&socket, true)?;
         let address = getsockname(&socket)?.try_into()?;
         Ok(Self { socket, address, largest, door, claimed: HashMap::new() })
     }
 
-    /// The listener's address, with the port that the kernel chose for 0.
+    /// Returns the listener's address, with the port that the kernel chose if 0 was given.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     fn answer(&self, remote: SocketAddr, answer: &[u8]) {
-        // an answer that finds no room is lost as in the network
+        // an answer for which the socket has no room is lost, as it might be in the network
         let _ = sendto(&self.socket, answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &remote);
     }
 
-    /// A socket at the same address that receives only this program's datagrams.
+    /// Opens a socket at the same address that receives only this program's datagrams.
     fn socket_for(&self, remote: SocketAddr) -> Result<OwnedFd, Errno> {
         let socket = socket_of(self.address)?;
         sockopt::set_socket_reuseport(&socket, true)?;
@@ -109,7 +109,7 @@ impl TransportListener for DatagramListener {
                 Knock::Opened(link) => {
                     let claim = Arc::new(());
                     self.claimed.insert(remote, Arc::downgrade(&claim));
-                    // No failure here ends the listener: the program tries again, or gives up.
+                    // A failure here does not end the listener: the program tries again, or gives up.
                     let channel = self
                         .socket_for(remote)
                         .map_err(TransportError::from)

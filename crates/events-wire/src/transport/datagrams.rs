@@ -1,6 +1,6 @@
 //! A link over a connected UDP socket, with a timer.
 //!
-//! One epoll descriptor stands for both, so that a caller that waits for a transport also wakes for
+//! An epoll descriptor watches both, so that a caller that waits for a transport also wakes for
 //! retransmissions, due acknowledgements and signs of life.
 
 use super::TransportError;
@@ -19,36 +19,38 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The largest datagram that either end sends: 1452 bytes, from an Ethernet frame without its headers; and
-/// more than any non-local network carries.
+/// The size of the buffer for a received datagram. It is more than the 1452 bytes of the largest datagram
+/// that either end sends (an Ethernet frame without its headers). Longer datagrams are ignored.
 const MAX_DATAGRAM_BYTES: usize = 2048;
-/// Maximum number of datagrams taken at a time, so that a flood does not hold the caller for ever.
+/// The maximum number of datagrams that are taken at a time, so that a flood does not keep the caller
+/// forever.
 const TURN: usize = 256;
-/// Maximum time that a program that ends waits until the broker has all its bytes: enough for some
-/// retransmissions on a network with a round trip of 100 ms.
+/// The maximum time for which a program that ends waits until the broker has all its bytes: enough for
+/// several retransmissions on a network with a round-trip time of 100 ms.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct DatagramEnd {
-    /// The descriptor that callers wait for: the socket and the timer.
+    /// The descriptor on which callers wait: an epoll descriptor for the socket and the timer.
     both: OwnedFd,
     socket: OwnedFd,
     timer: OwnedFd,
-    /// When the timer goes off.
+    /// When the timer expires.
     armed: Option<Instant>,
     link: Box<DatagramLink>,
     remote: SocketAddr,
-    /// Whether the kernel's report of the other process's end is trusted: on the same host.
+    /// Whether the other end is on the same host, so that the kernel's report that its process has ended is
+    /// trusted.
     is_local: bool,
     closed: bool,
     /// Whether datagrams were taken from the socket since the caller last asked whether it may sleep.
     took_in: bool,
-    /// When datagrams were last taken in.
+    /// When datagrams were last received.
     pumped: Instant,
     datagram: Vec<u8>,
     /// The process that connected.
     process: u32,
-    /// While it exists, the listener leaves datagrams of this address to this channel.
+    /// While this reference exists, the listener leaves datagrams from this address to this channel.
     _claim: Option<Arc<()>>,
 }
 
@@ -84,7 +86,7 @@ impl DatagramEnd {
         Ok(channel)
     }
 
-    /// A program's end; returns after the handshake.
+    /// Makes a program's end. Returns after the handshake.
     pub(super) fn connect(
         socket: OwnedFd,
         remote: SocketAddr,
@@ -121,16 +123,16 @@ impl DatagramEnd {
         }
     }
 
-    /// Takes in arrived datagrams, handles due timers, and sends the datagrams that may leave.
+    /// Receives the datagrams that have arrived, handles due timers, and sends the datagrams that may leave.
     pub(super) fn pump(&mut self) -> Result<(), TransportError> {
         let mut arrived = [0; MAX_DATAGRAM_BYTES];
         self.pumped = Instant::now();
         for _ in 0..TURN {
             match recvfrom(&self.socket, &mut arrived, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
                 Ok((_, length, from)) => {
-                    // the datagram may have come before the socket was connected
+                    // a datagram that came before the socket was connected may be from another address
                     let is_theirs = from.map(SocketAddr::try_from) == Some(Ok(self.remote));
-                    // no end may send a longer datagram
+                    // neither end sends a longer datagram
                     if is_theirs && length <= MAX_DATAGRAM_BYTES {
                         self.took_in = true;
                         self.link.take(Instant::now(), &arrived[..length]);
@@ -145,16 +147,17 @@ impl DatagramEnd {
         self.push()
     }
 
-    /// Whether the socket would wake a caller that sleeps now. The socket does not report datagrams that were
-    /// taken in during other calls: they brought bytes to read, or made room to write, and no other signal
-    /// may wake the caller before the next sign of life, seconds later. Such a caller tries once more.
+    /// Returns whether the descriptor would wake a caller that sleeps now. It does not report datagrams that
+    /// were received during other calls. They may have brought bytes to read or made room to write, and
+    /// nothing else might wake the caller before the next sign of life. In this case the caller tries once
+    /// more.
     pub(super) fn may_sleep(&mut self) -> bool {
         !std::mem::take(&mut self.took_in)
     }
 
-    /// Answers the other end in place of a program that makes no call: takes in datagrams and sends what is
-    /// due, unless that was done within `interval`. Then the descriptor is ready: its reader, if one sleeps
-    /// there, would not learn of datagrams that were taken in here.
+    /// Serves the link in place of a program that makes no call: receives datagrams and sends those that are
+    /// due, unless that was done within `interval`. If it has received datagrams or the link has ended, it
+    /// also makes the descriptor ready: a thread that sleeps on it would not learn of them otherwise.
     pub(super) fn keep(&mut self, interval: Duration) -> Result<(), TransportError> {
         if self.closed || self.pumped.elapsed() < interval {
             return Ok(());
@@ -172,7 +175,7 @@ impl DatagramEnd {
         Ok(())
     }
 
-    /// A further descriptor for the one that callers wait for.
+    /// Duplicates the descriptor on which callers wait.
     pub(super) fn descriptor(&self) -> Result<OwnedFd, TransportError> {
         self.both.try_clone().map_err(TransportError::Failed)
     }
@@ -186,8 +189,8 @@ impl DatagramEnd {
         let mut datagram = std::mem::take(&mut self.datagram);
         while self.link.next_datagram(Instant::now(), &mut datagram) {
             match send(&self.socket, &datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                // a datagram that finds no room, or is too large for a part of the path, is lost as in the
-                // network
+                // a datagram for which there is no room, or that is too large for a part of the path, is
+                // lost, as it might be in the network
                 Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::MSGSIZE | Errno::INTR) => {}
                 Err(error) => self.failed(error)?,
             }
@@ -196,7 +199,8 @@ impl DatagramEnd {
         self.arm()
     }
 
-    /// Handles a network error, which may pass; on the same host it means that no process listens any more.
+    /// Handles a network error. It may be temporary, but a refused connection on the same host means that no
+    /// process listens any more.
     fn failed(&mut self, error: Errno) -> Result<(), TransportError> {
         match error {
             Errno::CONNREFUSED if self.is_local => {
@@ -222,7 +226,7 @@ impl DatagramEnd {
             return Ok(());
         }
         self.armed = at;
-        // 0 would mean never
+        // 0 would disarm the timer
         let left =
             at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now).max(Duration::from_nanos(1)));
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -245,10 +249,11 @@ impl DatagramEnd {
             }
         }
         if taken == 0 {
-            // acknowledgements make room
+            // receives acknowledgements, which make room
             self.pump()?;
         } else if taken < pieces.iter().map(|piece| piece.len()).sum() {
-            // the caller waits for room: the taken bytes have to leave, or no acknowledgement would make room
+            // the caller will wait for room, so the taken bytes have to leave now: otherwise no
+            // acknowledgement would make room
             self.push()?;
         }
         Ok(taken)
@@ -259,15 +264,15 @@ impl DatagramEnd {
         self.link.send_datagram(bytes);
     }
 
-    /// The bytes of the next datagram sent with [`send_unreliable`](Self::send_unreliable). Only a program
-    /// reads them.
+    /// Returns the bytes of the next datagram that the other end sent with
+    /// [`send_unreliable`](Self::send_unreliable). Only a program reads such datagrams.
     pub(super) fn take_unreliable(&mut self) -> Option<Vec<u8>> {
         let bytes = self.link.take_datagram();
-        // a broker never gets such datagrams
+        // a broker ignores such datagrams
         bytes.filter(|_| self._claim.is_none())
     }
 
-    /// Sends the taken bytes; returns whether all have left.
+    /// Sends the taken bytes. Returns whether all have left.
     pub(super) fn flush(&mut self) -> Result<bool, TransportError> {
         self.push()?;
         let mut is_held = self.link.is_held();
@@ -275,16 +280,18 @@ impl DatagramEnd {
             self.pump()?;
             is_held = self.link.is_held();
         }
-        // the other end's last bytes may still be unread: its end is reported after them
+        // bytes that the other end sent before its end may still be unread, so its end is reported after them
+        // and not here
         Ok(!is_held || self.link.end().is_some())
     }
 
-    /// The number of received bytes. None: no bytes have come. The other end's bytes come before its end.
+    /// Reads received bytes. Returns their number, or `None` if no bytes have come. The other end's bytes
+    /// come before the report of its end.
     pub(super) fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>, TransportError> {
         for looks in 0..2 {
             match self.link.read(into) {
                 LinkRead::Bytes(count) => {
-                    // the other end may send as many more bytes
+                    // tells the other end that it may send as many more bytes
                     self.push()?;
                     return Ok(Some(count));
                 }
@@ -296,12 +303,12 @@ impl DatagramEnd {
         Ok(None)
     }
 
-    /// Ends the connection. A program waits for a moment until the broker has all bytes.
+    /// Ends the connection. A program waits, for a limited time, until the broker has all bytes.
     pub(super) fn close(&mut self) {
         self.link.finish();
         let until = Instant::now() + FAREWELL;
         let waits = self._claim.is_none();
-        // a network that fails now ends it, too
+        // if the network fails now, the connection ends as well
         let _ = self.pump();
         while waits && !self.link.has_arrived() {
             let left = until.saturating_duration_since(Instant::now());
@@ -316,7 +323,7 @@ impl DatagramEnd {
     fn end(&mut self) {
         if !std::mem::replace(&mut self.closed, true) {
             self.link.close(Instant::now());
-            // an end that misses this detects the silence itself
+            // if the message is lost, the other end detects the silence itself
             let _ = self.push();
         }
     }

@@ -1,7 +1,7 @@
-//! Compression of the heads of frames in one direction of a stream, as RFC 1144 does it for TCP: both ends
-//! remember a head, and the next one is sent as its differences. The heads of the events from one supplier to
-//! one consumer differ little: without compression, an event of 1 KB needed 60 bytes more, which are 6 % of a
-//! link.
+//! Compresses the heads of frames in one direction of a stream, as RFC 1144 does for TCP: both ends remember
+//! a head, and the next one is sent as its differences from that head. The heads of the events from one
+//! supplier to one consumer differ little. Without compression, an event of 1 KB takes 60 bytes more, which
+//! are 6 % of the capacity of a link.
 //!
 //! ```text
 //!   length    LEB128: the number of bytes that follow
@@ -13,8 +13,8 @@
 //!   payload
 //! ```
 //! A head that is sent as differences is remembered, too. Words are little-endian; the last one is padded
-//! with zeros. Heads without a payload are not remembered: answers between events would cost more than they
-//! save.
+//! with zeros. Heads of frames without a payload are not remembered: to remember the heads of answers between
+//! events would cost more than it saves.
 
 /// Maximum length of a head that can be remembered: its length is seven bits of a form.
 const MAX_HEAD: usize = 127;
@@ -25,7 +25,7 @@ const AS_IT_IS: u8 = 0x80;
 /// Maximum bytes of a number in LEB128.
 const MAX_LEB_BYTES: usize = 10;
 
-/// The free bytes that a caller leaves before a payload, so that the decompressed head fits there.
+/// The number of free bytes that a caller leaves before a payload, so that the decompressed head fits there.
 pub(super) const HEADROOM: usize = MAX_HEAD + 1;
 
 /// The state of one end for one direction.
@@ -63,8 +63,8 @@ impl HeadHistory {
         into.extend_from_slice(head);
     }
 
-    /// Reads the head in `frame`, which begins with its form. Returns the number of bytes in front of the
-    /// payload, and the head; `None`: the head lies in the frame from the second byte on.
+    /// Reads the head in `frame`, which begins with its form. Returns the number of bytes before the payload,
+    /// and the head. `None` means that the head is in the frame itself, from the second byte on.
     pub(super) fn read(&mut self, frame: &[u8]) -> Result<(usize, Option<&[u8]>), &'static str> {
         let (&form, rest) = frame.split_first().ok_or("a frame of no bytes")?;
         if form == AS_IT_IS {
@@ -98,8 +98,8 @@ impl HeadHistory {
         Ok((frame.len() - left.len() + end.len(), Some(&self.last[..self.length])))
     }
 
-    /// Encodes the differences to `head`; returns whether they are shorter. Most words do not change, so all
-    /// are compared first, in arrays of fixed length.
+    /// Encodes the differences between the remembered head and `head`. Returns whether they are shorter. All
+    /// words are compared first, in arrays of fixed length, because most words do not change.
     fn compare(&mut self, head: &[u8]) -> bool {
         if head.len() != self.length {
             return false;
@@ -132,12 +132,13 @@ impl HeadHistory {
     }
 }
 
-/// A word of a head that is padded with zeros.
+/// Returns a word of a head that is padded with zeros.
 fn word<const LENGTH: usize>(head: &[u8; LENGTH], number: usize) -> u64 {
     head[number * WORD..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// Zigzag encoding: the sign in the lowest bit, so that small differences of either sign are short.
+/// Encodes a difference by zigzag: the sign is in the lowest bit, so that small differences of either sign
+/// are short.
 fn unsigned(difference: u64) -> u64 {
     (difference << 1) ^ (((difference as i64) >> 63) as u64)
 }
@@ -161,7 +162,8 @@ fn take_leb(bytes: &mut &[u8]) -> Option<u64> {
     Some(taken.iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
 }
 
-/// The begin and the end of a frame; `None` until its length has come. A length has at most five bytes.
+/// Returns the begin and the end of a frame, or `None` until its length has come. A length has at most five
+/// bytes.
 pub(super) fn span(bytes: &[u8]) -> Result<Option<(usize, usize)>, &'static str> {
     let mut left = &bytes[..bytes.len().min(5)];
     match take_leb(&mut left) {

@@ -1,4 +1,4 @@
-//! Transports carry frames between a program and the broker, both ways.
+//! Transports carry frames between a program and the broker, in both directions.
 //!
 //! ```text
 //!   program                                             broker
@@ -8,41 +8,44 @@
 //!   FrameTransport ==== memory/:   rings in memfds => FrameTransport   <- TransportListener
 //! ```
 //! A frame is a head and a payload, both opaque here; `frame/mod.rs` defines their meaning. A transport moves
-//! frames between two ends, in both directions. It never blocks (except at a program's end while that
-//! connects and closes) and, except at a program's end of UDP,
-//! starts no thread: each call does the work that is possible now, and one
-//! descriptor tells `poll(2)` when to call again.
+//! frames between two ends, in both directions. It never blocks, except while a program connects and closes,
+//! and starts no thread, except at a program's end of a UDP connection. Each call does the work that is
+//! possible now, and a descriptor shows through `poll(2)` when to call again.
 //!
-//! **Contract.** Every transport mounts the suite in `tests/conformance/mod.rs`, which checks these points:
+//! **Contract.** Every transport is tested with the suite in `tests/conformance/mod.rs`, which checks these
+//! points:
 //!
-//! 1. Frames arrive whole, once and in order, or the connection ends. An end that dies in the middle of a
-//!    frame leaves no part of it to the other end.
-//! 2. Memory is bounded. [`send`](FrameTransport::send) answers [`Taken::Full`] and does not take the frame
-//!    when too many bytes wait for the other end. A transport that holds no frame takes a frame of any legal
+//! 1. Frames arrive whole, once and in order, or the connection ends. If an end dies in the middle of a
+//!    frame, the other end receives no part of that frame.
+//! 2. Memory is bounded. If too many bytes wait for the other end, [`send`](FrameTransport::send) does not
+//!    take the frame and returns [`Taken::Full`]. A transport that holds no frame takes a frame of any legal
 //!    length.
 //! 3. A frame that was taken leaves at the next [`flush`](FrameTransport::flush), or before. Callers send
 //!    many frames and flush once (batching).
-//! 4. A caller calls [`receive`](FrameTransport::receive) until it answers `None`; only then does the
-//!    descriptor signal the next frame, unless it [stopped early](FrameTransport::stopped_early). The
+//! 4. A caller calls [`receive`](FrameTransport::receive) until it returns `None`. Only then does the
+//!    descriptor signal the next frame, unless the call [stopped early](FrameTransport::stopped_early). The
 //!    descriptor may be ready without a frame.
-//! 5. Before a thread sleeps on the descriptor it calls [`prepare_to_wait`](FrameTransport::prepare_to_wait),
-//!    and sleeps only if the answer is [`MayWait::Yes`]. This closes the gap while the other end believes the
-//!    thread is awake. When the descriptor was ready the thread calls [`woken`](FrameTransport::woken), which
-//!    consumes the signals that made it ready.
-//! 6. After [`close`](FrameTransport::close), or the drop of an end, or the kill of its process, the other
-//!    end receives the frames that had left, and then [`TransportError::Closed`]. No name and no memory stays
-//!    behind.
-//! 7. No bytes from the other end break these rules for this end: lengths are checked after they were copied.
-//!    An end that breaks the protocol gets [`TransportError::Broken`] here, and the caller closes it.
+//! 5. Before a thread sleeps on the descriptor, it calls
+//!    [`prepare_to_wait`](FrameTransport::prepare_to_wait), and sleeps only if the result is
+//!    [`MayWait::Yes`]. Otherwise a frame could be missed that comes while the other end still takes the
+//!    thread for awake. When the descriptor was ready, the thread calls [`woken`](FrameTransport::woken),
+//!    which consumes the signals that made it ready.
+//! 6. After [`close`](FrameTransport::close), or the drop of an end, or the death of its process, the other
+//!    end receives the frames that had left, and then [`TransportError::Closed`]. No name in a file system
+//!    and no memory is left behind.
+//! 7. Whatever bytes the other end sends, these rules hold at this end: lengths are checked after they are
+//!    copied. If the other end breaks the protocol, this end returns [`TransportError::Broken`], and the
+//!    caller closes the connection.
 //!
-//! **Shared memory.** Rings in memfds whose descriptors cross a Unix socket; the socket stays open and
-//! reports the end of the other process. The socket is the descriptor to poll for all events: the other end
-//! writes a byte to it when [`prepare_to_wait`](FrameTransport::prepare_to_wait) announced a sleep. Small
-//! payloads are copied out of the ring into a buffer of this process, because the other process can change
-//! the ring at any time. Large payloads arrive as [`SharedPayload`]: a handle that keeps the memory until the
-//! last clone is dropped, and that can be sent on to other programs without a copy.
+//! **Shared memory.** The frames are in rings in memfds, whose descriptors are passed over a Unix socket. The
+//! socket stays open and reports the end of the other process. It is also the descriptor to poll for all
+//! events: the other end writes a byte to it if [`prepare_to_wait`](FrameTransport::prepare_to_wait) has
+//! announced a sleep. Small payloads are copied out of the ring into a buffer of this process, because the
+//! other process can change the ring at any time. Large payloads arrive as [`SharedPayload`]: a handle that
+//! keeps the memory until the last clone is dropped, and that can be sent on to other programs without a
+//! copy.
 //!
-//! **Cost.** The first lines of each transport state the cost of a frame.
+//! **Cost.** The module documentation of each transport states the cost of a frame.
 
 mod channel;
 mod datagram_channel;
@@ -82,7 +85,7 @@ use unisono_sync::{CountedSleeper, Wait};
 pub enum TransportError {
     #[error("the other end is gone")]
     Closed,
-    /// The frame was not taken; the transport goes on.
+    /// The frame was not taken; the transport stays usable.
     #[error("a frame of {bytes} bytes is too large; the largest has {most}")]
     TooLarge { bytes: usize, most: usize },
     /// The other end breaks the protocol of the transport.
@@ -93,10 +96,10 @@ pub enum TransportError {
         "the other end breaks the protocol: a frame of {bytes} bytes is too large; the largest has {most}"
     )]
     Oversized { bytes: usize, most: usize },
-    /// The process's check has ended the wait ([`interrupt`]); the transport goes on.
+    /// The process's check has ended the wait ([`interrupt`]); the transport stays usable.
     #[error("a signal ended the wait")]
     Interrupted,
-    /// The other end speaks a protocol other than TLS; the last message to it goes out unencrypted.
+    /// The other end uses a protocol other than TLS. The last message to it is sent unencrypted.
     #[error("the other end does not speak TLS")]
     NoTls,
     /// The TLS handshake failed, or the encrypted connection broke.
@@ -129,7 +132,7 @@ impl From<rustix::io::Errno> for TransportError {
 #[must_use]
 pub enum Taken {
     Taken,
-    /// Too many bytes wait for the other end; the frame was not taken.
+    /// Too many bytes wait for the other end, so the frame was not taken.
     Full,
 }
 
@@ -139,7 +142,7 @@ pub enum Taken {
 pub enum Drained {
     /// All frames have left.
     All,
-    /// The other end has to make room; the descriptor becomes ready when it has.
+    /// The other end has to make room first. The descriptor becomes ready when it has.
     Part,
 }
 
@@ -150,10 +153,10 @@ pub enum PollFor {
     Frames,
     /// Some bytes wait to leave: `POLLIN | POLLOUT`.
     FramesAndRoom,
-    /// The other end rings for frames and for room: `POLLIN`, also while frames are not received.
+    /// The other end rings for frames and for room: `POLLIN`, even while the caller receives no frames.
     Rings,
-    /// Datagrams and a timer make the descriptor ready: `POLLIN`, also while frames are not received. There
-    /// may be room then, so flush.
+    /// Datagrams and a timer make the descriptor ready: `POLLIN`, even while the caller receives no frames.
+    /// Afterwards there may be room, so the caller flushes.
     Anything,
 }
 
@@ -161,7 +164,7 @@ pub enum PollFor {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaited {
     FramesAndRoom,
-    /// Room alone: frames that arrive stay unread.
+    /// Only room: frames that arrive stay unread.
     Room,
 }
 
@@ -170,18 +173,18 @@ pub enum Awaited {
 #[must_use]
 pub enum MayWait {
     Yes,
-    /// A frame came meanwhile: receive again.
+    /// A frame has come in the meantime: the caller has to receive again.
     No,
 }
 
 /// The result of announcing a sleep on words in shared memory.
 #[derive(Debug)]
 pub enum Dozing<'a> {
-    /// The other end wakes the sleeper counted here.
+    /// The thread may sleep. The other end wakes the sleeper that is counted here.
     Counted(CountedSleeper<'a>),
-    /// A frame came meanwhile: receive again.
+    /// A frame has come in the meantime: the caller has to receive again.
     Awake,
-    /// The awaited event shows at the descriptor alone.
+    /// The awaited event is reported by the descriptor alone.
     AtDescriptor,
 }
 
@@ -197,7 +200,7 @@ pub enum PayloadRef<'a> {
 #[derive(Clone, Copy)]
 pub struct PayloadWriter<'a> {
     pub bytes: usize,
-    /// Gets the place, of `bytes` bytes with undefined old contents.
+    /// Writes the payload into its place of `bytes` bytes, whose old contents are unspecified.
     pub write: &'a dyn Fn(&mut [u8]),
 }
 
@@ -217,7 +220,7 @@ impl PayloadRef<'_> {
         }
     }
 
-    /// Copies or writes the payload into `into`, a place of its length.
+    /// Copies or writes the payload into `into`, which has the payload's length.
     pub fn put(&self, into: &mut [u8]) {
         match self {
             Self::Bytes(bytes) => into.copy_from_slice(bytes),
@@ -230,22 +233,22 @@ impl PayloadRef<'_> {
 /// A frame that has arrived; its bytes are valid until the next call of the transport.
 #[derive(Debug)]
 pub struct IncomingFrame<'a> {
-    /// The head, and behind it the payload unless the payload travels apart.
+    /// The head, followed by the payload unless the payload has come separately.
     pub bytes: &'a [u8],
-    /// The payload, if it came apart from its head. Transports without shared memory never do this.
+    /// The payload, if it has come separately from its head. This happens only with shared memory.
     pub shared_payload: Option<SharedPayload>,
 }
 
-/// Memory that both ends map and that holds one payload. The last drop gives it back to its owner.
+/// Memory that both ends map and that holds one payload. The drop of the last handle returns it to its owner.
 pub trait PayloadMemory: Send + Sync + fmt::Debug {
     fn length(&self) -> usize;
-    /// Copies the bytes from `offset` on into `into`; the range lies within the length.
+    /// Copies the bytes from `offset` on into `into`. The range must be within the length.
     fn copy(&self, offset: usize, into: &mut [u8]);
-    /// The mapped bytes, if this process maps them; the owner may change them.
+    /// Returns the mapped bytes, if this process maps them. Their owner may change them.
     fn in_place(&self) -> Option<&[AtomicU8]> {
         None
     }
-    /// Lets the transport that made the memory find it again, to send it on without a copy.
+    /// Lets the transport that made the memory recognize it, so that it can be sent on without a copy.
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
@@ -269,13 +272,13 @@ impl SharedPayload {
 
 /// One end of a connection that carries frames. The contract is in the module's documentation.
 pub trait FrameTransport: AsFd + Send + fmt::Debug {
-    /// Bytes of the largest frame, head and payload together; the same at both ends.
+    /// Returns the bytes of the largest frame, head and payload together. It is the same at both ends.
     fn largest(&self) -> usize;
 
-    /// Takes a frame, or answers that there is no room.
+    /// Takes a frame, or returns that there is no room.
     ///
     /// # Errors
-    /// The frame is too large (the transport goes on), or the other end is gone.
+    /// The frame is too large (the transport stays usable), or the other end is gone.
     fn send(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<Taken, TransportError>;
 
     /// Sends all taken frames, as far as the other end has room.
@@ -284,20 +287,20 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     /// The other end is gone.
     fn flush(&mut self) -> Result<Drained, TransportError>;
 
-    /// The next frame that has arrived.
+    /// Returns the next frame that has arrived.
     ///
     /// # Errors
     /// The other end is gone and all its frames have been received, or it breaks the protocol.
     fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError>;
 
-    /// From now on notices within about twice this time that the other end's host, or the path to it, is
-    /// gone, even if the other end sends nothing. Transports whose kernel reports the other end's death at
-    /// once, or that probe it by themselves, do nothing.
+    /// Watches the other end from now on: the transport detects within about twice this time that the other
+    /// end's host, or the path to it, is gone, even if the other end sends nothing. Transports to which the
+    /// kernel reports the other end's death at once, or that probe it by themselves, do nothing here.
     fn watch_peer(&mut self, within: std::time::Duration, watcher: PeerWatcher) {
         let _ = (within, watcher);
     }
 
-    /// The time between two calls of [`check_peer`](Self::check_peer). `None`: none is needed now.
+    /// Returns the time between two calls of [`check_peer`](Self::check_peer). `None`: no call is needed now.
     fn peer_check_interval(&self) -> Option<std::time::Duration> {
         None
     }
@@ -310,13 +313,14 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(())
     }
 
-    /// Whether the last [`receive`](Self::receive) answered `None` at its bound on bytes. More bytes may have
-    /// come: the caller serves its other connections, and calls again without waiting for the descriptor.
+    /// Returns whether the last [`receive`](Self::receive) returned `None` because it reached its bound on
+    /// bytes. More bytes may have come: the caller serves its other connections, and then calls again without
+    /// waiting for the descriptor.
     fn stopped_early(&self) -> bool {
         false
     }
 
-    /// The events to poll the descriptor for; each [`flush`](Self::flush) may change them.
+    /// Returns the events for which to poll the descriptor. Each [`flush`](Self::flush) may change them.
     fn poll_for(&self) -> PollFor;
 
     /// Announces that a thread is about to sleep on the descriptor. Transports whose descriptor is ready
@@ -347,8 +351,9 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(None)
     }
 
-    /// Waits by the method `way`, without the descriptor, until a frame may have come, the other end is gone
-    /// or the time is over (on the monotonic clock). `false`: this transport waits at its descriptor alone.
+    /// Waits by the method `way`, without the descriptor, until a frame may have come, the other end is gone,
+    /// or the time `until` (on the monotonic clock) has come. Returns false if this transport can wait only
+    /// at its descriptor.
     ///
     /// # Errors
     /// The other end breaks the protocol.
@@ -357,28 +362,28 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         Ok(false)
     }
 
-    /// Counts this end as asleep, before a sleep on the words of this connection and of rings in memory. A
-    /// frame that comes ends the sleep; the other end's death does not.
+    /// Counts this end as asleep, before a sleep on words of this connection and of other rings in shared
+    /// memory. A frame that comes ends the sleep; the other end's death does not.
     fn doze(&mut self) -> Dozing<'_> {
         Dozing::AtDescriptor
     }
 
-    /// Whether a frame has come. `None`: only a system call could tell.
+    /// Returns whether a frame has come. `None`: only a system call could show that.
     fn has_come(&self) -> Option<bool> {
         None
     }
 
-    /// Whether descriptors can be passed to the other end.
+    /// Returns whether descriptors can be passed to the other end.
     fn passes(&self) -> bool {
         false
     }
 
-    /// Passes a descriptor to the other end; a copy of it stays here. Descriptors arrive in order, and before
-    /// frames that are sent afterwards.
+    /// Passes a descriptor to the other end; this end keeps its own copy. Descriptors arrive in order, and
+    /// before frames that are sent afterwards.
     ///
     /// # Errors
-    /// The other end takes none for now or is gone, or this transport passes none. The transport stays
-    /// usable.
+    /// The other end takes none at the moment or is gone, or this transport cannot pass descriptors. The
+    /// transport stays usable.
     fn pass(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), TransportError> {
         let _ = descriptor;
         Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
@@ -398,27 +403,28 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         let _ = orders;
     }
 
-    /// The number of orders that the other end has given since the beginning; their frames may still be in
-    /// transit.
+    /// Returns the number of orders that the other end has given since the beginning. Their frames may still
+    /// be in transit.
     fn announced_orders(&self) -> u32 {
         0
     }
 
-    /// Compresses heads from the next frame on: a head leaves as its difference from an earlier one, if this
-    /// transport saves bytes by that. The other end does the same when it has seen the first compressed head.
-    /// Only a program whose broker understands compression calls this; a broker never begins.
+    /// Compresses heads from the next frame on: a head is sent as its difference from an earlier one, if that
+    /// saves bytes. The other end does the same once it has learned that heads are compressed. Only a program
+    /// whose broker understands compression calls this; a broker never begins.
     fn compress_heads(&mut self) {}
 
-    /// Whether [`send_unreliable`](Self::send_unreliable) sends frames that may be lost.
+    /// Returns whether [`send_unreliable`](Self::send_unreliable) can send frames that may be lost.
     fn may_lose(&self) -> bool {
         false
     }
 
-    /// Sends a small frame that may be lost, and waits for no frame before it. The other end receives it
-    /// whole, at most once, in any order. A frame that finds no room replaces an older one.
+    /// Sends a small frame that may be lost, and that does not wait for earlier frames. The other end
+    /// receives it whole, at most once, and in any order. If there is no room, the frame replaces an older
+    /// one.
     ///
     /// # Errors
-    /// The other end is gone, or this transport loses nothing.
+    /// The other end is gone, or this transport is reliable and has no such frames.
     fn send_unreliable(&mut self, head: &[u8], payload: PayloadRef<'_>) -> Result<(), TransportError> {
         let _ = (head, payload);
         Err(TransportError::Failed(std::io::ErrorKind::Unsupported.into()))
@@ -431,14 +437,14 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
         let _ = most;
     }
 
-    /// Charges the growth of this end's buffers to `share` from now on. When the share is used up, the
-    /// connection ends. Transports whose buffers do not grow have nothing to do.
+    /// Charges the growth of this end's buffers to `share` from now on. If the share cannot grow any more,
+    /// the connection ends. Transports whose buffers do not grow have nothing to do.
     fn charge_to(&mut self, share: BufferShare) {
         drop(share);
     }
 
-    /// The certificates that the other end has shown, its own first, after the TLS handshake; empty if it
-    /// showed none. `None`: the connection has no TLS.
+    /// Returns the certificates that the other end has shown in the TLS handshake, its own first; empty if it
+    /// showed none. `None`: the connection has no TLS, or the handshake is not complete.
     fn peer_certificates(&self) -> Option<CertificateChain> {
         None
     }
@@ -447,7 +453,7 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     fn close(&mut self);
 }
 
-/// The process at the other end, as the kernel reports.
+/// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransportPeer {
     /// A process of this user on this host; both ends read the same monotonic clock.
@@ -457,8 +463,8 @@ pub enum TransportPeer {
 }
 
 impl TransportPeer {
-    /// The peer whose limits this one shares: an owner of one such address has the others, too. These are all
-    /// of loopback, and of IPv6 a /64 (RFC 6177).
+    /// Returns the peer whose limits this one shares: whoever has one of a group of addresses has the others,
+    /// too. The groups are all loopback addresses, and each /64 of IPv6 (RFC 6177).
     #[must_use]
     pub fn party(self) -> Self {
         match self {
@@ -475,16 +481,16 @@ impl TransportPeer {
 /// A connection and its peer.
 pub type AcceptedTransport = (Box<dyn FrameTransport>, TransportPeer);
 
-/// A source of connections. Its descriptor is ready for reading when a connection waits.
+/// A source of connections. Its descriptor is readable when a connection waits.
 pub trait TransportListener: AsFd + Send + fmt::Debug {
     /// Returns a waiting connection. The connection may still be exchanging descriptors: it receives no
     /// frames until that is done.
     ///
     /// # Errors
-    /// The kernel refuses for a reason that does not lie with the peer.
+    /// The kernel refuses for a reason that the peer has not caused.
     fn accept(&mut self) -> Result<Option<AcceptedTransport>, TransportError>;
 
-    /// The framing of its connections: the broker's own, or MQTT packets.
+    /// Returns the framing of its connections: the broker's own, or MQTT packets.
     fn framing(&self) -> Framing {
         Framing::Length
     }
@@ -498,19 +504,19 @@ pub trait TransportListener: AsFd + Send + fmt::Debug {
         Ok(())
     }
 
-    /// Gives the listening sockets to a user, before this process becomes that user. Listeners that open no
-    /// sockets at their address later have nothing to give.
+    /// Gives the listening sockets to a user, before this process becomes that user. Listeners that do not
+    /// open more sockets at their address later need not do so.
     ///
     /// # Errors
-    /// The kernel's refusal: only root may give.
+    /// The kernel refuses, because only root may change the owner.
     fn change_owner(&self, user: u32, group: u32) -> Result<(), TransportError> {
         let _ = (user, group);
         Ok(())
     }
 }
 
-/// Sleeps until the descriptor is ready or the time is over; returns whether it is ready. The sleep may end
-/// early, to check the other end.
+/// Sleeps until the descriptor is ready or the time is over. Returns whether it is ready. The sleep may end
+/// early, so that the caller checks the other end.
 ///
 /// # Errors
 /// The other end is gone, or the kernel refuses to wait.

@@ -1,6 +1,7 @@
-//! Notices that the host of a TCP connection's other end, or the path to it, is gone.
+//! Detects that the host of a TCP connection's other end, or the path to it, is gone.
 //!
-//! The other end's *kernel* answers, so a program that computes is not taken for dead. Three states:
+//! The other end's *kernel* answers, so a program that computes is not taken for dead. A connection has one
+//! of three states:
 //!
 //! | the connection | is noticed by |
 //! |---|---|
@@ -8,13 +9,13 @@
 //! | has bytes in flight | [`check`](PeerWatch::check): no answer to the last transmission for the time limit |
 //! | has bytes that a closed window holds back | the kernel's probes of the window |
 //!
-//! The kernel probes a closed window ever more rarely, and ends the connection of a program that only reads
-//! nothing if `TCP_USER_TIMEOUT` is a constant. So a broker moves that limit on while probes are answered: a
-//! probe then leaves once per time limit. A program does not: it may compute for longer than the limit
-//! without a call.
+//! The kernel probes a closed window at growing intervals. With a constant `TCP_USER_TIMEOUT` it would send
+//! probes in time, but would also end the connection of a program that is alive and merely reads nothing. So
+//! a broker extends that limit as long as probes are answered, so that a probe leaves once in each time
+//! limit. A program does not do so, because it may compute for longer than the limit without a call.
 //!
-//! Cost: one system call a second while bytes are in flight; a probe of the kernel per two fifths of the time
-//! limit while the connection is idle.
+//! Cost: while bytes are in flight, a system call for each fifth of the time limit; while the connection is
+//! idle, a probe of the kernel for each two fifths of it.
 
 use super::TransportError;
 use rustix::net::sockopt;
@@ -22,10 +23,10 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use unisono_linux::tcp;
 
-/// The kernel counts both times in ticks of up to 10 ms.
+/// The resolution of the kernel's times: a tick of up to 10 ms.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The end that watches.
+/// The end of the connection that watches the other one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerWatcher {
     /// Checks at regular times.
@@ -39,21 +40,21 @@ pub enum PeerWatcher {
 pub(super) struct PeerWatch {
     within: Duration,
     watcher: PeerWatcher,
-    /// Whether bytes may be in flight: some have left since the last check that found none.
+    /// Whether bytes may be in flight: some have been sent since the last check that found none in flight.
     has_sent: bool,
     checked: Option<Instant>,
     retransmits: u32,
-    /// A time shortly before the last retransmission. The kernel does not tell the time of one that did not
-    /// leave this host, because its own link is down.
+    /// A time shortly before the last retransmission. The kernel does not report the time of a retransmission
+    /// that did not leave this host because its own link is down.
     retransmitted: Option<Instant>,
-    /// Since when bytes in flight have had no answer.
+    /// The time since which bytes in flight have had no answer.
     unanswered: Option<Instant>,
-    /// Since when the window has been closed.
+    /// The time since which the window has been closed.
     closed_window: Option<Instant>,
 }
 
 impl PeerWatch {
-    /// Watches the other end of a TCP connection. None: the socket is of another kind.
+    /// Watches the other end of a TCP connection. Returns `None` if the socket is of another kind.
     pub(super) fn new(socket: BorrowedFd<'_>, within: Duration, watcher: PeerWatcher) -> Option<Self> {
         tcp::keep_alive(socket, within).ok()?;
         Some(Self {
@@ -72,7 +73,7 @@ impl PeerWatch {
         self.has_sent = true;
     }
 
-    /// The time between two checks. None: nothing needs one.
+    /// Returns the time between two checks. `None`: no check is needed now.
     pub(super) fn interval(&self) -> Option<Duration> {
         self.has_sent.then_some(self.within / 5)
     }
@@ -88,7 +89,7 @@ impl PeerWatch {
             return Ok(());
         }
         let before = self.checked.replace(now);
-        // the socket's own error shows at the next read
+        // the next read reports the socket's own error
         let Ok(silence) = tcp::silence(socket) else { return Ok(()) };
         match std::mem::replace(&mut self.retransmits, silence.retransmits) {
             _ if silence.retransmits == 0 => self.retransmitted = None,
@@ -105,10 +106,11 @@ impl PeerWatch {
                 let _ = sockopt::set_tcp_user_timeout(socket, millis(closed + self.within));
             }
         } else if is_answered {
-            // answered, perhaps by the word that there is no room
+            // the other end has answered, perhaps with a closed window
             self.unanswered = None;
         } else {
-            // a program that was away since has seen nothing of the time between
+            // after a long pause without checks, it is unknown whether there were answers in between, so the
+            // silence counts from now
             if before.is_none_or(|before| now > before + 3 * interval) {
                 self.unanswered = None;
             }

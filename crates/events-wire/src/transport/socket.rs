@@ -10,16 +10,16 @@ use std::os::fd::BorrowedFd;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Intake {
     Nothing,
-    /// The other end sends no more.
+    /// The other end will send no more.
     Ended,
     Bytes {
         count: usize,
-        /// The kernel had no more at that moment.
+        /// Whether the kernel had no more bytes at that moment.
         all: bool,
     },
 }
 
-/// Number of accepted bytes; 0 if the call would block.
+/// Writes bytes. Returns the number of accepted bytes, or 0 if the call would block.
 pub(super) fn write(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> Result<usize, TransportError> {
     let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -34,7 +34,7 @@ pub(super) fn read(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Intake, Tr
         Ok((_, 0)) => Ok(Intake::Ended),
         Ok((_, count)) => Ok(Intake::Bytes { count, all: count < into.len() }),
         Err(Errno::AGAIN | Errno::INTR) => Ok(Intake::Nothing),
-        // the bytes before the reset have been received; a frame that the reset cut off is dropped
+        // the bytes before the reset have been received; the caller drops an incomplete frame
         Err(Errno::CONNRESET) => Ok(Intake::Ended),
         Err(error) => Err(error.into()),
     }

@@ -4,9 +4,9 @@
 //! other end then does the same. The first frame is never compressed, so an end without compression never
 //! gets one.
 //!
-//! Cost: frames are gathered in a buffer and leave with one system call for each flush; a payload of at
-//! least [`DIRECT`] bytes is sent from its own memory. On the receiving side, one system call takes as many
-//! frames as have arrived.
+//! Cost: frames are collected in a buffer and sent with one system call for each flush; a payload of at least
+//! [`DIRECT`] bytes is sent from its own memory. On the receiving side, one system call takes as many frames
+//! as have arrived.
 
 use super::channel::ByteChannel;
 use super::datagram_channel::DatagramChannel;
@@ -27,26 +27,28 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Maximum bytes that wait here for the other end, unless one frame alone has more: as much again as the
-/// kernel holds for a Unix socket (`net.core.wmem_default` is 208 KiB).
+/// The maximum number of bytes that wait here for the other end, unless a single frame has more: about as
+/// many as the kernel holds for a Unix socket in addition (`net.core.wmem_default` is 208 KiB).
 const OUTBOX: usize = 256 << 10;
-/// Bytes after which frames leave without a flush: more than the broker delivers in one turn to a consumer of
-/// 1 KB events (64 frames), so that these leave with one system call, which also wakes the consumer once.
+/// The number of bytes after which frames leave without a flush: more than the broker delivers in one turn to
+/// a consumer of 1 KB events (64 frames), so that these leave with one system call, which also wakes the
+/// consumer only once.
 const BATCH: usize = 128 << 10;
-/// The least batch, for an end that reads slowly: 16 events of 1 KB still share a system call.
+/// The minimum batch, for an end that reads slowly: 16 events of 1 KB still share a system call.
 const MIN_BATCH: usize = 16 << 10;
-/// A payload of at least this many bytes is not copied into the buffer. A copy of 16 KiB takes about 2 us, as
-/// much as the system call that it would save. Chosen by this argument, not measured.
+/// A payload of at least this many bytes is sent without a copy into the buffer. A copy of 16 KiB takes about
+/// 2 us, as much as the system call that it would save. Chosen by this argument, not measured.
 const DIRECT: usize = 16 << 10;
-/// Bytes read in one system call: as much as the other end sends in one, which is [`BATCH`] and the frame
-/// that exceeded it. One call then takes all bytes, and shows that no more have come.
+/// The number of bytes to read in one system call: as many as the other end sends in one, which is [`BATCH`]
+/// and the frame that exceeded it. So one call takes all bytes, and shows that no more have come.
 const INTAKE: usize = BATCH + DIRECT;
-/// Bytes that the kernel gives before [`receive`](StreamTransport::receive) answers `None`, also within a
-/// frame: neither a flood of one program nor one large frame keeps its reader from its other connections.
-/// Copying them takes about 30 us, a system call less than 1 us. Chosen by this argument, not measured.
+/// The number of bytes from the kernel after which [`receive`](StreamTransport::receive) returns `None`, even
+/// in the middle of a frame, so that neither a flood from one program nor one large frame keeps the reader
+/// from its other connections. Copying them takes about 30 us, a system call less than 1 us. Chosen by this
+/// argument, not measured.
 pub const MAX_INTAKE: usize = 256 << 10;
-/// Bytes to which a receive buffer may have grown for a large frame before it shrinks again. With the most
-/// clients (256) such buffers take at most 256 MiB.
+/// The maximum number of bytes that a receive buffer keeps after it has grown for a large frame. With the
+/// maximum number of clients (256), such buffers take at most 256 MiB.
 const KEPT: usize = 1 << 20;
 
 /// The message to a program whose buffers may not grow.
@@ -55,24 +57,25 @@ pub(crate) const NO_MEMORY: &str = "the connections of this user hold as much me
 
 /// The length that precedes a frame.
 const LENGTH: usize = 4;
-/// Bytes after which the length of a frame is known with every framing: MQTT has up to four behind the first
-/// byte.
+/// The number of bytes after which the length of a frame is known with every framing: in MQTT, the length has
+/// up to four bytes after the first byte.
 const MAX_LENGTH_BYTES: usize = 5;
 
-/// Sent once in place of a length: all later heads are compressed. No frame is as long, and random bytes are
-/// unlikely to match, so a peer that sends garbage gets an uncompressed answer.
+/// The bytes that an end sends once in place of a length if all its later heads are compressed. No frame has
+/// such a length, and random bytes are unlikely to match, so a peer that sends garbage gets an uncompressed
+/// answer.
 const COMPRESSED: [u8; LENGTH] = [0xff, 0xff, 0xff, 0xfe];
 
-/// The first bytes of a TLS connection. As a length they would belong to a greeting of 65 KiB or more.
+/// The first bytes of a TLS connection. Read as a length, they would belong to a greeting of 65 KiB or more.
 const CLIENT_HELLO: [u8; 3] = [0x16, 3, 1];
 
 /// The rule for finding the end of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Framing {
-    /// Each frame follows its length in four bytes; these do not count.
+    /// Each frame follows its length in four bytes, which do not count themselves.
     #[default]
     Length,
-    /// Each frame is a packet of MQTT, which holds its own length.
+    /// Each frame is an MQTT packet, which contains its own length.
     Mqtt,
 }
 
@@ -92,7 +95,7 @@ impl Framing {
     }
 }
 
-/// The length of the MQTT packet at the front of `bytes`: `None` if its header is incomplete.
+/// Returns the length of the MQTT packet at the start of `bytes`, or `None` if its header is incomplete.
 ///
 /// # Errors
 /// The length is not valid in MQTT.
@@ -115,40 +118,42 @@ pub struct StreamTransport {
     largest: usize,
     /// Maximum bytes of an incoming frame.
     most_incoming: usize,
-    /// Whether a TLS greeting is recognized: at the broker's end, until the first frame has come.
+    /// Whether a TLS greeting would be recognized: only at the broker's end, until the first frame has come.
     pub(super) recognises_tls: bool,
-    /// Earlier heads; the heads of outgoing and incoming frames are compressed against them.
+    /// The remembered heads, against which the heads of outgoing and incoming frames are compressed. `None`:
+    /// heads are not compressed.
     outgoing: Option<HeadHistory>,
     incoming: Option<HeadHistory>,
-    /// Whether the other end must still be told that heads are compressed from now on.
+    /// Whether [`COMPRESSED`] has yet to be sent before the next frame.
     announces: bool,
-    /// Lengths and frames to send; the bytes before `sent` have left.
+    /// Lengths and frames to send. The bytes before `sent` have left.
     outbox: Vec<u8>,
     sent: usize,
-    /// Bytes that were left when the kernel last had no room for all. 0: the kernel has taken all since.
-    /// Until then no frame is taken: events wait elsewhere in the order of their deadlines, but here in the
-    /// order of arrival.
+    /// The number of bytes that remained when the kernel last had no room for all. 0: the kernel has taken
+    /// all bytes since. Until then, no frame is taken: events had better wait elsewhere, where they wait in
+    /// the order of their deadlines; here they would leave in the order of arrival.
     refused: usize,
-    /// Bytes after which frames leave without a flush. The value halves when the kernel has no room for all
-    /// bytes, and doubles when it has, between [`MIN_BATCH`] and [`BATCH`].
+    /// The number of bytes after which frames leave without a flush, from [`MIN_BATCH`] to [`BATCH`]. It is
+    /// halved when the kernel has no room for all bytes, and doubled when it has.
     batch: usize,
-    /// Received bytes: `inbox[start..end]` is not consumed yet. Room for a head lies in front of `start`.
+    /// Received bytes: `inbox[start..end]` is not consumed yet. Before `start` there is room for a
+    /// decompressed head.
     inbox: Vec<u8>,
     start: usize,
     end: usize,
     /// Whether the other end will send no more.
     ended: bool,
-    /// Whether the kernel gave fewer bytes than there was room for: it had no more.
+    /// Whether the kernel gave fewer bytes at the last read than there was room for, because it had no more.
     drained: bool,
-    /// Bytes that the kernel has given since `receive` last answered `None`.
+    /// The number of bytes that the kernel has given since `receive` last returned `None`.
     taken_in: usize,
-    /// Whether `receive` answered `None` because of [`MAX_INTAKE`].
+    /// Whether `receive` returned `None` because of [`MAX_INTAKE`].
     stopped_early: bool,
-    /// The last frame that came in a datagram.
+    /// The last frame that came in a datagram of its own.
     datagram: Vec<u8>,
     /// The account of buffer bytes beyond the fixed part of every connection.
     share: BufferShare,
-    /// None: the other end is not watched.
+    /// The watch of the other end. `None`: the other end is not watched.
     peer: Option<PeerWatch>,
 }
 
@@ -167,12 +172,12 @@ impl StreamTransport {
     /// The socket cannot be made non-blocking.
     pub fn framed(socket: OwnedFd, largest: usize, framing: Framing) -> Result<Self, TransportError> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        // a Unix socket has no such option
+        // this fails on a Unix socket, which has no such option
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         Ok(Self::through(ByteChannel::Socket(SocketChannel::Plain(socket)), largest, framing))
     }
 
-    /// Connects a program with TLS over a connected TCP socket; returns after the handshake.
+    /// Connects a program with TLS over a connected TCP socket. Returns after the handshake.
     ///
     /// # Errors
     /// One end does not accept the other one's certificate, or the broker does not answer in time.
@@ -193,10 +198,11 @@ impl StreamTransport {
         ))
     }
 
-    /// As [`connect_tls`](Self::connect_tls), over a UDP socket that is connected to `remote`.
+    /// Connects a program with QUIC over a UDP socket that is connected to `remote`. Returns after the
+    /// handshake.
     ///
     /// # Errors
-    /// As [`connect_tls`](Self::connect_tls).
+    /// The errors of [`connect_tls`](Self::connect_tls).
     pub fn connect_datagrams(
         (socket, remote): (OwnedFd, SocketAddr),
         largest: usize,
@@ -284,7 +290,7 @@ impl StreamTransport {
         TransportError::Oversized { bytes: length, most: self.most_incoming }
     }
 
-    /// Restores the head of a frame and returns the new span of the frame.
+    /// Decompresses the head of a frame in place, and returns the new span of the frame.
     fn decompressed(&mut self, (begin, end): (usize, usize)) -> Result<(usize, usize), TransportError> {
         let Some(incoming) = &mut self.incoming else { return Ok((begin, end)) };
         let broken = |what: &str| TransportError::Broken(what.to_owned());
@@ -318,7 +324,7 @@ impl StreamTransport {
         }
     }
 
-    /// Charges buffer bytes beyond the fixed part of every connection.
+    /// Charges the buffer bytes beyond the fixed part of every connection.
     fn charge(&mut self, inbox: usize, outbox: usize) -> Result<(), TransportError> {
         let beyond = inbox.saturating_sub(HEADROOM + INTAKE) + outbox.saturating_sub(OUTBOX + BATCH);
         match self.share.resize(beyond) {
@@ -327,7 +333,8 @@ impl StreamTransport {
         }
     }
 
-    /// Makes room for the rest of the front frame, then reads from the kernel; returns whether bytes came.
+    /// Makes room for the rest of the first frame in the inbox, and then reads from the kernel. Returns
+    /// whether bytes came.
     fn take_in(&mut self) -> Result<bool, TransportError> {
         if self.start == self.end {
             (self.start, self.end) = (HEADROOM, HEADROOM);
@@ -347,8 +354,8 @@ impl StreamTransport {
                 self.inbox.resize(grown, 0);
             }
         }
-        // The last read emptied the socket, and new bytes make the descriptor ready. Another read now would
-        // be a wasted system call for each event that comes alone.
+        // If the last read emptied the socket, new bytes will make the descriptor ready, and another read now
+        // would be a wasted system call for each event that comes alone.
         if self.taken_in >= MAX_INTAKE {
             self.stopped_early = true;
             return Ok(false);
@@ -419,9 +426,11 @@ impl FrameTransport for StreamTransport {
         if self.waiting() > 0 {
             self.sent += self.channel.write(&[&self.outbox[self.sent..]])?;
             self.note_sent();
-            // fewer bytes than asked: the kernel has no more room, and a further call would only confirm that
+            // the kernel took fewer bytes than offered, so it has no more room; another call would only
+            // confirm that
             if self.waiting() > 0 {
-                // each byte is moved at most once on average, and the buffer at most doubles
+                // with this condition each byte is moved at most once on average, and the buffer at most
+                // doubles
                 if self.sent >= OUTBOX.max(self.waiting()) {
                     self.outbox.drain(..self.sent);
                     self.sent = 0;
@@ -456,7 +465,7 @@ impl FrameTransport for StreamTransport {
                     if self.stopped_early {
                         return Ok(None);
                     }
-                    // datagrams outside the stream come once the stream has no more frames
+                    // datagrams outside the stream are returned once the stream has no more frames
                     let Some(datagram) = self.channel.take_unreliable() else { return Ok(None) };
                     self.datagram = datagram;
                     return Ok(Some(IncomingFrame { bytes: &self.datagram, shared_payload: None }));

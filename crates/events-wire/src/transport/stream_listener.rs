@@ -1,4 +1,4 @@
-//! The listener for programs that connect by a Unix or a TCP socket, with or without TLS.
+//! The listener for programs that connect by a Unix socket, or by a TCP socket with or without TLS.
 
 use super::channel::ByteChannel;
 use super::socket_channel::SocketChannel;
@@ -12,9 +12,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use unisono_linux::local_socket;
 
-/// Bytes of a TCP connection that the kernel takes before it can send them (`TCP_NOTSENT_LOWAT`). Bytes in
-/// the kernel and in the outbox leave in the order of arrival, so no event with an earlier deadline can
-/// overtake them. Without a bound the kernel takes megabytes. At 100 Mbit/s 64 KiB take 5 ms.
+/// The maximum number of bytes of a TCP connection that the kernel takes before it can send them
+/// (`TCP_NOTSENT_LOWAT`). Bytes in the kernel and in the outbox leave in the order of arrival, so no event
+/// with an earlier deadline can overtake them. Without a bound the kernel takes megabytes. At 100 Mbit/s 64
+/// KiB take 5 ms.
 const UNSENT: u32 = 64 << 10;
 /// A listening Unix or TCP socket.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub struct StreamListener {
     socket: OwnedFd,
     framing: Framing,
     largest: usize,
-    /// None: its connections are not encrypted.
+    /// The certificates for TLS. `None`: the connections are not encrypted.
     tls: Option<TlsCertificates>,
     /// The origins of a listener for WebSockets. None: its connections are plain streams.
     origins: Option<WebOrigins>,
@@ -79,8 +80,8 @@ pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)
     Ok(peer.and_then(Result::ok).map(|address| (socket, TransportPeer::Address(address.ip()))))
 }
 
-/// Bounds the unsent bytes of a connection that the kernel takes. A kernel before Linux 3.12 has no such
-/// bound: an urgent event waits longer there.
+/// Bounds the unsent bytes of a connection that the kernel takes. Linux before 3.12 has no such bound, so an
+/// urgent event waits longer there.
 fn bound_unsent(socket: &OwnedFd) {
     let _ = unisono_linux::socket::bound_unsent(socket, UNSENT);
 }

@@ -1,13 +1,13 @@
 //! TLS over a connected socket, without blocking.
 //!
-//! The handshake happens inside reading. A server bounds it by the time limit for a program's greeting; a
-//! client waits for it when it connects.
+//! The handshake is part of reading. A server bounds its duration by the time limit for a program's greeting;
+//! a client waits for it when it connects.
 //!
-//! A client that does not speak TLS is told so in plain text: from then on this channel carries bytes
-//! unencrypted, and the server sends only its last message.
+//! A client that does not use TLS gets an error message in plain text: from then on this channel carries
+//! bytes unencrypted, and that message is the last that the server sends.
 //!
-//! Cost: one copy more than a plain socket in each direction, besides the encryption; 16 KiB for received
-//! ciphertext.
+//! Cost: the encryption, and one copy more than with a plain socket in each direction; 16 KiB of memory for
+//! received ciphertext.
 
 use super::TransportError;
 use super::socket::{self, Intake};
@@ -21,19 +21,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum bytes that TLS holds for the other end, before or after encryption: half of the 128 KiB that a
-/// stream collects before it writes.
+/// The maximum number of bytes that TLS holds for the other end, before or after encryption: half of the 128
+/// KiB that a stream collects before it writes.
 const HELD: usize = 64 << 10;
-/// Bytes of ciphertext read at a time: about the longest record of TLS.
+/// The number of bytes of ciphertext to read at a time: about the longest TLS record.
 const ARRIVED: usize = 16 << 10;
-/// The first two bytes of every handshake: its type of record, and the version's first byte.
+/// The first two bytes of every handshake: the record type, and the first byte of the version.
 const HANDSHAKE: [u8; 2] = [0x16, 3];
 
 #[derive(Debug)]
 pub(crate) struct TlsChannel {
     socket: OwnedFd,
     connection: Connection,
-    /// Ciphertext that TLS has not taken: `arrived[start..end]`.
+    /// The ciphertext that TLS has not taken yet is `arrived[start..end]`.
     arrived: Box<[u8]>,
     start: usize,
     end: usize,
@@ -52,13 +52,13 @@ enum OtherEnd {
 }
 
 impl TlsChannel {
-    /// A broker's end. The handshake is still to come.
+    /// Makes a broker's end. The handshake follows later, while reading.
     pub(super) fn accept(socket: OwnedFd, config: &Arc<ServerConfig>) -> Result<Self, TransportError> {
         let connection = ServerConnection::new(Arc::clone(config));
         Self::new(socket, connection.map(Connection::Server))
     }
 
-    /// A program's end; returns after the handshake.
+    /// Makes a program's end. Returns after the handshake.
     pub(super) fn connect(
         socket: OwnedFd,
         (config, broker): (&Arc<ClientConfig>, ServerName<'static>),
@@ -122,7 +122,7 @@ impl TlsChannel {
         })
     }
 
-    /// The other end's certificates, after the handshake.
+    /// Returns the other end's certificates after the handshake.
     pub(super) fn peer_certificates(&self) -> Option<CertificateChain> {
         if self.connection.is_handshaking() {
             return None;
@@ -141,7 +141,7 @@ impl TlsChannel {
             while !rest.is_empty() {
                 let count = self.connection.writer().write(rest).map_err(TransportError::Failed)?;
                 (taken, rest) = (taken + count, &rest[count..]);
-                // TLS is full: its bytes have to leave first
+                // the buffer of TLS is full, so its bytes have to leave first
                 if count == 0 && (!self.push()? || self.connection.is_handshaking()) {
                     return Ok(taken);
                 }
@@ -155,7 +155,8 @@ impl TlsChannel {
         if self.speech == OtherEnd::Plain {
             return Ok(true);
         }
-        // Reads no bytes: the descriptor would not report a frame that came with the handshake's end.
+        // A flush must not read: the descriptor would no longer report a frame that came with the end of the
+        // handshake.
         self.push()
     }
 
@@ -205,7 +206,7 @@ impl TlsChannel {
         let count = self.connection.read_tls(&mut rest).map_err(TransportError::Failed)?;
         self.start += count;
         if let Err(error) = self.connection.process_new_packets() {
-            // sends the alert with the reason
+            // sends the TLS alert with the reason
             let _ = self.push();
             return Err(TransportError::Tls(tls::in_words(&error)));
         }
@@ -213,7 +214,7 @@ impl TlsChannel {
         Ok(if count == 0 { CiphertextIntake::Ended } else { CiphertextIntake::Something })
     }
 
-    /// Finds out from the first bytes whether the other end speaks TLS.
+    /// Determines from the first bytes whether the other end uses TLS.
     fn detect_tls(&mut self) -> Result<(), TransportError> {
         if self.speech != OtherEnd::Unheard || self.start == self.end {
             return Ok(());
@@ -227,7 +228,7 @@ impl TlsChannel {
         Err(TransportError::NoTls)
     }
 
-    /// Sends ciphertext; returns whether all has left.
+    /// Sends ciphertext. Returns whether all of it has left.
     fn push(&mut self) -> Result<bool, TransportError> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut CiphertextSink(self.socket.as_fd())) {
@@ -266,7 +267,7 @@ impl AsFd for TlsChannel {
     }
 }
 
-/// The socket, for TLS to write to.
+/// The socket, as a writer for TLS.
 struct CiphertextSink<'a>(BorrowedFd<'a>);
 
 impl Write for CiphertextSink<'_> {

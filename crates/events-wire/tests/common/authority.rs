@@ -1,4 +1,4 @@
-//! An authority of a test, with the files of its certificates.
+//! A certificate authority for tests, with the files of its certificates.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use rcgen::{
@@ -16,7 +16,7 @@ use x509_cert::der::Decode as _;
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: PathBuf,
-    /// Its own certificate.
+    /// The file with the authority's own certificate.
     pub(crate) file: PathBuf,
 }
 
@@ -31,12 +31,12 @@ impl Authority {
         Self { issuer, directory: directory.to_owned(), file }
     }
 
-    /// A certificate for these alternative names, with `name` as its subject's and its file's.
+    /// Makes a certificate for these alternative names. `name` is the name of its subject and of its file.
     pub(crate) fn certify(&self, name: &str, alternative: &[&str]) -> CertifiedFiles {
         self.certify_until(name, alternative, 2100)
     }
 
-    /// The same; it expires with this year's first day.
+    /// Makes such a certificate that expires on the first day of `year`.
     pub(crate) fn certify_until(&self, name: &str, alternative: &[&str], year: i32) -> CertifiedFiles {
         let names: Vec<String> = alternative.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
@@ -53,7 +53,7 @@ impl Authority {
         files
     }
 
-    /// A list of certificates that it has revoked, in force until this year's first day.
+    /// Makes a list of revoked certificates, which is valid until the first day of `year`.
     pub(crate) fn revoke_until(&self, revoked: &[&CertifiedFiles], year: i32) -> PathBuf {
         let revoked = revoked.iter().map(|files| RevokedCertParams {
             serial_number: serial(files),

@@ -1,3 +1,3 @@
-//! Shared by the tests of transports.
+//! Helpers for the tests of transports.
 
 pub(crate) mod authority;

@@ -1,6 +1,6 @@
-//! The conformance suite of transports: the contract in `src/transport/mod.rs`, point by point. A transport
-//! mounts the suite by `conforms!(name, pair)`, where `pair` makes two connected ends whose frames may have
-//! at least [`MAX_EVENT_BYTES`] bytes.
+//! The conformance suite of transports, which tests the contract in `src/transport/mod.rs` point by point.
+//! `conforms!(name, pair)` tests a transport with the suite; `pair` makes two connected ends whose frames may
+//! have at least [`MAX_EVENT_BYTES`] bytes.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ macro_rules! conforms {
     };
 }
 
-/// Bytes that depend on their position and on the frame's number.
+/// Makes bytes that depend on their position and on the frame's number.
 fn content(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(31) ^ number.wrapping_mul(7)) as u8).collect()
 }
@@ -78,7 +78,7 @@ fn send(end: &mut End, head: &[u8], payload: PayloadRef<'_>) {
     }
 }
 
-/// Waits for a frame; returns its bytes, followed by the external payload.
+/// Waits for a frame. Returns its bytes, followed by a payload that came separately.
 fn receive(end: &mut End) -> Result<Vec<u8>, TransportError> {
     loop {
         let _ = end.flush();
@@ -179,7 +179,7 @@ pub(crate) fn close(pair: fn() -> (End, End)) {
         assert!(matches!(receive(&mut other), Err(TransportError::Closed)));
         assert!(matches!(other.receive(), Err(TransportError::Closed)), "it stays closed");
     }
-    // a sender notices the end, too
+    // a sender detects the end, too
     let (mut one, other) = pair();
     drop(other);
     let failed = (0..1_000_000)
@@ -190,7 +190,7 @@ pub(crate) fn close(pair: fn() -> (End, End)) {
 pub(crate) fn readiness(pair: fn() -> (End, End)) {
     let (mut one, mut other) = pair();
     let short = Some(Duration::from_millis(20));
-    // the ends' own traffic, such as acknowledgements, comes to an end
+    // the traffic of the ends themselves, such as acknowledgements, comes to an end
     let is_quiet = (0..1000).any(|_| {
         for end in [&mut one, &mut other] {
             assert!(end.receive().expect("the other end is there").is_none());

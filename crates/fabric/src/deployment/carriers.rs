@@ -1,4 +1,4 @@
-//! A deployment's reaction to pulled cables: it tells the listener, reroutes messages at once, and reports
+//! A deployment's reaction to pulled cables: it notifies the listener, reroutes messages at once, and reports
 //! the barriers that cannot end without the cables.
 
 use super::{Deployment, trees};
@@ -8,8 +8,8 @@ use unisono_btin::NodeId;
 use unisono_linux::netlink::link::Carrier;
 
 impl Deployment<'_> {
-    /// Reads the changes of cables, tells the listener, and reroutes messages. Returns whether any cable has
-    /// changed.
+    /// Reads the changes of cables, notifies the listener, and reroutes messages. Returns whether any cable
+    /// has changed.
     pub(super) fn update_cables(&mut self) -> Result<bool, Error> {
         let news = self.cables.poll_changes(&mut self.fabric)?;
         for (cable, carrier) in &news {
@@ -31,7 +31,7 @@ impl Deployment<'_> {
         Ok(())
     }
 
-    /// The unusable links, in the order of their failures.
+    /// Returns the unusable links, in the order of their failures.
     pub(super) fn failed(&self) -> Vec<u32> {
         let now: Vec<u32> = self.blamed.iter().copied().chain(self.cables.links_down()).collect();
         let mut failed = self.without.clone();
@@ -44,15 +44,15 @@ impl Deployment<'_> {
         failed
     }
 
-    /// The cables that are down and that the barriers of these jobs need, in words. `None`: there are none,
-    /// or there is no way around them.
+    /// Describes the cables that are down and that the barriers of these jobs need. Returns `None` if there
+    /// are none, or if there is no way around them.
     pub(super) fn broken(&self, jobs: &[usize]) -> Option<String> {
         let broken = self.needed(jobs)?;
         (self.unreachable().is_none() && trees(self.network, self.jobs, &self.failed()).is_ok())
             .then_some(broken)
     }
 
-    /// The cables that are down and that these jobs need, in words.
+    /// Describes the cables that are down and that these jobs need, or returns `None` if there are none.
     pub(super) fn needed(&self, jobs: &[usize]) -> Option<String> {
         let needs = |cable: &DeployedCable, job: usize| {
             cable.serves(self.network, &self.jobs[job].group, &self.plans[job])
@@ -71,7 +71,7 @@ impl Deployment<'_> {
     }
 }
 
-/// The first five of many names, and the number of the others.
+/// Lists the names, or, of more than five, the first five and the number of the others.
 pub(super) fn shortened(named: &[String]) -> String {
     match named.len() {
         0 => "all registers have moved on; a member is slow".to_owned(),

@@ -1,10 +1,10 @@
 //! For `unisono tree deploy`: runs barriers for a given time, despite failures of cables and processes.
 //!
-//! A barrier fails to end for four reasons. A cable was pulled: the kernel reported it, and the trees are
-//! repaired without it, however many cables are pulled. A link loses frames: the registers show it, and the
-//! trees are repaired without it. A process has ended: no repair is possible, and the barriers end. Otherwise
+//! A barrier can fail to end for four reasons. A cable was pulled: the kernel has reported it, and the trees
+//! are repaired without it, however many cables are pulled. A link loses frames: the registers show it, and
+//! the trees are repaired without it. A process has ended: no repair is possible, and the run ends. Otherwise
 //! a member is slow, and gets another chance. Repairs and chances are limited, so that a network that fails
-//! all the time is reported instead of repaired for ever.
+//! all the time is reported, and not repaired forever.
 
 use super::{Deployment, Repaired};
 use crate::diagnose::Suspect;
@@ -15,29 +15,30 @@ use unisono_linux::clock::Duration;
 use unisono_linux::interrupt;
 use unisono_text::counted;
 
-/// The number of first barriers of a run whose times are kept, to check that no member leaves a barrier
-/// before all have entered it.
+/// The number of barriers at the start of a run whose times are recorded, to check that no member leaves a
+/// barrier before all have entered it.
 pub const TRACED_BARRIERS: u32 = 20;
-/// Barriers between two readings of the clock: at 50 us to 5 ms each, 10 ms to a second.
+/// The number of barriers between two readings of the clock: at 50 us to 5 ms each, they take 10 ms to a
+/// second.
 const BARRIERS_PER_ROUND: u32 = 200;
-/// The most repairs around lossy links, and chances for slow members, in one run.
+/// The maximum number of repairs around lossy links and of chances for slow members, together, in one run.
 const MAX_REPAIRS: usize = 16;
-/// The most stuck barriers in a row without a missing process or a suspected link.
+/// The maximum number of stuck barriers in a row without a missing process or a suspected link.
 const MAX_RETRIES: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EnduranceResult {
     pub barriers: u64,
     pub took: Duration,
-    /// The number of timeouts of members.
+    /// The number of the members' timeouts.
     pub repeated: u64,
     pub failed: Option<String>,
 }
 
 impl Deployment<'_> {
     /// Runs barriers of all groups until the time is over, a signal arrives, or no repair is possible. The
-    /// [listener](Self::listen) is told of all events meanwhile. `timeout` is the longest time of a barrier.
-    /// Fails with the errors of [`barriers`](Self::barriers) that no repair helps against.
+    /// [listener](Self::listen) is notified of all events in the meantime. `timeout` is the maximum time of a
+    /// barrier. Fails with the errors of [`barriers`](Self::barriers) that no repair can remedy.
     pub fn run_for(&mut self, time: StdDuration, timeout: StdDuration) -> Result<EnduranceResult, Error> {
         let all: Vec<usize> = (0..self.jobs.len()).collect();
         let stuck_after = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(100);
@@ -60,8 +61,8 @@ impl Deployment<'_> {
                     continue;
                 }
                 Err(_) if interrupt::caught().is_some() => break,
-                // the kernel has named the cable; registers of an interrupted barrier would blame innocent
-                // links
+                // the kernel has named the cable, so the registers are not consulted: those of an interrupted
+                // barrier would blame other links
                 Err(Error::Cable(what)) => (what, Vec::new(), Setback::Pulled),
                 Err(Error::Barrier(what)) => {
                     self.notify(&what);
@@ -91,7 +92,7 @@ impl Deployment<'_> {
         Ok(endured)
     }
 
-    /// The links that the registers of all groups blame, ascending.
+    /// Returns the links that lose frames according to the registers of all groups, ascending.
     fn suspected_links(&self) -> Vec<u32> {
         let suspects = (0..self.jobs.len()).flat_map(|job| self.suspects(job));
         let mut links: Vec<u32> = suspects
@@ -115,13 +116,13 @@ enum Setback {
 
 #[derive(Default)]
 struct Setbacks {
-    /// Setbacks other than pulled cables.
+    /// The number of setbacks other than pulled cables; and, in `chances`, of slow members in a row.
     repairs: usize,
     chances: usize,
 }
 
 impl Setbacks {
-    /// Counts a setback. Returns whether to go on.
+    /// Counts a setback. Returns whether the run may continue.
     fn allow(&mut self, setback: Setback) -> bool {
         self.chances = if setback == Setback::Slow { self.chances + 1 } else { 0 };
         self.repairs += usize::from(setback != Setback::Pulled);

@@ -1,7 +1,7 @@
 //! A running network, with its groups' members as processes: the base of `unisono tree deploy` and `bench`.
 //!
-//! One value owns the whole network. Dropping it ends the processes and with them the namespaces. Killing the
-//! process that holds it does the same, because namespaces have no names unless the user asked for them.
+//! A [`Deployment`] owns the whole network. Its drop ends the processes and with them the namespaces. So does
+//! the death of the process that holds it, because namespaces have no names unless the user asked for them.
 
 mod carriers;
 mod endurance;
@@ -31,27 +31,28 @@ use unisono_linux::interrupt;
 
 /// The interval between two checks for a signal.
 const POLL_INTERVAL: StdDuration = StdDuration::from_millis(100);
-/// The most time that a node may take to carry out an order.
+/// The maximum time that a node may take to carry out an order.
 const ORDER_TIMEOUT: StdDuration = StdDuration::from_secs(60);
 
-/// The distance between the first episodes of two lives. It is odd, so that all first episodes differ, and
-/// large, so that the episodes of one life do not reach the next life's.
+/// The distance between the first episodes of two successive set-ups of the registers (*lives*). It is odd,
+/// so that the first episodes of all lives differ, and large, so that the episodes of one life do not reach
+/// those of the next.
 const SPREAD: u16 = 0x4e35;
 
 #[derive(Clone, Debug, Default)]
 pub struct BarriersRan {
-    /// The longest of the members' times, for all barriers.
+    /// The longest of the members' times for all barriers together.
     pub took: Duration,
-    /// The number of timeouts of all members.
+    /// The number of timeouts of all members together.
     pub repeated: u64,
-    /// When each member entered and left each barrier (all its groups' barriers of that number), if a trace
-    /// was requested.
+    /// The times at which each member entered and left each barrier (all barriers of that number in its
+    /// groups), if a trace was requested.
     pub moments: BTreeMap<NodeId, Vec<(Instant, Instant)>>,
     groups: Vec<Vec<NodeId>>,
 }
 
 impl BarriersRan {
-    /// Whether no member left a barrier of the trace before every member of its group had entered it.
+    /// Returns whether no member left a barrier of the trace before every member of its group had entered it.
     pub fn is_synchronized(&self) -> bool {
         self.groups.iter().all(|group| {
             let moments: Vec<&[(Instant, Instant)]> =
@@ -69,20 +70,20 @@ impl BarriersRan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Repaired {
     pub registers: usize,
-    /// The number of registers that differ from before.
+    /// The number of registers that differ from those before the repair.
     pub changed: usize,
     pub roots: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
-    /// Making namespaces and devices; the program is compiled meanwhile.
+    /// The time to make namespaces and devices, while the program is compiled.
     pub network: StdDuration,
-    /// Waiting for the compiler, loading the program, attaching it.
+    /// The time to wait for the compiler, to load the program and to attach it.
     pub program: StdDuration,
-    /// Starting the processes, until each has reported.
+    /// The time to start the processes, until each has reported.
     pub nodes: StdDuration,
-    /// Set-up of the registers by the members.
+    /// The time of the members to set up the registers.
     pub registers: StdDuration,
 }
 
@@ -90,16 +91,16 @@ pub struct Times {
 type NewsListener<'a> = Box<dyn FnMut(&str) + 'a>;
 
 pub struct Deployment<'a> {
-    processes: NodeProcesses, // dropped first: processes end before the resources that they use
+    processes: NodeProcesses, // dropped first, so that processes end before the resources that they use
     cables: Cables,
     fabric: Fabric,
     hook: ProgramHook,
     program: SwitchProgram,
     network: &'a SwitchNetwork,
     jobs: &'a [BarrierJob],
-    /// Links that were left out because they lose frames.
+    /// The links that were excluded because they lose frames.
     blamed: Vec<u32>,
-    /// Links that the trees leave out, in the order of their failures.
+    /// The links that the trees do not use, in the order of their failures.
     without: Vec<u32>,
     avoided: Vec<u32>,
     listener: Option<NewsListener<'a>>,
@@ -121,7 +122,7 @@ impl<'a> Deployment<'a> {
         let homes = HomeProcessors::distribute(&members);
         let mut times = Times::default();
         let start = StdInstant::now();
-        let compiling = Compiling::start(SWITCH)?; // runs while the kernel makes namespaces
+        let compiling = Compiling::start(SWITCH)?; // compiles while the kernel makes namespaces
         let mut fabric = Fabric::new(network, &homes)?;
         times.network = start.elapsed();
         let program = SwitchProgram::load_object(network, &compiling.finish()?)?;
@@ -155,7 +156,7 @@ impl<'a> Deployment<'a> {
         Ok(deployment)
     }
 
-    /// Sets up the registers of all groups, each member by itself. Returns the number of registers.
+    /// Sets up the registers of all groups; the members do so by themselves. Returns the number of registers.
     pub fn set_up(&mut self) -> Result<usize, Error> {
         let start = StdInstant::now();
         self.first = self.lives.wrapping_mul(SPREAD);
@@ -184,11 +185,11 @@ impl<'a> Deployment<'a> {
         Ok(registers)
     }
 
-    /// Runs barriers of some groups at once, by their positions. Fails at once with [`Error::Cable`], which
-    /// names the cable, if a cable has been pulled and there is a way around it; without a way around it, the
-    /// cable may come back. Fails after `run.stuck_after` with [`Error::Barrier`], which names the cause: a
-    /// node that ended, or the ports that the registers wait for. The members have given up by then;
-    /// [`Deployment::set_up_again`] makes them usable.
+    /// Runs barriers of several jobs at the same time. `jobs` are their indices. If a cable has been pulled
+    /// and there is a way around it, fails at once with [`Error::Cable`], which names the cable; if there is
+    /// no way around it, waits, because the cable may be plugged in again. Fails after `run.stuck_after` with
+    /// [`Error::Barrier`], which names the cause: a node that ended, or the ports for which the registers
+    /// wait. By then the members have given up; [`Deployment::set_up_again`] makes them usable again.
     pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {
         self.update_cables()?;
         if let Some(broken) = self.broken(jobs) {
@@ -227,8 +228,8 @@ impl<'a> Deployment<'a> {
         done.map(|()| ran)
     }
 
-    /// Waits for `expected` reports that `take` accepts. If a report cannot come, or a cable that a job in
-    /// `standing` needs is pulled, it tells all nodes to stop.
+    /// Waits for `expected` reports that `take` accepts. If a report cannot come, or if a cable that a job in
+    /// `standing` needs is pulled, orders all nodes to stop.
     fn collect_reports(
         &mut self,
         mut expected: usize,
@@ -274,7 +275,7 @@ impl<'a> Deployment<'a> {
         Ok(())
     }
 
-    /// Stops the nodes. Each node answers once, even if it was idle.
+    /// Stops the nodes. Each node answers once, even if it is idle.
     fn stop(&mut self) -> Result<(), Error> {
         let mut asked = self.processes.send_order(&NodeOrder::Stop, |_| true)?;
         let start = StdInstant::now();
@@ -304,7 +305,7 @@ impl<'a> Deployment<'a> {
         self.listener.iter_mut().for_each(|listener| listener(text));
     }
 
-    /// The links that the trees leave out, in the order of their failures.
+    /// Returns the links that the trees do not use, in the order of their failures.
     pub fn without(&self) -> &[u32] {
         &self.without
     }
@@ -315,10 +316,11 @@ impl<'a> Deployment<'a> {
         suspects(self.network, &plan.tree, job.turn, state)
     }
 
-    /// Recovers after a barrier was given up. Leaves out the links in `blamed` and the links whose cable is
-    /// down, reroutes messages, repairs the trees and sets all registers up again. Roots stay if they can,
-    /// and so do all parts of trees that were not cut off. Links whose cable is back are used again. Barriers
-    /// count from 0 again. Fails if members are cut off without these links; the error names them.
+    /// Recovers after a barrier was given up: excludes the links in `blamed` and the links whose cable is
+    /// down, reroutes messages, repairs the trees and sets up all registers again. Roots stay if they can,
+    /// and so do all parts of trees that were not cut off. Links whose cable is plugged in again are used
+    /// again. Barriers count from 0 again. Fails if the exclusion of these links cuts members off; the error
+    /// names them.
     pub fn set_up_again(&mut self, blamed: &[u32]) -> Result<Repaired, Error> {
         self.update_cables()?;
         if let Some(unreachable) = self.unreachable() {
@@ -343,7 +345,7 @@ impl<'a> Deployment<'a> {
         Ok(Repaired { registers: self.set_up()?, changed, roots })
     }
 
-    /// For its counters, and for losing frames on purpose.
+    /// Returns the program, to read its counters and to make it lose frames on purpose.
     pub fn program(&self) -> &SwitchProgram {
         &self.program
     }
@@ -352,7 +354,7 @@ impl<'a> Deployment<'a> {
         &mut self.fabric
     }
 
-    /// The hook that calls the program at the switches' ports.
+    /// Returns the hook that calls the program at the switches' ports.
     pub fn hook(&self) -> &ProgramHook {
         &self.hook
     }
@@ -380,7 +382,7 @@ fn trees(network: &SwitchNetwork, jobs: &[BarrierJob], without: &[u32]) -> Resul
     jobs.iter().map(|job| around_links(network, &job.group, without)).collect()
 }
 
-/// The number of switches whose register differs, or that gained or lost one.
+/// Returns the number of switches whose register differs, or that gained or lost a register.
 fn changed(now: &TreePlan, before: &TreePlan) -> usize {
     let (now, before) = (&now.tree.registers, &before.tree.registers);
     let differ = now.iter().filter(|(switch, register)| before.get(switch) != Some(register)).count();

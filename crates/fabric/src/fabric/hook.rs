@@ -2,7 +2,7 @@
 //!
 //! | | since | a hop | to attach |
 //! |---|---|---|---|
-//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | a grace period, so with [short ones](crate::expedited_rcu) |
+//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | an RCU grace period, which is [shortened](crate::expedited_rcu) |
 //! | clsact: a queueing discipline with a filter | 4.5 | 0.25 us | two netlink requests |
 //!
 //! Both run the program at the same point of the receive path, and its verdicts have the same meaning.
@@ -24,7 +24,7 @@ use unisono_linux::network_namespace::NetworkNamespace;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProgramHook {
     Tcx,
-    /// The text gives the reason why it is not tcx.
+    /// A clsact queueing discipline. The text gives the reason why tcx is not used.
     Clsact(String),
 }
 
@@ -37,8 +37,9 @@ impl fmt::Display for ProgramHook {
     }
 }
 
-/// Ports whose program is detached before the devices are removed. Removing a device with its program takes a
-/// grace period, and during that time no process can change a setting of any network.
+/// The ports whose program has to be detached before their devices are removed. The removal of a device with
+/// an attached program takes an RCU grace period, during which no process of the host can change a network
+/// setting.
 #[derive(Debug)]
 pub(super) struct AttachedPorts {
     program: OwnedFd,
@@ -77,7 +78,8 @@ fn in_own_thread(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()>
 }
 
 impl Fabric {
-    /// Attaches the switch program to all ports of all switches, for incoming frames. Call it once.
+    /// Attaches the switch program to all ports of all switches, for incoming frames. It may be called only
+    /// once.
     pub fn attach(&mut self, network: &SwitchNetwork, program: &SwitchProgram) -> Result<ProgramHook, Error> {
         match self.attach_to_devices(network, program) {
             Ok(()) => Ok(ProgramHook::Tcx),
@@ -92,7 +94,8 @@ impl Fabric {
         }
     }
 
-    /// As [`attach`](Self::attach), by filters, as on kernels before 6.6.
+    /// Attaches the switch program to all ports by clsact filters, as [`attach`](Self::attach) does on
+    /// kernels before 6.6.
     pub fn attach_by_filters(
         &mut self,
         network: &SwitchNetwork,
@@ -101,8 +104,8 @@ impl Fabric {
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
             socket.run(&ports(network, switch).map(traffic::clsact).collect::<Vec<NetlinkRequest>>())?;
         }
-        // in a second round: the kernel waits for a grace period when a filter immediately follows its
-        // queueing discipline
+        // the filters are attached in a second pass over all switches, because the kernel waits for a grace
+        // period if a filter immediately follows its queueing discipline
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
             let attach = |device| traffic::at_ingress(device, program.descriptor(), "unisono_switch");
             socket.run(&ports(network, switch).map(attach).collect::<Vec<NetlinkRequest>>())?;
@@ -110,7 +113,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Attaches by tcx. Records each port, so that it can be detached after an error.
+    /// Attaches the program to each device by tcx. Records each port, so that it can be detached after an
+    /// error.
     fn attach_to_devices(&mut self, network: &SwitchNetwork, program: &SwitchProgram) -> io::Result<()> {
         let program = program.descriptor().try_clone_to_owned()?;
         let attached = self.attached.insert(AttachedPorts { program, ports: Vec::new() });
@@ -119,14 +123,14 @@ impl Fabric {
         in_own_thread(|| attached.attach_all(network, switches))
     }
 
-    /// Detaches the program from all devices that it was attached to by tcx.
+    /// Detaches the program from the devices to which it was attached by tcx. Stops at the first error.
     pub(super) fn detach(&mut self) {
         let Some(mut attached) = self.attached.take().filter(|attached| !attached.ports.is_empty()) else {
             return;
         };
         let switches = &self.switches;
-        let _hurry = ExpeditedRcu::enable(); // without short grace periods, detaching takes longer
-        // the kernel removes remaining attachments with their device
+        let _hurry = ExpeditedRcu::enable(); // if this fails, detaching only takes longer
+        // an error is no problem: the kernel removes the remaining attachments together with their devices
         let _ = in_own_thread(|| attached.detach_all(switches));
     }
 }

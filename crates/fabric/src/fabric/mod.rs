@@ -8,11 +8,12 @@
 //! ```
 //!
 //! Namespaces have no names unless the user asks for them, so that no namespace outlives the processes that
-//! hold it. All devices have the same hardware address and do not use ARP: a cable has two ends. IPv6 is off,
-//! because its announcements would be the only other frames on the cables.
+//! hold it. All devices have the same hardware address and do not use ARP, because a cable has only two ends.
+//! IPv6 is off, because its announcements would be the only other frames on the cables.
 //!
 //! Cost: 0.5 to 1 ms for each namespace and 0.3 ms for each cable. Nearly all of it is the kernel's work, and
-//! the kernel does a part of it on several processors at once, so one thread for each processor builds.
+//! the kernel does a part of it on several processors at once, so the network is built by one thread for each
+//! processor, up to a maximum of four.
 
 mod hook;
 
@@ -32,12 +33,13 @@ use unisono_linux::netlink::{self, NetlinkRequest, address};
 use unisono_linux::network_namespace::{self, NetworkNamespace};
 use unisono_linux::resource_limit;
 
-/// The number of a node's device in its namespace.
+/// The interface index of a node's device in its namespace.
 pub const NODE_DEVICE: Index = Index(2);
-/// The hardware address of every device: locally administered.
+/// The hardware address of every device. It is locally administered.
 pub const HARDWARE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// The most threads that build; more would only wait for the kernel's single lock of network settings.
+/// The maximum number of threads that build the network; more would only wait for the kernel's single lock of
+/// network settings.
 const MAX_BUILDERS: usize = 4;
 
 /// A network that is up as long as this value lives.
@@ -52,11 +54,11 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Brings a network up. Switches forward no frames until they have a [program](Self::attach); nodes
-    /// receive on their home processors.
+    /// Brings a network up. Switches forward no frames until they have a [program](Self::attach). Nodes
+    /// receive frames on their home processors.
     pub fn new(network: &SwitchNetwork, homes: &HomeProcessors) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
-        let wanted = 3 * count as u64 + 256; // a namespace each, a socket each, a line to each node
+        let wanted = 3 * count as u64 + 256; // namespaces, sockets, and the nodes' lines for orders
         let allowed =
             resource_limit::raise_open_files(wanted).map_err(Error::io("raise the limit of open files"))?;
         if allowed < wanted {
@@ -89,8 +91,8 @@ impl Fabric {
         &self.nodes[node.0 as usize]
     }
 
-    /// Names the namespaces for `ip netns exec`: `PREFIX-s0` are switches, `PREFIX-n0` nodes. Dropping this
-    /// value removes the names.
+    /// Names the namespaces for `ip netns exec`: `PREFIX-s0` and so on for switches, `PREFIX-n0` and so on
+    /// for nodes. The drop of this value removes the names.
     pub fn publish(&mut self, prefix: &str) -> Result<(), Error> {
         let named = |kind: char, namespaces: &[NetworkNamespace], names: &mut Vec<String>| {
             for (number, namespace) in namespaces.iter().enumerate() {
@@ -132,7 +134,7 @@ pub fn address_of(node: NodeId) -> Ipv4Addr {
     Ipv4Addr::new(10, a, b, c)
 }
 
-/// Gives the node its address, in the namespace of the calling thread.
+/// Gives the node its address in the namespace of the calling thread, which must be the node's.
 pub fn take_address(node: NodeId) -> Result<(), Error> {
     let mut socket = netlink::NetlinkSocket::open().map_err(Error::io("open a netlink socket"))?;
     Ok(socket.run(&[address::add(NODE_DEVICE, address_of(node), 8)])?)
@@ -194,19 +196,19 @@ fn namespace() -> Result<NetworkNamespace, Error> {
             "no network namespace can be made ({error}): run as root, on a kernel with CONFIG_NET_NS"
         ))
     })?;
-    // a kernel without IPv6 has no such file
+    // this fails on a kernel without IPv6, which has no such file
     let _ = fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
     Ok(namespace)
 }
 
-/// The devices at a switch that have cables.
+/// Returns the devices at a switch that have cables.
 fn ports(network: &SwitchNetwork, switch: SwitchId) -> impl Iterator<Item = Index> + '_ {
     let links = network.neighbours(switch).iter().map(|neighbour| neighbour.port);
     let nodes = network.locals(switch).iter().map(|(port, _)| *port);
     links.chain(nodes).map(move |port| device(switch, port))
 }
 
-/// The cables that begin at a switch: the cables of its nodes, and the links whose first end is there.
+/// Returns the cables that begin at a switch: those of its nodes, and the links whose first end is there.
 fn cables(
     network: &SwitchNetwork,
     switch: SwitchId,

@@ -1,7 +1,8 @@
-//! A node: one process in its own namespace. It executes orders: sets up registers and runs barriers.
+//! A node: a process in a namespace of its own. It carries out orders: it sets up registers and runs
+//! barriers.
 //!
-//! Between orders it still answers: the root node of a tree answers repeated arrivals when a release was
-//! lost, and a rank of a dissemination barrier answers when a message was lost.
+//! Between orders a node still answers messages, because others may have been lost: the root node of a tree
+//! answers repeated arrivals, and a rank of a dissemination barrier sends its messages again on request.
 
 mod registers;
 mod retransmit;
@@ -31,7 +32,7 @@ use unisono_linux::socket::force_receive_room;
 
 /// The UDP port of software barriers.
 const UDP_PORT: u16 = 4_074;
-/// Room for a kilobyte from each of 4,096 members.
+/// The size of the receive buffer for datagrams: a kilobyte from each of 4,096 members.
 const DATAGRAM_ROOM: usize = 4 << 20;
 const ETHERNET: usize = 14;
 
@@ -42,14 +43,14 @@ pub(crate) struct MemberNode<'a> {
     barriers: PacketSocket,
     requests: PacketSocket,
     datagrams: UdpSocket,
-    /// Its part in each job. `None`: it is no member, or the registers are not set up.
+    /// The node's part in each job. `None`: the node is not a member, or the registers are not set up.
     members: Vec<Option<GroupMember>>,
     software: Option<SoftwarePart>,
     /// Whether another member has given up this node's current barrier.
     given_up: bool,
-    /// Frames to send; kept to reuse the memory.
+    /// Frames to send; a buffer that is reused to save allocations.
     out: Vec<BarrierFrame>,
-    /// Messages for a run that this node has not been told of yet.
+    /// Messages of a run that this node has not been ordered to begin yet.
     early: Vec<(u8, RankMessage)>,
     /// The retransmission timeout for barriers of the current kind; `learned` keeps the timeouts of earlier
     /// kinds.
@@ -61,7 +62,7 @@ pub(crate) struct MemberNode<'a> {
     life: u32,
 }
 
-/// A part in a software barrier: the job whose members take part, and the run.
+/// The node's part in a software barrier: the job whose members take part, and the run.
 struct SoftwarePart {
     part: Software,
     job: usize,
@@ -73,17 +74,18 @@ enum OrderDone {
     Stopped,
 }
 
-/// Serves until the orders end. The thread must be in the node's namespace.
+/// Serves as the node until the orders end. The calling thread must be in the node's namespace.
 pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
-    // a woken node must not preempt the node that woke it, because that one is about to wait itself
+    // with the batch policy a woken node does not preempt the node that woke it, which is about to wait
+    // itself
     let batch = SchedulingPolicy::Batch { nice: 0 };
-    let _ = scheduling::set_own(batch, Children::Inherit); // it works without, slower
-    current_cpu::stop_noting(); // a node does not ask, and is scheduled for every frame
+    let _ = scheduling::set_own(batch, Children::Inherit); // if this fails, the node still works, but more slowly
+    current_cpu::stop_noting(); // a node never asks for its processor, and it is scheduled for every frame
     fabric::take_address(id)?;
     let open =
         |ethertype| PacketSocket::open(NODE_DEVICE, ethertype).map_err(Error::io("open a packet socket"));
     let datagrams = UdpSocket::bind((address_of(id), UDP_PORT)).map_err(Error::io("open a UDP socket"))?;
-    // the root of a central barrier receives from all members at once; without this much room it would lose
+    // the root of a central barrier receives from all members at once; with a smaller buffer it would lose
     // messages and be slow
     force_receive_room(&datagrams, DATAGRAM_ROOM).map_err(Error::io("make room at a UDP socket"))?;
     let largest = known.jobs.iter().map(|job| job.group.members().len()).max().unwrap_or(0);
@@ -138,7 +140,8 @@ impl MemberNode<'_> {
         self.orders.get_mut().write_all(&line).map_err(Error::io("report to the deployment"))
     }
 
-    /// The next order. `None`: there will be no more. Answers other nodes while it waits.
+    /// Waits for the next order, and answers other nodes in the meantime. Returns `None` if there will be no
+    /// more orders.
     fn next_order(&mut self) -> Result<Option<NodeOrder>, Error> {
         loop {
             if !self.orders.buffer().is_empty() {
@@ -169,11 +172,11 @@ impl MemberNode<'_> {
         serde_json::from_str(&line).map(Some).map_err(bad)
     }
 
-    /// Whether the deployment has told it to give up; called after a timeout.
+    /// Returns whether the deployment has ordered the node to stop. It is called after a timeout.
     fn is_stop_ordered(&mut self) -> Result<bool, Error> {
         let waits = readable(&[self.orders.get_ref().as_fd()], Some(StdDuration::ZERO))
             .map_err(Error::io("look for orders"))?;
-        // only Stop is sent to a node that has not reported yet; the end of the line ends the process
+        // the only order to a node that has not reported yet is Stop; the end of the orders ends the process
         Ok(waits == [true] && self.read_order()?.is_none_or(|order| order == NodeOrder::Stop))
     }
 
@@ -194,7 +197,8 @@ impl MemberNode<'_> {
         }
     }
 
-    /// Runs barriers one after the other. `once` runs one and returns whether the node was told to stop.
+    /// Runs barriers one after the other. `once` runs one barrier, and returns whether the node was ordered
+    /// to stop.
     fn repeat(
         &mut self,
         run: BarrierRun,
@@ -219,7 +223,8 @@ impl MemberNode<'_> {
     }
 }
 
-/// The Ethernet header: all devices have one address.
+/// Returns the Ethernet header. Source and destination are the same, because all devices have the same
+/// address.
 fn header(ethertype: u16) -> [u8; ETHERNET] {
     let mut header = [0; ETHERNET];
     header[..6].copy_from_slice(&HARDWARE);
@@ -228,8 +233,8 @@ fn header(ethertype: u16) -> [u8; ETHERNET] {
     header
 }
 
-/// Ignores the loss of a frame by a cable that is down or a kernel without room; the frame will be sent
-/// again.
+/// Ignores errors that only mean the loss of a frame, because a cable is down or the kernel has no room: the
+/// frame will be sent again.
 fn tolerate(sent: std::io::Result<()>, what: &str) -> Result<(), Error> {
     let Err(error) = sent else { return Ok(()) };
     match Errno::from_io_error(&error) {

@@ -13,7 +13,7 @@ use unisono_btin::setup::{RegisterOrder, SetupAgent, SetupAnswer, SetupReply, Se
 use unisono_btin::{GroupMember, MemberRole, NodeId, SwitchId, SwitchNetwork, TreePlan, TurnPoint};
 
 const RETRANSMIT_AFTER: Duration = Duration::from_millis(100);
-/// After this time the error names a switch that does not answer.
+/// After this time, set-up fails, and the error names a switch that does not answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The registers that this node has to set up for one group.
@@ -25,7 +25,7 @@ pub(super) struct NodeDuty {
 }
 
 impl MemberNode<'_> {
-    /// Sets up the registers that are this node's duty while these links are missing, and releases its
+    /// Sets up the registers that are this node's duty in the trees without these links, and releases its
     /// earlier registers that are in no tree any more.
     pub(super) fn set_up(&mut self, without: &[u32], first: u16) -> Result<OrderDone, Error> {
         let NodeContext { network, jobs } = self.known;
@@ -35,7 +35,7 @@ impl MemberNode<'_> {
         for (number, job) in jobs.iter().enumerate().filter(|(_, job)| job.group.contains(self.id)) {
             let mut member = GroupMember::new(job.group.id(), MemberRole::Member, job.operation);
             if is_representative(network, job, self.id) {
-                // every representative computes the same tree by itself
+                // every representative computes the tree by itself, and all get the same tree
                 let plan = match planned.take() {
                     Some((members, plan)) if members == job.group.members() => plan,
                     _ => around_links(network, &job.group, without)
@@ -70,8 +70,8 @@ impl MemberNode<'_> {
         self.ask_all(self.duties.len())
     }
 
-    /// Repeats requests until all are answered. Reports the number of registers that the first `counted`
-    /// duties set up.
+    /// Sends requests, and repeats them until all are answered. Reports the number of registers that the
+    /// first `counted` duties set up.
     fn ask_all(&mut self, counted: usize) -> Result<OrderDone, Error> {
         self.requests.set_timeout(RETRANSMIT_AFTER).map_err(Error::io("set a timer"))?;
         let registers = self.duties[..counted].iter().map(|duty| duty.agent.duties().count()).sum();
@@ -131,7 +131,8 @@ fn encode_request(request: &SetupRequest, number: u16, job: &BarrierJob, duty: &
     RegisterRequest { kind, group: request.group, target: request.switch, origin: request.from.0, number }
 }
 
-/// Whether a node is its switch's member at the lowest port; other nodes need no tree.
+/// Returns whether a node is the representative of its switch: the member at the lowest port. Other nodes
+/// need no tree.
 fn is_representative(network: &SwitchNetwork, job: &BarrierJob, node: NodeId) -> bool {
     let here = network.switch_of(node);
     let mut members = network.locals(here).iter().filter(|(_, local)| job.group.contains(*local));

@@ -4,12 +4,13 @@
 //! lost. It waits at least 30 ms, because processes that share a processor wait for each other, and doubles
 //! the time after each timeout.
 //!
-//! The estimate of a barrier's time falls at once and rises slowly: if other members lose frames, barriers
-//! are slow, and a longer timeout would make them slower. A barrier in which this node repeated a message is
-//! no sample of the time, because the answer may belong to either message (Karn's rule). But the node may
-//! have repeated because barriers are slower than its estimate. So it raises the estimate a little each time,
-//! and times the next barrier: the first barrier without a repetition corrects the estimate. Some barriers of
-//! a thousand members on two processors take 0.2 s.
+//! The estimate of a barrier's time follows shorter times at once, but longer ones slowly: if other members
+//! lose frames, barriers are slow, and a longer timeout would make them even slower. A barrier in which this
+//! node repeated a message is no sample of the time, because the answer may belong to either message (Karn's
+//! rule). But the node may have repeated the message only because barriers are slower than its estimate. So
+//! it raises the estimate a little each time, and times the next barrier: the first barrier without a
+//! repetition corrects the estimate. This happens in practice: some barriers of a thousand members on two
+//! processors take 0.2 s.
 
 use std::time::Duration;
 
@@ -19,19 +20,19 @@ const INITIAL_ESTIMATE: Duration = Duration::from_millis(10);
 const ESTIMATE_PER_MEMBER: Duration = Duration::from_micros(50);
 const MIN_TIMEOUT: Duration = Duration::from_millis(30);
 const MAX_TIMEOUT: Duration = Duration::from_millis(500);
-/// Barriers between two timed ones.
+/// The number of barriers between two timed ones.
 const BARRIERS_PER_CLOCK_READ: u32 = 15;
 
 #[derive(Clone, Debug)]
 pub(super) struct RetransmitTimer {
     estimate: Duration,
     now: Duration,
-    /// Barriers until the next timed one.
+    /// The number of barriers until the next timed one.
     untimed_left: u32,
 }
 
 impl RetransmitTimer {
-    /// The timeout before the first barrier of a group of `members`.
+    /// Makes the timer before the first barrier of a group of `members` members.
     pub(super) fn for_members(members: usize) -> Self {
         let estimate = ESTIMATE_PER_MEMBER
             .saturating_mul(u32::try_from(members).unwrap_or(u32::MAX))
@@ -43,25 +44,26 @@ impl RetransmitTimer {
         self.now
     }
 
-    /// Backs off after a timeout. The next wait is at most `left`, because the member has to report then.
+    /// Doubles the timeout after it has expired. The next wait is at most `left`, because the member has to
+    /// report then.
     pub(super) fn back_off(&mut self, left: Duration) {
         self.now = (self.now * 2).min(MAX_TIMEOUT).min(left.max(MIN_TIMEOUT));
     }
 
-    /// Shortens the timeout to wait for something other than a release.
+    /// Shortens the timeout while the node waits for something other than a release.
     pub(super) fn shorten(&mut self) {
         self.now = MIN_TIMEOUT;
     }
 
-    /// Whether to time the next barrier: one in [`BARRIERS_PER_CLOCK_READ`] + 1, because reading the clock
-    /// costs time.
+    /// Returns whether to time the next barrier. Only one in [`BARRIERS_PER_CLOCK_READ`] + 1 is timed,
+    /// because it takes time to read the clock.
     pub(super) fn time_next(&mut self) -> bool {
         self.untimed_left = self.untimed_left.checked_sub(1).unwrap_or(BARRIERS_PER_CLOCK_READ);
         self.untimed_left == BARRIERS_PER_CLOCK_READ
     }
 
-    /// A barrier has ended, after `took` if it was timed, with `repeated` repetitions. Returns whether the
-    /// timeout has changed.
+    /// Updates the estimate after a barrier, which took `took` if it was timed and in which this node
+    /// repeated messages `repeated` times. Returns whether the timeout has changed.
     pub(super) fn sample(&mut self, took: Option<Duration>, repeated: u64) -> bool {
         match (took, repeated) {
             (Some(took), 0) => {
@@ -74,7 +76,7 @@ impl RetransmitTimer {
             }
         }
         let wanted = (self.estimate * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
-        // changing it costs a system call, so only large changes count
+        // a change costs a system call, so only large changes are made
         let changes = repeated > 0 || wanted > self.now || wanted * 2 < self.now;
         if changes {
             self.now = wanted;
@@ -111,7 +113,8 @@ mod tests {
 
     #[test]
     fn barriers_that_are_slower_than_believed_are_believed_in_the_end() {
-        // no message is lost, but each barrier takes longer than the timeout that fast barriers have left
+        // no message is lost, but each barrier takes longer than the timeout that results from earlier, fast
+        // barriers
         let (took, mut timer) = (Duration::from_millis(200), RetransmitTimer::for_members(8));
         timer.sample(Some(Duration::from_millis(3)), 0);
         let mut timers = 0;

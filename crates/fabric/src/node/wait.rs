@@ -1,4 +1,4 @@
-//! Barriers on a node: arrive, wait, repeat the arrival after a timeout.
+//! Runs barriers on a node: it arrives, waits, and repeats the arrival after a timeout.
 
 use super::{ETHERNET, MemberNode, OrderDone, SoftwarePart, UDP_PORT};
 use crate::error::Error;
@@ -10,11 +10,12 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use unisono_btin::{BarrierFrame, NodeId, SyncMessage};
 use unisono_linux::clock::Duration;
 
-/// The most messages that a member keeps for a run that it has not begun. More would belong to older runs.
+/// The maximum number of messages that a member keeps for a run that it has not begun. If there are more,
+/// some belong to older runs.
 const MAX_EARLY: usize = 8192;
 
 impl MemberNode<'_> {
-    /// Runs barriers of several groups at once.
+    /// Runs barriers of several groups at the same time.
     pub(super) fn run_in_switches(&mut self, jobs: &[usize], run: BarrierRun) -> Result<OrderDone, Error> {
         let mine: Vec<usize> =
             jobs.iter().copied().filter(|job| self.members.get(*job).is_some_and(Option::is_some)).collect();
@@ -39,9 +40,10 @@ impl MemberNode<'_> {
         let mut waits_since = None;
         let mut reported = false;
         self.given_up = false;
-        let mut out = std::mem::take(&mut self.out); // kept: a barrier allocates nothing
+        let mut out = std::mem::take(&mut self.out); // reuses the buffer, so that a barrier allocates no memory
         let members = &mut self.members;
-        // every member brings the same data, so that a release from another episode is detected
+        // every member contributes the same data, which depend on the episode, so that a release from another
+        // episode is detected
         waiting.retain(|job| {
             members[*job]
                 .as_mut()
@@ -61,7 +63,7 @@ impl MemberNode<'_> {
             *repeated += 1;
             let left = StdDuration::from_millis(run.stuck_after).saturating_sub(since.elapsed());
             if self.given_up || left.is_zero() {
-                self.retransmit.shorten(); // the order to stop will come soon
+                self.retransmit.shorten(); // the order to stop is expected soon
             } else {
                 self.retransmit.back_off(left);
             }
@@ -98,7 +100,7 @@ impl MemberNode<'_> {
         let mut bytes = [0; 64];
         let length = match self.barriers.receive(&mut bytes) {
             Ok(Some(length)) => length,
-            // a device that went down reports it once
+            // a device that has gone down reports that once as an error
             Ok(None) | Err(_) => return Ok(false),
         };
         let Some(payload) = bytes.get(ETHERNET..length).and_then(|bytes| bytes.first_chunk()) else {
@@ -123,7 +125,7 @@ impl MemberNode<'_> {
             }
         }
         out.drain(..).try_for_each(|frame| self.send(frame))?;
-        // false after a failure message, so that the caller checks for the order to stop
+        // returns false after a failure message, so that the caller checks for the order to stop
         Ok(!self.given_up)
     }
 
@@ -150,7 +152,7 @@ impl MemberNode<'_> {
         let mut part = Software::new(algorithm, rank as u32, members.len() as u32);
         let mut out = Vec::new();
         for (_, message) in self.early.drain(..).filter(|(of, _)| *of == tag) {
-            part.take(message, &mut out); // releases no rank before it arrives
+            part.take(message, &mut out); // this cannot release the rank, which has not arrived yet
         }
         self.software = Some(SoftwarePart { part, job, tag });
         self.send_all(&mut out)?;
@@ -190,8 +192,8 @@ impl MemberNode<'_> {
         Ok(false)
     }
 
-    /// Receives one message of a software barrier. Returns whether it releases this rank. `None`: no message
-    /// came.
+    /// Receives one message of a software barrier. Returns whether it releases this rank, or `None` if no
+    /// message came.
     pub(super) fn take_datagram(&mut self) -> Result<Option<bool>, Error> {
         let mut bytes = [0; 64];
         let length = match self.datagrams.recv(&mut bytes) {

@@ -1,10 +1,11 @@
-//! Dissemination: in round r every rank sends to the rank 2^r further and waits for the rank 2^r before.
-//! After ceil(log2 n) rounds every rank has heard, directly or indirectly, from all others, without a root.
+//! The dissemination barrier: in round r, every rank sends a message to the rank 2^r further and waits for
+//! the message of the rank 2^r before. After ceil(log2 n) rounds every rank has got, directly or indirectly,
+//! the arrival of all others, without a root.
 //!
-//! A rank that is released already may send messages of the next episode. They come at most one episode
-//! early, because no rank passes a barrier that this rank has not reached. After a timeout a rank asks the
-//! rank that it waits for, because that rank may have been released long ago and would not repeat its
-//! message.
+//! A rank that has been released may already send messages of the next episode. They come at most one episode
+//! early, because no rank passes a barrier that this rank has not reached. After a timeout, a rank asks the
+//! rank for which it waits to send its message again, because that rank may have been released long ago and
+//! would not do so by itself.
 
 use super::{RankMessage, RankMessages};
 
@@ -16,10 +17,10 @@ pub struct DisseminationRank {
     rank: u32,
     ranks: u32,
     rounds: u8,
-    /// The current round. `None`: it has not arrived.
+    /// The current round. `None`: the rank has not arrived.
     round: Option<u8>,
     episode: u32,
-    /// Bits of the rounds whose messages have come, for this episode and for the next.
+    /// The rounds whose messages have come, as bits, for this episode and for the next.
     heard: [u32; 2],
 }
 

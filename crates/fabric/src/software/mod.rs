@@ -1,7 +1,7 @@
 //! Software barriers over datagrams, for comparison: central, tree and dissemination.
 //!
-//! They have no I/O and no clock, like [`unisono_btin::GroupMember`]: messages in, messages out, and
-//! [`Software::retransmit`] after a timeout of the caller. They survive loss and repetition, too, so that all
+//! Like [`unisono_btin::GroupMember`], they have no I/O and no clock: they take and give messages, and the
+//! caller calls [`Software::retransmit`] after a timeout. They also tolerate loss and repetition, so that all
 //! compared barriers give the same guarantees.
 //!
 //! | | messages a barrier | longest chain | the busiest member handles |
@@ -23,11 +23,11 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftwareAlgorithm {
-    /// All ranks send to rank 0, and it answers all: a tree of one level.
+    /// All ranks send to rank 0, which answers all of them: a tree of one level.
     Central,
     /// Each rank sends to its parent; each parent has at most this many children.
     Tree(u16),
-    /// In round r each rank sends to the rank 2^r further; there are no answers.
+    /// In round r, each rank sends to the rank 2^r further. There are no answers.
     Dissemination,
 }
 
@@ -61,7 +61,7 @@ impl RankMessage {
         bytes
     }
 
-    /// `None`: the bytes are too few.
+    /// Decodes a message. Returns `None` if there are too few bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -108,7 +108,7 @@ impl Software {
         }
     }
 
-    /// Repeats the messages that may have been lost; called after a timeout.
+    /// Repeats the messages that may have been lost. It is called after a timeout.
     pub fn retransmit(&self, out: &mut RankMessages) {
         match self {
             Self::Tree(node) => node.retransmit(out),
@@ -123,8 +123,8 @@ mod tests {
     use proptest::prelude::*;
     use rand::{Rng, SeedableRng};
 
-    /// Runs barriers over a network that loses, repeats and reorders. Returns the number of messages of the
-    /// last barrier.
+    /// Runs barriers over a network that loses, repeats and reorders messages. Returns the number of messages
+    /// of the last barrier.
     fn run(algorithm: SoftwareAlgorithm, ranks: u32, barriers: u32, seed: u64, loss: f64) -> usize {
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
         let mut all: Vec<Software> = (0..ranks).map(|rank| Software::new(algorithm, rank, ranks)).collect();

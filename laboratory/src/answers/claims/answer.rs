@@ -1,4 +1,4 @@
-//! Whether a claim holds in the records of its study.
+//! Decides whether a claim holds in the records of its study.
 
 use super::{ClaimResult, PaperClaim};
 use unisono_measure::bootstrap::Estimate;
@@ -23,7 +23,7 @@ pub(super) enum ClaimAnswer {
     },
 }
 
-/// The value that a claim asks for, as measured.
+/// The measured value to which a claim refers.
 struct MeasuredFigure {
     found: Estimate,
     words: String,
@@ -62,7 +62,7 @@ impl PaperClaim {
                 } else {
                     found.contains(near) || (found.value / near).ln().abs() <= VALUE_TOLERANCE
                 };
-                // an interval whose end just misses the number does not refute it either
+                // a confidence interval whose end narrowly misses the number does not refute it either
                 let is_near = is_near || (found.low * 0.98 <= near && near <= found.high * 1.02);
                 match (is_near, is_wide(found, near)) {
                     (true, true) => ClaimResult::Undecided,
@@ -118,7 +118,7 @@ fn ratio_at(study: &Study<'_>, of: &Selector) -> Option<MeasuredFigure> {
     Some(MeasuredFigure { found: comparison.ratio, words, is_ratio: true })
 }
 
-/// A figure, or the quotient of two figures, over all runs.
+/// Returns a figure, or the quotient of two figures, over all runs.
 fn value_at(study: &Study<'_>, of: &Selector) -> Option<MeasuredFigure> {
     let values = quantile::sorted(&of.values(&study.runs));
     let (low, high, n) = (*values.first()?, *values.last()?, values.len());
@@ -137,7 +137,7 @@ fn value_at(study: &Study<'_>, of: &Selector) -> Option<MeasuredFigure> {
     Some(MeasuredFigure { found, words, is_ratio: of.divisor.is_some() })
 }
 
-/// A selected value with its unit, or a ratio.
+/// Writes a selected value with its unit, or as a ratio.
 fn phrase(study: &Study<'_>, of: &Selector, value: f64) -> String {
     match of.against.is_some() || of.divisor.is_some() {
         true => multiple(value),
@@ -145,7 +145,8 @@ fn phrase(study: &Study<'_>, of: &Selector, value: f64) -> String {
     }
 }
 
-/// Whether an interval is too wide to decide: wider than the effect, and wider than a factor of 1.5.
+/// Returns whether an interval is too wide for a decision: wider than the effect, and wider than a factor of
+/// 1.5.
 fn is_wide(found: &Estimate, near: f64) -> bool {
     let width = (found.high / found.low).ln();
     !width.is_finite() || width > near.ln().abs().max(1.5_f64.ln())
@@ -199,7 +200,7 @@ mod tests {
         }
     }
 
-    /// A run for each value, with the parameter `at`.
+    /// Makes records with a run for each value, with the parameter `at`.
     fn records(of: &[(&str, u32, f64)]) -> Vec<Line> {
         let head = StudyLine { study: "s".into(), topic: "t".into(), ..StudyLine::default() };
         let mut counts: BTreeMap<(&str, u32), u32> = BTreeMap::new();

@@ -1,9 +1,10 @@
-//! The papers' claims, each beside the result of these runs.
+//! Compares the papers' claims with the results of the recorded runs.
 //!
 //! `claims.toml` has an entry for each figure and statement of the four papers. An entry names the study that
-//! answers it and the `value` to read there, by a [`Selector`]; with `from`, the growth from that value to
-//! it. The claim holds if the value is `near` a number, or `at least` or `at most` a number. `why` is the
-//! likely reason if the claim does not hold. `open` is the reason why no study here can answer it.
+//! answers it, and, by a [`Selector`], the `value` to read there. With `from`, the growth from that value to
+//! `value` is compared instead. The claim holds if the value is `near` a number, or at least (`least`) or at
+//! most (`most`) a number. `why` is the probable reason if the claim does not hold. `open` is the reason why
+//! no study here can answer it.
 
 mod answer;
 mod table;
@@ -60,9 +61,10 @@ struct PaperClaim {
     #[serde(default)]
     study: String,
     value: Option<Selector>,
-    /// The start of the growth.
+    /// The value from which the growth is computed.
     from: Option<Selector>,
-    /// The profile with runs long enough to answer the claim, if the default profile's are too short.
+    /// The profile whose runs are long enough to answer the claim, if those of the default profile are too
+    /// short.
     profile: Option<String>,
     near: Option<f64>,
     least: Option<f64>,
@@ -82,7 +84,7 @@ static CLAIMS: LazyLock<Vec<PaperClaim>> = LazyLock::new(|| {
     file.claim
 });
 
-/// The result of comparing a claim with the runs.
+/// The result of the comparison of a claim with the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ClaimResult {
@@ -90,7 +92,7 @@ pub(super) enum ClaimResult {
     Differs,
     /// Measured, but the runs scatter too much to decide.
     Undecided,
-    /// The records do not have the runs.
+    /// The records do not have these runs.
     NotMeasured,
     /// No study here can answer the claim.
     Open,
@@ -120,7 +122,7 @@ impl ClaimResult {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct ClaimSummary {
     pub paper: ClaimPaper,
-    /// Section, figure or table.
+    /// The section, figure or table of the paper.
     pub place: String,
     pub says: String,
     pub result: ClaimResult,
@@ -135,14 +137,14 @@ pub(super) struct ClaimSummary {
     pub simulated: bool,
     /// The result of these records, in words.
     pub here: String,
-    /// The distance from the paper's number with its likely reason, or why there is no result.
+    /// The distance from the paper's number with its probable reason, or the reason why there is no result.
     pub remark: String,
     /// The command that repeats the figure; empty, and absent in JSON, if no study here can answer the claim.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub command: String,
 }
 
-/// All claims of the papers, in the order of the file.
+/// Returns all claims of the papers, in the order of the file.
 pub(super) fn claims(studies: &[Study<'_>]) -> Vec<ClaimSummary> {
     CLAIMS.iter().map(|claim| claim.summary(studies)).collect()
 }

@@ -1,4 +1,4 @@
-//! The table of claims, for the page and as a Markdown document.
+//! Writes the table of claims, for the page and as a Markdown document.
 
 use super::{ClaimPaper, ClaimResult, ClaimSummary, claims};
 use askama::Template;
@@ -24,7 +24,7 @@ fn papers(claims: &[ClaimSummary]) -> Vec<PaperClaims> {
     ClaimPaper::ALL.into_iter().map(of_paper).collect()
 }
 
-/// Empty if these records answer no claim.
+/// Writes the table as HTML. The text is empty if these records answer no claim.
 pub(in crate::answers) fn html(studies: &[Study<'_>]) -> String {
     let claims = claims(studies);
     if claims.iter().all(|claim| claim.found.is_none()) {
@@ -33,7 +33,7 @@ pub(in crate::answers) fn html(studies: &[Study<'_>]) -> String {
     ClaimsSection { tally: tally(&claims), papers: papers(&claims) }.to_string()
 }
 
-/// For example `41 reproduced, 30 differ`.
+/// Counts the claims by result, for example `41 reproduced, 30 differ`.
 fn tally(claims: &[ClaimSummary]) -> String {
     let counts = ClaimResult::ALL.into_iter().filter_map(|result| {
         let n = claims.iter().filter(|claim| claim.result == result).count();

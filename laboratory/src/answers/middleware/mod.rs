@@ -1,8 +1,8 @@
-//! The answer of the middleware studies: each table and figure of Shenoy et al. beside our values, and the
-//! lessons of their section 4, checked against these data.
+//! The answer of the middleware studies: compares each table and figure of Shenoy et al. with our values, and
+//! checks the lessons of their section 4 against the recorded data.
 //!
-//! A lesson states the result of the runs beside the paper's number. If the records lack the runs, the lesson
-//! says so.
+//! A lesson states the result of the runs and the paper's number. If the records lack the runs, the lesson
+//! states that.
 
 mod paper;
 
@@ -20,7 +20,7 @@ use unisono_report::extension::{
 
 pub(super) const TOPIC: &str = "middleware";
 
-/// A number of the paper beside our number.
+/// A number of the paper, and our number to compare with it.
 struct PaperRow<'a> {
     line: &'static PaperLine,
     study: &'a Study<'a>,
@@ -44,7 +44,7 @@ impl<'a> PaperRow<'a> {
 }
 
 impl PaperLine {
-    /// The study that compares with this line, and the comparison.
+    /// Returns the study that has values to compare with this line, and the selector of these values.
     fn asked<'s, 'r>(&self, studies: &'s [Study<'r>]) -> Option<(&'s Study<'r>, Selector)> {
         let study = studies.iter().find(|study| study.head.study == self.study)?;
         Some((study, self.selector()?))
@@ -73,7 +73,7 @@ struct MiddlewareAnswer<'a> {
     lessons: Vec<Lesson>,
 }
 
-/// The answer as HTML; empty if no study is about middleware.
+/// Returns the answer as HTML; empty if no study is about middleware.
 pub(super) fn html(studies: &[Study<'_>]) -> String {
     let lessons = lessons(studies);
     if lessons.is_empty() {
@@ -83,7 +83,8 @@ pub(super) fn html(studies: &[Study<'_>]) -> String {
     MiddlewareAnswer { headline: headline(studies), rows, lessons }.to_string()
 }
 
-/// The first lesson that these records answer; `None` if they compare nothing.
+/// Returns the answer of the topic: the extreme ratios, or else the first lesson that these records answer,
+/// or `None` if there is none.
 pub(super) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let Some([_, (line, _)]) = extremes(studies) else {
         let lesson = lessons(studies).into_iter().find_map(|lesson| lesson.found.into_iter().next());
@@ -98,7 +99,7 @@ pub(super) fn topic_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     Some(TopicAnswer::new(headline(studies), picture))
 }
 
-/// The lessons; none if no study is about middleware.
+/// Returns the lessons; none if no study is about middleware.
 pub(super) fn lessons(studies: &[Study<'_>]) -> Vec<Lesson> {
     if !studies.iter().any(|study| study.head.topic == TOPIC) {
         return Vec::new();
@@ -137,7 +138,7 @@ pub(super) fn lessons(studies: &[Study<'_>]) -> Vec<Lesson> {
     ]
 }
 
-/// Ratios of the comparisons in the paper's table that these records have.
+/// Returns the ratios of those comparisons in the paper's table for which these records have runs.
 fn ratios(studies: &[Study<'_>]) -> Vec<(&'static PaperLine, f64)> {
     let ratio = |line: &'static PaperLine| {
         let found = line.comparison(studies)?;
@@ -176,7 +177,7 @@ fn headline(studies: &[Study<'_>]) -> String {
     )
 }
 
-/// For example `Table 1, null RPC` as `null RPC (table 1)`.
+/// Writes, for example, `Table 1, null RPC` as `null RPC (table 1)`.
 fn lower(measure: &str) -> String {
     let (place, what) = measure.split_once(", ").unwrap_or(("", measure));
     format!("{what} ({})", place.to_lowercase())
@@ -197,13 +198,13 @@ fn overheads(studies: &[Study<'_>]) -> Vec<String> {
     PAPER.iter().filter(is_overhead).filter_map(phrase).collect()
 }
 
-/// The values of a parameter in the runs, ascending.
+/// Returns the values of a parameter in the runs, ascending.
 fn values(study: &Study<'_>, parameter: &str) -> Vec<u64> {
     parameter_values(&study.runs, parameter).into_iter().filter_map(Value::as_u64).collect()
 }
 
 fn streams(study: &Study<'_>) -> Option<String> {
-    /// Per cent of rounds with late frames in the paper's QLinux at 4 viewers.
+    /// The percentage of rounds with late frames in the paper's QLinux with 4 viewers.
     const PAPER_LATE: f64 = 6.0;
     let viewers = values(study, "clients");
     let whole_up_to = |variant: &str| {
@@ -269,7 +270,7 @@ fn beside_web(study: &Study<'_>) -> Option<String> {
         };
         let late = quantity(at(variant, "late_rounds_percent", *most)?, "%");
         let round = at(variant, "round_ms", *most)?;
-        // alone: without requests, or the variant without a web server
+        // the undisturbed value: from a run without requests, or from the variant without a web server
         let alone = at(variant, "round_ms", 0);
         let alone = alone.or_else(|| at(&format!("{variant}-alone"), "round_ms", *most));
         let alone = alone.filter(|alone| *alone > 0.0);

@@ -1,12 +1,12 @@
-//! The numbers of the paper's tables and figures, and the runs of ours to compare with each.
+//! The numbers of the paper's tables and figures, and our runs to compare with each.
 
 use unisono_measure::Selector;
 
-/// A number of the paper, and the runs of ours to compare with it.
+/// A number of the paper, and our runs to compare with it.
 pub(super) struct PaperLine {
     pub(super) measure: &'static str,
     pub(super) study: &'static str,
-    /// The selector of our values: middleware over native.
+    /// The selector of our values: the ratio of middleware to native.
     compare: &'static str,
     pub(super) unit: &'static str,
     /// The paper's values: native, middleware, and their ratio.

@@ -1,4 +1,4 @@
-//! The backends by their names in study files, and how each gets a policy.
+//! The backends by their names in study files, and how each of them gets a policy.
 
 use crate::driver::stage::CABLE;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use unisono_study::driver::run_host::RunHost;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::driver) enum PolicyBackend {
-    /// No policy: the cable has the link's rate, first in first out.
+    /// No policy: the cable itself has the link's rate, first in first out.
     #[default]
     #[serde(rename = "none")]
     NoPolicy,
@@ -37,12 +37,13 @@ pub(in crate::driver) enum PolicyBackend {
 }
 
 impl PolicyBackend {
-    /// Whether a process of ours stands between program and device.
+    /// Returns whether a process of Unisono is between the program and the device.
     pub(super) fn is_interposed(self) -> bool {
         self.arguments(&[]).is_some() && !matches!(self, Self::Kernel | Self::KernelBpf)
     }
 
-    /// Arguments of `unisono queue apply`. A queue that spins gets a processor of its own, the last one.
+    /// Returns the arguments of `unisono queue apply`, or `None` if it is not used. A queue that spins gets a
+    /// processor of its own, the last one.
     pub(super) fn arguments(self, cpus: &[usize]) -> Option<Vec<String>> {
         let words: &[&str] = match self {
             Self::Kernel => &["--backend", "kernel"],
@@ -76,7 +77,7 @@ pub(super) fn apply_plain_htb(policy: &str) -> Result<(), NoResult> {
     })
 }
 
-/// A policy that is enforced until this is dropped.
+/// A policy that is enforced until this value is dropped.
 pub(in crate::driver) struct AppliedPolicy(Option<Command>);
 
 impl AppliedPolicy {
@@ -108,7 +109,7 @@ impl AppliedPolicy {
 
 impl Drop for AppliedPolicy {
     fn drop(&mut self) {
-        // an earlier failure has been reported already
+        // errors are ignored: an earlier failure of the run has been reported already
         let _ = self.clear(&|| None);
     }
 }

@@ -1,10 +1,10 @@
-//! A run's figures: shares, their deviation from the policy's, goodput, delays, losses.
+//! Computes a run's figures: shares, their deviation from the policy's shares, goodput, delays and losses.
 
 use crate::workload::traffic::{SentCount, SourceReceived, TrafficSource};
 use unisono_measure::record::Figure;
 use unisono_study::driver::RunResult;
 
-/// If a smaller share of a source's messages arrived, its delays are not reported.
+/// The minimum share of a source's messages that must have arrived for its delays to be reported.
 const MIN_ARRIVED_SHARE: f64 = 0.5;
 
 pub(super) fn result(
@@ -39,11 +39,11 @@ pub(super) fn result(
     result
 }
 
-/// The deviation of the always busy classes' shares from the policy's.
+/// Computes how far the shares of the classes that are always busy deviate from the policy's shares.
 ///
 /// The shares count the bytes that the link carried, not the bytes delivered. TCP holds back all data after a
-/// lost segment until that segment is retransmitted, a full queue later; data still held back at the end
-/// would count nowhere. The bytes delivered are a separate figure.
+/// lost segment until that segment is retransmitted, which takes as long as a full queue. Data that are still
+/// held back at the end would not be counted at all. The bytes delivered are a separate figure.
 fn shares(
     weights: &[u32],
     sources: &[TrafficSource],

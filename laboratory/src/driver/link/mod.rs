@@ -1,4 +1,4 @@
-//! Classes that share a link of 100 Mbit/s, with each backend that can enforce a policy.
+//! Runs classes that share a link of 100 Mbit/s, with each backend that can enforce a policy.
 //!
 //! ```text
 //!   senders (a process a class) -- policy: none | kernel | tun | af-xdp | middleware -- cable -- receiver
@@ -25,16 +25,17 @@ use unisono_study::child::{self, StudyChild};
 use unisono_study::driver::run_host::{RunHost, run_in_thread};
 use unisono_study::driver::{Context, Driver, DriverKind, NoResult, RunResult};
 
-/// The classes' names, in the order of the weights.
+/// The names of the classes, in the order of the weights.
 const CLASS_NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 /// The source that belongs to no class.
 const LEGACY: &str = "legacy";
 const FIRST_PORT: u16 = 5001;
-/// Time for connections to find their windows.
+/// The time in which connections reach their congestion windows before measuring begins.
 const WARM_UP: Duration = Duration::from_millis(600);
-/// Time for processes to start.
+/// The time for processes to start.
 const START_TIME: Duration = Duration::from_millis(150);
-/// The middleware's rate as a share of the link's: bytes above the link's rate would wait behind the broker.
+/// The middleware's rate as a fraction of the link's rate: bytes above the link's rate would wait in the
+/// kernel, beyond the broker's control.
 const BROKER_SHARE: f64 = 0.98;
 
 struct TransferPlan {
@@ -43,7 +44,7 @@ struct TransferPlan {
     bits_per_s: u64,
     sources: Vec<TrafficSource>,
     congestion: Option<String>,
-    /// Whether only messages are sent, with both ends in one thread.
+    /// Whether only messages are sent, and both ends are in one thread.
     in_one_thread: bool,
 }
 
@@ -88,14 +89,14 @@ impl TransferPlan {
         })
     }
 
-    /// The policy as a user would write it.
+    /// Returns the policy as a user would write it.
     fn policy(&self) -> String {
         let rate = if self.backend == PolicyBackend::Middleware {
             (self.bits_per_s as f64 * BROKER_SHARE) as u64 / 1000
         } else {
             self.bits_per_s / 1000
         };
-        // a class without traffic would lend its share, but this study is not about borrowing
+        // a class without traffic would lend its share to the others, but this study is not about borrowing
         let others = if self.sources.len() > self.weights.len() {
             "rest"
         } else {
@@ -116,17 +117,17 @@ pub const LINK: DriverKind = DriverKind::new::<LinkDriver>("link");
 #[serde(default)]
 pub struct LinkDriver {
     backend: PolicyBackend,
-    /// `cubic`, `bbr`. `None`: the host's default.
+    /// The congestion control: `cubic` or `bbr`. `None`: the host's default.
     congestion: Option<String>,
     weights: Vec<u32>,
-    /// Connections of each class that always have data to send. `None`: 2 each.
+    /// The number of connections of each class that always have data to send. `None`: 2 for each class.
     flows: Option<Vec<u32>>,
-    /// Messages per second of each class. `None`: none.
+    /// The number of messages per second of each class. `None`: no messages.
     messages_per_s: Option<Vec<u32>>,
     message_bytes: usize,
     /// A message should arrive within this time.
     deadline_ms: Option<f64>,
-    /// Connections of a program that belongs to no class and does not cooperate.
+    /// The number of connections of a program that belongs to no class and does not cooperate.
     legacy_flows: u32,
     link_mbit: f64,
     /// Whether one thread has both ends of single messages, so that no thread must be woken.
@@ -205,7 +206,7 @@ fn traffic(
         let mut command = host.unisono(&["queue", "broker"]);
         command.arg(files.write("policy.toml", &wanted.policy())?).arg("--listen").arg(files.path("broker"));
         if wanted.congestion.is_some() && process::is_root() {
-            // the kernel lets only root choose any congestion control
+            // runs as root, because the kernel lets only root choose any congestion control
             command.args(["--user", "root"]);
         }
         broker = Some(StudyChild::start(command)?);

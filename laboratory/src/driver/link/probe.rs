@@ -1,5 +1,5 @@
-//! The delay that a backend adds to a single message. One thread has both ends and polls, so no wake-up is
-//! measured.
+//! Measures the delay that a backend adds to a single message. One thread has both ends and polls, so that no
+//! wake-up is measured.
 
 use crate::driver::stage::{LinkStage, RECEIVER, SENDER};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -12,11 +12,11 @@ use unisono_study::driver::{NoResult, RunResult};
 
 const PORT: u16 = 5001;
 const MESSAGE: [u8; 64] = [1; 64];
-/// Time between messages, longer than a spinning queue of ours spins before it sleeps.
+/// The time between messages: longer than one of Unisono's spinning queues spins before it sleeps.
 const PROBE_INTERVAL: Duration = Duration::from_micros(100);
 /// A message that takes longer than this counts as lost.
 const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
-/// Messages before the first that counts.
+/// The number of messages before the first one that counts.
 const WARM_UP: usize = 200;
 
 pub(super) fn measure(
@@ -27,7 +27,7 @@ pub(super) fn measure(
 ) -> Result<RunResult, NoResult> {
     let failed = |error: std::io::Error| NoResult::Failed(format!("a socket: {error}"));
     if let Some(cpu) = cpus.first() {
-        // this thread ends with the run
+        // the binding needs no reset, because this thread ends with the run
         restrict_own(&CpuSet::single(*cpu)).map_err(failed)?;
     }
     let bound = |address: Ipv4Addr, port| {

@@ -1,9 +1,9 @@
 //! Counts the files, shared memory and processes that remain after a party of a stream, or all of them, are
 //! killed by SIGKILL.
 //!
-//! After the kill the other parties have the stream's remaining time and a second more to end by themselves;
-//! a broker gets SIGTERM. A party that has still not ended counts as a remaining process, and is killed
-//! before the files are counted.
+//! After the kill, the other parties have the stream's remaining time and another second to end by
+//! themselves; a broker gets SIGTERM. A party that has not ended by then counts as a remaining process, and
+//! is killed before the files are counted.
 
 use super::{OtherSubscriber, RivalBroker, RivalProcesses, RivalRun};
 use std::collections::BTreeSet;
@@ -14,9 +14,9 @@ use unisono_measure::record::Figure;
 use unisono_study::child::{POLL_INTERVAL, StudyChild};
 use unisono_study::driver::NoResult;
 
-/// Directories where middleware leaves shared objects: POSIX shared memory, and iceoryx2's directory.
+/// The directories in which middleware leaves shared objects: POSIX shared memory, and iceoryx2's directory.
 const LEFTOVER_DIRECTORIES: [&str; 2] = ["/dev/shm", "/tmp/iceoryx2"];
-/// Additional time that a party may take to end.
+/// The additional time that a party may take to end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,12 +59,13 @@ impl RivalRun<'_> {
         Ok(figures)
     }
 
-    /// Kills the party in the middle of a stream. `None`: this middleware has no such party.
+    /// Kills a party in the middle of a stream. Returns what remains, or `None` if this middleware has no
+    /// such party.
     fn kill(&self, party: KilledParty) -> Result<Option<Leftovers>, NoResult> {
         if party == KilledParty::Broker && self.driver.broker == RivalBroker::None {
             return Ok(None);
         }
-        // files that an earlier broker left must not count for this one
+        // removes the file that an earlier broker left, which must not count for this one
         std::fs::remove_file(self.host.files.path("meet")).ok();
         let before = self.files();
         let RivalProcesses { publisher, subscribers, broker, .. } =
@@ -87,7 +88,7 @@ impl RivalRun<'_> {
         Ok(Some(Leftovers { files: self.files().difference(&before).cloned().collect(), processes }))
     }
 
-    /// Files in the directories where middleware leaves some.
+    /// Lists the files in the directories in which middleware leaves some.
     fn files(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         for directory in LEFTOVER_DIRECTORIES {
@@ -106,7 +107,7 @@ fn send_signal(child: &StudyChild, signal: Signal) -> Result<(), NoResult> {
     told.map_err(|error| NoResult::Failed(error.to_string()))
 }
 
-/// Number of processes that have not ended within a time.
+/// Returns the number of processes that have not ended within a time.
 fn count_running(children: &mut [(KilledParty, StudyChild)], time: Duration) -> usize {
     let by = Instant::now() + time;
     loop {
@@ -119,7 +120,7 @@ fn count_running(children: &mut [(KilledParty, StudyChild)], time: Duration) -> 
 }
 
 fn collect_files(directory: &Path, found: &mut BTreeSet<PathBuf>) {
-    // entries that vanish meanwhile do not count as remaining
+    // entries that vanish while the directory is read do not count as remaining
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -1,12 +1,13 @@
-//! Compares the event channel with other middleware; each has programs of its own with the same behavior.
+//! Compares the event channel with other middleware. Each has programs of its own, which all behave in the
+//! same way.
 //!
 //! ```text
 //!   publisher -- middleware (and its broker, if any) --> subscriber [, and a stopped subscriber]
 //! ```
-//! One run of one middleware has these parts: paced events for the delay; paced events beside busy loops on
-//! every processor for missed deadlines; unpaced events for the throughput; unpaced events beside a stopped
-//! subscriber (SIGSTOP); and each party, and all parties, killed by SIGKILL in the middle (`killed`). At the
-//! end a paced stream shows whether all works again.
+//! One run of one middleware has these parts: paced events for the delay; paced events, with busy loops on
+//! every processor, for missed deadlines; unpaced events for the throughput; unpaced events with an
+//! additional, stopped subscriber (SIGSTOP); and streams in the middle of which one party, or all, are killed
+//! by SIGKILL (`killed`). At the end a paced stream shows whether everything works again.
 
 use crate::workload::rival::RivalStream;
 use serde::{Deserialize, Serialize};
@@ -28,25 +29,26 @@ mod killed;
 
 pub const RIVALS: DriverKind = DriverKind::new::<RivalsDriver>("rivals");
 
-/// Time for processes to start and to find each other.
+/// The time for processes to start and to find each other.
 const START_TIME: Duration = Duration::from_millis(300);
-/// `START_TIME` for slow discovery: DDS takes longest; zenoh starts its threads and tries again after a
-/// second.
+/// The start time for middleware with slow discovery: DDS takes the longest; zenoh starts its threads and
+/// tries again after a second.
 const DISCOVERY_TIME: Duration = Duration::from_millis(1200);
-/// If no event came, an end was not ready when measuring began, because the machine is busy. The start time
-/// of the next attempt is multiplied by this.
+/// If no event comes, an end was not ready when measuring began, because the machine is busy. For the next
+/// attempt the start time is multiplied by this factor.
 const RETRY_TIME_FACTOR: u32 = 4;
-/// Number of attempts with more time.
+/// The maximum number of additional attempts, each with more time.
 const MAX_RETRIES: u32 = 2;
-/// Time for a subscriber to write its result.
+/// The time for a subscriber to write its result.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for a broker to begin listening. Once a broker took more than five seconds, for an unknown reason.
+/// The time for a broker to begin to listen. A broker once took more than five seconds, for an unknown
+/// reason.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 const PORT: u16 = 5190;
-/// Time for an unhindered publisher to close its connection.
+/// The time for a publisher to close its connection if nothing blocks it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Cyclone DDS's settings for a network without multicast: loopback.
+/// The settings of Cyclone DDS for loopback, a network without multicast.
 const CYCLONE_CONFIG: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/></Interfaces>\
      <AllowMulticast>false</AllowMulticast></General>\
      <Discovery><Peers><Peer Address=\"127.0.0.1\"/></Peers><ParticipantIndex>auto</ParticipantIndex></Discovery>";
@@ -59,13 +61,14 @@ pub struct RivalsDriver {
     meet: RivalAddress,
     broker: RivalBroker,
     message_bytes: usize,
-    /// Event rate of the parts that measure delay and deadlines.
+    /// The event rate of the parts that measure delay and deadlines.
     events_per_s: f64,
-    /// Deadline of a paced event after it was sent, beside busy loops.
+    /// The deadline of a paced event after it was sent, in the part with busy loops.
     deadline_ms: f64,
     /// How the event channel's programs and its broker wait.
     wait: ChannelWait,
-    /// Whether publisher and subscriber, and the broker if there is a third processor, have a processor each.
+    /// Whether publisher and subscriber each have a processor of their own, and the broker, too, if there is
+    /// a third one.
     pinned: bool,
 }
 
@@ -84,7 +87,7 @@ impl Default for RivalsDriver {
     }
 }
 
-/// A middleware's form of the address where its ends meet.
+/// The form of the address at which the ends of a middleware meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum RivalAddress {
@@ -105,7 +108,7 @@ enum RivalAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum RivalBroker {
-    /// No broker: the ends find each other.
+    /// There is no broker: the ends find each other.
     None,
     Unisono,
     /// The event channel's listener for MQTT clients.
@@ -115,7 +118,7 @@ enum RivalBroker {
 
 impl Driver for RivalsDriver {
     fn estimated_overhead(&self, seconds: f64) -> Duration {
-        // the parts after the first (the last one is cut in two), and the start of each
+        // the parts after the first one (of which the last is cut in two), and the start of each part
         let kills = u32::from(self.broker != RivalBroker::None) + 3;
         self.start() * (5 + kills) + Duration::from_secs_f64(seconds * (3.5 + f64::from(kills)))
     }
@@ -143,7 +146,7 @@ impl Driver for RivalsDriver {
 }
 
 impl RivalsDriver {
-    /// Time from the start of the processes to the start of measuring.
+    /// Returns the time from the start of the processes to the start of measuring.
     fn start(&self) -> Duration {
         if matches!(self.meet, RivalAddress::Domain | RivalAddress::Locator) {
             DISCOVERY_TIME
@@ -161,7 +164,7 @@ struct RivalRun<'a> {
     interrupted: child::Interrupted<'a>,
 }
 
-/// The processes of a part. Dropping it kills them.
+/// The processes of a part. The drop kills them.
 struct RivalProcesses {
     publisher: StudyChild,
     subscribers: Vec<StudyChild>,
@@ -189,12 +192,13 @@ impl RivalRun<'_> {
         Ok(RunResult { figures, ..RunResult::default() })
     }
 
-    /// Number of events in a paced stream.
+    /// Returns the number of events in a paced stream.
     fn paced_events(&self) -> f64 {
         (self.driver.events_per_s * self.measured.as_secs_f64()).max(1.0)
     }
 
-    /// Percentage of a paced stream's events that miss their deadline while a busy loop wants each processor.
+    /// Measures the percentage of a paced stream's events that miss their deadline while a busy loop competes
+    /// for each processor.
     fn late_percent_under_load(&self) -> Result<f64, NoResult> {
         let _loops = self.host.competitors()?;
         let stream = self.stream(self.driver.events_per_s, OtherSubscriber::Absent)?;
@@ -207,13 +211,13 @@ impl RivalRun<'_> {
         Ok(self.stream(0.0, other)?.events as f64 / self.measured.as_secs_f64())
     }
 
-    /// One stream to its end, as seen by the subscriber that is not stopped.
+    /// Runs a stream to its end. Returns the counts of the subscriber that is not stopped.
     fn stream(&self, events_per_s: f64, other: OtherSubscriber) -> Result<RivalStream, NoResult> {
         let leads = (0..=MAX_RETRIES).map(|more| self.driver.start() * RETRY_TIME_FACTOR.pow(more));
         first_with_events(leads, |lead| self.stream_with_lead(lead, events_per_s, other))
     }
 
-    /// As [`Self::stream`], with `lead` as the time for the processes to start.
+    /// Runs a stream as [`Self::stream`] does, with `lead` as the time for the processes to start.
     fn stream_with_lead(
         &self,
         lead: Duration,
@@ -230,7 +234,7 @@ impl RivalRun<'_> {
         let longest = lead + self.measured + RESULT_TIMEOUT;
         child::wait_all(&mut processes.subscribers[..1], longest, self.interrupted)?;
         if other == OtherSubscriber::Absent {
-            // the publisher cleans up; if it does not end, it is killed below
+            // the publisher removes its resources itself; if it does not end, it is killed below
             let publisher = std::slice::from_mut(&mut processes.publisher);
             child::wait_all(publisher, CLOSE_TIMEOUT, self.interrupted).ok();
         }
@@ -260,7 +264,7 @@ impl RivalRun<'_> {
                 .arg(self.host.files.path(result));
             self.host.start(party, self.driver.pinned, command)
         };
-        // the result of an earlier part would be read as this part's
+        // removes the result of an earlier part, which would be taken for that of this part
         std::fs::remove_file(self.host.files.path("subscriber")).ok();
         let publisher = process(MeasuredParty::Sender, "publish", "publisher")?;
         let mut subscribers = vec![process(MeasuredParty::Receiver, "subscribe", "subscriber")?];
@@ -281,7 +285,7 @@ impl RivalRun<'_> {
             RivalAddress::Locator => format!("tcp/{tcp}"),
             RivalAddress::Ipc => format!("ipc://{path}"),
             RivalAddress::Port => PORT.to_string(),
-            // a domain that no program of the user is likely to use
+            // the number of a domain that no other program of the user is likely to use
             RivalAddress::Domain => "71".to_owned(),
             RivalAddress::Name => format!("unisono-rival-{}", std::process::id()),
         }
@@ -313,7 +317,7 @@ impl RivalRun<'_> {
                 command
             }
         };
-        // the broker of the earlier part was killed and left its socket
+        // removes the socket that the killed broker of an earlier part has left
         std::fs::remove_file(self.host.files.path("meet")).ok();
         let mut broker = self.host.start(MeasuredParty::Broker, self.driver.pinned, command)?;
         self.await_broker(&mut broker)?;
@@ -343,15 +347,15 @@ impl RivalRun<'_> {
     }
 }
 
-/// A further subscriber beside the measured one.
+/// A subscriber in addition to the measured one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OtherSubscriber {
     Absent,
-    /// A second subscriber, stopped when measuring begins.
+    /// A second subscriber, which is stopped when measuring begins.
     Stopped,
 }
 
-/// The first stream with events; `leads` are the start times of the attempts.
+/// Returns the first stream that has events. `leads` are the start times of the attempts.
 fn first_with_events(
     leads: impl IntoIterator<Item = Duration>,
     mut stream: impl FnMut(Duration) -> Result<RivalStream, NoResult>,

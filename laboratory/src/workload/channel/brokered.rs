@@ -1,13 +1,13 @@
-//! The load of `deadlines.rs` through a broker: a supplier, the broker and a consumer, each in a thread of
-//! this process, with connections between them.
+//! Runs the load of `deadlines.rs` through a broker: a supplier, the broker and a consumer, each in a thread
+//! of this process, with connections between them.
 //!
 //! ```text
 //!   arrivals, drawn before --> supplier == socket ==> broker: deadline or arrival, == socket ==> consumer:
 //!                                                     shares between classes                    100 us each
 //! ```
-//! The consumer is nearly fully loaded. No event can overtake those already sent to it, and its connection
-//! could hold thousands of such small events. So it acknowledges each event, and lets the broker send only
-//! `WINDOW` unacknowledged events for each unit of a class's weight.
+//! The consumer is almost fully loaded. No event can overtake those that were already sent to the consumer,
+//! and its connection could hold thousands of such small events. So the consumer acknowledges each event, and
+//! lets the broker send only `WINDOW` unacknowledged events for each unit of a class's weight.
 
 use super::deadlines::{
     CLASSES, DeadlineCount, EXECUTION_TIME, EventArrival, ServedBy, arrivals, due, shares, streams,
@@ -23,16 +23,17 @@ use unisono_events_client::{
 use unisono_linux::clock::{self, Duration, Instant};
 use unisono_linux::timer;
 
-/// Unacknowledged events at the consumer for each unit of a class's weight. With 1, four are on their way:
-/// 400 us of work, longer than an acknowledgement takes to arrive. With more, more events with later
-/// deadlines would be ahead of an urgent one.
+/// The number of unacknowledged events at the consumer for each unit of a class's weight. With 1, four events
+/// are in transit: 400 us of work, which is longer than an acknowledgement takes to arrive. With more, more
+/// events with later deadlines would be ahead of an urgent one.
 const WINDOW: usize = 1;
-/// More events than ever wait in one class: half a second of arrivals.
+/// The length of a queue: more events than ever wait in one class, which are half a second of arrivals.
 const QUEUE: usize = 16_384;
-/// The consumer's interval for checking whether all events have been published.
+/// The interval at which the consumer checks whether all events have been published.
 const POLL_INTERVAL: StdDuration = StdDuration::from_millis(10);
-/// Receiving and acknowledging count as part of an event's execution time. If the consumer becomes ready more
-/// than this after the previous event's end, execution starts at that moment.
+/// The time to receive and acknowledge an event is part of its execution time: execution starts at the end of
+/// the previous event. If the consumer becomes ready later than this after that end, execution starts at that
+/// moment instead.
 const MAX_BUSY_GAP: Duration = Duration::from_nanos(EXECUTION_TIME.as_nanos() / 2);
 
 /// Publishes events for `length` at a broker that listens at `address`, and consumes until all have arrived.
@@ -63,9 +64,9 @@ pub fn measure(
 #[derive(Debug, Default)]
 struct SupplyState {
     is_over: AtomicBool,
-    /// Events that the consumer will get.
+    /// The number of events that the consumer will get.
     taken: AtomicU64,
-    /// Events past their deadline before the broker had them, because this process slept.
+    /// The number of events whose deadline passed before the broker got them, because this process slept.
     late: AtomicU64,
 }
 
@@ -104,7 +105,7 @@ fn exchange(
             done
         });
         let consumed = consume(&mut consumer, start, &supplied);
-        drop(consumer); // a supplier that is blocked goes on
+        drop(consumer); // a supplier that is blocked can continue
         supplying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let late = consumed?;
         let missed = late + supplied.late.load(Ordering::Relaxed);
@@ -139,7 +140,7 @@ fn supply(
         let event = if by == ServedBy::Deadline { event.due_at(due) } else { event };
         supplier.publish_buffered(topics[arrived.topic], &event)?;
     }
-    // the answer follows all published events
+    // the broker answers only after it has taken all published events
     supplier.statistics()?;
     let late = skipped + supplier.rejected();
     supplied.late.store(late, Ordering::Relaxed);
@@ -151,7 +152,7 @@ fn streams_of(class: usize) -> usize {
     streams(class).len()
 }
 
-/// Returns how many of the received events were late at the end of their execution.
+/// Receives events and returns how many of them were late at the end of their execution.
 fn consume(
     consumer: &mut Client,
     start: Instant,

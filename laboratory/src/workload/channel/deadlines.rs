@@ -1,11 +1,12 @@
-//! Missed deadlines, measured by the clock, when every class has a load of 95 % of its share.
+//! Measures, by the clock, the deadlines missed when every class has a load of 95 % of its share.
 //!
 //! ```text
 //!   arrivals, drawn before --> EventChannel: deadline or arrival, shares between classes --> spin 100 us
 //! ```
-//! Three classes, each with a sensor (an event every 10 ms), updates (20 events every 50 ms) and video in
-//! rounds (all frames of half a second at once, section 3.5 of Shenoy et al.). An event is due when the next
-//! of its kind arrives. `crates/eventchannel/tests/deadlines.rs` simulates the same load.
+//! There are three classes, each with a sensor (an event every 10 ms), updates (20 events every 50 ms) and
+//! video in rounds (all frames of half a second at once, section 3.5 of Shenoy et al.). An event is due when
+//! the next event or round of its kind arrives. `crates/eventchannel/tests/deadlines.rs` simulates the same
+//! load.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -22,7 +23,7 @@ use unisono_linux::timer;
 
 /// A consumer's execution time for an event.
 pub(super) const EXECUTION_TIME: Duration = Duration::from_micros(100);
-/// Name and weight of each class.
+/// The name and the weight of each class.
 pub(super) const CLASSES: [(&str, u32); 3] = [("control", 1), ("video", 2), ("bulk", 1)];
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -41,21 +42,22 @@ pub enum ServedBy {
 pub struct DeadlineCount {
     pub events: u64,
     pub missed: u64,
-    /// Time from the first arrival to the end of the last delivery.
+    /// The time from the first arrival to the end of the last delivery.
     pub took: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventArrival {
-    /// After the start, as `due`.
+    /// The time of arrival. Like `due`, it counts from the start.
     pub(super) at: Duration,
     pub(super) topic: usize,
     pub(super) due: Duration,
 }
 
-/// Period (ms) and number of simultaneous events of each stream of a class: together 95 % of its share.
+/// Returns the period in ms and the number of simultaneous events of each stream of a class. Together they
+/// are 95 % of the class's share.
 pub(super) fn streams(class: usize) -> [(u64, u64); 3] {
-    // a quarter of the time carries 10,000 events of 100 us in 4 s, half of it 20,000
+    // in 4 s, a quarter of the time is enough for 10,000 events of 100 us, and half of it for 20,000
     [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })]
 }
 
@@ -76,7 +78,7 @@ pub(super) fn arrivals(length: Duration, seed: u64) -> Vec<EventArrival> {
 
 type LoadedChannel = EventChannel<Arc<[u8]>>;
 
-/// The classes by their weights.
+/// Makes the classes with their weights.
 pub(super) fn shares() -> Result<Hierarchy, String> {
     let leaf = |(name, weight): (&str, u32)| {
         let weight = std::num::NonZeroU32::new(weight).map_or(Weight::ONE, Weight::from_integer);
@@ -87,7 +89,7 @@ pub(super) fn shares() -> Result<Hierarchy, String> {
     tree.map_err(|error| error.to_string())
 }
 
-/// A channel with a topic and a consumer for each stream.
+/// Makes a channel with a topic and a consumer for each stream.
 fn channel() -> Result<(LoadedChannel, unisono_eventchannel::SupplierId, Vec<TopicId>), String> {
     let mut channel = EventChannel::new(shares()?, ChannelLimits::default());
     let said = |error: unisono_eventchannel::ChannelError| error.to_string();
@@ -128,7 +130,8 @@ pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCoun
         while let Some(arrived) = coming.get(next).filter(|arrived| arrived.at <= now) {
             next += 1;
             if arrived.due <= now {
-                // this process slept meanwhile; the channel does not accept an event that is already late
+                // this process has slept in between; the channel does not accept an event that is already
+                // late
                 done.missed += 1;
                 continue;
             }
@@ -157,7 +160,7 @@ pub fn measure(by: ServedBy, length: Duration, seed: u64) -> Result<DeadlineCoun
     }
 }
 
-/// The time of the channel, which begins with the run.
+/// Converts a time since the start of the run to a time of the channel, whose clock begins with the run.
 fn in_channel(since_start: Duration) -> Instant {
     Instant::ZERO + since_start
 }

@@ -1,5 +1,5 @@
-//! The cost of an event in the channel, from its publication to the end of its delivery, by the number of
-//! subscriptions, two of which match.
+//! Measures the cost of an event in the channel, from its publication to the end of its delivery, as a
+//! function of the number of subscriptions, two of which match.
 
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use unisono_linux::clock::{self, Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubscriptionKind {
-    /// A topic of their own.
+    /// Each two subscriptions have a topic of their own.
     Topic,
     /// `sensor == 7 and site == "roof"`
     #[default]
@@ -30,13 +30,13 @@ pub enum SubscriptionKind {
     Mixed,
 }
 
-/// Subscriptions of one consumer.
+/// The number of subscriptions of one consumer.
 const SUBSCRIPTIONS_PER_CONSUMER: u32 = 10;
-/// Events between two readings of the clock.
+/// The number of events between two readings of the clock.
 const BATCH: u32 = 1000;
 const TOPIC: &str = "plant/0/hot";
 
-/// The topic and filter of subscription `at`; two subscriptions in a row have the same.
+/// Makes the topic and filter of subscription `at`. Each two subscriptions in a row have the same.
 fn build_interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
     let at = at / 2;
     let (pattern, filter) = match kind {
@@ -64,7 +64,7 @@ fn build_interest(kind: SubscriptionKind, at: u32) -> Result<Interest, String> {
     Ok(interest.filtered(filter))
 }
 
-/// Nanoseconds per event among `subscriptions`, measured for `time`.
+/// Measures the nanoseconds per event among `subscriptions` subscriptions for the duration `time`.
 ///
 /// # Errors
 /// The channel refuses a subscription, or the number of matching subscriptions is not two.
@@ -110,7 +110,7 @@ pub fn measure(kind: SubscriptionKind, subscriptions: u32, time: StdDuration) ->
         events += u64::from(BATCH);
     }
     let took = (clock::now() - start).as_nanos() as f64 / events.max(1) as f64;
-    // both subscriptions belong to the first consumer, which gets an event once
+    // both matching subscriptions belong to the first consumer, which gets each event once
     if delivered != events + u64::from(BATCH) {
         return Err(format!("{delivered} of {} events were delivered", events + u64::from(BATCH)));
     }

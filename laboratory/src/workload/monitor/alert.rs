@@ -1,27 +1,28 @@
-//! Alerts: clusters of packets unlike any earlier cluster of the stream.
+//! Finds alerts: clusters of packets that are unlike any earlier cluster of the stream.
 
 use super::packet::describe;
 use crate::workload::stream_cluster::{Coordinates, WeightedPoints, distance};
 
-/// The least distance of a new cluster: that of a flag and a packet length together, or of half of the
-/// payload's bytes. Clusters of one kind of packets, found in two chunks, differ by a quarter of this.
+/// The minimum distance of a new cluster from the known ones: that of a different flag and a different packet
+/// length together, or of a difference in half of the payload's bytes. Two clusters of the same kind of
+/// packets, found in two chunks, differ by a quarter of this.
 pub const MIN_NOVEL_DISTANCE: i64 = 3 * 512 * 512;
 
-/// The least share of a chunk's packets in an alert: fewer packets are noise.
+/// The minimum share of a chunk's packets in an alert: fewer packets are noise.
 pub const MIN_SHARE: f64 = 0.05;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterAlert {
-    /// Share of the chunk's packets.
+    /// The share of the chunk's packets.
     pub share: f64,
-    /// Distance to the nearest cluster known before.
+    /// The distance to the nearest cluster that was known before.
     pub distance: i64,
-    /// Common properties of the packets, in words.
+    /// The common properties of the packets, in words.
     pub what: String,
 }
 
-/// The clusters of a chunk that are far from all known clusters; those near each other are one alert. Without
-/// known clusters there is no alert.
+/// Returns the clusters of a chunk that are far from all known clusters. Clusters that are near each other
+/// are one alert. Without known clusters there is no alert.
 pub fn alerts(known: &WeightedPoints, chunk: &WeightedPoints) -> Vec<ClusterAlert> {
     let nearest = |centre: &Coordinates| known.iter().map(|(other, _)| distance(centre, other)).min();
     let mut novel: Vec<(&Coordinates, i64, i64)> = chunk
@@ -61,7 +62,7 @@ mod tests {
 
     const CHUNK: usize = 160;
 
-    /// The alerts of each chunk of a synthetic stream.
+    /// Returns the alerts of each chunk of a synthetic stream.
     fn stream_alerts(attack: Option<AttackPlan>, seed: u64) -> Vec<Vec<ClusterAlert>> {
         let rate = StreamRate { packets_per_s: 1000.0, burst: 4.0, burst_packets: 100.0 };
         let mut packets = StreamPackets::new(rate, 0, seed, attack);

@@ -1,4 +1,5 @@
-//! Synthetic traffic: bursty TCP streams, each with several kinds of packets, and optionally an attack.
+//! Generates synthetic traffic: bursty TCP streams, each with several kinds of packets, and optionally with
+//! an attack.
 //!
 //! ```text
 //!   burst = 1   | | | | | | | | | | | | | | | |      the mean rate, without pauses
@@ -13,10 +14,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use unisono_workload::Error;
 
-/// Kinds of packets in a stream without attacks: fewer than centers, so that each kind gets its own center.
+/// The number of kinds of packets in a stream without attacks. It is lower than the number of centers, so
+/// that each kind gets a center of its own.
 const PACKET_KINDS: u32 = 8;
 
-/// One packet in this many belongs to an attack while it lasts.
+/// During an attack, one packet in this many belongs to it.
 const ATTACK_SHARE: u32 = 4;
 
 /// The rate and the burstiness of packets.
@@ -24,9 +26,9 @@ const ATTACK_SHARE: u32 = 4;
 pub struct StreamRate {
     /// Packets per second, averaged over bursts and pauses.
     pub packets_per_s: f64,
-    /// Factor by which packets arrive faster within a burst.
+    /// The factor by which packets arrive faster within a burst.
     pub burst: f64,
-    /// Mean number of packets in a burst.
+    /// The mean number of packets in a burst.
     pub burst_packets: f64,
 }
 
@@ -52,13 +54,13 @@ impl StreamRate {
     }
 }
 
-/// Arrival times of one stream's packets, ascending, without end.
+/// The arrival times of one stream's packets, ascending, as an endless iterator.
 #[derive(Clone, Debug)]
 pub struct PacketTimes {
     rate: StreamRate,
     generator: Pcg32,
     now: f64,
-    /// Packets until the burst ends.
+    /// The number of packets until the burst ends.
     left: u64,
 }
 
@@ -91,12 +93,12 @@ impl Iterator for PacketTimes {
     }
 }
 
-/// A gap of the exponential distribution with mean 1.
+/// Draws a gap from the exponential distribution with mean 1.
 fn exponential(generator: &mut Pcg32) -> f64 {
     -((f64::from(generator.next_u32()) + 1.0) / 4_294_967_296.0).ln()
 }
 
-/// An attack: one stream is flooded from a given packet on.
+/// An attack that floods one stream from a given packet on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttackPlan {
     pub stream: u32,
@@ -104,7 +106,7 @@ pub struct AttackPlan {
     pub first: u64,
 }
 
-/// The packets of one stream, without end.
+/// The packets of one stream, as an endless iterator.
 #[derive(Clone, Debug)]
 pub struct StreamPackets {
     times: PacketTimes,
@@ -130,13 +132,13 @@ impl StreamPackets {
         ((u64::from(self.generator.next_u32()) * u64::from(most)) >> 32) as u32
     }
 
-    /// A packet of a usual kind: even kinds are requests, odd kinds answers.
+    /// Makes a packet of a usual kind. Even kinds are requests, odd kinds are answers.
     fn usual(&mut self, at: Duration, service: SocketAddr) -> TcpPacket {
         let kind = self.below(PACKET_KINDS);
         let client = self.below(16) as u8;
         let client =
             SocketAddr::new(Ipv4Addr::new(10, 9, 0, client).into(), 40_000 + self.below(1000) as u16);
-        // each kind has its own alphabet, length and first bytes
+        // each kind has an alphabet, a length and first bytes of its own
         let length = 8 << kind;
         let base = (32 + 24 * kind) as u8;
         let mut payload: Vec<u8> = (0..length.min(256)).map(|_| base + self.below(12) as u8).collect();
@@ -155,7 +157,7 @@ impl Iterator for StreamPackets {
         self.number += 1;
         let is_attacked = self.attack.is_some_and(|attack| self.number > attack.first);
         if is_attacked && self.below(ATTACK_SHARE) == 0 {
-            // a SYN flood: connections that are never completed
+            // the attack is a SYN flood: connections that are never completed
             let from =
                 SocketAddr::new(Ipv4Addr::new(203, 0, 113, 9).into(), 1024 + self.below(60_000) as u16);
             return Some(TcpPacket { at, from, to: service, flags: SYN, length: 0, payload: Vec::new() });
@@ -164,7 +166,7 @@ impl Iterator for StreamPackets {
     }
 }
 
-/// The service of a synthetic stream.
+/// Returns the service of a synthetic stream.
 fn service(stream: u32) -> SocketAddr {
     let [.., high, low] = stream.to_be_bytes();
     SocketAddr::new(IpAddr::from([10, 8, high, low]), 80)
@@ -184,7 +186,7 @@ mod tests {
             let count = 100_000;
             let last = PacketTimes::new(rate(burst), 0, 5).nth(count - 1).expect("endless").as_secs_f64();
             let measured = count as f64 / last;
-            // 2,000 bursts with exponential lengths and pauses: a deviation of about 3 %
+            // with 2,000 bursts of exponential lengths and pauses, the standard deviation is about 3 %
             assert!((measured - 1000.0).abs() < 120.0, "{measured} packets a second at burst {burst}");
         }
     }

@@ -6,14 +6,14 @@
 //!   its clusters                                  [local search by a team]
 //!   latency                                       |---- waiting, then this ----|
 //! ```
-//! A stream is a process, so that each can be a gang. [`run`] is the program that studies measure: synthetic
-//! packets, converted to points in advance, arrive in chunks at the times of their last packets. The example
-//! `network-monitor` reads captures and reports new kinds of packets ([`alert`]).
+//! Each stream has a process of its own, so that it can be a gang. [`run`] is the program that studies
+//! measure: synthetic packets, converted to points in advance, arrive in chunks at the times of their last
+//! packets. The example `network-monitor` reads captures and reports new kinds of packets ([`alert`]).
 //!
-//! Cost in addition to the clustering: two clock readings for each barrier (50 ns), one sleep for each chunk.
-//! A run stops its work after twice its length. A chunk that has not begun by then is not clustered. Its
-//! waiting time until then counts as its latency, because otherwise a regime would look fast by dropping slow
-//! chunks.
+//! Cost in addition to the clustering: two clock readings for each barrier (50 ns), and a sleep for each
+//! chunk. A run stops its work after twice its length. A chunk whose clustering has not begun by then is not
+//! clustered. Its waiting time until then counts as its latency, because otherwise a regime that drops slow
+//! chunks would look fast.
 //!
 //! Reference: Peter, Baumann, Anderson, Roscoe: Gang scheduling isn't worth it... yet, ETH TR 745, section 4
 //! and Figure 4.
@@ -38,7 +38,7 @@ use unisono_workload::barrier::run_iterations;
 use unisono_workload::barrier_choice::{BarrierChoice, BarrierMember};
 use unisono_workload::{Error, Measurement, Options};
 
-/// Different chunks that a run uses in turn.
+/// The number of different chunks, which a run uses in turn.
 const CHUNKS: usize = 2;
 
 /// The arrival times of chunks.
@@ -46,7 +46,7 @@ const CHUNKS: usize = 2;
 pub enum ChunkTimes {
     /// A chunk arrives with its last packet.
     Packets(StreamRate),
-    /// A chunk arrives as soon as the one before is clustered.
+    /// A chunk arrives as soon as the previous one is clustered.
     BackToBack,
 }
 
@@ -54,7 +54,7 @@ pub enum ChunkTimes {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MonitorLoad {
     pub stream: u32,
-    /// Packets between two updates of the clusters.
+    /// The number of packets between two updates of the clusters.
     pub chunk: usize,
     pub centres: CentreRange,
     pub times: ChunkTimes,
@@ -83,7 +83,7 @@ impl MonitorLoad {
         }
     }
 
-    /// The times at which chunks are complete, within `seconds`.
+    /// Returns the times within `seconds` at which chunks are complete. `None`: chunks arrive back to back.
     fn arrivals(&self, seconds: f64, seed: u64) -> Option<Vec<Duration>> {
         let ChunkTimes::Packets(rate) = self.times else { return None };
         let end = Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -113,7 +113,8 @@ pub fn run(load: &MonitorLoad, barrier: MonitorBarrier, options: &Options) -> Re
     serve(load, barrier, options, patience)
 }
 
-/// Clusters the chunks. Those that have not begun `patience` after the start are not clustered.
+/// Clusters the chunks. Chunks whose clustering has not begun at `patience` after the start are not
+/// clustered.
 fn serve(
     load: &MonitorLoad,
     barrier: MonitorBarrier,
@@ -127,7 +128,8 @@ fn serve(
     let points = load.points(options.seed);
     let arrivals = load.arrivals(options.seconds, options.seed);
     if arrivals.as_ref().is_some_and(Vec::is_empty) {
-        // a stream may be silent, or end within a chunk; if no stream has a chunk, the run reports it
+        // a stream may be silent, or end in the middle of a chunk; if no stream has a complete chunk, the run
+        // reports that
         let silent = Measurement { requests: Some(0), unfinished: Some(0), ..Measurement::default() };
         return Ok(place.label(barrier, silent));
     }
@@ -177,7 +179,8 @@ fn serve(
     Ok(place.label(barrier, measured))
 }
 
-/// Barriers per second while clusters are computed, and the time before and in a barrier, over all members.
+/// Computes the barriers per second while clusters are computed, and the time before and in a barrier, over
+/// all members.
 fn together(meters: &[CachePadded<SharedWaits>], measured: Measurement) -> Measurement {
     let sum = |of: fn(&SharedWaits) -> &AtomicU64| meters.iter().map(|m| of(m).load(Relaxed)).sum::<u64>();
     let waits = sum(|meter| &meter.count) as f64;
@@ -194,7 +197,7 @@ fn together(meters: &[CachePadded<SharedWaits>], measured: Measurement) -> Measu
     }
 }
 
-/// The times of one member's waits, read after the run.
+/// The times of one member's waits, which are read after the run.
 #[derive(Debug, Default)]
 struct SharedWaits {
     count: AtomicU64,
@@ -324,7 +327,7 @@ mod tests {
         assert_eq!(arrivals.len(), packets.len() / load.chunk);
         assert_eq!(arrivals[0], packets[load.chunk - 1]);
         for barrier in BARRIERS {
-            // a busy machine may take long: no chunk is given up here
+            // a busy machine may take long, so the test gives up no chunk
             let measured = serve(&load, barrier, &options, Duration::from_secs(3600)).expect("measured");
             let wanted = (Some(arrivals.len() as u64), Some(0));
             assert_eq!((measured.requests, measured.unfinished), wanted, "{barrier:?}");
@@ -367,7 +370,7 @@ mod tests {
         for patience in [Duration::from_secs(3600), Duration::ZERO] {
             let measured = serve(&one, BARRIERS[0], &options, patience).expect("measured");
             assert_eq!(measured.latency_us.map(|latency| latency.n), Some(1), "{measured:?}");
-            // the measured time lasts to the end of the last chunk, after its last packet
+            // the measured time extends to the end of the last chunk, which is after its last packet
             let last = PacketTimes::new(rate, 0, options.seed).nth(packets - 1).expect("it came");
             assert!(measured.elapsed_s >= last.as_secs_f64(), "{measured:?}");
         }

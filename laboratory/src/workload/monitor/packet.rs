@@ -1,14 +1,14 @@
-//! TCP packets as points: the properties of a packet in 128 numbers.
+//! Represents TCP packets as points: the properties of a packet in 128 numbers.
 //!
-//! All groups of numbers have about the same weight, so that no single property decides the distance. Packets
-//! of one kind (acknowledgements, requests, the bytes of a file) lie close together; packets of a new kind
-//! lie far away.
+//! All groups of numbers have about the same weight, so that no single property dominates the distance.
+//! Packets of the same kind (acknowledgements, requests, the bytes of a file) are close to each other;
+//! packets of a new kind are far away from them.
 
 use crate::workload::stream_cluster::{Coordinates, DIMENSIONS, MAX_COORDINATE};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Index of the first number of each group.
+/// The index of the first number of each group.
 const BYTES: usize = 0;
 const FLAGS: usize = 64;
 const LENGTH: usize = 72;
@@ -16,13 +16,15 @@ const GAP: usize = 88;
 const SENDER: usize = 104;
 const BEGINNING: usize = 112;
 
-/// Weight of a flag, a length or a gap. Two packets that differ in it are 512 apart in each of two numbers.
+/// The weight of a flag, a length or a gap. Two packets that differ in one of these differ by 512 in each of
+/// two numbers.
 const FIELD_WEIGHT: i16 = 512;
 
-/// Weight of one bit of a hash: eight differing bits weigh about as much as one strong number.
+/// The weight of one bit of a hash: eight different bits weigh about as much as one number with
+/// [`FIELD_WEIGHT`].
 const HASH_BIT_WEIGHT: i16 = 180;
 
-/// Names of the flags, from the lowest bit.
+/// The names of the flags, from the lowest bit on.
 pub const FLAG_NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
 pub const SYN: u8 = 2;
 pub const PSH: u8 = 8;
@@ -30,20 +32,20 @@ pub const ACK: u8 = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpPacket {
-    /// Time since the first packet, or since the epoch.
+    /// The time since the first packet, or since the Unix epoch.
     pub at: Duration,
     pub from: SocketAddr,
     pub to: SocketAddr,
     /// The flags of the TCP header.
     pub flags: u8,
-    /// Bytes of payload on the wire.
+    /// The number of bytes of payload on the wire.
     pub length: u32,
     /// The captured part of the payload.
     pub payload: Vec<u8>,
 }
 
 impl TcpPacket {
-    /// The end that is a service: the one with the lower port.
+    /// Returns the end that is presumably the service: the one with the lower port.
     pub fn service(&self) -> SocketAddr {
         let key = |end: &SocketAddr| (end.port(), *end);
         if key(&self.from) <= key(&self.to) { self.from } else { self.to }
@@ -54,11 +56,11 @@ impl TcpPacket {
     }
 }
 
-/// The packet as a point. `gap` is the time since the stream's previous packet.
+/// Converts a packet to a point. `gap` is the time since the stream's previous packet.
 pub fn coordinates(packet: &TcpPacket, gap: Duration) -> Coordinates {
     let mut point = [0; DIMENSIONS];
     if !packet.payload.is_empty() {
-        // 64 groups of 4 byte values
+        // counts the bytes in 64 groups of 4 byte values each
         let mut counts = [0usize; 64];
         packet.payload.iter().for_each(|byte| counts[usize::from(byte / 4)] += 1);
         for (group, count) in counts.into_iter().enumerate() {
@@ -86,12 +88,12 @@ pub fn coordinates(packet: &TcpPacket, gap: Duration) -> Coordinates {
     point
 }
 
-/// FNV-1a: the same on every machine.
+/// Computes the hash FNV-1a, which is the same on every machine.
 fn hash(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The common properties of the packets around a center, in words.
+/// Describes the common properties of the packets around a center in words.
 pub fn describe(centre: &Coordinates) -> String {
     let strongest = |from: usize, count: usize| {
         let place = (0..count).max_by_key(|i| centre[from + i]);

@@ -1,4 +1,4 @@
-//! An industrial control console, and a sensor beside it (section 3.6, Tables 3 and 4).
+//! An industrial control console, and a sensor in addition to it (section 3.6, Tables 3 and 4).
 //!
 //! The console sends a command of 1 byte at intervals drawn uniformly from 100 to 300 ms, and the actuator
 //! acknowledges it with 1 byte. The sensor sends an update every 30 ms to the monitor.
@@ -14,12 +14,12 @@ use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 use unisono_workload::conversation::{Conversation, NextMessage};
 
-/// Time between two commands (ns).
+/// The time between two commands, in nanoseconds.
 const COMMAND_INTERVAL_NS: std::ops::Range<u64> = 100_000_000..300_000_000;
-/// Time between two updates of the sensor.
+/// The time between two updates of the sensor.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(30);
 
-/// The actuator and the monitor: the server's conversations 0 and 1.
+/// Runs the actuator and the monitor: the server's ends of conversations 0 and 1.
 pub(super) fn serve(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
@@ -51,7 +51,7 @@ fn monitor(scene: &ServiceScene, mut sensor: Box<dyn Conversation>) -> io::Resul
     Ok(figures)
 }
 
-/// The console and the sensor.
+/// Runs the console and the sensor.
 pub(super) fn command(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
@@ -96,7 +96,7 @@ fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Res
         actuator.send(&[1])?;
         let heard = actuator.receive(&mut acknowledged, scene.ends.until)?;
         let took = clock::now() - sent;
-        // a command not acknowledged at the end counts with the console's waiting time
+        // a command that is not acknowledged at the end counts with the time that the console has waited
         times.record(took.into());
         if heard != NextMessage::Message {
             break;
@@ -109,12 +109,12 @@ fn console(scene: &ServiceScene, mut actuator: Box<dyn Conversation>) -> io::Res
     Ok(figures.iter().filter_map(|(name, times)| distributed(name, times.distribution(1e3), "us")).collect())
 }
 
-/// Times between events that should arrive at equal intervals.
+/// The times between events that should arrive at equal intervals.
 #[derive(Debug, Default)]
 struct Spacing {
     last: Option<Instant>,
     between: Histogram,
-    /// Deviation of each interval from the intended one.
+    /// The deviation of each interval from the intended one.
     off: Histogram,
 }
 

@@ -19,13 +19,15 @@ pub(super) fn serve(
             client.send(&block[..now])?;
             left -= now as u64;
         }
-        // the client leaves after it has received everything, so no data in flight is cut off
+        // waits until the client leaves, which it does after it has received everything, so that no data in
+        // flight are cut off
         client.receive(&mut Vec::new(), scene.ends.until)?;
     }
     Ok(Vec::new())
 }
 
-/// Parts of the file whose arrival times form the curve; each quarter ends with one.
+/// The number of parts of the file whose arrival times form the curve; each quarter of the file ends with a
+/// part.
 const PARTS: u64 = 40;
 
 pub(super) fn fetch(

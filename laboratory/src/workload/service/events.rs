@@ -9,12 +9,12 @@ use unisono_measure::Histogram;
 use unisono_measure::record::Figure;
 use unisono_workload::conversation::{Conversation, NextMessage};
 
-/// Time between two events.
+/// Returns the time between two events.
 fn period(scene: &ServiceScene) -> Duration {
     Duration::from_nanos(((1e9 / scene.events_per_s) as u64).max(1))
 }
 
-/// Number of events of the run.
+/// Returns the number of events of the run.
 fn events(scene: &ServiceScene) -> u64 {
     (scene.ends.until - scene.ends.from).as_nanos().div_ceil(period(scene).as_nanos())
 }
@@ -38,7 +38,7 @@ pub(super) fn consume(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
 ) -> io::Result<Vec<Figure>> {
-    /// If the last event was lost, the consumer gives up this long after it was due.
+    /// The time after the last event was due at which the consumer gives up if that event was lost.
     const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
     let mut delays = Histogram::new();
     let mut event = Vec::new();

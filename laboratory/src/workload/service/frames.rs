@@ -1,9 +1,9 @@
-//! Frame sizes of an MPEG-1 video of 1.5 Mbit/s and 30 frames per second.
+//! Generates the frame sizes of an MPEG-1 video of 1.5 Mbit/s and 30 frames per second.
 //!
-//! A group of pictures is `IBBPBBPBBPBBPBB`. Frames of one kind vary in size: their logarithms are normally
-//! distributed, as found for MPEG-1 films (Rose, Statistical Properties of MPEG Video Traffic, 1995). The
-//! sizes of the kinds are in the ratio 5 (I) to 3 (P) to 1 (B), a usual setting of encoders. The mean is
-//! exactly the rate.
+//! A group of pictures is `IBBPBBPBBPBBPBB`. Frames of the same kind vary in size: the logarithms of their
+//! sizes are normally distributed, as was found for MPEG-1 films (Rose, Statistical Properties of MPEG Video
+//! Traffic, 1995). The sizes of the kinds have the ratio 5 (I) to 3 (P) to 1 (B), a usual setting of
+//! encoders. The mean size corresponds exactly to the rate.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -11,12 +11,12 @@ use rand_pcg::Pcg64Mcg;
 pub(super) const FRAMES_PER_S: u64 = 30;
 const BITS_PER_S: f64 = 1.5e6;
 const PATTERN: &[u8] = b"IBBPBBPBBPBBPBB";
-/// Standard deviation of the logarithm of a frame's size.
+/// The standard deviation of the logarithm of a frame's size.
 const SIZE_DEVIATION: f64 = 0.25;
-/// Smallest frame, in bytes: a picture's header without any change.
+/// The size of the smallest frame, in bytes: the header of a picture without any change.
 const MIN_FRAME_BYTES: f64 = 64.0;
 
-/// Sizes in bytes, without end, equal for equal seeds.
+/// The sizes in bytes, as an endless iterator. Equal seeds give equal sizes.
 pub(super) struct FrameSizes {
     random: Pcg64Mcg,
     next: usize,
@@ -44,7 +44,7 @@ impl Iterator for FrameSizes {
         self.next += 1;
         let all: f64 = PATTERN.iter().map(|kind| part(*kind)).sum();
         let mean = BITS_PER_S / 8.0 / FRAMES_PER_S as f64 * PATTERN.len() as f64 * part(kind) / all;
-        // Box-Muller transform; a uniform number of 0 has no logarithm
+        // Box-Muller transform; `u` is in (0, 1], because 0 has no logarithm
         let (u, v): (f64, f64) = (1.0 - self.random.random::<f64>(), self.random.random());
         let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
         Some(

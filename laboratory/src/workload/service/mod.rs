@@ -16,7 +16,8 @@
 //! Both processes are on one host, possibly in two network namespaces, and share its monotonic clock. One-way
 //! delays are therefore exact.
 //!
-//! This module does not start the processes or the network (the driver does), and does not judge.
+//! This module does not start the processes or the network, which the driver does, and does not interpret the
+//! results.
 
 mod control;
 mod download;
@@ -46,7 +47,7 @@ pub enum Application {
 }
 
 impl Application {
-    /// The conversations of a client.
+    /// Returns the number of conversations of a client.
     #[must_use]
     pub fn conversations(self, clients: u16, sensor: bool) -> u16 {
         match self {
@@ -61,27 +62,27 @@ impl Application {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceScene {
     pub application: Application,
-    /// The conversations. A download ends with the file, not with the end of measuring.
+    /// The conversations. A download ends with the file, and not with the end of measuring.
     #[serde(flatten)]
     pub ends: ConversationScene,
     pub events_per_s: f64,
-    /// Bytes of the file to download.
+    /// The number of bytes of the file to download.
     pub file_bytes: u64,
-    /// Viewers of the stream, or clients that send requests.
+    /// The number of viewers of the stream, or of clients that send requests.
     pub clients: u16,
     /// The encoded video that is streamed. `None`: frames come from a generator.
     pub video: Option<PathBuf>,
-    /// Number of times that the server reads the whole file before it answers a request with it.
+    /// The number of times that the server reads the whole file before it answers a request with it.
     pub passes: u32,
-    /// Length of a streaming round.
+    /// The length of a streaming round.
     pub round: Duration,
-    /// Whether a sensor reports beside the console.
+    /// Whether a sensor reports in addition to the console.
     pub sensor: bool,
     pub seed: u64,
 }
 
 impl ServiceScene {
-    /// Does one process's part.
+    /// Runs the part of one process.
     ///
     /// # Errors
     /// The other end does not appear within the scene's timeout, or the communication breaks.
@@ -115,7 +116,7 @@ impl ServiceScene {
     }
 }
 
-/// A figure with its distribution; `None` if no value was counted.
+/// Makes a figure from a distribution, or returns `None` if no value was counted.
 fn distributed(name: &str, distribution: Option<Distribution>, unit: &str) -> Option<Figure> {
     distribution.map(|distribution| Figure::from_distribution(name, unit, distribution))
 }

@@ -1,7 +1,7 @@
 //! Requests of web clients (section 3.3, Figure 5): each client requests a file, or an answer that the server
-//! computes from a file, as soon as it has the last answer.
+//! computes from a file, as soon as it has got the previous answer.
 //!
-//! HTTP headers are left out: they would be the same text over every carrier.
+//! HTTP headers are omitted, because they would be the same text over every carrier.
 
 use super::{ServiceScene, distributed};
 use std::hint::black_box;

@@ -32,7 +32,8 @@ pub(super) fn serve(
             .zip(conversations)
             .map(|(viewer, to)| {
                 let sizes: Box<dyn Iterator<Item = usize> + Send + '_> = match &encoded {
-                    // viewers start at different frames, so the frames of one moment are not all of one kind
+                    // viewers start at different frames, so that the frames sent at one moment are not all of
+                    // the same kind
                     Some(sizes) => {
                         Box::new(sizes.iter().copied().cycle().skip(viewer * VIEWER_OFFSET_FRAMES))
                     }
@@ -48,7 +49,8 @@ pub(super) fn serve(
     Ok(Vec::new())
 }
 
-/// Frames between the starting points of two viewers of an encoded video: no multiple of a group of pictures.
+/// The number of frames between the starting points of two viewers of an encoded video. It is not a multiple
+/// of the length of a group of pictures.
 const VIEWER_OFFSET_FRAMES: usize = 37;
 
 pub(super) fn encoded_sizes(video: &Path) -> io::Result<Vec<usize>> {
@@ -66,7 +68,8 @@ fn stream(
     let per_round = frames_per_round(scene);
     for round in 0..rounds(scene) {
         let begins = scene.ends.from + scene.round * round;
-        // the frames of a round are prepared before it begins, as the paper's server read them from its disk
+        // the frames of a round are prepared before it begins; the paper's server read them from its disk
+        // then
         let frame = |(frame, size): (u64, usize)| {
             let mut bytes = vec![0; size.max(STAMP)];
             stamp(&mut bytes, round * per_round + frame, begins);
@@ -76,8 +79,8 @@ fn stream(
         timer::sleep_until(begins);
         for frame in &frames {
             match to.send_by(frame, begins + scene.round) {
-                // the viewer leaves at the end; frames that have not arrived by then are late, but the run
-                // has not failed
+                // an error means that the viewer has left at the end; frames that have not arrived by then
+                // are late, but the run has not failed
                 Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                     return Ok(());
                 }
@@ -85,11 +88,11 @@ fn stream(
             }
         }
     }
-    // the viewer leaves when it has received the end
+    // waits until the viewer leaves, which it does when it has received the end
     to.receive(&mut Vec::new(), scene.ends.until + scene.round).map(drop)
 }
 
-/// The results of all viewers.
+/// Receives as all viewers, and returns their results.
 pub(super) fn watch(
     scene: &ServiceScene,
     conversations: Vec<Box<dyn Conversation>>,
@@ -118,7 +121,7 @@ fn view(
     viewing: &mut ViewerState,
 ) -> io::Result<()> {
     let mut frame = Vec::new();
-    // one more round, so that late frames are counted
+    // viewers stay one round longer, so that late frames are counted
     let end = scene.ends.from + scene.round * (rounds(scene) + 1);
     while !viewing.is_complete() && server.receive(&mut frame, end)? == NextMessage::Message {
         if let Some((number, begins)) = stamped(&frame) {
@@ -135,7 +138,7 @@ struct ViewerState {
     /// For each round: the number of frames that arrived, and the arrival of the last one after the start of
     /// the round.
     rounds: Vec<(u64, Duration)>,
-    /// Arrival times of frames after the start of their round.
+    /// The arrival times of frames, from the start of their round.
     arrivals: Histogram,
 }
 
@@ -169,7 +172,7 @@ fn figures(scene: &ServiceScene, seen: &[ViewerState]) -> Vec<Figure> {
             all += 1;
             lost += viewing.per_round - frames.min(&viewing.per_round);
             late += u64::from(*frames < viewing.per_round || *last > scene.round);
-            // a round without any frame counts with the viewer's waiting time
+            // a round without any frame counts with the time that the viewer has waited
             let waited = scene.round * (rounds(scene) + 1 - round);
             delivery.record((if *frames > 0 { *last } else { waited }).into());
         }
@@ -188,8 +191,8 @@ fn figures(scene: &ServiceScene, seen: &[ViewerState]) -> Vec<Figure> {
     figures
 }
 
-/// The number of frames in each bin of the time after the start of their round: up to 1 ms, ten bins per
-/// decade up to 1 s, and all later ones. A bin is named by its end (ms).
+/// Returns the number of frames in each bin of the arrival time after the start of their round: one bin up to
+/// 1 ms, ten bins per decade up to 1 s, and one for all later frames. A bin is named by its end in ms.
 fn bins(arrivals: &Histogram) -> impl Iterator<Item = (f64, u64)> {
     const BINS: i32 = 31;
     let mut before = 0;
@@ -216,7 +219,7 @@ mod tests {
         let figures = figures(&scene, &[ViewerState::new(&scene)]);
         let round = figures.iter().find(|figure| figure.name == "round_ms").expect("it has a figure");
         let times = round.distribution.expect("times");
-        // three rounds of 200 ms, and one more for late frames
+        // there are three rounds of 200 ms, and another one for late frames
         assert_eq!((times.n, times.min.round(), times.max.round()), (3, 400.0, 800.0));
     }
 

@@ -1,4 +1,4 @@
-//! Each application between a server and a client of this process.
+//! Tests each application between a server and a client in this process.
 
 use super::*;
 use std::thread;
@@ -37,7 +37,8 @@ pub(super) fn scene(application: Application, carrier: ConversationCarrier, port
     }
 }
 
-/// Consecutive ports that are free now; tests run in parallel.
+/// Returns the first of several consecutive ports that are free now. Tests run in parallel, so each gets
+/// other ports.
 fn ports() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -89,8 +90,8 @@ fn the_viewers_see_every_frame_of_every_round() {
     // two viewers, three rounds of six frames
     const FRAMES: f64 = 2.0 * 3.0 * 6.0;
     for carrier in [ConversationCarrier::Tcp, ConversationCarrier::Udp] {
-        // a viewer leaves one round after the last; frames that a busy machine delivers later count as lost,
-        // and the test tries another run
+        // a viewer leaves one round after the last one; frames that a busy machine delivers even later count
+        // as lost, so the test tries another run
         let without_loss = (0..10).any(|_| {
             let figures = run(&scene(Application::Streaming, carrier, ports()));
             let frame = figures.iter().find(|figure| figure.name == "frame_ms").expect("frames");
@@ -142,7 +143,7 @@ fn every_client_gets_the_whole_file_from_one_thread_or_from_one_for_each_request
     }
 }
 
-/// Runs a scene with a broker that listens at its own socket.
+/// Runs a scene with a broker that listens at a socket of its own.
 fn run_with_broker(scene: impl Fn(BrokerAddresses) -> ServiceScene) -> Vec<Figure> {
     use std::sync::atomic::{AtomicBool, Ordering};
     use unisono_broker::{Broker, Limits, OWNER, Server};

@@ -1,4 +1,4 @@
-//! The frames of an encoded video: finds the boundaries of pictures in an MPEG-1 stream.
+//! Finds the frames of an encoded video: the boundaries of pictures in an MPEG-1 stream.
 //!
 //! A start code is `00 00 01` and a byte with the kind of the following unit: a picture (00), a slice of a
 //! picture (01 to AF), the header of a sequence (B3) or of a group of pictures (B8). Headers belong to the
@@ -8,7 +8,7 @@ const PICTURE: u8 = 0x00;
 const SEQUENCE: u8 = 0xb3;
 const GROUP: u8 = 0xb8;
 
-/// The sizes in bytes of the pictures of a video stream.
+/// Returns the sizes in bytes of the pictures of a video stream.
 pub(super) fn picture_sizes(stream: &[u8]) -> Vec<usize> {
     let mut sizes = Vec::new();
     let (mut begins, mut has_slices) = (0, false);

@@ -1,7 +1,8 @@
-//! The evaluation of one candidate: how much would be saved if it became a center?
+//! Evaluates one candidate: how much would be saved if it became a center?
 //!
-//! Points that are closer to the candidate move to it. A center closes if that saves more than moving its
-//! other points to the candidate costs. If all of this together saves more than a center costs, it is done.
+//! Points that are closer to the candidate than to their center would move to the candidate. A center would
+//! close if that saves more than it costs to move its other points to the candidate. If all of this together
+//! saves more than the cost of a center, it is carried out.
 //!
 //! ```text
 //!   1 all have left the last evaluation      6 all savings are stored   <- nearly all the work lies before
@@ -17,7 +18,7 @@ use super::table::LINE;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<W: FnMut() -> Result<(), String>> SearchMember<'_, W> {
-    /// Makes the candidate a center if that saves anything; returns the saving.
+    /// Makes the candidate a center if that saves anything. Returns the saving.
     pub(super) fn evaluate(&mut self, candidate: usize) -> Result<i64, String> {
         let search = self.search;
         let table = &search.table;
@@ -67,8 +68,8 @@ impl<W: FnMut() -> Result<(), String>> SearchMember<'_, W> {
         self.search.table.column[centre].load(Relaxed) as usize
     }
 
-    /// The saving of the own points that move to the candidate. The member's row gets the (negative) saving
-    /// of the staying points if their center closes.
+    /// Returns the saving by the member's own points that move to the candidate. The member's row gets the
+    /// (negative) saving of the other points if their center closes.
     fn try_points(&mut self, candidate: usize) -> i64 {
         let search = self.search;
         let row = search.table.row(self.index);
@@ -88,7 +89,7 @@ impl<W: FnMut() -> Result<(), String>> SearchMember<'_, W> {
         saved
     }
 
-    /// The saving by closing own centers, and the number of these centers.
+    /// Returns the saving by the closing of the member's own centers, and the number of these centers.
     fn try_closing(&self) -> (i64, usize) {
         let table = &self.search.table;
         let (mut saved, mut closed) = (0, 0);

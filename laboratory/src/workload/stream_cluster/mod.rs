@@ -9,14 +9,15 @@
 //!                                     |
 //!                                local search            over what is kept: the stream's clusters now
 //! ```
-//! Opening a center costs z, and a point costs its distance to its center. [`LocalSearch`] opens and closes
-//! centers while that lowers the sum, and finds by bisection a z with which 10 to 20 centers remain.
-//! [`ClusterTeam`] repeats this for each chunk, with a team of threads that share each chunk's points.
+//! A center costs z, and a point costs its distance to its center. [`LocalSearch`] opens and closes centers
+//! as long as that lowers the sum of the costs, and finds by bisection a z with which 10 to 20 centers
+//! remain. [`ClusterTeam`] repeats this for each chunk, with a team of threads that share each chunk's
+//! points.
 //!
-//! The barriers are streamcluster's: each evaluation of a candidate has nine, and nearly all the work is
-//! before one of them. A program that only needs the clusters could use four, but the barriers are the
-//! subject of the studies. Three things differ from streamcluster, so that the result depends on the seed
-//! alone and not on the number of threads: coordinates are integers, each point's random number is a hash of
+//! The barriers are those of streamcluster: each evaluation of a candidate has nine, and nearly all the work
+//! is before one of them. A program that needs only the clusters could use four, but the barriers are the
+//! subject of the studies. Three things differ from streamcluster, so that the result depends only on the
+//! seed and not on the number of threads: coordinates are integers, each point's random number is a hash of
 //! its position, and the points are not shuffled again for each attempt.
 //!
 //! Cost: an evaluation computes one distance per point. A chunk of 16,000 points takes a few hundred to a few

@@ -1,5 +1,5 @@
-//! The slow sequential version: one thread, sets of points, every cost computed from its definition. It
-//! shares only the random numbers with the search.
+//! A slow sequential version of the search, to compare with: it has one thread and sets of points, and
+//! computes every cost from its definition. It shares only the random numbers with the search.
 
 use super::points::{Coordinates, WeightedPoints, distance};
 use super::search::{CentreRange, LocalSearch, candidates, opens, shuffled};
@@ -20,7 +20,7 @@ struct SlowSearch<'a> {
 }
 
 impl<'a> SlowSearch<'a> {
-    /// The center of each point.
+    /// Returns the center of each point.
     fn run(points: &'a WeightedPoints, range: CentreRange, seed: u64) -> Vec<usize> {
         let clusters = BTreeMap::new();
         let mut slow = Self { points, range, seed, z: 0, clusters, attempts: 0, passes: 0 };
@@ -117,7 +117,7 @@ impl<'a> SlowSearch<'a> {
         }
     }
 
-    /// Builds the clusters with the candidate, and keeps them if they cost less.
+    /// Builds the clusters that include the candidate as a center, and keeps them if they cost less.
     fn evaluate(&mut self, candidate: usize) {
         let mut with = BTreeMap::from([(candidate, BTreeSet::new())]);
         for (centre, members) in &self.clusters {
@@ -139,7 +139,7 @@ impl<'a> SlowSearch<'a> {
     }
 }
 
-/// The center of each point, found by `members` threads.
+/// Returns the center of each point, found by `members` threads.
 fn by_team(points: &Arc<WeightedPoints>, range: CentreRange, seed: u64, members: usize) -> Vec<usize> {
     let search = LocalSearch::new(points.clone(), range, seed, members);
     let barrier = Barrier::new(members);
@@ -158,7 +158,7 @@ fn by_team(points: &Arc<WeightedPoints>, range: CentreRange, seed: u64, members:
     search.assignment()
 }
 
-/// Points in the first few dimensions, some of them equal.
+/// Generates points that differ only in the first few dimensions; some of them are equal.
 fn any_points() -> impl Strategy<Value = WeightedPoints> {
     let point = (prop::array::uniform3(0..40i16), 1..5i64);
     prop::collection::vec(point, 1..60).prop_map(|all| {
@@ -184,7 +184,7 @@ proptest! {
     }
 }
 
-/// Points around this many random places, in turn.
+/// Makes points around this many random places, in turn.
 pub(super) fn known_clusters(size: usize, places: usize, spread: u32, seed: u64) -> WeightedPoints {
     use rand::RngCore;
     let mut generator = rand_pcg::Pcg32::new(seed, 0);
@@ -204,7 +204,7 @@ fn known_clusters_are_found_and_kept_apart() {
     let centre_of = by_team(&points, CentreRange::default(), 7, 3);
     let centres: BTreeSet<usize> = centre_of.iter().copied().collect();
     assert!((10..=20).contains(&centres.len()), "{} centres", centres.len());
-    // with at least as many centers as places, no center has points of two places
+    // if there are at least as many centers as places, no center has points of two places
     let mixed = centre_of.iter().enumerate().filter(|(point, centre)| point % places != **centre % places);
     assert!(centres.len() < places || mixed.count() == 0, "{centres:?}");
     assert!(centres.len() >= places, "{} centres for {places} places", centres.len());

@@ -2,8 +2,8 @@
 
 pub const DIMENSIONS: usize = 128;
 
-/// The greatest coordinate. Differences fit in 16 bits, and the squares of all dimensions add up to less than
-/// 2^27, so that compilers can compute a distance in vectors of 16-bit numbers.
+/// The maximum coordinate. Differences fit in 16 bits, and the squares of the differences in all dimensions
+/// add up to less than 2^27, so that compilers can compute a distance with vectors of 16-bit numbers.
 pub const MAX_COORDINATE: i16 = 1023;
 
 /// Coordinates from 0 to [`MAX_COORDINATE`].
@@ -42,7 +42,7 @@ impl WeightedPoints {
         self.weights.iter().sum()
     }
 
-    /// Coordinates and weight of each point.
+    /// Returns the coordinates and the weight of each point.
     pub fn iter(&self) -> impl Iterator<Item = (&Coordinates, i64)> {
         self.coordinates.iter().zip(self.weights.iter().copied())
     }
@@ -52,7 +52,7 @@ impl WeightedPoints {
         self.weights.extend_from_slice(&others.weights);
     }
 
-    /// The cost of assigning `point` to a center at the position of the point `centre`.
+    /// Returns the cost of `point` if it is assigned to a center at the position of the point `centre`.
     pub(super) fn cost(&self, point: usize, centre: usize) -> i64 {
         distance(&self.coordinates[point], &self.coordinates[centre]) * self.weights[point]
     }
@@ -65,7 +65,7 @@ impl WeightedPoints {
     }
 }
 
-/// The square of the Euclidean distance, as in streamcluster.
+/// Returns the square of the Euclidean distance, as in streamcluster.
 pub fn distance(a: &Coordinates, b: &Coordinates) -> i64 {
     let squares = a.iter().zip(b).map(|(a, b)| {
         let difference = i32::from(a - b);

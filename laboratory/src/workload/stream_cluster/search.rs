@@ -1,8 +1,7 @@
-//! One local search over one set of points, by a team of threads.
+//! A local search over a set of points, by a team of threads.
 //!
-//! Each member owns a range of the points. Sums over all points are computed by [`SearchMember::sum`], with
-//! one barrier. All members compute the same sums, so all take the same decisions without further
-//! communication.
+//! Each member owns a range of the points. [`SearchMember::sum`] computes sums over all points, with one
+//! barrier. All members get the same sums, so all take the same decisions without more communication.
 
 use super::points::{Coordinates, DIMENSIONS, WeightedPoints};
 use super::table::SavingsTable;
@@ -13,11 +12,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 
-/// Effort of a search: evaluations and candidates are this times k ln k, as in streamcluster.
+/// The effort of a search: the numbers of evaluations and of candidates are this factor times k ln k, as in
+/// streamcluster.
 const EFFORT_FACTOR: f64 = 3.0;
 
-/// A pass that lowers the cost by less than this share is the last one. `FINE_IMPROVEMENT` is for a number of
-/// centers that is nearly right. Both as in streamcluster.
+/// A pass that lowers the cost by less than this share is the last one. `FINE_IMPROVEMENT` applies if the
+/// number of centers is nearly right. Both are as in streamcluster.
 const COARSE_IMPROVEMENT: f64 = 0.1;
 const FINE_IMPROVEMENT: f64 = 0.001;
 
@@ -29,7 +29,7 @@ pub struct CentreRange {
 }
 
 impl Default for CentreRange {
-    /// The range of PARSEC's inputs.
+    /// The default is the range of PARSEC's inputs.
     fn default() -> Self {
         Self { fewest: 10, most: 20 }
     }
@@ -49,12 +49,12 @@ impl CentreRange {
         (EFFORT_FACTOR * k as f64 * (k as f64).ln()) as usize
     }
 
-    /// Evaluations of one pass.
+    /// Returns the number of evaluations in one pass.
     pub(super) fn evaluations(self) -> usize {
         Self::effort(self.most).max(1)
     }
 
-    /// Points that are tried as centers.
+    /// Returns the number of points that are tried as centers.
     pub(super) fn candidates(self) -> usize {
         Self::effort(self.fewest).max(self.fewest + 1)
     }
@@ -68,18 +68,19 @@ pub struct LocalSearch {
     seed: u64,
     members: usize,
     candidates: Vec<u32>,
-    /// The current cost of each point, and in `assigned` the point that is its center. Written by the point's
-    /// owner.
+    /// The current cost of each point, and in `assigned` the point that is its center. Both are written by
+    /// the member that owns the point.
     pub(super) cost: Vec<AtomicI64>,
     pub(super) assigned: Vec<AtomicU32>,
     pub(super) is_centre: Vec<AtomicBool>,
     pub(super) table: SavingsTable,
-    /// Two sets, used in turn: a member that is one barrier ahead writes the other set.
+    /// The members' values for sums: two sets, used in turn, so that a member that is one barrier ahead
+    /// writes to the other set.
     sums: [Vec<CachePadded<AtomicI64>>; 2],
 }
 
 impl LocalSearch {
-    /// A search over at least one point, by `members` threads.
+    /// Makes a search over at least one point, by `members` threads.
     pub fn new(points: Arc<WeightedPoints>, range: CentreRange, seed: u64, members: usize) -> Self {
         let n = points.len();
         let slots = || (0..members).map(|_| CachePadded::new(AtomicI64::new(0))).collect();
@@ -97,8 +98,8 @@ impl LocalSearch {
         }
     }
 
-    /// Member `index`'s part. Every member calls this once; `wait` is the team's barrier. The result may be
-    /// read after all members have returned and met once more.
+    /// Runs the part of member `index`. Every member calls this once; `wait` is the team's barrier. The
+    /// result may be read after all members have returned and have passed another barrier.
     pub fn run(&self, index: usize, wait: impl FnMut() -> Result<(), String>) -> Result<(), String> {
         if self.points.is_empty() {
             return Ok(());
@@ -106,7 +107,7 @@ impl LocalSearch {
         SearchMember::new(self, index, wait).search()
     }
 
-    /// The centroid of each cluster, with the cluster's weight.
+    /// Returns the centroid of each cluster, with the cluster's weight.
     pub fn centres(&self) -> WeightedPoints {
         let n = self.points.len();
         let mut place = vec![None; n];
@@ -138,7 +139,7 @@ impl LocalSearch {
     }
 }
 
-/// Points drawn in proportion to their weights; all points if there are few.
+/// Draws points in proportion to their weights, or returns all points if there are few.
 pub(super) fn candidates(points: &WeightedPoints, range: CentreRange, seed: u64) -> Vec<u32> {
     let n = points.len();
     if n <= range.candidates() {
@@ -154,7 +155,7 @@ pub(super) fn candidates(points: &WeightedPoints, range: CentreRange, seed: u64)
     (0..range.candidates()).map(|_| draw()).collect()
 }
 
-/// The order of a pass's candidates.
+/// Returns the order of a pass's candidates.
 pub(super) fn shuffled(candidates: &[u32], seed: u64, pass: u64) -> Vec<u32> {
     let mut generator = Pcg32::new(seed, pass);
     let mut order = candidates.to_vec();
@@ -164,7 +165,8 @@ pub(super) fn shuffled(candidates: &[u32], seed: u64, pass: u64) -> Vec<u32> {
     order
 }
 
-/// Whether Meyerson's rule opens a center at a point with this `cost`: with the probability cost / z.
+/// Returns whether Meyerson's rule opens a center at a point with this `cost`: it does with the probability
+/// cost / z.
 pub(super) fn opens(seed: u64, attempt: u64, point: usize, cost: i64, z: i64) -> bool {
     let mut hash = seed ^ (attempt << 32) ^ point as u64;
     for _ in 0..2 {
@@ -227,7 +229,7 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
             } else if self.centres < range.fewest {
                 high = self.z;
             }
-            // the interval halves, so the loop ends
+            // the interval is halved in each step, so the loop ends
             if range.contains(self.centres) || high - low <= (high / 1000).max(1) {
                 return Ok(());
             }
@@ -236,7 +238,7 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
         }
     }
 
-    /// Opens centers by Meyerson's rule; returns the total cost.
+    /// Opens centers by Meyerson's rule. Returns the total cost.
     fn first_centres(&mut self) -> Result<i128, String> {
         let search = self.search;
         let n = search.points.len();
@@ -267,7 +269,8 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
         Ok(i128::from(self.sum(own)?) + i128::from(self.z) * self.centres as i128)
     }
 
-    /// Passes of evaluations, until one lowers the cost by no more than the share `enough`.
+    /// Runs passes of evaluations until a pass lowers the cost by no more than the share `enough`. Returns
+    /// the new cost.
     fn improve(&mut self, mut cost: i128, enough: f64) -> Result<i128, String> {
         loop {
             self.passes += 1;
@@ -294,12 +297,12 @@ impl<'a, W: FnMut() -> Result<(), String>> SearchMember<'a, W> {
         self.search.cost[point].store(cost, Relaxed);
     }
 
-    /// The sum of all members' values.
+    /// Returns the sum of all members' values.
     fn sum(&mut self, own: i64) -> Result<i64, String> {
         Ok(self.exchange(own)?.map(|sum| sum.load(Relaxed)).sum())
     }
 
-    /// The minimum of all members' values.
+    /// Returns the minimum of all members' values.
     fn min(&mut self, own: usize) -> Result<usize, String> {
         let min = self.exchange(own as i64)?.map(|own| own.load(Relaxed)).min();
         Ok(min.map_or(own, |min| min as usize))

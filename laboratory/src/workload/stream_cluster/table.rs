@@ -1,21 +1,22 @@
 //! The table for the data that the members of a team exchange during an evaluation.
 //!
 //! The table has a row for each member and a column for each center. A row is only as wide as the number of
-//! centers requires, and rows follow one another in memory. Between two barriers only one member writes a
+//! centers requires, and rows are adjacent in memory. Between two barriers only one member writes a given
 //! number, and the next barrier makes it visible to the others.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// Numbers in a cache line; rows are a multiple of it, so that the rows of two members share no line.
+/// The width of a row is a multiple of this number of cells, which fill a whole number of cache lines, so
+/// that the rows of two members share no cache line.
 pub(super) const LINE: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct SavingsTable {
     pub(super) members: usize,
     pub(super) width: AtomicUsize,
-    /// In a member's row: the saving of its points if the column's center closes (negative: cost). In the
-    /// last row: the total saving by closing the center.
+    /// In a member's row: the saving of the member's points if the column's center closes (negative: a cost).
+    /// In the last row: the total saving if the center closes.
     cells: Vec<AtomicI64>,
     /// For each point that is a center: its column.
     pub(super) column: Vec<AtomicU32>,
@@ -38,7 +39,7 @@ impl SavingsTable {
         Self {
             members,
             width: AtomicUsize::new(0),
-            // every point may become a center
+            // there is room for every point to become a center
             cells: (0..(members + 1) * (points + LINE)).map(|_| AtomicI64::new(0)).collect(),
             column: (0..points).map(|_| AtomicU32::new(0)).collect(),
             counts: (0..members).map(|_| CachePadded::default()).collect(),
@@ -60,7 +61,7 @@ impl SavingsTable {
         }
     }
 
-    /// Member 0's decision on the evaluation; a new center costs `z`.
+    /// Stores member 0's decision on the evaluation. A new center costs `z`.
     pub(super) fn decide(&self, z: i64) {
         let sum: i64 = self.counts.iter().map(|counts| counts.saved.load(Relaxed)).sum();
         let closed = self.counts.iter().map(|counts| counts.closed.load(Relaxed)).sum();

@@ -1,22 +1,23 @@
-//! A stream's clusters, updated chunk by chunk by a team of threads.
+//! Updates a stream's clusters chunk by chunk, by a team of threads.
 
 use super::points::WeightedPoints;
 use super::search::{CentreRange, LocalSearch};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// The most centers that are kept before they are merged: those of ten chunks or more. Merging loses a little
-/// precision each time, and searching the kept centers takes longer the more there are.
+/// The maximum number of centers that are kept before they are merged: those of ten chunks or more. Each
+/// merge loses a little precision, and a search over the kept centers takes longer, the more there are.
 const MAX_KEPT: usize = 200;
 
-/// Weights are halved above this, so that sums of costs fit in 64 bits however long the stream is.
+/// The maximum weight. Above it, weights are halved, so that sums of costs fit in 64 bits, however long the
+/// stream is.
 const MAX_WEIGHT: i64 = 1 << 32;
 
 /// The clusters after a chunk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamClusters {
-    /// Clusters of this chunk alone.
+    /// The clusters of this chunk alone.
     pub of_chunk: WeightedPoints,
-    /// Clusters of the stream until now.
+    /// The clusters of the stream so far.
     pub of_stream: WeightedPoints,
 }
 
@@ -28,7 +29,7 @@ pub struct ClusterTeam {
     seed: u64,
     /// The current search. `None` at the end of the stream.
     search: RwLock<Option<Arc<LocalSearch>>>,
-    /// Used only by member 0.
+    /// The clusters of the stream so far. Only member 0 uses them.
     stream: Mutex<KeptCentres>,
 }
 
@@ -43,9 +44,9 @@ impl ClusterTeam {
         Self { members, range, seed, search: RwLock::default(), stream: Mutex::default() }
     }
 
-    /// Member `index`'s part of the next chunk. Every member must call this equally often. Only member 0
-    /// calls `next`, which waits for a chunk; `None` ends the stream. Member 0 gets the clusters, the others
-    /// get empty clusters. Returns `Ok(None)` at the end of the stream.
+    /// Runs member `index`'s part of the next chunk. Every member must call this equally often. Only member 0
+    /// calls `next`, which waits for a chunk and returns `None` at the end of the stream. Returns the
+    /// clusters to member 0, empty clusters to the others, and `Ok(None)` to all at the end of the stream.
     pub fn update(
         &self,
         index: usize,
@@ -78,9 +79,9 @@ impl ClusterTeam {
 }
 
 impl KeptCentres {
-    /// The stream's clusters after a chunk with the clusters `of_chunk`. One thread searches the kept
-    /// centers, because they are much fewer than a chunk's points, and a barrier would take longer than the
-    /// work before it.
+    /// Returns the stream's clusters after a chunk with the clusters `of_chunk`. A single thread searches the
+    /// kept centers, because there are far fewer of them than points in a chunk, and a barrier would take
+    /// longer than the work before it.
     fn update(&mut self, of_chunk: &WeightedPoints, range: CentreRange, seed: u64) -> WeightedPoints {
         self.chunks += 1;
         self.centres.extend(of_chunk);
@@ -111,7 +112,7 @@ mod tests {
     use std::sync::Barrier;
     use std::thread;
 
-    /// The updates of member 0 after each chunk.
+    /// Returns the updates of member 0 after each chunk.
     fn updates(members: usize, chunks: &[Arc<WeightedPoints>]) -> Vec<StreamClusters> {
         let team = ClusterTeam::new(members, CentreRange::default(), 3);
         let barrier = Barrier::new(members);
@@ -148,7 +149,7 @@ mod tests {
             assert_eq!(clusters.of_chunk.total_weight(), 120);
             assert_eq!(clusters.of_stream.total_weight(), 120 * (i as i64 + 1), "after {i} chunks");
         }
-        // 24 places are too many for 20 centers; each center of a chunk lies in the middle of its place
+        // 24 places are too many for 20 centers; each center of a chunk is in the middle of its place
         let first = &found[0].of_chunk;
         assert_eq!(first.len(), 12, "{} centres", first.len());
         for (point, _) in chunks[0].iter() {

@@ -1,15 +1,15 @@
-//! Classes of traffic over one link: bulk transfers over TCP, and small messages with their send time, by
+//! Classes of traffic over one link: bulk transfers over TCP, and small messages with their send time, over
 //! plain sockets or through the broker.
 //!
 //! ```text
 //!   send (a process a class) ----- the link under test -----> receive (one process)
 //! ```
 //! All processes are on one host and share its monotonic clock, so the delay of a message is one-way and
-//! exact. Arrivals between two times count; all processes know these times in advance, so no process needs a
-//! stop signal. Receivers do not know the transport of the traffic.
+//! exact. Only arrivals between two times count. All processes know these times in advance, so no process
+//! needs a stop signal. Receivers need not know how the traffic was sent.
 //!
-//! Cost: a thread for each connection; at 100 Mbit/s some per cent of a processor. When not to use it: above
-//! some Gbit/s, where one process with a thread for each socket is the bottleneck.
+//! Cost: a thread for each connection; at 100 Mbit/s a few per cent of a processor. When not to use it: above
+//! a few Gbit/s, where one process with a thread for each socket is the bottleneck.
 
 mod receive;
 mod send;
@@ -25,11 +25,11 @@ use unisono_linux::clock::Instant;
 /// The transfers of one run. All processes read it from one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scene {
-    /// Start of the measured time, on the monotonic clock.
+    /// The start of the measured time, on the monotonic clock.
     pub from: Instant,
     pub until: Instant,
     pub receiver: IpAddr,
-    /// Congestion control of all connections. `None`: the host's default.
+    /// The congestion control of all connections. `None`: the host's default.
     pub congestion: Option<String>,
     /// The broker's socket, for sources that cooperate.
     pub broker: Option<PathBuf>,
@@ -42,13 +42,13 @@ pub struct TrafficSource {
     pub class: String,
     /// The receiver's port, for both transports.
     pub port: u16,
-    /// Connections that always have data to send.
+    /// The number of connections that always have data to send.
     pub flows: u32,
     pub messages_per_s: f64,
     pub message_bytes: usize,
     /// A message should arrive within this time.
     pub deadline_ms: Option<f64>,
-    /// Whether it sends its messages through the broker, if there is one.
+    /// Whether the source sends its messages through the broker, if there is one.
     pub cooperates: bool,
 }
 

@@ -17,22 +17,22 @@ use unisono_workload::Error;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceReceived {
-    /// Bytes of connections, headers excluded, that arrived in the measured time.
+    /// The number of bytes of connections, without headers, that arrived in the measured time.
     pub bulk_bytes: u64,
-    /// Segments of connections that the link carried in the measured time, including segments out of order
-    /// and duplicates.
+    /// The number of segments of connections that the link carried in the measured time, including duplicates
+    /// and segments out of order.
     #[serde(default)]
     pub segments: u64,
-    /// Messages sent in the measured time that arrived.
+    /// The number of messages that were sent in the measured time and arrived.
     pub messages: u64,
     pub message_bytes: u64,
-    /// The messages of these that arrived after their deadline.
+    /// The number of these messages that arrived after their deadline.
     pub late: u64,
-    /// Time from sending to arrival.
+    /// The time from sending to arrival.
     pub delay_us: Option<Distribution>,
 }
 
-/// Time after the end of measuring in which messages sent before may still arrive.
+/// The time after the end of measuring in which messages that were sent before may still arrive.
 const DRAIN_TIME: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Default)]
@@ -43,7 +43,8 @@ struct ReceivedCount {
 }
 
 impl ReceivedCount {
-    /// Segments received on all connections so far; a closed connection keeps its count.
+    /// Returns the number of segments received on all connections so far. A closed connection keeps its
+    /// count.
     fn segments(&self) -> u64 {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.iter().filter_map(|stream| segments_received(stream).ok()).map(u64::from).sum()
@@ -58,7 +59,7 @@ struct MessageTimes {
     delay: Histogram,
 }
 
-/// Receives until the scene is over. Its threads end with the process.
+/// Receives until the end of the scene. The threads that it starts end with the process.
 pub fn receive(scene: &Scene) -> Result<Vec<SourceReceived>, Error> {
     let mut counts = Vec::new();
     for source in &scene.sources {

@@ -20,21 +20,23 @@ use unisono_workload::retry::retry;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentCount {
-    /// Messages due in the measured time.
+    /// The number of messages that were due in the measured time.
     pub messages: u64,
 }
 
-/// Bytes written to a socket at a time.
+/// The number of bytes written to a socket at a time.
 const CHUNK: usize = 32 << 10;
-/// Bytes handed to the broker at a time: with the length, four segments, so that a message takes half a
-/// millisecond at 100 Mbit/s.
+/// The number of bytes passed to the broker at a time: with the length, four segments, so that a message
+/// takes half a millisecond at 100 Mbit/s.
 const BROKER_CHUNK: usize = 4 * 1448 - 4;
-/// A timer may be late by less than this.
+/// The maximum delay of a timer: a message that is sent later than this after it was due counts from its due
+/// time.
 const MAX_TIMER_DELAY: clock::Duration = clock::Duration::from_millis(1);
-/// The receiver must appear within this time.
+/// The time within which the receiver has to appear.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends as source `number` of the scene until it is over. Its threads end with the process.
+/// Sends as source `number` of the scene until the scene's end. The threads that it starts end with the
+/// process.
 pub fn send(scene: &Scene, number: usize) -> Result<SentCount, Error> {
     let source = scene.sources.get(number);
     let source = source.ok_or_else(|| Error::Options(format!("there is no source {number}")))?;
@@ -103,7 +105,7 @@ fn channel(
 fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let destination =
         Destination { congestion: scene.congestion.clone(), ..Destination::tcp(source.receiver(scene)) };
-    // the broker connects at once, so the receiver must be there before
+    // waits for the receiver, because the broker connects at once and the receiver must listen by then
     drop(
         retry(CONNECT_TIMEOUT, || TcpStream::connect(source.receiver(scene)))
             .map_err(|error| failed("connect", source, error))?,
@@ -137,13 +139,14 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
     let mut message = vec![0; source.message_bytes.max(STAMP)];
     let mut next = clock::now().as_nanos() as f64;
     for number in 0.. {
-        // a period on average, but never in step with another periodic source
+        // the interval is a period on average, but varies, so that the source is never in step with another
+        // periodic source
         next += period * random.random_range(0.5..1.5);
         let due = clock::Instant::from_nanos(next as u64);
         timer::sleep_until(due);
         let now = clock::now();
-        // a message that was due earlier than it could be sent counts from its due time, because waiting at
-        // the sender is delay, too
+        // a message that is sent too late counts from its due time, because the time that it waited at the
+        // sender is delay, too
         let sent_at = if now - due > MAX_TIMER_DELAY { due } else { now };
         if sent_at >= scene.from && sent_at < scene.until {
             sent.fetch_add(1, Ordering::Relaxed);
@@ -152,10 +155,11 @@ fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) 
             if due >= scene.until {
                 break;
             }
-            continue; // due, but will never arrive
+            continue; // the message counts as due, but will never arrive
         }
         stamp(&mut message, number, sent_at);
-        // a stream does not wait: a message without room is dropped and missing at the receiver
+        // the source does not wait: a message for which there is no room is dropped, and is missing at the
+        // receiver
         match &mut way {
             SendPath::Socket(socket) => drop(socket.send(&message)),
             SendPath::Broker(client, channel) => {

@@ -1,14 +1,15 @@
-//! For `unisono tree plan` in regular networks such as tori and fat trees, both kinds of ties: finds roots
-//! with equal trees, because the network looks the same from many of its switches.
+//! For `unisono tree plan` with either kind of ties, in regular networks such as tori and fat trees: finds
+//! roots with equal trees, because the network looks the same from many of its switches.
 //!
 //! A symmetry of the network maps the ways from a root onto the ways from the root's image. It need not map
 //! the tree: if several neighbors are nearer, the tree takes the neighbor with the lowest id, and the
-//! symmetry may change the order of ids. It does map the tree, and so height and leaves, if it maps every
-//! choice of the tree onto the choice of the image's tree. By level order the tree around r chooses at every
-//! switch w among the neighbors of w that are nearer to r. By queue it chooses, for every u, at every w on
-//! the way from r to u, among the neighbors that are nearer to u (see [`branches`](super::branches)). So a
-//! symmetry fails only for roots r for which some w has a target (r itself; by queue also a u behind w) in
-//! several directions, and the symmetry does not keep the choice among those directions.
+//! symmetry may change the order of ids. It does map the tree, and so keeps height and leaves, if it maps
+//! every choice of the tree onto the choice that the tree of the root's image makes. By level order the tree
+//! around r chooses at every switch w among the neighbors of w that are nearer to r. By queue it chooses, for
+//! every u, at every w on the way from r to u, among the neighbors that are nearer to u (see
+//! [`branches`](super::branches)). So a symmetry fails only for roots r for which some w has a target (r
+//! itself; by queue also a u behind w) in several directions, and the symmetry does not keep the choice among
+//! those directions.
 //!
 //! The competing directions are the same for all switches that symmetries map onto each other, so one search
 //! from one switch of each [kind](SymmetricDigits::kinds) finds them for all. If a symmetry changes the order
@@ -18,8 +19,8 @@
 //! checked.
 //!
 //! Cost: O(links) for each symmetry and each kind. When not to use it: in irregular networks, and in regular
-//! networks that are numbered at random, it finds no symmetry after visiting some hundred switches for each
-//! way to split the numbers into digits.
+//! networks that are numbered at random. There it finds no symmetry, after it has visited some hundred
+//! switches for each way to split the numbers into digits.
 
 mod numbers;
 mod shortest_paths;
@@ -35,11 +36,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// With more kinds than this, one search for each kind costs more than symmetries save.
 const MAX_KINDS: u32 = 64;
 
-/// The list of roots that a symmetry fails for may have this many entries for each switch of the network; a
-/// longer list means that the symmetry does not help.
+/// The list of roots for which a symmetry fails may have this many entries for each switch of the network. If
+/// it is longer, the symmetry does not help.
 const MAX_LEFT_OUT: usize = 4;
 
-/// If one switch rules out more than one root in this many, the symmetry does not help.
+/// If a single switch rules out more than 1/`HOPELESS` of the roots, the symmetry does not help.
 const HOPELESS: usize = 32;
 
 /// The effect of symmetries on trees of groups with members at every switch.
@@ -51,7 +52,7 @@ pub(super) struct Symmetries {
 }
 
 impl Symmetries {
-    /// `None`: the network has no symmetries that help.
+    /// Returns `None` if the network has no symmetries that help.
     pub(super) fn find(graph: &Graph, scan: Scan, workers: Workers) -> Option<Self> {
         let numbers = SymmetricDigits::guess(graph)?;
         if numbers.kinds() > MAX_KINDS {
@@ -93,20 +94,21 @@ impl Symmetries {
         Some(Self { lowest, kind: places.kind, leaves_at_least })
     }
 
-    /// The lowest root whose tree has the same height and leaves, as far as symmetries show.
+    /// Returns the lowest root whose tree is known by symmetries to have the same height and leaves.
     pub(super) fn lowest(&self, root: u32) -> u32 {
         self.lowest[root as usize]
     }
 
-    /// A lower bound of the leaves of a root's tree from each depth on.
+    /// Returns, for each depth, a lower bound of the number of leaves of a root's tree from that depth on.
     pub(super) fn leaves_at_least(&self, root: u32) -> &[u32] {
         &self.leaves_at_least[usize::from(self.kind[root as usize])]
     }
 }
 
-/// By switch: the lowest switch that symmetries map onto it. The symmetries map members onto members, so that
-/// the distances to the members are the same from both. Also returns the edges visited by the proof. `None`
-/// if there are no symmetries, or if the proof visits more than `max_edges` edges.
+/// Returns, by switch, the lowest switch that symmetries map onto it, and the number of edges that the proof
+/// visited. The symmetries map members onto members, so that both switches have the same distances to the
+/// members. Returns `None` if there are no symmetries, or if the proof would visit more than `max_edges`
+/// edges.
 pub(super) fn orbits(
     graph: &Graph,
     is_member: &[bool],
@@ -136,7 +138,7 @@ pub(super) fn orbits(
     Some(((0..count).map(|switch| classes.lowest(switch)).collect(), edges_visited))
 }
 
-/// By switch and slot: the place of that neighbor among the switch's own neighbors, in order of id.
+/// By switch and slot: the place of the neighbor in that slot among the switch's neighbors, in order of id.
 struct NeighbourOrder {
     first: Vec<usize>,
     place: Vec<u8>,
@@ -172,10 +174,11 @@ struct SymmetryJudge<'a> {
     paths: &'a ShortestPathTables<'a>,
     places: &'a NeighbourOrder,
     scan: Scan,
-    /// By kind, places of neighbors and places of their images: sets of directions whose choice the symmetry
-    /// does not keep.
+    /// By a key of the kind, the places of the neighbors and the places of their images: the sets of
+    /// directions for which the symmetry does not keep the choice.
     broken: HashMap<Vec<u8>, Vec<Slots>>,
-    /// By kind and set of directions: the affected roots, relative to the origin. `None`: there are too many.
+    /// By kind and set of directions: the affected roots, relative to the origin of the kind. `None`: there
+    /// are too many.
     concerned: HashMap<(u8, Slots), Option<Vec<u32>>>,
 }
 
@@ -184,7 +187,8 @@ impl<'a> SymmetryJudge<'a> {
         Self { paths, places, scan, broken: HashMap::new(), concerned: HashMap::new() }
     }
 
-    /// The roots for which a symmetry may not map tree onto tree. `None`: there are too many.
+    /// Returns, by root, whether the symmetry may fail to map the root's tree onto the tree of its image, or
+    /// `None` if there are too many such roots.
     fn fails_for(mut self, images: &[u32]) -> Option<Vec<bool>> {
         let ShortestPathTables { graph, numbers, kinds } = *self.paths;
         let mut fails = vec![false; graph.len()];
@@ -226,16 +230,18 @@ impl<'a> SymmetryJudge<'a> {
     }
 }
 
-/// The slot with the lowest place.
+/// Returns the slot in `slots` whose neighbor has the lowest place.
 fn lowest(places: &[u8], slots: Slots) -> Option<usize> {
     (0..places.len()).filter(|slot| slots >> slot & 1 == 1).min_by_key(|&slot| places[slot])
 }
 
-/// The roots in whose trees the origin of a kind chooses among exactly these directions.
+/// Returns the roots in whose trees the origin of a kind chooses among exactly these directions, or `None` if
+/// there are too many.
 fn concerned(paths: &ShortestPathTables, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u32>> {
     let kind = usize::from(kind);
     let targets = paths.kinds[kind].towards(first);
-    // With more roots for each switch that breaks the order, soon all roots would be listed.
+    // If each switch at which the symmetry changes the order ruled out more roots than this, soon all roots
+    // would be listed.
     if targets.len() > (paths.graph.len() / HOPELESS).max(HOPELESS) {
         return None;
     }

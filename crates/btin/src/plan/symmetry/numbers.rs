@@ -1,4 +1,4 @@
-//! For [`symmetry`](super): symmetries that can be read off the numbers of switches.
+//! For [`symmetry`](super): finds symmetries from the numbers of switches.
 //!
 //! People number a regular network regularly: the number of a switch consists of digits, such as its column,
 //! its row and its level. A symmetric network stays the same when one digit of all numbers is increased by
@@ -40,7 +40,7 @@ pub(super) struct SymmetricDigits {
 /// A guess is tested on this many switches before the proof checks every link.
 const TRIED: u32 = 128;
 
-/// A digit with more values than this is only turned, because there are as many swaps as values.
+/// For a digit with more values than this, only the turn is tried, because there are as many swaps as values.
 const MAX_SWAPPED: u32 = 64;
 
 impl Digit {
@@ -64,7 +64,7 @@ impl Move {
         switch - value * self.digit.stride + self.value(value) * self.digit.stride
     }
 
-    /// The images of the switches below `count`.
+    /// Returns the images of the switches below `count`.
     pub(super) fn images(self, count: u32) -> Vec<u32> {
         let Digit { stride, radix } = self.digit;
         let mut images = Vec::with_capacity(count as usize);
@@ -111,7 +111,7 @@ impl SymmetricDigits {
         (!digits.is_empty()).then_some(Self { count, digits, moves })
     }
 
-    /// Whether every link is mapped onto a link.
+    /// Returns whether every link is mapped onto a link.
     pub(super) fn is_automorphism(graph: &Graph, images: &[u32]) -> bool {
         (0..).zip(images).filter(|&(switch, &image)| switch != image).all(|(switch, &image)| {
             let there = graph.near(image);
@@ -120,7 +120,7 @@ impl SymmetricDigits {
         })
     }
 
-    /// The switches whose digits are all 0: one for each kind.
+    /// Returns the switches whose digits are all 0: one for each kind.
     pub(super) fn origins(&self) -> impl Iterator<Item = u32> {
         (0..self.count).filter(|&switch| self.origin(switch) == switch)
     }
@@ -129,12 +129,12 @@ impl SymmetricDigits {
         self.count / self.digits.iter().map(|digit| digit.radix).product::<u32>()
     }
 
-    /// The switch of the same kind whose digits are all 0.
+    /// Returns the switch of the same kind whose digits are all 0.
     pub(super) fn origin(&self, switch: u32) -> u32 {
         self.digits.iter().fold(switch, |rest, digit| rest - digit.value_of(switch) * digit.stride)
     }
 
-    /// The image of a switch under the turns that map the origin of its kind onto `by`.
+    /// Returns the image of a switch under the turns that map the origin of its kind onto `by`.
     pub(super) fn shifted(&self, switch: u32, by: u32) -> u32 {
         self.digits.iter().fold(switch, |shifted, digit| {
             let before = digit.value_of(switch);
@@ -144,7 +144,7 @@ impl SymmetricDigits {
         })
     }
 
-    /// The image of a switch under the turns that map `from` onto the origin of its kind.
+    /// Returns the image of a switch under the turns that map `from` onto the origin of its kind.
     pub(super) fn relative(&self, switch: u32, from: u32) -> u32 {
         self.digits.iter().fold(switch, |relative, digit| {
             let (before, from) = (digit.value_of(switch), digit.value_of(from));
@@ -162,7 +162,7 @@ fn divisors(count: u32) -> Vec<u32> {
     all
 }
 
-/// Whether a sample of links is mapped onto links.
+/// Returns whether a sample of links is mapped onto links.
 fn seems_kept(graph: &Graph, one: Move) -> bool {
     let count = graph.len() as u64;
     let tried = (0..TRIED).map(|at| ((u64::from(at.wrapping_mul(0x9E37_79B1)) * count) >> 32) as u32);

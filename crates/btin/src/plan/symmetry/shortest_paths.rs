@@ -4,7 +4,8 @@ use super::super::graph::Graph;
 use super::numbers::SymmetricDigits;
 use std::collections::BTreeMap;
 
-/// A set of neighbors of a switch, as bits of their places among the neighbors of the origin of its kind.
+/// A set of neighbors of a switch. Each neighbor has the bit of its place among the neighbors of the origin
+/// of the switch's kind.
 pub(super) type Slots = u64;
 
 /// All shortest ways from the origin of one kind.
@@ -18,7 +19,7 @@ pub(super) struct ShortestPaths {
 }
 
 impl ShortestPaths {
-    /// `None`: the origin has more than 64 neighbors, so that a word has no bit for each.
+    /// Returns `None` if the origin has more than 64 neighbors, because a word then has too few bits.
     pub(super) fn new(graph: &Graph, origin: u32) -> Option<Self> {
         let mut distance = vec![u32::MAX; graph.len()];
         let mut first: Vec<Slots> = vec![0; graph.len()];
@@ -54,8 +55,8 @@ impl ShortestPaths {
         Some(Self { origin, distance, first, firsts })
     }
 
-    /// From each depth on, a lower bound of the leaves of a breadth-first tree around the origin: the sum of
-    /// all decreases in the number of switches from one level to the next.
+    /// Returns, for each depth, a lower bound of the leaves of a breadth-first tree around the origin from
+    /// that depth on: the sum of all decreases in the number of switches from one level to the next.
     pub(super) fn leaves_at_least(&self) -> Vec<u32> {
         let mut leaves: Vec<u32> = Vec::new();
         for &depth in self.distance.iter().filter(|&&depth| depth != u32::MAX) {
@@ -70,7 +71,7 @@ impl ShortestPaths {
         leaves
     }
 
-    /// The switches that exactly these neighbors are nearer to.
+    /// Returns the switches to which exactly these neighbors are nearer than the origin is.
     pub(super) fn towards(&self, first: Slots) -> Vec<u32> {
         (0..).zip(&self.first).filter(|(_, paths)| **paths == first).map(|(switch, _)| switch).collect()
     }
@@ -93,8 +94,8 @@ impl ShortestPathTables<'_> {
         self.kinds[self.kind(from)].distance[self.numbers.relative(to, from) as usize]
     }
 
-    /// The switches that have a shortest way to a target through the origin. `None`: the search needs more
-    /// than `steps` steps.
+    /// Returns the switches that have a shortest way to a target through the origin, or `None` if the search
+    /// needs more than `steps` steps.
     pub(super) fn over(&self, kind: usize, targets: Vec<u32>, mut steps: usize) -> Option<Vec<u32>> {
         let kind = &self.kinds[kind];
         let far = |switch: u32| kind.distance[switch as usize];

@@ -1,4 +1,4 @@
-//! Compares the trees of roots that symmetries call equal, and checks that symmetries find many.
+//! Compares the trees of roots that should be equal by symmetry, and checks that there are many such roots.
 
 use super::super::search::Search;
 use super::super::tests::everybody;
@@ -11,7 +11,8 @@ fn graph((n, links): &Links) -> Graph {
     Graph::new(&network(*n, links, &[]))
 }
 
-/// The number of classes. Checks that each root's tree has the height and leaves of the lowest in its class.
+/// Returns the number of classes. Checks that each root's tree has the same height and leaves as the tree of
+/// the lowest root in its class.
 fn classes(graph: &Graph, scan: Scan) -> usize {
     let count = graph.len();
     let Some(symmetries) = Symmetries::find(graph, scan, Workers::new(None)) else { return count };
@@ -33,8 +34,8 @@ fn classes(graph: &Graph, scan: Scan) -> usize {
     classes.iter().enumerate().filter(|&(root, &lowest)| root == lowest as usize).count()
 }
 
-/// A torus with arbitrary links: each switch is linked to the switches whose number is greater by an offset,
-/// digit by digit, modulo the radix.
+/// Makes a torus with arbitrary links: each switch is linked to the switches whose number is greater by an
+/// offset, digit by digit, modulo the radix.
 fn shifts(radices: &[u32], offsets: &[Vec<u32>]) -> Links {
     let count = radices.iter().product();
     let to = |switch: u32, offset: &[u32]| {

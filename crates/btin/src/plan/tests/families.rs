@@ -1,4 +1,4 @@
-//! Networks for tests: regular networks, in which everything is tied, and random ones.
+//! Networks for tests: regular networks, in which many roots are tied, and random networks.
 
 pub(crate) use super::shapes::{
     Links, fat_tree, fat_tree_of_pods, network, torus, torus_of_cubes, with_nodes,
@@ -22,7 +22,7 @@ pub(crate) fn clique(n: u32) -> Links {
     (n, (0..n).flat_map(|a| (0..a).map(move |b| (a, b))).collect())
 }
 
-/// Two cliques joined by a path.
+/// Makes two cliques joined by a path.
 pub(crate) fn barbell(n: u32, between: u32) -> Links {
     let (_, mut links) = clique(n);
     links.extend(clique(n).1.into_iter().map(|(a, b)| (a + n, b + n)));
@@ -31,8 +31,8 @@ pub(crate) fn barbell(n: u32, between: u32) -> Links {
     (2 * n + between, links)
 }
 
-/// Each switch has `links` links, scattered over the network by a fixed rule: all trees are about the same,
-/// and most of their switches are in the last levels.
+/// Makes a network in which each switch has `links` links, scattered over the network by a fixed rule: all
+/// trees are about the same, and most of their switches are in the last levels.
 pub(crate) fn regular(n: u32, links: u32) -> Links {
     let scatter = |at: u32| (at.wrapping_mul(0x9E37_79B1) ^ 0x5851_F42D).wrapping_mul(0x85EB_CA6B);
     let mut ends: Vec<u32> = (0..n * links).collect();
@@ -42,7 +42,7 @@ pub(crate) fn regular(n: u32, links: u32) -> Links {
     (n, joined.step_by(2).chain(scattered).chain([(n - 1, 0)]).collect())
 }
 
-/// A random tree with random links added, including parallel links and self loops.
+/// Generates a random tree with random links added, including parallel links and self loops.
 pub(crate) fn random() -> impl Strategy<Value = Links> {
     (2u32..40, 0usize..60).prop_flat_map(|(n, more)| {
         let tree = (1..n).map(|v| (0..v).prop_map(move |up| (up, v))).collect::<Vec<_>>();
@@ -64,8 +64,8 @@ pub(crate) fn any_family() -> impl Strategy<Value = Links> {
     ]
 }
 
-/// A network with switches optionally renumbered at random, one or two nodes at each, and a group of all or
-/// some nodes.
+/// Generates a network with switches optionally renumbered at random, one or two nodes at each, and a group
+/// of all or some nodes.
 pub(crate) fn network_and_group() -> impl Strategy<Value = (SwitchNetwork, BarrierGroup)> {
     (any_family(), any::<bool>()).prop_flat_map(|((n, links), shuffle)| {
         let ids: Vec<u32> = (0..n).collect();

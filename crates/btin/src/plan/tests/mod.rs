@@ -1,4 +1,4 @@
-//! Plans made by hand.
+//! Compares plans with trees that were found by hand.
 
 pub(crate) mod families;
 mod oracle;
@@ -47,7 +47,8 @@ fn a_switch_without_members_stays_only_where_it_is_on_the_way() {
 
 #[test]
 fn the_two_scans_differ_in_who_is_whose_parent() {
-    // Queue: 3 was reached by 1, before 2, and 2 was reached by 4; level: 2 is the lower id.
+    // By queue, the parent of 5 is 3: it is reached (from 1) before 2 is reached (from 4). By level order, it
+    // is 2, the lower id.
     let links = [(0, 1), (0, 4), (1, 3), (4, 2), (3, 5), (2, 5)];
     let network = network(6, &links, &[0]);
     let graph = Graph::new(&network);

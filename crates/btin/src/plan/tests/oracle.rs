@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
-/// Height, edges, leaves, without members, root: the order of trees.
+/// The key by which trees are compared: height, edges, leaves, whether the root is without members, root.
 type OracleKey = (usize, usize, usize, bool, u32);
 type ParentOf = BTreeMap<u32, u32>;
 
@@ -220,7 +220,8 @@ proptest! {
 
 #[test]
 fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
-    // Rims of different depth around a torus, so that blocks lose some of their roots.
+    // Chains of two switches at seven places of a torus, so that heights differ and blocks lose some of their
+    // roots.
     let (mut n, mut links) = torus(9, 31);
     for rim in 0..7 {
         links.extend([(rim * 40, n), (n, n + 1)]);

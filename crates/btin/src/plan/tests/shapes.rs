@@ -5,8 +5,8 @@ use super::{End, Port, SwitchId, SwitchLink, SwitchNetwork};
 /// The number of switches, and the links between them.
 pub(crate) type Links = (u32, Vec<(u32, u32)>);
 
-/// A network of switches with at least eight ports. Links take the lowest free ports, in order; then each
-/// switch in `nodes` gets a node at its next port.
+/// Makes a network of switches with at least eight ports. Links take the lowest free ports, in order. Then
+/// each switch in `nodes` gets a node at its next port.
 pub(crate) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> SwitchNetwork {
     let mut used = vec![0; switches as usize];
     let mut next = |switch: u32| {
@@ -19,7 +19,7 @@ pub(crate) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> Swi
     SwitchNetwork::new(ports, links, nodes).expect("ports are given out once")
 }
 
-/// A network with one node at each switch.
+/// Makes a network with one node at each switch.
 pub(crate) fn with_nodes((switches, links): &Links) -> SwitchNetwork {
     network(*switches, links, &(0..*switches).collect::<Vec<_>>())
 }
@@ -39,8 +39,8 @@ pub(crate) fn torus_of_cubes(side: u32) -> Links {
     (side.pow(3), all.flat_map(links).collect())
 }
 
-/// A k-ary tree whose levels all have the same width. Each switch is linked to the k switches above it whose
-/// numbers differ from its own in one digit.
+/// Makes a k-ary tree whose levels all have the same width. Each switch is linked to the k switches above it
+/// whose numbers differ from its own in one digit.
 pub(crate) fn fat_tree(k: u32, levels: u32) -> Links {
     let width = k.pow(levels - 1);
     let mut links = Vec::new();
@@ -56,7 +56,7 @@ pub(crate) fn fat_tree(k: u32, levels: u32) -> Links {
     (levels * width, links)
 }
 
-/// Edge, aggregation and core switches, of this many ports each.
+/// Makes a fat tree of edge, aggregation and core switches with this many ports each.
 pub(crate) fn fat_tree_of_pods(ports: u32) -> Links {
     let half = ports / 2;
     let (edges, above) = (ports * half, 2 * ports * half);

@@ -30,21 +30,21 @@ use yaml::{Yaml, YamlValue};
 /// Kinds of nodes that run a user's programs.
 const HOSTS: [&str; 6] = ["linux", "host", "ext-container", "k8s-kind", "generic_vm", "keysight_ixia-c-one"];
 
-/// Kinds that certainly are switches; the report names other kinds.
+/// Kinds that certainly are switches. The report names the other kinds that were taken for switches.
 const BRIDGES: [&str; 2] = ["bridge", "ovs-bridge"];
 
 /// Node names in links that stand for something outside the lab.
 const OUTSIDE: [&str; 5] = ["host", "mgmt-net", "macvlan", "vxlan", "dummy"];
 
-/// Maximum number of keys of a node, of its labels, and of a link. An alias repeats all of them in two bytes,
-/// so that without a limit the time to read them would grow with the square of the file. Containerlab knows
-/// about 50 keys of a node.
+/// The maximum number of keys of a node, of its labels, and of a link. An alias repeats all keys with two
+/// bytes of text, so that without a limit the time to read them would grow with the square of the file's
+/// size. Containerlab knows about 50 keys of a node.
 const MAX_KEYS: usize = 256;
 
-/// Maximum number of kinds that the report names.
+/// The maximum number of kinds that the report names.
 const MAX_NAMED: usize = 20;
 
-/// Whether a line begins a topology of containerlab.
+/// Returns whether a line begins a topology of containerlab.
 pub(super) fn is_telling(line: &str) -> bool {
     line.starts_with("topology:")
 }
@@ -121,7 +121,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
     Ok(draft)
 }
 
-/// Keys and values of a mapping. Fails if there are too many.
+/// Returns the keys and values of a mapping. Fails if there are too many.
 fn settings<'y>(
     element: &str,
     of: YamlValue<'y>,
@@ -133,7 +133,7 @@ fn settings<'y>(
     Ok(all)
 }
 
-/// The cable of a link. `None`: it ends outside of the lab's nodes.
+/// Returns the cable of a link, or `None` if the link ends outside of the lab's nodes.
 fn cable(draft: &mut Draft, link: YamlValue<'_>) -> Result<Option<DraftCable>, ReadError> {
     let mut ends = None;
     for (key, value) in settings("link", link)? {
@@ -158,7 +158,7 @@ fn cable(draft: &mut Draft, link: YamlValue<'_>) -> Result<Option<DraftCable>, R
     Ok(Some(DraftCable { a, b, at: link.at() }))
 }
 
-/// The node and port at an end of a link. `None`: it is not a node of the lab.
+/// Returns the node and port at an end of a link, or `None` if that end is not at a node of the lab.
 fn plug(draft: &Draft, end: YamlValue<'_>) -> Result<Option<Plug>, ReadError> {
     let stated = match end.word() {
         Some(word) => word.split_once(':'),

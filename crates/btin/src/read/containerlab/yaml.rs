@@ -9,10 +9,10 @@ use saphyr_parser::{Event, Parser, ScanError};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// Deepest nesting. An extended link of containerlab is five levels deep.
+/// The maximum depth of nesting. An extended link of containerlab is five levels deep.
 const DEEPEST: usize = 64;
 
-/// Maximum number of values of a file. Each takes about 60 bytes in memory, and a link of containerlab at
+/// The maximum number of values of a file. Each takes about 60 bytes in memory, and a link of containerlab at
 /// least four values.
 const MAX_VALUES: usize = 4_000_000;
 
@@ -103,7 +103,7 @@ impl<'t> Yaml<'t> {
         Ok(yaml)
     }
 
-    /// The outermost value; `None` if the text is empty.
+    /// Returns the outermost value, or `None` if the text is empty.
     pub(super) fn root(&self) -> Option<YamlValue<'_>> {
         let last = u32::try_from(self.values.len()).ok()?.checked_sub(1)?;
         Some(YamlValue { yaml: self, number: last })
@@ -142,7 +142,7 @@ impl<'y> YamlValue<'y> {
         &self.yaml.values[self.number as usize].1
     }
 
-    /// The byte offset of the value in the text.
+    /// Returns the byte offset of the value in the text.
     pub(super) fn at(self) -> usize {
         self.yaml.values[self.number as usize].0
     }
@@ -151,7 +151,7 @@ impl<'y> YamlValue<'y> {
         ReadError::at(self.yaml.text, self.at(), element, problem)
     }
 
-    /// The text of a scalar that is not empty.
+    /// Returns the text of a scalar, or `None` if it is empty or the value is no scalar.
     pub(super) fn word(self) -> Option<&'y str> {
         match self.content() {
             Content::Scalar(text) if !text.is_empty() => Some(text),
@@ -159,13 +159,13 @@ impl<'y> YamlValue<'y> {
         }
     }
 
-    /// The elements of a sequence; empty for other values.
+    /// Returns the elements of a sequence, and none for other values.
     pub(super) fn items(self) -> impl ExactSizeIterator<Item = Self> {
         let parts = if let Content::Sequence(parts) = self.content() { &parts[..] } else { &[] };
         parts.iter().map(move |number| Self { number: *number, ..self })
     }
 
-    /// Keys and values of a mapping; empty for other values.
+    /// Returns the keys and values of a mapping, and none for other values.
     pub(super) fn entries(self) -> impl ExactSizeIterator<Item = (&'y str, Self)> {
         let parts = if let Content::Mapping(parts) = self.content() { &parts[..] } else { &[] };
         parts.chunks_exact(2).map(move |pair| {
@@ -174,7 +174,7 @@ impl<'y> YamlValue<'y> {
         })
     }
 
-    /// The value of a key of a mapping.
+    /// Returns the value of a key of a mapping.
     pub(super) fn find(self, key: &str) -> Option<Self> {
         self.entries().find(|(name, _)| *name == key).map(|(_, value)| value)
     }

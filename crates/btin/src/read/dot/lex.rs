@@ -5,7 +5,8 @@ use std::fmt;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Token {
-    /// A name, number, text in quotes or in `<>`; only a bare one can be a keyword.
+    /// A name, a number, or a text in quotes or in `<>`. Only a bare name, without quotes or `<>`, can be a
+    /// keyword.
     Name {
         text: String,
         bare: bool,
@@ -49,7 +50,7 @@ impl fmt::Display for Token {
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    /// The token that was peeked at but not taken, and where it begins.
+    /// A token that was read ahead but not taken, and its byte offset.
     ahead: Option<(usize, Token)>,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Lexer<'a> {
         self.text
     }
 
-    /// Where the next token begins, or a position in the white space before it.
+    /// Returns the byte offset of the next token, or of white space before it.
     pub(super) fn at(&self) -> usize {
         self.ahead.as_ref().map_or(self.at, |(at, _)| *at)
     }
@@ -164,7 +165,7 @@ impl<'a> Lexer<'a> {
         Ok(Token::Name { text: text.to_owned(), bare: true })
     }
 
-    /// Reads `"..."`, with `\"` and line joins, and `+` between several.
+    /// Reads `"..."`, with `\"` and line continuations, or several such texts that `+` joins.
     fn quoted(&mut self) -> Result<Token, ReadError> {
         let start = self.at;
         let mut text = String::new();

@@ -15,15 +15,15 @@ use crate::format::ReadError;
 use lex::{Lexer, Token};
 use std::collections::BTreeMap;
 
-/// Deepest nesting of subgraphs; deeper files would exhaust the stack.
+/// The maximum depth of nested subgraphs. Much deeper files would exhaust the stack.
 const DEEPEST: usize = 64;
 
-/// Maximum number of cables made by edges between subgraphs, which join each vertex of one with each vertex
-/// of the other.
+/// The maximum number of cables from edges between subgraphs. Such an edge joins each vertex of one subgraph
+/// to each vertex of the other.
 const MAX_CABLES: usize = 1_000_000;
 
-/// Maximum number of attributes that `node [...]` may set. Every vertex takes them all, so the time grows
-/// with the product of their number and the number of vertices. Graphviz knows about 180.
+/// The maximum number of attributes that `node [...]` may set. Every vertex gets all of them, so the time
+/// grows with the product of their number and the number of vertices. Graphviz knows about 180.
 const MAX_DEFAULTS: usize = 256;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
@@ -42,7 +42,7 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     draft: Draft,
     depth: usize,
-    /// Cables made by edges between subgraphs so far.
+    /// The number of cables so far from edges between subgraphs.
     products: usize,
 }
 
@@ -285,7 +285,7 @@ impl Parser<'_> {
     }
 }
 
-/// The port among the words behind a vertex, and whether a compass point was left out.
+/// Returns the port among the words after a vertex, and whether a compass point was left out.
 fn port_of(behind: &[&str]) -> Option<(String, bool)> {
     let compass = |text: &str| matches!(text, "n" | "ne" | "e" | "se" | "s" | "sw" | "w" | "nw" | "c" | "_");
     let first = *behind.first()?;

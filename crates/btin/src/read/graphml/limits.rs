@@ -1,17 +1,18 @@
 //! Refuses GraphML that would take too long to parse, before the XML parser reads the text.
 //!
-//! The parser compares each attribute of an element with all others, and it finds the ancestors of an element
-//! in as many steps as the element is deep. Both times grow with the square of the text. A document type may
-//! define entities that grow without bound when they are used; GraphML needs none. So this check walks over
-//! the text once, from `<` to `<`, and keeps only the depth. It leaves text that is not XML to the parser,
-//! whose error names the position.
+//! The parser compares each attribute of an element with all others, and it takes as many steps to find the
+//! ancestors of an element as the element is deep. Both times grow with the square of the text. A document
+//! type may define entities that grow without bound when they are used; GraphML needs none. So this check
+//! walks over the text once, from `<` to `<`, and keeps only the depth. It leaves text that is not XML to the
+//! parser, whose error names the position.
 
 use crate::format::ReadError;
 
-/// Deepest nesting of elements. Graph programs write at most six levels for each graph within a graph.
+/// The maximum depth of nested elements. Graph programs write at most six levels for each graph within a
+/// graph.
 const DEEPEST: usize = 64;
 
-/// Maximum number of attributes of one element. The GraphML schema knows ten; programs add a few of their
+/// The maximum number of attributes of one element. The GraphML schema knows ten; programs add a few of their
 /// own.
 const MAX_ATTRIBUTES: usize = 256;
 
@@ -50,12 +51,12 @@ pub(super) fn check(text: &str) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// The tag that begins an element.
+/// The opening tag of an element.
 struct ElementTag {
     attributes: usize,
-    /// The element has content, so that a closing tag follows.
+    /// Whether the element has content, so that a closing tag follows.
     opens: bool,
-    /// The byte of the `>`; `None` if the text ends before.
+    /// The byte offset of the `>`, or `None` if the text ends before it.
     end: Option<usize>,
 }
 

@@ -13,9 +13,9 @@ use crate::format::ReadError;
 use roxmltree::{Document, Error, Node, ParsingOptions};
 use std::collections::HashMap;
 
-/// Maximum number of elements and text nodes in a file. Each takes about 70 bytes in memory, so this many
-/// take 1.1 GiB; an edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless
-/// its elements are bare.
+/// The maximum number of elements and text nodes in a file. Each takes about 70 bytes in memory, so this many
+/// take 1.1 GiB. An edge on a line of its own counts as three, so a file of 256 MiB stays below the limit
+/// unless its elements are very short.
 const MAX_ELEMENTS: u32 = 16_000_000;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
@@ -55,7 +55,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
             "edge" => reader.edge(element)?,
             "hyperedge" => reader.draft.unknown("element", "hyperedge"),
             "graphml" | "graph" | "node" | "key" | "data" | "port" | "desc" | "default" => {}
-            // elements inside data belong to other programs
+            // elements inside `data` belong to other programs and are not counted
             name if !element.ancestors().skip(1).any(|outer| is_named(&outer, "data")) => {
                 reader.draft.unknown("element", name);
             }
@@ -66,7 +66,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
     Ok(draft)
 }
 
-/// Whether a node is an element of this name, in any namespace.
+/// Returns whether a node is an element of this name, in any namespace.
 fn is_named(node: &Node<'_, '_>, name: &str) -> bool {
     node.is_element() && node.tag_name().name() == name
 }
@@ -86,7 +86,7 @@ impl<'a> GraphmlReader<'a> {
         ReadError::at(self.text, element.range().start, name, problem)
     }
 
-    /// Reads the data of an element, by the names of their keys.
+    /// Reads the data of an element into `stated`: the attribute's name and the value of each.
     fn data(&mut self, element: Node<'a, 'a>) {
         self.stated.clear();
         for data in element.children().filter(|inner| is_named(inner, "data")) {
