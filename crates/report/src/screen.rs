@@ -229,11 +229,11 @@ impl ScreenBlock {
 
 /// The runs behind an answer, at the end of its first sentence: `Gangs win (n = 6 rounds). They ...`.
 fn with_evidence(answer: &str, evidence: &str) -> String {
-    if answer.contains("n = ") {
-        return answer.to_owned();
-    }
     let end = answer.find(". ").unwrap_or_else(|| answer.trim_end_matches('.').len());
     let (first, rest) = answer.split_at(end);
+    if first.contains("n = ") {
+        return answer.to_owned();
+    }
     let rounds = evidence.split(',').next().unwrap_or_default();
     format!("{first} ({rounds}){rest}")
 }
