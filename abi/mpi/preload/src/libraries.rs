@@ -41,7 +41,8 @@ const BUILT: &[BuiltFile] = built![
 #[cfg(not(has_bridges))]
 const BUILT: &[BuiltFile] = &[];
 
-/// Whether this build has the preload: on other processors than x86-64 and aarch64 there is none.
+/// Whether this build has the preload: there is none for musl, nor for other processors than x86-64
+/// and aarch64.
 pub const HAS_BRIDGES: bool = !BUILT.is_empty();
 
 const CORE: &str = "libunisono.so";
