@@ -24,6 +24,7 @@ const SOURCES: &[ShimFile] = include!(concat!(env!("OUT_DIR"), "/sources.in"));
 const LIBRARYS_HEADER: ShimFile = ("unisono.h", include_str!("../../../c/include/unisono.h"));
 const FLAGS: &[&str] = &include!("flags.in");
 
+#[cfg(has_bridges)]
 macro_rules! built {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name)))),*]
