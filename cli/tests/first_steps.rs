@@ -153,3 +153,19 @@ fn run_refuses_a_program_that_is_linked_to_an_mpi_unless_its_ranks_may_be_alone(
         "{said}"
     );
 }
+
+/// As `cargo install --path cli` leaves it.
+#[test]
+fn mpi_without_the_library_names_the_packages_that_have_it() {
+    // a link, because the program is large; the test's directory is on the program's file system
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let alone = scratch.path().join("bin/unisono");
+    std::fs::create_dir(scratch.path().join("bin")).expect("there is room");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_unisono"), &alone).expect("a link");
+    let output = Command::new(&alone).args(["mpi", "--", "true"]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    for part in ["bin/libunisono.so is missing", "pip install", "apt install", "docs/install.md"] {
+        assert!(said.contains(part), "{said}");
+    }
+}

@@ -218,8 +218,22 @@ pub(crate) const FOR_PACKAGES: &[Package] = &[
     },
 ];
 
+/// Packages that `cargo xtask nightly packages` also needs where packages for aarch64 are made.
+pub(crate) const FOR_EMULATION: &[Package] = &[
+    Package {
+        name: "qemu-user-static",
+        reason: "runs programs for aarch64 on this processor",
+        without: "the trial of packages for aarch64 (cargo xtask nightly packages)",
+    },
+    Package {
+        name: "libc6-arm64-cross",
+        reason: "the C library of these programs",
+        without: "the trial of packages for aarch64 (cargo xtask nightly packages)",
+    },
+];
+
 pub(crate) fn print() {
-    for Package { name, reason, without } in PACKAGES.iter().chain(FOR_PACKAGES) {
+    for Package { name, reason, without } in PACKAGES.iter().chain(FOR_PACKAGES).chain(FOR_EMULATION) {
         println!("{name:12} {reason}\n{:12} without it: {without}", "");
     }
 }

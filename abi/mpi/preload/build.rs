@@ -1,6 +1,7 @@
 //! Compiles the preload and its three bridges, which become part of the program `unisono`: users need neither
 //! a compiler nor an MPI's headers to run MPI programs. The jumps through slots are written for x86-64 and
-//! aarch64. On other processors this script compiles nothing, and `unisono mpi` reports that.
+//! aarch64, and MPIs are linked to glibc. For other processors and for musl this script compiles nothing, and
+//! `unisono mpi` reports that.
 
 use std::env;
 use std::fs;
@@ -46,7 +47,8 @@ fn main() {
     println!("cargo:rerun-if-changed=../../c/include/unisono.h");
     fs::write(out.join("sources.in"), embedded(&mpi.join("shim"))).expect("OUT_DIR is cargo's to write");
     let arch = variable("CARGO_CFG_TARGET_ARCH");
-    if !["x86_64", "aarch64"].contains(&arch.as_str()) || variable("CARGO_CFG_TARGET_OS") != "linux" {
+    let has_glibc = variable("CARGO_CFG_TARGET_OS") == "linux" && variable("CARGO_CFG_TARGET_ENV") == "gnu";
+    if !["x86_64", "aarch64"].contains(&arch.as_str()) || !has_glibc {
         return;
     }
     for library in &LIBRARIES {

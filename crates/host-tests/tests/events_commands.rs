@@ -396,7 +396,19 @@ fn a_replay_counts_what_is_rejected_and_goes_on() -> TestOutcome {
     Ok(())
 }
 
+fn a_shell_completes_the_topics_of_the_users_broker() -> TestOutcome {
+    let site = Site::new(&[]);
+    let _supplier = site.offer("plant/1/heat", &["--keep", "1"]);
+    std::os::unix::fs::symlink(site.socket(), site.directory.path().join("unisono-events")).expect("a link");
+    let mut shell = Command::new(program::unisono());
+    shell.env("UNISONO_COMPLETE", "fish").env("XDG_RUNTIME_DIR", site.directory.path());
+    let offered = shell.args(["--", "unisono", "events", "hz", "pl"]).output().expect("it starts");
+    assert_eq!(text(&offered.stdout).trim_end(), "plant/1/heat", "{}", text(&offered.stderr));
+    Ok(())
+}
+
 host_tests![needs Nothing;
+    a_shell_completes_the_topics_of_the_users_broker within 240,
     who_publishes_or_replays_waits_for_a_consumer_whose_suppliers_wait within 240,
     a_replay_counts_what_is_rejected_and_goes_on within 240,
     a_command_answers_requests_some_at_once_and_says_when_it_fails within 240,

@@ -58,8 +58,8 @@ pub(crate) fn request_of(socket: &OwnedFd, device: Index) -> io::Result<libc::if
     request(&index_to_name(socket, device.0)?).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// Makes an ioctl(2) that reads and writes an `ifreq`.
-pub(crate) fn ask(socket: impl AsFd, what: u64, request: &mut libc::ifreq) -> io::Result<()> {
+/// Makes an ioctl(2) that reads and writes an `ifreq`. The numbers of requests have another type with musl.
+pub(crate) fn ask(socket: impl AsFd, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: the callers' requests read and write one ifreq, which is borrowed exclusively.
     let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what as _, &raw mut *request) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

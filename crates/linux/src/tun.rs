@@ -31,7 +31,7 @@ impl Tap {
         };
         let mut request = interface::request(name).ok_or_else(no_name)?;
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_TUN_EXCL) as libc::c_short;
-        interface::ask(&file, libc::TUNSETIFF, &mut request)?;
+        interface::ask(&file, libc::TUNSETIFF as libc::c_ulong, &mut request)?;
         // SAFETY: TUNSETOFFLOAD takes a number.
         if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, 0) } != 0 {
             return Err(io::Error::last_os_error());

@@ -233,11 +233,11 @@ const MAX_FIRST_SENTENCE: usize = 150;
 /// The runs behind an answer, at the end of its first sentence: `Gangs win (n = 6 rounds). They ...`. Before
 /// a long sentence, whose end may be cut off: `n = 6 rounds: Gangs ...`.
 fn with_evidence(answer: &str, evidence: &str) -> String {
-    if answer.contains("n = ") {
-        return answer.to_owned();
-    }
     let end = answer.find(". ").unwrap_or_else(|| answer.trim_end_matches('.').len());
     let (first, rest) = answer.split_at(end);
+    if first.contains("n = ") {
+        return answer.to_owned();
+    }
     let rounds = evidence.split(',').next().unwrap_or_default();
     if first.len() > MAX_FIRST_SENTENCE && !rounds.is_empty() {
         return format!("{rounds}: {answer}");

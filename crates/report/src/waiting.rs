@@ -17,7 +17,8 @@ pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
     let charts = || study.head.charts.iter().take(2);
     let costs: Vec<WaitingCost<'_>> =
         charts().filter_map(|chart| WaitingCost::from_chart(study, chart)).collect();
-    let words: Vec<String> = costs.iter().filter_map(|cost| cost.in_words.clone()).collect();
+    let said = costs.iter().find(|cost| cost.in_words.is_some())?;
+    let words: Vec<String> = costs.iter().filter_map(|cost| cost.in_words_beside(said)).collect();
     let picture = charts().find_map(|chart| {
         let first = WaitingCost::from_chart(study, chart)?.variants;
         let of = Selector {
@@ -28,8 +29,7 @@ pub(crate) fn waiting_answer(studies: &[Study<'_>]) -> Option<TopicAnswer> {
         };
         AnswerPicture::new(study, &of, Better::Lower, &format!(", {}", lower(&chart.title)))
     });
-    let evidence = costs.iter().filter_map(|cost| cost.evidence).reduce(Evidence::weaker);
-    (!words.is_empty()).then(|| TopicAnswer::new(words.join(" "), picture).resting_on(evidence))
+    Some(TopicAnswer::new(words.join(" "), picture).resting_on(said.evidence))
 }
 
 /// Returns the title with a small first letter, for use within a sentence.
@@ -185,9 +185,83 @@ impl<'a> WaitingCost<'a> {
         let variants = costs.iter().map(|(variant, ..)| *variant).collect();
         Some(Self { study, title, headline, in_words, evidence, tiles, variants })
     }
+
+    /// The sentence in an answer whose number of rounds is that of `first`: with its own number, if that is
+    /// another one.
+    fn in_words_beside(&self, first: &Self) -> Option<String> {
+        let words = self.in_words.clone()?;
+        let rounds = |cost: &Self| cost.evidence.map(|evidence| evidence.rounds);
+        Some(match self.evidence {
+            Some(evidence) if rounds(self) != rounds(first) => {
+                let once = if evidence.is_seen_once() { "seen once, " } else { "" };
+                words.replacen(": ", &format!(" ({once}{}): ", evidence.in_words()), 1)
+            }
+            _ => words,
+        })
+    }
 }
 
 /// A label without its part in brackets.
 fn short_label(label: &str) -> &str {
     label.split_once(" (").map_or(label, |(label, _)| label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::studies;
+    use std::collections::BTreeMap;
+    use unisono_measure::record::{Figure, Line, Question, RunLine, StudyLine};
+
+    /// A study with these rounds on two processors, and these on one.
+    fn two_situations(rounds: [u32; 2]) -> Vec<Line> {
+        let only = |cpus: u32| BTreeMap::from([("cpus".to_owned(), cpus.into())]);
+        let chart = |title: &str, cpus| Chart {
+            title: title.into(),
+            y: vec!["latency".into()],
+            only: only(cpus),
+            ..Chart::default()
+        };
+        let head = StudyLine {
+            study: "s".into(),
+            topic: "barrier".into(),
+            answers: Some(Question::Waiting),
+            charts: vec![chart("Two processors", 2), chart("One processor", 1)],
+            ..StudyLine::default()
+        };
+        let run = |variant: &str, cpus, repetition, value| RunLine {
+            study: "s".into(),
+            topic: "barrier".into(),
+            variant: variant.into(),
+            parameters: only(cpus),
+            repetition,
+            figures: vec![Figure::new("latency", value, "ns")],
+            ..RunLine::default()
+        };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (rounds, cpus) in rounds.into_iter().zip([2, 1]) {
+            for repetition in 0..rounds {
+                for (variant, value) in [("sleep", 9.0), ("spin", 1.0)] {
+                    lines.push(Line::Run(Box::new(run(variant, cpus, repetition, value))));
+                }
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn a_situation_with_other_rounds_than_the_first_has_its_own_number() {
+        let answer = |rounds| {
+            let lines = two_situations(rounds);
+            let answer = waiting_answer(&studies(&lines)).expect("both were measured");
+            (answer.evidence.map(|evidence| evidence.rounds), answer.words)
+        };
+        let (rounds, words) = answer([4, 1]);
+        assert_eq!(rounds, Some(4), "{words}");
+        assert!(words.starts_with("Two processors: "), "{words}");
+        assert!(words.contains(" One processor (seen once, n = 1 round): "), "{words}");
+        let (rounds, words) = answer([2, 2]);
+        assert_eq!(rounds, Some(2));
+        assert!(!words.contains("n = "), "{words}");
+    }
 }

@@ -77,7 +77,8 @@ impl InstallPrefix {
 pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     run(&mut build())?;
     let mut installed = InstalledFiles::below(prefix);
-    install_built(&mut installed, &target().join("release"))?;
+    let release = target().join("release");
+    install_built(&mut installed, &release, &release.join("unisono"))?;
     installed.write_list()?;
     if prefix.staging.is_none() {
         let python = prefix.path(&prefix.python.to_string_lossy());
@@ -97,13 +98,17 @@ fn build() -> Command {
     cargo
 }
 
-/// Installs all files, with the program and the library of `release`.
-pub(crate) fn install_built(files: &mut InstalledFiles, release: &Path) -> anyhow::Result<()> {
+/// Installs all files, with the program and the library of `release`. `program_here` is the program for this
+/// machine's processor: it writes the manual pages and the completions.
+pub(crate) fn install_built(
+    files: &mut InstalledFiles,
+    release: &Path,
+    program_here: &Path,
+) -> anyhow::Result<()> {
     let prefix = files.prefix.clone();
-    let program = release.join("unisono");
     let version = env!("CARGO_PKG_VERSION");
     let read = |path: &Path| fs::read(path).with_context(|| format!("{} cannot be read", path.display()));
-    files.install("bin/unisono", 0o755, &read(&program)?)?;
+    files.install("bin/unisono", 0o755, &read(&release.join("unisono"))?)?;
     let (lib, library) = (&prefix.libraries, format!("libunisono.so.{version}"));
     files.install(&format!("{lib}/{library}"), 0o755, &read(&release.join("libunisono.so"))?)?;
     files.link(&format!("{lib}/{SONAME}"), &library)?;
@@ -124,7 +129,7 @@ pub(crate) fn install_built(files: &mut InstalledFiles, release: &Path) -> anyho
         files.install(&format!("share/unisono/slurm/{script}"), 0o755, text.as_bytes())?;
     }
     let pages = tempfile::tempdir().context("a temporary directory")?;
-    run(Command::new(&program).arg("man").arg(pages.path()).stdout(std::process::Stdio::null()))?;
+    run(Command::new(program_here).arg("man").arg(pages.path()).stdout(std::process::Stdio::null()))?;
     for section in ["man1", "man5"] {
         for page in files_of(&pages.path().join(section))? {
             let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -137,7 +142,7 @@ pub(crate) fn install_built(files: &mut InstalledFiles, release: &Path) -> anyho
         ("fish", "share/fish/vendor_completions.d/unisono.fish"),
     ];
     for (shell, file) in completions {
-        let script = Command::new(&program).args(["completions", shell]).output();
+        let script = Command::new(program_here).args(["completions", shell]).output();
         files.install(file, 0o644, &script.context("the program does not start")?.stdout)?;
     }
     Ok(())

@@ -51,6 +51,8 @@ enum PartWork {
     Packages,
     /// Two builds of the packages, byte for byte.
     PackagesEqual,
+    /// The sources, compiled for the other targets of packages.
+    Targets,
 }
 
 const fn part(
@@ -241,6 +243,12 @@ const PARTS: &[NightlyPart] = &[
             "::real_time_gangs_that_fit",
         ]),
     ),
+    part(
+        "targets",
+        15,
+        &["crates/linux/src/", "crates/intrinsics/", "crates/sync/src/", "crates/rma/src/", "abi/"],
+        PartWork::Targets,
+    ),
 ];
 
 /// The choices of a command line.
@@ -382,6 +390,7 @@ impl NightlyPart {
             PartWork::Libraries => libraries::step(),
             PartWork::Packages => package::trial(),
             PartWork::PackagesEqual => package::again(),
+            PartWork::Targets => package::check_targets(),
         }
     }
 }

@@ -1,10 +1,12 @@
-//! `unisono-fit` for images of containers: a static program, which needs no C library and runs on Alpine,
-//! too, and a Containerfile that makes an image of it. It is linked with glibc: the standard library of Rust
-//! for musl comes from rustup alone, and the program calls nothing that a static glibc cannot do (name
-//! services, dlopen).
+//! `unisono-fit` for images of containers: a static program, which needs no shared C library and runs on
+//! Alpine, too, and a Containerfile that makes an image of it. It is linked with musl where Rust's standard
+//! library for musl is installed, otherwise with this machine's glibc: the program calls nothing that a
+//! static glibc cannot do (name services, dlopen).
 
-use super::release::{ARCH, Release, VERSION, template};
-use super::{run_quietly, toolchain};
+use super::processor::{TargetProcessor, missing_library};
+use super::release::{Release, VERSION, template};
+use super::run_quietly;
+use super::toolchain::{self, StaticLibrary};
 use crate::step::StepVerdict;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -14,17 +16,21 @@ use std::process::Command;
 
 /// Builds the program, and writes it with its Containerfile.
 pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
-    let built = toolchain::build_static("unisono-fit-alone")?.join("unisono-fit");
-    let file = program(&release.dist);
+    let processor = release.processor;
+    let library = StaticLibrary::installed(processor)?;
+    let library = library.with_context(|| missing_library(processor.static_target()))?;
+    println!("the program is linked with {}", library.name());
+    let built = toolchain::build_static("unisono-fit-alone", processor, library)?.join("unisono-fit");
+    let file = program(&release.dist, processor);
     fs::copy(&built, &file).with_context(|| built.display().to_string())?;
-    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = program(Path::new(""), TargetProcessor::X86_64).display().to_string();
     let text = template("Containerfile", &[("PROGRAM", &name), ("VERSION", VERSION)])?;
     fs::write(release.dist.join("Containerfile"), text).context("the Containerfile")?;
     Ok(file)
 }
 
-fn program(dist: &Path) -> PathBuf {
-    dist.join(format!("unisono-fit-{VERSION}-linux-{ARCH}"))
+pub(super) fn program(dist: &Path, processor: TargetProcessor) -> PathBuf {
+    dist.join(format!("unisono-fit-{VERSION}-linux-{}", processor.name()))
 }
 
 /// Makes an image of the program, copies the program from it into another image, as the Containerfile says,
@@ -41,8 +47,8 @@ pub(super) fn trial(dist: &Path) -> StepVerdict {
 }
 
 fn answer_in_container(dist: &Path) -> anyhow::Result<Value> {
-    let interpreter =
-        run_quietly(Command::new("readelf").args(["--program-headers", "--wide"]).arg(program(dist)))?;
+    let file = program(dist, TargetProcessor::X86_64);
+    let interpreter = run_quietly(Command::new("readelf").args(["--program-headers", "--wide"]).arg(&file))?;
     ensure!(!String::from_utf8_lossy(&interpreter).contains("INTERP"), "the program is not static");
     let bundle = tempfile::tempdir().context("a temporary directory")?;
     write_root(dist, bundle.path())?;

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_host_tests::program::workspace;
 
-const ARCH: &str = "amd64";
 const SCRIPTS: [&str; 2] = ["postinst", "prerm"];
 
 pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
@@ -19,7 +18,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     let prefix = InstallPrefix {
         prefix: "/usr".into(),
         staging: Some(tree.clone()),
-        libraries: "lib/x86_64-linux-gnu".to_owned(),
+        libraries: format!("lib/{}-linux-gnu", release.processor.name()),
         python: "lib/python3/dist-packages".into(),
     };
     release.stage(&prefix)?;
@@ -29,7 +28,8 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     release.compress_pages(&prefix)?;
     write_documents(release, &prefix)?;
     write_group(&prefix)?;
-    write_control(&tree)?;
+    let arch = release.processor.debian();
+    write_control(&tree, arch)?;
     release.normalize(&tree)?;
     let set_mode = |path: PathBuf, mode: u32| {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))
@@ -40,7 +40,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     }
     // Debian's libraries are not executable; those of RPM are
     set_mode(prefix.path(&prefix.libraries).join(format!("libunisono.so.{VERSION}")), 0o644)?;
-    let package = release.dist.join(format!("unisono_{VERSION}-1_{ARCH}.deb"));
+    let package = release.dist.join(format!("unisono_{VERSION}-1_{arch}.deb"));
     let mut build = Command::new("dpkg-deb");
     build.args(["--build", "--root-owner-group", "-Zxz"]).arg(&tree).arg(&package);
     run_quietly(build.env("SOURCE_DATE_EPOCH", &release.epoch))?;
@@ -72,7 +72,7 @@ fn write_documents(release: &Release, prefix: &InstallPrefix) -> anyhow::Result<
     write(&overrides.join("unisono"), &template("deb/lintian-overrides", &[])?)
 }
 
-fn write_control(tree: &Path) -> anyhow::Result<()> {
+fn write_control(tree: &Path, arch: &str) -> anyhow::Result<()> {
     let usage = run_quietly(
         Command::new("du").args(["--summarize", "--apparent-size", "--block-size=1024"]).arg(tree),
     )?;
@@ -80,7 +80,7 @@ fn write_control(tree: &Path) -> anyhow::Result<()> {
     let size = usage.split_whitespace().next().unwrap_or("0");
     let directory = tree.join("DEBIAN");
     fs::create_dir(&directory).context("DEBIAN")?;
-    let control = template("deb/control.in", &[("VERSION", VERSION), ("ARCH", ARCH), ("SIZE", size)])?;
+    let control = template("deb/control.in", &[("VERSION", VERSION), ("ARCH", arch), ("SIZE", size)])?;
     fs::write(directory.join("control"), control).context("control")?;
     for file in SCRIPTS.into_iter().chain(["triggers", "shlibs"]) {
         fs::write(directory.join(file), template(&format!("deb/{file}"), &[])?).context(file)?;

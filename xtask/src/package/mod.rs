@@ -6,6 +6,7 @@
 //! static build of one command ->  container: unisono-fit and its Containerfile
 //! of all:  SHA256SUMS, licences of all parts, CycloneDX SBOM; SIGNING.txt says how a maintainer signs
 //! ```
+//! All of it for x86-64, and for each other [`TargetProcessor`] whose standard library of Rust is installed.
 //! Two builds of a commit should be equal byte for byte, also in different folders: paths are replaced,
 //! times are that of the commit, and the tools have fixed versions. [`mod@again`] compares two builds. The
 //! packages are tried in fresh roots by `cargo xtask nightly packages` ([`mod@trial`]).
@@ -18,24 +19,29 @@ mod container;
 mod deb;
 mod glibc;
 mod parts;
+mod processor;
 mod release;
 mod rpm;
 mod sbom;
 mod tarball;
+mod targets;
 mod toolchain;
 mod trial;
 mod wheel;
 
 pub(crate) use again::again;
+pub(crate) use targets::check_targets;
 pub(crate) use trial::trial;
 
 use crate::step::StepVerdict;
 use crate::summary::StepSummary;
 use anyhow::{Context, bail, ensure};
+use processor::{TargetProcessor, has_standard_library, missing_library};
 use release::Release;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use toolchain::StaticLibrary;
 use unisono_host_tests::program::workspace;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,15 +123,58 @@ pub(crate) fn run(options: &PackageOptions) -> anyhow::Result<bool> {
         }))
     });
     if let Some(release) = &release {
-        for kind in &options.kinds {
-            summary.step(kind.name(), || {
-                StepVerdict::from_result(kind.make(release).and_then(|file| described(&file)))
-            });
+        make_kinds(&mut summary, release, &options.kinds);
+        for processor in TargetProcessor::ALL.into_iter().filter(|other| *other != release.processor) {
+            run_for(&mut summary, release, processor, &options.kinds)?;
         }
-        summary.step("aarch64", || StepVerdict::skipped(toolchain::NO_AARCH64));
         summary.step("licences, SBOM, checksums", || StepVerdict::from_result(checksums::write_all(release)));
     }
     Ok(summary.conclude())
+}
+
+/// Makes the packages of a built release.
+fn make_kinds(summary: &mut StepSummary, release: &Release, kinds: &[PackageKind]) {
+    let name = release.processor.name();
+    for kind in kinds {
+        summary.step(&format!("{} for {name}", kind.name()), || {
+            StepVerdict::from_result(kind.make(release).and_then(|file| described(&file)))
+        });
+    }
+}
+
+/// Builds the release for another processor, and makes its packages, as far as Rust's standard libraries are
+/// installed.
+fn run_for(
+    summary: &mut StepSummary,
+    release: &Release,
+    processor: TargetProcessor,
+    kinds: &[PackageKind],
+) -> anyhow::Result<()> {
+    let name = processor.name();
+    if !has_standard_library(processor.target())? {
+        summary.step(name, || StepVerdict::skipped(missing_library(processor.target())));
+        return Ok(());
+    }
+    let mut kinds = kinds.to_vec();
+    if StaticLibrary::installed(processor)?.is_none() {
+        kinds.retain(|kind| *kind != PackageKind::Container);
+        summary.step(&format!("container for {name}"), || {
+            StepVerdict::skipped(missing_library(processor.static_target()))
+        });
+    }
+    let mut other = None;
+    summary.step(&format!("build for {name}"), || {
+        let built = release.build_for(processor);
+        let checked = built.and_then(|built| Ok((glibc::check(&built)?, built)));
+        StepVerdict::from_result(checked.map(|(answer, built)| {
+            other = Some(built);
+            answer
+        }))
+    });
+    if let Some(other) = &other {
+        make_kinds(summary, other, &kinds);
+    }
+    Ok(())
 }
 
 /// The name and the size of a file, for people.

@@ -1,6 +1,7 @@
 //! The parts of the built program that others wrote: the crates that are linked, as cargo lists them, with
 //! their licences.
 
+use super::processor::TargetProcessor;
 use super::{run_quietly, toolchain};
 use anyhow::Context;
 use serde_json::Value;
@@ -26,9 +27,9 @@ pub(super) struct LinkedCrate {
 }
 
 /// The crates that are linked into the program or the library, sorted.
-pub(super) fn linked_crates() -> anyhow::Result<Vec<LinkedCrate>> {
+pub(super) fn linked_crates(processor: TargetProcessor) -> anyhow::Result<Vec<LinkedCrate>> {
     let mut command = cargo();
-    command.args(["metadata", "--format-version", "1", "--locked", "--filter-platform", toolchain::TARGET]);
+    command.args(["metadata", "--format-version", "1", "--locked", "--filter-platform", processor.target()]);
     let output = run_quietly(command.current_dir(workspace()))?;
     linked(&serde_json::from_slice(&output).context("cargo metadata")?)
 }
@@ -81,10 +82,10 @@ fn linked_crate(package: &Value) -> LinkedCrate {
 }
 
 /// The licence texts of all parts, each text once, with the parts that it is for.
-pub(super) fn licence_texts() -> anyhow::Result<String> {
+pub(super) fn licence_texts(processor: TargetProcessor) -> anyhow::Result<String> {
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut index = String::new();
-    for part in linked_crates()?.iter().filter(|part| part.is_foreign) {
+    for part in linked_crates(processor)?.iter().filter(|part| part.is_foreign) {
         let name = format!("{} {}", part.name, part.version);
         let found = texts_of(&part.folder)?;
         let note =

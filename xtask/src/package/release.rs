@@ -1,5 +1,6 @@
 //! A release that is built: where its files are, and how they are staged for a kind of package.
 
+use super::processor::TargetProcessor;
 use super::{parts, run_quietly, toolchain};
 use crate::install::{InstallPrefix, InstalledFiles, install_built};
 use anyhow::{Context, ensure};
@@ -9,12 +10,14 @@ use std::process::Command;
 use unisono_host_tests::program::workspace;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The processor, as packages name it; Debian has a name of its own.
-pub(super) const ARCH: &str = "x86_64";
 
 pub(super) struct Release {
+    pub(super) processor: TargetProcessor,
     /// The directory of the built program and library.
     pub(super) built: PathBuf,
+    /// The program that runs on this machine, and writes the manual pages: `built` may be for another
+    /// processor.
+    program_here: PathBuf,
     /// The directory of finished packages.
     pub(super) dist: PathBuf,
     /// The time of the commit, in seconds since 1970: that of every file in a package.
@@ -34,12 +37,27 @@ impl Release {
                 String::from_utf8_lossy(&time.context("SOURCE_DATE_EPOCH is not set")?).trim().to_owned()
             }
         };
-        let built = toolchain::build()?;
+        let processor = TargetProcessor::X86_64;
+        let built = toolchain::build(processor)?;
         if dist.exists() {
             fs::remove_dir_all(dist).with_context(|| format!("cannot empty {}", dist.display()))?;
         }
         fs::create_dir_all(dist).with_context(|| format!("cannot make {}", dist.display()))?;
-        Ok(Self { built, dist: dist.to_owned(), epoch, licences: parts::licence_texts()? })
+        let licences = parts::licence_texts(processor)?;
+        let program_here = built.join("unisono");
+        Ok(Self { processor, built, program_here, dist: dist.to_owned(), epoch, licences })
+    }
+
+    /// Builds the same release for another processor.
+    pub(super) fn build_for(&self, processor: TargetProcessor) -> anyhow::Result<Self> {
+        Ok(Self {
+            processor,
+            built: toolchain::build(processor)?,
+            program_here: self.program_here.clone(),
+            dist: self.dist.clone(),
+            epoch: self.epoch.clone(),
+            licences: parts::licence_texts(processor)?,
+        })
     }
 
     /// The time of the release in UTC, in a format of date(1).
@@ -63,7 +81,7 @@ impl Release {
     /// Writes what `cargo xtask install` writes below a staging directory.
     pub(super) fn stage(&self, prefix: &InstallPrefix) -> anyhow::Result<()> {
         ensure!(prefix.staging.is_some(), "a package is not made from the files of this host");
-        install_built(&mut InstalledFiles::below(prefix), &self.built)
+        install_built(&mut InstalledFiles::below(prefix), &self.built, &self.program_here)
     }
 
     /// Gives all files and directories of a tree the time of the release, and modes that do not depend on the

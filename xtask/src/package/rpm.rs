@@ -1,7 +1,7 @@
 //! The RPM package, by rpmbuild, from the files of `cargo xtask install`. The package for Python is in
 //! `share/unisono/python`: each release of an RPM distribution has another directory for Python's packages.
 
-use super::release::{ARCH, Release, VERSION, template, write_group};
+use super::release::{Release, VERSION, template, write_group};
 use super::run_quietly;
 use crate::install::InstallPrefix;
 use anyhow::{Context, ensure};
@@ -11,6 +11,7 @@ use std::process::Command;
 use unisono_host_tests::program::workspace;
 
 pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
+    let arch = release.processor.name();
     let scratch = release.scratch("rpm")?;
     let tree = scratch.join("tree");
     let prefix = InstallPrefix {
@@ -35,12 +36,12 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     fs::write(&spec, template("rpm/unisono.spec.in", &words)?).context("the spec")?;
     let mut build = Command::new("rpmbuild");
     build
-        .args(["-bb", "--target", ARCH, "--define"])
+        .args(["-bb", "--target", arch, "--define"])
         .arg(format!("_topdir {}", scratch.join("top").display()));
     build.arg("--define").arg(format!("staged {}", tree.display())).arg(&spec);
     run_quietly(build.env("SOURCE_DATE_EPOCH", &release.epoch)).context("apt-get install rpm")?;
-    let name = format!("unisono-{VERSION}-1.{ARCH}.rpm");
-    let (built, package) = (scratch.join("top/RPMS").join(ARCH).join(&name), release.dist.join(&name));
+    let name = format!("unisono-{VERSION}-1.{arch}.rpm");
+    let (built, package) = (scratch.join("top/RPMS").join(arch).join(&name), release.dist.join(&name));
     fs::copy(&built, &package).with_context(|| built.display().to_string())?;
     Ok(package)
 }

@@ -13,7 +13,8 @@ use unisono_host_tests::program::workspace;
 pub(super) fn text(release: &Release) -> anyhow::Result<String> {
     let lock = fs::read_to_string(workspace().join("Cargo.lock")).context("Cargo.lock")?;
     let checksums = checksums(&lock);
-    let components: Vec<Value> = linked_crates()?.iter().map(|part| component(part, &checksums)).collect();
+    let components: Vec<Value> =
+        linked_crates(release.processor)?.iter().map(|part| component(part, &checksums)).collect();
     let timestamp = release.time("%Y-%m-%dT%H:%M:%SZ")?;
     let bill = json!({
         "bomFormat": "CycloneDX",

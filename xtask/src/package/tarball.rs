@@ -1,7 +1,8 @@
 //! The tarball: an installation that runs from any folder. The units of systemd and the scripts for Slurm in
 //! it are written for `/opt/unisono`.
 
-use super::release::{ARCH, Release, VERSION, template};
+use super::processor::TargetProcessor;
+use super::release::{Release, VERSION, template};
 use super::run_quietly;
 use crate::install::InstallPrefix;
 use anyhow::Context;
@@ -30,13 +31,22 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     let text = fs::read_to_string(&file).context("unisono.pc")?;
     fs::write(&file, text.replace("prefix=/opt/unisono\n", "prefix=${pcfiledir}/../..\n"))
         .context("unisono.pc")?;
-    let name = format!("unisono-{VERSION}-linux-{ARCH}");
+    let name = name(release.processor);
     let tree = scratch.join(&name);
     fs::rename(prefix.path(""), &tree).context("the staged files")?;
     release.normalize(&tree)?;
-    let archive = release.dist.join(format!("{name}.tar.gz"));
+    let archive = archive_of(&release.dist, release.processor);
     pack(release, &scratch, &[&name], &archive)?;
     Ok(archive)
+}
+
+fn name(processor: TargetProcessor) -> String {
+    format!("unisono-{VERSION}-linux-{}", processor.name())
+}
+
+/// The path of the archive.
+pub(super) fn archive_of(dist: &Path, processor: TargetProcessor) -> PathBuf {
+    dist.join(format!("{}.tar.gz", name(processor)))
 }
 
 /// Packs entries of a folder, in the order of their names.

@@ -1,6 +1,7 @@
 //! The tools that build for an old C library: zig as the linker and C compiler, called by cargo-zigbuild.
 //! Both come from PyPI into an environment below the target directory.
 
+use super::processor::{TargetProcessor, has_standard_library};
 use super::run_quietly;
 use anyhow::{Context, ensure};
 use std::fs;
@@ -13,13 +14,6 @@ const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
 
 /// The oldest C library that a package runs with: RHEL 8's. Ubuntu 20.04 has 2.31, Debian 11 has 2.31.
 pub(super) const GLIBC: &str = "2.28";
-
-/// The target of packages, as cargo names it.
-pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";
-
-/// Why there is no package for another processor.
-pub(super) const NO_AARCH64: &str = "packages for aarch64 are not made: a cross build needs Rust's standard library \
-     for it, which rustup alone has (Debian's is of Rust 1.63), and no build with it was tried";
 
 /// Where the tools and the staged files are.
 pub(super) fn directory() -> PathBuf {
@@ -42,37 +36,81 @@ pub(super) fn tools() -> anyhow::Result<PathBuf> {
 }
 
 /// Builds the program and the library. Returns the directory of the two.
-pub(super) fn build() -> anyhow::Result<PathBuf> {
-    let tools = tools()?;
-    let mut cargo = unisono_host_tests::program::cargo();
-    let path = std::env::var("PATH").unwrap_or_default();
-    cargo.env("PATH", format!("{}:{path}", tools.display()));
-    cargo.args(["zigbuild", "--release", "--locked", "--package", "unisono", "--package", "unisono-c"]);
-    cargo.arg("--target").arg(format!("{TARGET}.{GLIBC}"));
-    build_in(&std::path::absolute(target()).context("the target directory")?, cargo, &[])
+pub(super) fn build(processor: TargetProcessor) -> anyhow::Result<PathBuf> {
+    let mut cargo = cargo_with_zig("zigbuild")?;
+    cargo.args(["--release", "--locked", "--package", "unisono", "--package", "unisono-c"]);
+    let triple = processor.target();
+    cargo.arg("--target").arg(format!("{triple}.{GLIBC}"));
+    build_in(&std::path::absolute(target()).context("the target directory")?, cargo, triple, &[])
 }
 
-/// Builds a program that needs no shared library, with this machine's linker. Returns its directory. The
-/// target directory is another one, because all dependencies are compiled with other flags.
-pub(super) fn build_static(package: &str) -> anyhow::Result<PathBuf> {
-    let mut cargo = unisono_host_tests::program::cargo();
-    cargo.args(["build", "--release", "--locked", "--package", package, "--target", TARGET]);
-    build_in(&directory().join("static"), cargo, &["-Ctarget-feature=+crt-static"])
+/// The C library inside a program that needs no shared one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StaticLibrary {
+    Musl,
+    /// This machine's: for its processor, where Rust's standard library for musl is not installed.
+    Glibc,
+}
+
+impl StaticLibrary {
+    /// The library for programs of a processor; `None`: nothing can be built for it.
+    pub(super) fn installed(processor: TargetProcessor) -> anyhow::Result<Option<Self>> {
+        Ok(match has_standard_library(processor.static_target())? {
+            true => Some(Self::Musl),
+            false if processor.name() == std::env::consts::ARCH => Some(Self::Glibc),
+            false => None,
+        })
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Musl => "musl",
+            Self::Glibc => "glibc",
+        }
+    }
+}
+
+/// Builds a program that needs no shared library. Returns its directory. The target directory is another
+/// one, because all dependencies are compiled with other flags.
+pub(super) fn build_static(
+    package: &str,
+    processor: TargetProcessor,
+    library: StaticLibrary,
+) -> anyhow::Result<PathBuf> {
+    let (mut cargo, triple) = match library {
+        StaticLibrary::Musl => (cargo_with_zig("zigbuild")?, processor.static_target()),
+        StaticLibrary::Glibc => {
+            let mut cargo = unisono_host_tests::program::cargo();
+            cargo.arg("build");
+            (cargo, processor.target())
+        }
+    };
+    cargo.args(["--release", "--locked", "--package", package, "--target", triple]);
+    build_in(&directory().join("static"), cargo, triple, &["-Ctarget-feature=+crt-static"])
+}
+
+/// A command of cargo that compiles C and links by zig, for other C libraries and processors, too.
+pub(super) fn cargo_with_zig(command: &str) -> anyhow::Result<Command> {
+    let tools = tools()?;
+    let mut cargo = Command::new(tools.join("cargo-zigbuild"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    cargo.env("PATH", format!("{}:{path}", tools.display())).arg(command).current_dir(workspace());
+    Ok(cargo)
 }
 
 /// Runs a build of this workspace with a target directory and flags of rustc. Returns the directory of the
 /// built files.
-fn build_in(target: &Path, mut cargo: Command, flags: &[&str]) -> anyhow::Result<PathBuf> {
+fn build_in(target: &Path, mut cargo: Command, triple: &str, flags: &[&str]) -> anyhow::Result<PathBuf> {
     cargo.current_dir(workspace()).env("CARGO_TARGET_DIR", target);
-    reproducibly(&mut cargo, flags)?;
+    reproducibly(&mut cargo, triple, flags)?;
     let status = cargo.status().context("cargo cannot be started")?;
     ensure!(status.success(), "the build failed ({status})");
-    Ok(target.join(TARGET).join("release"))
+    Ok(target.join(triple).join("release"))
 }
 
 /// Replaces the folders of this machine in what is built, and leaves out debugging information, which names
 /// them.
-fn reproducibly(cargo: &mut Command, more: &[&str]) -> anyhow::Result<()> {
+fn reproducibly(cargo: &mut Command, triple: &str, more: &[&str]) -> anyhow::Result<()> {
     let workspace = fs::canonicalize(workspace()).context("the workspace")?;
     let registry = cargo_home()?.join("registry/src");
     let folders = [(registry, "/cargo"), (workspace, "/unisono")];
@@ -84,7 +122,7 @@ fn reproducibly(cargo: &mut Command, more: &[&str]) -> anyhow::Result<()> {
     cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     let remap = |(from, to): &(PathBuf, &str)| format!("-ffile-prefix-map={}={to}", from.display());
     let flags = folders.each_ref().map(remap).join(" ");
-    cargo.env(format!("CFLAGS_{}", TARGET.replace('-', "_")), format!("{flags} -g0"));
+    cargo.env(format!("CFLAGS_{}", triple.replace('-', "_")), format!("{flags} -g0"));
     Ok(())
 }
 

@@ -1,10 +1,12 @@
 //! The trial of packages (`cargo xtask nightly packages`): each is installed in a fresh Debian root, does a
-//! first task of each sort there, and is removed; the program for containers runs in one (runc).
+//! first task of each sort there, and is removed; the program for containers runs in one (runc); programs for
+//! another processor run under QEMU's user mode.
 //! `packaging/trial` has the scripts that run inside.
 
+use super::processor::{TargetProcessor, missing_library};
 use super::toolchain::{self, tools};
-use super::{PackageKind, PackageOptions, container, release, run, run_quietly};
-use crate::packages::{FOR_PACKAGES, Install, provide_all};
+use super::{PackageKind, PackageOptions, container, release, run, run_quietly, tarball};
+use crate::packages::{FOR_EMULATION, FOR_PACKAGES, Install, provide_all};
 use crate::step::{StepVerdict, TimedStep};
 use anyhow::{Context, ensure};
 use std::fs;
@@ -40,7 +42,24 @@ pub(crate) fn trial() -> StepVerdict {
         Ok(root) => PackageKind::ALL.iter().for_each(|kind| verdict.add(try_kind(&root, &dist, *kind))),
         Err(error) => verdict.add(StepVerdict::failed(format!("{error:#}"))),
     }
+    verdict.add(emulated(&dist, TargetProcessor::Aarch64));
     verdict
+}
+
+/// The first tasks of the programs for another processor, if they were made.
+fn emulated(dist: &Path, processor: TargetProcessor) -> StepVerdict {
+    let name = processor.name();
+    if !tarball::archive_of(dist, processor).exists() {
+        return StepVerdict::skipped(missing_library(processor.target()));
+    }
+    let packages = provide_all(FOR_EMULATION, Install::IfAllowed);
+    if !packages.skipped.is_empty() {
+        return packages;
+    }
+    let mut command = Command::new("bash");
+    command.arg(workspace().join("packaging/trial/emulated.sh")).arg(dist).arg(name);
+    TimedStep::new(format!("{name} under QEMU"), command)
+        .verdict(format!("the programs for {name} did not do their first tasks"))
 }
 
 fn lintian(dist: &Path) -> StepVerdict {

@@ -2,7 +2,7 @@
 //! `packaging/wheel.py` writes the archive: the format is a zip file with a list, and a build backend would
 //! compile all again.
 
-use super::release::{ARCH, Release, VERSION};
+use super::release::{Release, VERSION};
 use super::toolchain::{GLIBC, tools};
 use super::{run_quietly, sbom};
 use anyhow::Context;
@@ -13,7 +13,7 @@ use unisono_host_tests::program::workspace;
 
 pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     let scratch = release.scratch("wheel")?;
-    let tag = format!("py3-none-manylinux_{}_{ARCH}", GLIBC.replace('.', "_"));
+    let tag = format!("py3-none-manylinux_{}_{}", GLIBC.replace('.', "_"), release.processor.name());
     let licences = scratch.join("LICENCES-OF-PARTS.txt");
     fs::write(&licences, &release.licences).context("the licences")?;
     let bill = scratch.join("unisono.cdx.json");

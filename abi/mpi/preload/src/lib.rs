@@ -80,7 +80,7 @@ pub enum Error {
     Alone { program: String, ranks: usize },
     #[error("{mpicc}: no such compiler; give the mpicc of the program's MPI")]
     NoCompiler { mpicc: String },
-    #[error("the preload is not made for processors of type {arch}, only for x86-64 and aarch64")]
+    #[error("this build for {arch} has no preload: it is made for x86-64 and aarch64 with glibc only")]
     NoBridges { arch: &'static str },
     /// The core (`libunisono.so`) is missing.
     #[error(

@@ -24,6 +24,7 @@ const SOURCES: &[ShimFile] = include!(concat!(env!("OUT_DIR"), "/sources.in"));
 const LIBRARYS_HEADER: ShimFile = ("unisono.h", include_str!("../../../c/include/unisono.h"));
 const FLAGS: &[&str] = &include!("flags.in");
 
+#[cfg(has_bridges)]
 macro_rules! built {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name)))),*]
@@ -41,7 +42,8 @@ const BUILT: &[BuiltFile] = built![
 #[cfg(not(has_bridges))]
 const BUILT: &[BuiltFile] = &[];
 
-/// Whether this build has the preload: on other processors than x86-64 and aarch64 there is none.
+/// Whether this build has the preload: there is none for musl, nor for other processors than x86-64
+/// and aarch64.
 pub const HAS_BRIDGES: bool = !BUILT.is_empty();
 
 const CORE: &str = "libunisono.so";

@@ -164,7 +164,9 @@ pub(super) fn tun(host: &ProbedHost) -> TrialFinding {
             let refused = unshare(own_network());
             let device = rustix::fs::open(c"/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
             answers[1] = match &device {
-                Ok(device) if refused == 0 => errno(interface::ask(device, libc::TUNSETIFF, &mut request)),
+                Ok(device) if refused == 0 => {
+                    errno(interface::ask(device, libc::TUNSETIFF as libc::c_ulong, &mut request))
+                }
                 _ => -refused,
             };
             answers[0] = errno(device);
