@@ -6,6 +6,7 @@ mod clear;
 mod cpu;
 mod disk;
 mod failure;
+mod guard;
 mod install;
 mod interpose;
 mod metrics;
@@ -49,10 +50,11 @@ enum QueueCommand {
     Simulate(simulate::Args),
     Broker(broker::Args),
     Disk(disk::Args),
+    Guard(guard::Args),
     #[command(hide = true)]
     Interpose(interpose::Args),
     #[command(hide = true)]
-    Guard(cpu::GuardArgs),
+    CpuGuard(cpu::GuardArgs),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -65,10 +67,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         QueueCommand::Uninstall(args) => install::uninstall(&args),
         QueueCommand::Clear(args) => clear::run(&args),
         QueueCommand::Cpu(args) => cpu::run(&args),
-        QueueCommand::Guard(args) => cpu::guard(&args),
+        QueueCommand::CpuGuard(args) => cpu::guard(&args),
         QueueCommand::Simulate(args) => simulate::run(&args),
         QueueCommand::Interpose(args) => interpose::run(&args),
         QueueCommand::Broker(args) => broker::run(&args),
         QueueCommand::Disk(args) => disk::run(&args),
+        QueueCommand::Guard(args) => guard::run(&args),
     }
 }

@@ -57,7 +57,7 @@ pub use packet::{NO_DEADLINE, Packet};
 #[cfg(feature = "policy")]
 pub use policy::{
     CpuPolicy, CpuShare, DiskClass, Dscp, Facts, Flows, IpProtocol, LeafQueue, Matcher, Network,
-    NetworkError, Policy, PolicyError, Position, Rule,
+    NetworkError, Policy, PolicyError, Position, Rule, SocketClass,
 };
 pub use processor::{Processor, Wants};
 pub use rate::{Rate, RateError};

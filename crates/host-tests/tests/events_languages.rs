@@ -64,7 +64,7 @@ fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() ->
 }
 
 /// Python with the package of this source tree and the library that was built with the program under test.
-fn python() -> Result<Command, Skipped> {
+pub(crate) fn python() -> Result<Command, Skipped> {
     require::program("python3", "apt-get install python3")?;
     Ok(with_package("python3"))
 }
@@ -118,17 +118,18 @@ fn an_event_is_a_numpy_array_without_a_copy() -> TestOutcome {
 
 /// A language in which the examples are written: how to start one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ExampleLanguage {
+pub(crate) enum ExampleLanguage {
     Rust,
     C,
     Python,
 }
 
-const LANGUAGES: [ExampleLanguage; 3] = [ExampleLanguage::Rust, ExampleLanguage::C, ExampleLanguage::Python];
+pub(crate) const LANGUAGES: [ExampleLanguage; 3] =
+    [ExampleLanguage::Rust, ExampleLanguage::C, ExampleLanguage::Python];
 
 impl ExampleLanguage {
     /// An example by its name in C and Python; those in C lie in `built`.
-    fn example(self, name: &str, built: &Path) -> Result<Command, Skipped> {
+    pub(crate) fn example(self, name: &str, built: &Path) -> Result<Command, Skipped> {
         Ok(match self {
             Self::Rust => Command::new(program::directory().join(name.replace('_', "-"))),
             Self::C => Command::new(built.join(name)),
@@ -142,7 +143,7 @@ impl ExampleLanguage {
 }
 
 /// Compiles the examples in C into a directory.
-fn compiled(to: &Path) -> TestOutcome {
+pub(crate) fn compiled(to: &Path) -> TestOutcome {
     require::program("make", "apt-get install make")?;
     let make = Command::new("make")
         .args(["--silent", "CFLAGS=-O2 -Wall -Wextra -Werror"])
