@@ -14,6 +14,8 @@
 
 In tasks of asyncio, `async for`, `async with`, publish_async() and receive_async() do the same.
 
+share_socket() gives a socket a share of a link; it needs no broker but `unisono queue guard`.
+
 Lengths of time are seconds, as everywhere in Python. Names that end in _ns are nanoseconds; points in time are of
 time.monotonic_ns().
 
@@ -27,6 +29,7 @@ from .errors import BadArgument, Error, Gone, Refused, TimedOut, TooLarge, Unans
 from .event import Event, Notice
 from .loan import Loan
 from .publisher import Publisher, Published, request
+from .socket_share import share_socket
 from .subscriber import Subscriber, serve
 
 __version__ = "0.2.0"
@@ -49,4 +52,5 @@ __all__ = [
     "library_version",
     "request",
     "serve",
+    "share_socket",
 ]

@@ -166,6 +166,7 @@ _FUNCTIONS = {
     "unisono_receive": (c_int, [c_void_p, c_int64, POINTER(POINTER(EventView))]),
     "unisono_event_free": (c_int, [POINTER(POINTER(EventView))]),
     "unisono_acknowledge": (c_int, [c_void_p, POINTER(EventView)]),
+    "unisono_share_socket": (c_int, [c_int, c_char_p, c_double]),
 }
 
 

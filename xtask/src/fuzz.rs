@@ -15,7 +15,7 @@ use std::time::Duration;
 use unisono_host_tests::program::{target, workspace};
 
 /// The feature of `fuzz/Cargo.toml` for a crate, its targets, and files to begin with.
-const CRATES: [(&str, &[&str], Option<&str>); 8] = [
+const CRATES: [(&str, &[&str], Option<&str>); 9] = [
     ("rma", &["packet", "stream", "handshake"], None),
     (
         "broker",
@@ -42,6 +42,7 @@ const CRATES: [(&str, &[&str], Option<&str>); 8] = [
         Some("examples/networks"),
     ),
     ("fairqueue", &["trace", "policy"], None),
+    ("socket-shares", &["share"], None),
     ("examples", &["capture"], None),
 ];
 

@@ -16,8 +16,17 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use unisono_host_tests::program::{cargo, target, unisono, workspace};
 
 /// The crates whose READMEs have an example.
-const LIBRARIES: [&str; 8] =
-    ["sync", "barrier", "rma", "btin", "fairqueue", "eventchannel", "events-wire", LIBRARY_OF_CLIENTS];
+const LIBRARIES: [&str; 9] = [
+    "sync",
+    "barrier",
+    "rma",
+    "btin",
+    "fairqueue",
+    "eventchannel",
+    "events-wire",
+    LIBRARY_OF_CLIENTS,
+    "socket-shares",
+];
 
 /// The library whose example connects to a broker; the example's argument is the broker's address.
 const LIBRARY_OF_CLIENTS: &str = "events-client";

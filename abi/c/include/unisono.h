@@ -1,4 +1,4 @@
-/* One-sided windows and events of Unisono, for C and C++. Made by cbindgen from abi/c/src; do not edit.
+/* One-sided windows, events and shares of links of Unisono, for C and C++. Made by cbindgen from abi/c/src; do not edit.
  *
  * Every call that can fail returns a unisono_status, except calls that return a pointer or a number.
  * unisono_error_text() then describes the error and how to correct it. Calls have the meaning of their namesakes in
@@ -919,6 +919,19 @@ enum unisono_status unisono_request_wait(struct unisono_window *window,
 enum unisono_status unisono_request_test(struct unisono_window *window,
                                          struct unisono_request **request,
                                          int *done);
+
+// Gives a socket a share of its own in a class of the policy that is in force for a link: while several
+// sockets of the class have packets waiting, they share the class by their weights. The administrator's
+// policy says which users may do so (`sockets`), and `unisono queue guard` has to run. The share ends when
+// the socket is closed; another call changes its class and weight.
+//
+// Returns 0, or a negative number of errno(3): -ECONNREFUSED without a guard, -ENOENT if no policy has the
+// class, -EPERM if the policy does not permit it to this user, -ERANGE if it does not permit the weight,
+// -EDQUOT if this user has as many sockets as it permits, -ENOTSOCK if it is no socket for IPv4 or IPv6.
+// unisono_error_text() says what to do. The socket then has the share that it had before.
+int unisono_share_socket(int socket,
+                         const char *class_name,
+                         double weight);
 
 // Ends the epoch that the last fence began, and begins the next. Collective.
 enum unisono_status unisono_window_fence(struct unisono_window *window, int assert);

@@ -269,6 +269,7 @@ mod tests {
             include_str!("events/receive.rs"),
             include_str!("operate.rs"),
             include_str!("request.rs"),
+            include_str!("socket_share.rs"),
             include_str!("synchronize.rs"),
             include_str!("window.rs"),
             include_str!("mpi/datatype/mod.rs"),
@@ -279,6 +280,7 @@ mod tests {
         let guards = [
             "ffi_call(|",
             "ffi_call_or(",
+            "guarded(|",
             "hand_out(",
             "with_window(window,",
             "make_window(job,",

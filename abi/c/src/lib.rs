@@ -1,5 +1,5 @@
-//! The C form of [`unisono_rma`]'s one-sided windows and [`unisono_events_client`]'s events: `libunisono.so`,
-//! `libunisono.a` and `unisono.h`.
+//! The C form of [`unisono_rma`]'s one-sided windows, [`unisono_events_client`]'s events and
+//! [`unisono_socket_shares`]'s shares: `libunisono.so`, `libunisono.a` and `unisono.h`.
 //!
 //! Each function behaves like its namesake in the Rust crates or in MPI-4.0 chapter 12:
 //!
@@ -32,6 +32,7 @@ pub mod layout;
 pub mod mpi;
 pub mod operate;
 pub mod request;
+pub mod socket_share;
 pub mod synchronize;
 pub mod window;
 

@@ -68,6 +68,15 @@ fn a_c_program_makes_every_call_as_a_job_of_one() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "rank 0 of 1: every call answered as it should\n");
 }
 
+#[test]
+fn a_c_program_is_told_why_its_socket_gets_no_share() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("socket_share");
+    compile("cc", &["-std=c11", "-D_GNU_SOURCE", "tests/socket_share.c"], &program);
+    let output = run(&mut Command::new(&program));
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// A broker in this process, for as long as `test` runs.
 fn with_broker<T>(test: impl FnOnce(&Path) -> T) -> T {
     let directory = tempfile::tempdir().expect("a directory");

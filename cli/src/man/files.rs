@@ -24,7 +24,7 @@ pub(super) const PAGES: &[FilePage] = &[
         text: include_str!("../../../docs/shares.md"),
         from: "# Shares of a link",
         until: "## Where a policy is enforced",
-        see_also: "unisono-queue-apply(1), unisono-queue-cpu(1), unisono-queue-disk(1), unisono-queue-broker(1)",
+        see_also: "unisono-queue-apply(1), unisono-queue-cpu(1), unisono-queue-disk(1), unisono-queue-guard(1), unisono-queue-broker(1)",
     },
     FilePage {
         name: "gang-rules",

@@ -179,6 +179,7 @@ const FILES: &[(&str, &str)] = &[
     ("unisono-events", "/run/unisono/events  socket of the host's broker"),
     ("unisono-gang", "/run/unisono/gang.sock  socket of the daemon"),
     ("unisono-queue", "/run/unisono/queue  journals: the state of devices before a policy"),
+    ("unisono-queue-guard", "/run/unisono/queue-guard  socket of the guard"),
     ("unisono-study", "DIR/records.jsonl, DIR/report.html  records and report of a study"),
 ];
 

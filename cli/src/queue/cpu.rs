@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
     };
-    let times = cpu::serve(&policy, &options, this_program(&["queue", "guard"]), ready)
+    let times = cpu::serve(&policy, &options, this_program(&["queue", "cpu-guard"]), ready)
         .map_err(|error| failure::in_policy(Some(&name), error))?;
     if args.json {
         output::answer(&machine_output::json("unisono-queue-cpu-1", &json(&times))?)?;

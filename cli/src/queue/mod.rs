@@ -7,6 +7,7 @@ mod cpu;
 mod disk;
 mod failure;
 mod group_use;
+mod guard;
 mod install;
 mod interpose;
 mod metrics;
@@ -50,10 +51,11 @@ enum QueueCommand {
     Simulate(simulate::Args),
     Broker(broker::Args),
     Disk(disk::Args),
+    Guard(guard::Args),
     #[command(hide = true)]
     Interpose(interpose::Args),
     #[command(hide = true)]
-    Guard(cpu::GuardArgs),
+    CpuGuard(cpu::GuardArgs),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -66,10 +68,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         QueueCommand::Uninstall(args) => install::uninstall(&args),
         QueueCommand::Clear(args) => clear::run(&args),
         QueueCommand::Cpu(args) => cpu::run(&args),
-        QueueCommand::Guard(args) => cpu::guard(&args),
+        QueueCommand::CpuGuard(args) => cpu::guard(&args),
         QueueCommand::Simulate(args) => simulate::run(&args),
         QueueCommand::Interpose(args) => interpose::run(&args),
         QueueCommand::Broker(args) => broker::run(&args),
         QueueCommand::Disk(args) => disk::run(&args),
+        QueueCommand::Guard(args) => guard::run(&args),
     }
 }

@@ -170,3 +170,13 @@ pub struct Counters {
     #[serde(default)]
     pub unattended: u64,
 }
+
+/// For backends in which sockets get no leaves of their own; `place` is one in which they do.
+pub(crate) fn refuse_sockets(policy: &Policy, place: &str) -> Result<(), Error> {
+    let Some(sockets) = policy.sockets.first() else { return Ok(()) };
+    let class = &policy.hierarchy.class(sockets.class).name;
+    let what = format!(
+        "class `{class}`: sockets have leaves of their own in {place} only; take `sockets` out, or apply the policy there"
+    );
+    Err(Error::BackendUnsupported { what })
+}

@@ -5,6 +5,7 @@
 //!   Policy --> kernel       its classes and classifiers, set over netlink; or our scheduler in the kernel
 //!          --> interposed   all frames of a device pass through a process that schedules them
 //!          --> cpu          its shares of processor time: the kernel's controller, or turns (the core)
+//!          --> socket_guard sockets of users get leaves of their own in the kernel's classes
 //!          --> disk         a file or block device that a process serves to programs (NBD), by its classes
 //!                 |
 //!              Journal      the previous state, written to a file before any change
@@ -34,6 +35,7 @@ pub mod interposed;
 pub mod journal;
 pub mod kernel;
 pub mod metrics;
+pub mod socket_guard;
 pub mod unit;
 
 pub use backend::{Backend, BackendKind, BackendName, DeviceHook, InterruptCheck, KernelQueueName};

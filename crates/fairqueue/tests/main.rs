@@ -6,4 +6,5 @@ mod link;
 mod order;
 mod policy;
 mod policy_disk;
+mod policy_sockets;
 mod reference;

@@ -65,7 +65,7 @@ fn a_c_program_is_told_when_its_broker_is_killed_and_comes_back_to_the_next() ->
 
 /// Returns the command `python3` with the package of this source tree and the library that was built with the
 /// program under test.
-fn python() -> Result<Command, Skipped> {
+pub(crate) fn python() -> Result<Command, Skipped> {
     require::program("python3", "apt-get install python3")?;
     Ok(with_package("python3"))
 }
@@ -146,17 +146,18 @@ fn readings_in_cbor_and_protobuf_are_decoded_by_their_content_type() -> TestOutc
 
 /// A language in which the examples are written: how to start one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ExampleLanguage {
+pub(crate) enum ExampleLanguage {
     Rust,
     C,
     Python,
 }
 
-const LANGUAGES: [ExampleLanguage; 3] = [ExampleLanguage::Rust, ExampleLanguage::C, ExampleLanguage::Python];
+pub(crate) const LANGUAGES: [ExampleLanguage; 3] =
+    [ExampleLanguage::Rust, ExampleLanguage::C, ExampleLanguage::Python];
 
 impl ExampleLanguage {
     /// Returns the command of an example, given by its name in C and Python. Examples in C are in `built`.
-    fn example(self, name: &str, built: &Path) -> Result<Command, Skipped> {
+    pub(crate) fn example(self, name: &str, built: &Path) -> Result<Command, Skipped> {
         Ok(match self {
             Self::Rust => Command::new(program::directory().join(name.replace('_', "-"))),
             Self::C => Command::new(built.join(name)),
@@ -170,7 +171,7 @@ impl ExampleLanguage {
 }
 
 /// Compiles the examples in C into a directory.
-fn compiled(to: &Path) -> TestOutcome {
+pub(crate) fn compiled(to: &Path) -> TestOutcome {
     require::program("make", "apt-get install make")?;
     let make = Command::new("make")
         .args(["--silent", "CFLAGS=-O2 -Wall -Wextra -Werror"])

@@ -67,6 +67,7 @@ mod queue_match;
 mod queue_run;
 mod queue_shared;
 mod queue_show;
+mod queue_sockets;
 mod queue_study;
 mod queue_switch;
 mod report;
@@ -141,6 +142,7 @@ const MODULES: &[(&str, &[Test])] = &[
     ("queue_match", queue_match::TESTS),
     ("queue_run", queue_run::TESTS),
     ("queue_show", queue_show::TESTS),
+    ("queue_sockets", queue_sockets::TESTS),
     ("queue_study", queue_study::TESTS),
     ("queue_switch", queue_switch::TESTS),
     ("report", report::TESTS),

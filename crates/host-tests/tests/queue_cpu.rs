@@ -344,7 +344,7 @@ fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> TestOutcome {
 
     let policy = Policy::parse(&two.policy()).expect("it is sound");
     let mut guard = Command::new(program::unisono());
-    guard.args(["queue", "guard"]);
+    guard.args(["queue", "cpu-guard"]);
     let mut keeper = Keeper::start(&policy, &Options::default(), guard).expect("root may");
     keeper.turn();
     let output = unisono(&["queue", "cpu", file.path().to_str().expect("a plain name")]);

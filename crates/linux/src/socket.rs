@@ -1,6 +1,6 @@
 //! Functions for several kinds of sockets: options, sending and receiving bytes. Reference: socket(7).
 
-use rustix::net::{RecvFlags, recv, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, recv, sockopt};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -46,6 +46,11 @@ pub fn bound_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
 /// TCP connection to the speed of the program.
 pub fn bound_unread(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(socket, bytes)?)
+}
+
+/// Whether a socket sends packets of IPv4 or IPv6. Fails with `ENOTSOCK` if the descriptor is no socket.
+pub fn is_internet(socket: &impl AsFd) -> io::Result<bool> {
+    Ok(matches!(sockopt::socket_domain(socket)?, AddressFamily::INET | AddressFamily::INET6))
 }
 
 /// Sets an option to a plain value of the option's type.

@@ -243,7 +243,7 @@ fn start_keeper(
     ];
     let policy = Policy::parse(&text.concat()).map_err(|error| failed(error.to_string()))?;
     let mut guard = Command::new(unisono);
-    guard.args(["queue", "guard"]);
+    guard.args(["queue", "cpu-guard"]);
     let options = Options { quantum: StdDuration::from_secs_f64(quantum_ms / 1e3), ..Options::default() };
     Keeper::start(&policy, &options, guard).map_err(|error| failed(error.to_string()))
 }

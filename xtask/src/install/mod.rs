@@ -7,7 +7,8 @@
 //! lib/libunisono.so.0.2.0                share/zsh/site-functions/_unisono
 //! lib/libunisono.so.0, libunisono.so     share/fish/vendor_completions.d/unisono.fish
 //! lib/pkgconfig/unisono.pc               lib/python3*/*-packages/unisono/
-//! lib/systemd/system/unisono-events.service, unisono-events.socket
+//! lib/systemd/system/unisono-events.service, unisono-events.socket, unisono-queue-guard.service,
+//!     unisono-queue-guard.socket
 //! share/unisono/slurm/prolog.sh, epilog.sh
 //! share/unisono/installed-files          all of these, for `cargo xtask uninstall`
 //! ```
@@ -120,7 +121,7 @@ pub(crate) fn install_built(
         let below = prefix.python.join("unisono").join(file.file_name().unwrap_or_default());
         files.install(&below.to_string_lossy(), 0o644, &read(&file)?)?;
     }
-    for unit in EVENT_UNITS {
+    for unit in UNITS {
         let text = unit_text(unit, &prefix.prefix)?;
         files.install(&format!("lib/systemd/system/{unit}"), 0o644, text.as_bytes())?;
     }
@@ -168,9 +169,14 @@ fn python_packages(prefix: &Path) -> PathBuf {
     found.unwrap_or(Path::new("lib/python3/dist-packages")).to_owned()
 }
 
-/// The systemd units of the host's broker and its socket. A unit that contains the program's path is a
-/// template.
-const EVENT_UNITS: [&str; 2] = ["unisono-events.service", "unisono-events.socket"];
+/// The systemd units of the host's broker, of the guard of sockets, and of their sockets. A unit that
+/// contains the program's path is a template.
+const UNITS: [&str; 4] = [
+    "unisono-events.service",
+    "unisono-events.socket",
+    "unisono-queue-guard.service",
+    "unisono-queue-guard.socket",
+];
 
 /// docs/slurm.md explains how to configure Slurm for them.
 const SLURM_SCRIPTS: [&str; 2] = ["prolog.sh", "epilog.sh"];
@@ -226,14 +232,14 @@ mod tests {
 
     #[test]
     #[allow(clippy::print_stderr, reason = "a skipped test says why")]
-    fn systemd_finds_nothing_wrong_with_the_units_of_the_event_broker() {
+    fn systemd_finds_nothing_wrong_with_the_units() {
         let prefix = tempfile::tempdir().expect("there is room");
         // systemd requires that the program exists
         fs::create_dir(prefix.path().join("bin")).expect("there is room");
         fs::copy("/bin/true", prefix.path().join("bin/unisono")).expect("there is room");
         let mut verify = Command::new("systemd-analyze");
         verify.args(["verify", "--man=no"]);
-        for unit in EVENT_UNITS {
+        for unit in UNITS {
             let text = unit_text(unit, prefix.path()).expect("the template is there");
             fs::write(prefix.path().join(unit), text).expect("there is room");
             verify.arg(prefix.path().join(unit));
@@ -250,27 +256,29 @@ mod tests {
 
     #[test]
     #[allow(clippy::print_stderr, reason = "a skipped test says why")]
-    fn systemd_finds_that_the_broker_of_events_can_do_little() {
+    fn systemd_finds_that_the_services_can_do_little() {
         let prefix = tempfile::tempdir().expect("there is room");
-        for unit in EVENT_UNITS {
+        for unit in UNITS {
             let text = unit_text(unit, prefix.path()).expect("the template is there");
             // programs of other users would all be one user
             assert!(!text.contains("PrivateUsers=yes"), "{text}");
             fs::write(prefix.path().join(unit), text).expect("there is room");
         }
-        let mut security = Command::new("systemd-analyze");
-        // the exposure, times ten
-        security.args(["security", "--offline=true", "--no-pager", "--threshold=25"]);
-        let Ok(output) = security.arg(prefix.path().join("unisono-events.service")).output() else {
-            eprintln!("skipped: no systemd-analyze here: apt-get install systemd");
-            return;
-        };
-        let said = String::from_utf8_lossy(&output.stderr);
-        if said.contains("nrecognized option") {
-            eprintln!("skipped: this systemd-analyze reads no files; it is older than 250");
-            return;
+        for unit in UNITS.iter().filter(|unit| unit.ends_with(".service")) {
+            let mut security = Command::new("systemd-analyze");
+            // the exposure, times ten
+            security.args(["security", "--offline=true", "--no-pager", "--threshold=25"]);
+            let Ok(output) = security.arg(prefix.path().join(unit)).output() else {
+                eprintln!("skipped: no systemd-analyze here: apt-get install systemd");
+                return;
+            };
+            let said = String::from_utf8_lossy(&output.stderr);
+            if said.contains("nrecognized option") {
+                eprintln!("skipped: this systemd-analyze reads no files; it is older than 250");
+                return;
+            }
+            assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
         }
-        assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
     }
 
     #[test]

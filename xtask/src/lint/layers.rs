@@ -28,14 +28,15 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // adapters
     ("events-wire", &["eventchannel", "linux", "sync"]),
     ("events-client", &["eventchannel", "events-wire", "linux", "sync"]),
+    ("socket-shares", &["linux"]),
     (
         "broker",
         &["eventchannel", "events-client", "events-wire", "fairqueue", "linux", "measure", "sync", "text"],
     ),
     ("fabric", &["btin", "linux", "measure", "text"]),
-    ("enforce", &["fairqueue", "linux", "measure", "sync"]),
+    ("enforce", &["fairqueue", "linux", "measure", "socket-shares", "sync"]),
     ("launch", &["linux", "rma", "text"]),
-    ("c", &["btin", "events-client", "linux", "rma", "sync", "text"]),
+    ("c", &["btin", "events-client", "linux", "rma", "socket-shares", "sync", "text"]),
     ("mpi-preload", &["linux", "text"]),
     // measuring and showing
     ("workload", &["barrier", "events-client", "fairqueue", "linux", "measure", "rma", "sync"]),
@@ -95,7 +96,16 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // no crate depends on these
     (
         "examples",
-        &["barrier", "eventchannel", "events-client", "fairqueue", "laboratory", "linux", "rma"],
+        &[
+            "barrier",
+            "eventchannel",
+            "events-client",
+            "fairqueue",
+            "laboratory",
+            "linux",
+            "rma",
+            "socket-shares",
+        ],
     ),
     ("host-tests", &["linux"]),
     ("xtask", &["enforce", "gang", "host-tests", "linux", "measure"]),

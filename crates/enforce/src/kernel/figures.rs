@@ -25,8 +25,15 @@ pub(super) fn live(
         .classes()
         .map(|(id, class)| {
             let mut counted = of(&class.name);
-            if !tree.is_leaf(id) {
+            if !tree.is_leaf(id) || policy.sockets(id).is_some() {
                 (counted.dropped, counted.waiting_packets, counted.waiting_bytes) = (0, 0, 0);
+            }
+            if policy.sockets(id).is_some() {
+                for leaf in statistics.iter().filter(|leaf| leaf.parent == counted.number) {
+                    counted.dropped += leaf.dropped;
+                    counted.waiting_packets += leaf.waiting_packets;
+                    counted.waiting_bytes += leaf.waiting_bytes;
+                }
             }
             let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
             LiveClass {
@@ -38,7 +45,8 @@ pub(super) fn live(
                 dropped: counted.dropped,
                 backlog: Backlog { packets: counted.waiting_packets, bytes: counted.waiting_bytes },
                 queue: numbers
-                    .get(&class.name)
+                    .get(&htb_classes::others(&class.name))
+                    .or_else(|| numbers.get(&class.name))
                     .filter(|_| tree.is_leaf(id))
                     .map(|number| number.kind.name().to_owned()),
                 delay: None,

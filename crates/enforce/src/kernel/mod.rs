@@ -30,11 +30,13 @@ mod ingress_redirect;
 mod own_priority;
 mod saved;
 mod site;
+mod socket_leaves;
+mod sockets;
 mod steps;
 
 pub use fair::{BPF, FairQueue};
 
-use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName};
+use crate::backend::{Backend, BackendKind, BackendName, DeviceHook, KernelQueueName, refuse_sockets};
 use crate::containers;
 use crate::error::Error;
 use crate::group_weights::{self, GroupWeight};
@@ -45,10 +47,12 @@ use htb_classes::{ClassNumbers, FlowTurns, Longest, PlannedClass};
 use saved::{BeforeKernel, GsoMaxSize, Root, root_qdisc};
 pub(crate) use site::KernelBackend;
 use site::{HostDevice, KernelSite};
+pub use sockets::ShareError;
+pub(crate) use sockets::{AppliedPlan, LeafRequest};
 use std::fmt;
 use steps::steps;
 use unisono_fairqueue::{ClassId, Live, Policy, TrafficDirection};
-use unisono_linux::bpf::ClassifierProgram;
+use unisono_linux::bpf::{ClassifierProgram, SocketStorage};
 use unisono_linux::netlink::link::Index;
 use unisono_linux::netlink::{NetlinkSocket, htb, qdisc};
 use unisono_linux::undo::{DirectoryLock, PreparedFile};
@@ -92,6 +96,8 @@ struct PlannedPolicy {
     ingress_redirect: Option<ClassifierProgram>,
     /// For a policy of outgoing packets: the program that keeps sockets from choosing their class.
     own_priority: Option<ClassifierProgram>,
+    /// The kernel's number of the map with the leaves of sockets.
+    sockets: Option<u32>,
 }
 
 impl Kernel {
@@ -125,18 +131,38 @@ impl Kernel {
         Error::Occupied { device: self.site.device(), kind: "htb".to_owned() }
     }
 
+    /// The longest packets, and the limit for the device; `set` is the limit that a policy has set already.
+    fn longest(
+        &self,
+        host: &HostDevice,
+        policy: &Policy,
+        set: Option<GsoMaxSize>,
+    ) -> (Longest, Option<GsoMaxSize>) {
+        let now = set.map_or(host.link.gso_max_size, GsoMaxSize::before);
+        let is_incoming = self.site.side.direction == TrafficDirection::In;
+        let (longest, gso_max_size) = match (is_incoming, self.tuning.longest(policy, now), set) {
+            (true, ..) => (ingress_redirect::MAX_GRO_BYTES, None),
+            (false, longest, Some(set)) => (longest, Some(set.with_limit(longest))),
+            (false, longest, None) => (longest, GsoMaxSize::for_device(&host.link, longest)),
+        };
+        // packets of other hosts come as long as the receiving device has merged them
+        let arriving = if host.forwards() { longest.max(ingress_redirect::MAX_GRO_BYTES) } else { longest };
+        (Longest { sent: longest, arriving }, gso_max_size)
+    }
+
+    /// `before`: the policy in force.
     fn plan_policy(
         &mut self,
         host: &mut HostDevice,
         policy: &Policy,
-        before: &ClassNumbers,
-        gso_max_size: Option<GsoMaxSize>,
+        before: Option<&BeforeKernel>,
     ) -> Result<PlannedPolicy, Error> {
         let tree = &policy.hierarchy;
-        if htb_classes::levels(tree) > htb::MAX_LEVELS {
+        if htb_classes::levels(policy) > htb::MAX_LEVELS {
             let max_depth = htb::MAX_LEVELS - 1;
             let what = format!(
-                "the kernel nests classes at most {max_depth} deep; the interposed backend has no such limit"
+                "the kernel nests classes at most {max_depth} deep, leaves of sockets included; the interposed backend \
+                 has no such limit"
             );
             return Err(Error::BackendUnsupported { what });
         }
@@ -144,22 +170,31 @@ impl Kernel {
             true => FlowTurns::Known,
             false => FlowTurns::Unknown,
         };
-        let Some(numbers) = htb_classes::number(policy, before, can) else {
+        let none = ClassNumbers::new();
+        let numbers_before = before.map_or(&none, |before| &before.numbers);
+        let Some(numbers) = htb_classes::number(policy, numbers_before, can) else {
             return Err(Error::BackendUnsupported {
-                what: "more classes than the kernel has numbers, 65535".to_owned(),
+                what: format!("more than {} classes", socket_leaves::FIRST_LEAF - 2),
             });
         };
         let is_incoming = self.site.side.direction == TrafficDirection::In;
         let ingress_redirect = is_incoming.then(ingress_redirect::redirect_all).transpose()?;
         if is_incoming {
+            refuse_sockets(policy, "policies of packets that are sent")?;
             ingress_redirect::check_matchers(policy)?;
             self.site.notes.extend(ingress_redirect::earlier_notes(host, &self.site.side.device)?);
         }
         let own_priority = (!is_incoming).then(own_priority::program).transpose()?;
-        let sources = sources(policy, &self.site.senders)?;
+        let mut sources = sources(policy, &self.site.senders)?;
+        let stored = sockets::stored(policy, &numbers, before.and_then(|before| before.sockets))?;
+        let (mut leaves, mut sockets) = (Vec::new(), None);
+        if let Some(stored) = stored {
+            (leaves, sockets) = (stored.leaves, Some(stored.id));
+            sources = sources.with_sockets(stored.storage, stored.classes);
+        }
         let weights = group_weights::weights(policy)?;
         self.site.notes.extend(group_weights::io_note(policy));
-        let number = |class: ClassId| numbers[&tree.class(class).name].own;
+        let number = |class: ClassId| htb_classes::packet_class(&numbers, &tree.class(class).name);
         let program = classifier::write(policy, &sources, |class| htb_classes::class_handle(number(class)));
         let Some(program) = program else {
             return Err(Error::BackendUnsupported {
@@ -176,17 +211,10 @@ impl Kernel {
             }
         })?;
         self.site.notes.extend(htb_classes::unsupported_notes(policy, can));
-        let now = gso_max_size.map_or(host.link.gso_max_size, GsoMaxSize::before);
-        let (longest, gso_max_size) = match (is_incoming, self.tuning.longest(policy, now), gso_max_size) {
-            (true, ..) => (ingress_redirect::MAX_GRO_BYTES, None),
-            (false, longest, Some(gso_max_size)) => (longest, Some(gso_max_size.with_limit(longest))),
-            (false, longest, None) => (longest, GsoMaxSize::for_device(&host.link, longest)),
-        };
-        // packets of other hosts are as long as the device that received them has merged them (GRO)
-        let arriving = if host.forwards() { longest.max(ingress_redirect::MAX_GRO_BYTES) } else { longest };
-        let longest = Longest { sent: longest, arriving };
-        self.site.notes.extend(htb_classes::too_long_notes(policy, arriving));
-        let plan = htb_classes::plan(policy, &numbers, longest, self.tuning);
+        let (longest, gso_max_size) =
+            self.longest(host, policy, before.and_then(|before| before.gso_max_size));
+        self.site.notes.extend(htb_classes::too_long_notes(policy, longest.arriving));
+        let plan = htb_classes::plan(policy, &numbers, longest, self.tuning, &leaves);
         let default = number(policy.default);
         Ok(PlannedPolicy {
             numbers,
@@ -197,6 +225,7 @@ impl Kernel {
             default,
             ingress_redirect,
             own_priority,
+            sockets,
         })
     }
 
@@ -244,8 +273,8 @@ impl Kernel {
         self.site.senders.clone_from(&held.senders);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
             (policy.cpu, policy.io) = (None, None); // its weights are restored from its record
-            let wanted = self.plan_policy(host, &policy, &held.before.numbers, held.before.gso_max_size)?;
-            let steps = steps(host, &wanted, Some(&changing.before), &held.before);
+            let wanted = self.plan_policy(host, &policy, Some(&held.before))?;
+            let steps = steps(host, &wanted, Some(&changing.before), &held.before)?;
             self.execute(host, steps)
         });
         (self.site.interrupted, self.site.notes) = (interrupted, notes);
@@ -325,7 +354,7 @@ impl Backend for Kernel {
         self.site.notes.clear();
         let mut host = self.site.host()?;
         self.site.check_senders(&host, policy)?;
-        self.plan_policy(&mut host, policy, &ClassNumbers::new(), None)?;
+        self.plan_policy(&mut host, policy, None)?;
         let record = self.site.journal()?.read::<serde_json::Value>()?;
         // under an interposed queue, the device still has its earlier discipline
         if record.is_some_and(|record| record.backend != interposed::INTERPOSED_BACKEND) {
@@ -396,11 +425,10 @@ impl Backend for Kernel {
             }
         };
         self.site.check_senders(&host, policy)?;
-        let none = ClassNumbers::new();
         let before = held.as_ref().map(|held| &held.before);
-        let numbers = before.map_or(&none, |before| &before.numbers);
-        let wanted =
-            self.plan_policy(&mut host, policy, numbers, before.and_then(|before| before.gso_max_size))?;
+        // the classifier before refers to it, and comes back if the change fails
+        let _sockets_before = before.and_then(|before| SocketStorage::open(before.sockets?).ok());
+        let wanted = self.plan_policy(&mut host, policy, before)?;
         let had_clsact = match (before, self.site.side.direction) {
             (Some(before), _) => before.had_clsact,
             (None, TrafficDirection::In) => ingress_redirect::has_foreign_clsact(&mut host, &self.site.side)?,
@@ -412,6 +440,7 @@ impl Backend for Kernel {
             weights: wanted.weights.clone(),
             numbers: wanted.numbers.clone(),
             had_clsact,
+            sockets: wanted.sockets,
         };
         let known = held.iter().flat_map(|held| &held.before.weights);
         for weight in known.clone() {
@@ -435,7 +464,7 @@ impl Backend for Kernel {
         let as_wanted = journal.prepare(&holds)?;
         let as_before = held.as_ref().map(|held| journal.prepare(held)).transpose()?;
         journal.write(&changing)?;
-        let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
+        let steps = steps(&mut host, &wanted, held.as_ref().map(|held| &held.before), &then)?;
         let attached = containers::attach_to_all(&self.site.senders).map(|note| self.site.notes.extend(note));
         if let Err(error) = attached.and_then(|()| self.execute(&mut host, steps)) {
             let undone = self.roll_back(&mut host, &journal, &changing, held.as_ref().zip(as_before));
@@ -443,6 +472,7 @@ impl Backend for Kernel {
             return Err(error.or_not_restored(&device, undone));
         }
         journal.commit(as_wanted)?;
+        sockets::forget_gone(policy, &then)?;
         containers::refresh();
         Ok(())
     }

@@ -41,6 +41,9 @@ pub(crate) struct BeforeKernel {
     pub(super) had_clsact: bool,
     /// The numbers of the present classes.
     pub(super) numbers: ClassNumbers,
+    /// The kernel's number of the map with the leaves of sockets, if classes may have some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sockets: Option<u32>,
 }
 
 /// The longest packet that the kernel passes to a device (`gso_max_size`).

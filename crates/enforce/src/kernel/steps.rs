@@ -1,11 +1,11 @@
 //! The steps from the present state to a policy. A change may be interrupted after each step, and is then
 //! undone.
 
-use super::htb_classes::{self, HANDLE, LeafDiscipline};
+use super::htb_classes::{self, HANDLE};
 use super::ingress_redirect::{self, OnRefusal};
 use super::saved::{BeforeKernel, GsoMaxSize};
 use super::site::HostDevice;
-use super::{Kernel, PlannedPolicy, own_priority};
+use super::{Kernel, PlannedPolicy, own_priority, sockets};
 use crate::error::Error;
 use crate::group_weights::{self, GroupWeight};
 use crate::journal::Phase;
@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_linux::Errno;
 use unisono_linux::bpf::ClassifierProgram;
-use unisono_linux::netlink::{NetlinkRequest, Refused, htb, qdisc, traffic};
+use unisono_linux::netlink::{NetlinkRequest, Refused, htb, traffic};
 
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
@@ -88,9 +88,9 @@ impl Kernel {
         self.site.check_interrupted()
     }
 
-    /// Waits until classes that get no more packets are empty. After [`MAX_DRAIN`] adds a note with the
-    /// number of packets that remain; they are dropped when the classes are removed.
-    fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
+    /// Waits until classes that get no more packets are empty. After [`MAX_DRAIN`] the rest is dropped with
+    /// the classes, and counted.
+    pub(super) fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
         let begin = Instant::now();
         loop {
             let all = htb::statistics(&mut host.socket, host.queue)?;
@@ -140,27 +140,30 @@ fn ingress_unsupported(refused: Refused) -> Error {
 /// Returns the steps from the present state `now` to a policy whose record is `then`. `now` is `None` if the
 /// present discipline is not ours.
 pub(super) fn steps<'a>(
-    host: &HostDevice,
+    host: &mut HostDevice,
     wanted: &'a PlannedPolicy,
     now: Option<&BeforeKernel>,
     then: &BeforeKernel,
-) -> Vec<KernelStep<'a>> {
+) -> Result<Vec<KernelStep<'a>>, Error> {
+    let mut gone = Vec::new();
+    if now.is_some_and(|now| now.sockets.is_some()) {
+        let planned = |number| wanted.plan.iter().any(|planned| planned.class.number == number);
+        gone.extend(
+            sockets::leaves_at(host)?.into_iter().map(|leaf| leaf.number).filter(|leaf| !planned(*leaf)),
+        );
+    }
     let device = host.queue;
     let mut asked = Vec::new();
     if now.is_none() {
         asked.push(htb::root(device, HANDLE, wanted.default));
     }
-    asked.extend(wanted.plan.iter().map(|planned| htb::class(device, &planned.class)));
-    let leaves = wanted.plan.iter().filter_map(|planned| Some((planned.class.number, planned.leaf?)));
-    asked.extend(leaves.map(|(class, leaf)| match leaf {
-        LeafDiscipline::Together(room) => qdisc::fifo(device, class, room),
-        LeafDiscipline::Fair(codel) => qdisc::fq_codel(device, class, &codel),
-    }));
+    asked.extend(wanted.plan.iter().map(|planned| planned.request(device)));
+    asked.extend(wanted.plan.iter().filter_map(|planned| planned.leaf_request(device)));
     asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
-    let gone = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers)).unwrap_or_default();
-    let drained =
-        (!gone.is_empty()).then(|| gone.iter().map(|own| htb_classes::class_handle(*own)).collect());
-    let removed = gone.into_iter().map(|own| htb::remove_class(device, htb_classes::class_handle(own)));
+    let removed = now.map(|now| htb_classes::removed_numbers(&now.numbers, &wanted.numbers));
+    gone.extend(removed.into_iter().flatten().map(htb_classes::class_handle));
+    let drained = (!gone.is_empty()).then(|| gone.clone());
+    let removed = gone.into_iter().map(|class| htb::remove_class(device, class));
 
     let set = then.weights.iter().map(|weight| KernelStep::SetWeight(weight.clone()));
     let dropped = now.into_iter().flat_map(|now| &now.weights);
@@ -177,7 +180,7 @@ pub(super) fn steps<'a>(
         first.map(|_| (ingress_redirect::make_ifb(host), ingress_redirect::attach_filter(host))).unzip();
     let redirect = |(on_refusal, request)| KernelStep::IngressRedirect(on_refusal, Box::new(request));
     let own_priority = wanted.own_priority.as_ref().map(KernelStep::OwnPriority);
-    limit
+    let steps = limit
         .into_iter()
         .chain(own_priority)
         .chain(make.into_iter().flatten().map(redirect))
@@ -187,8 +190,8 @@ pub(super) fn steps<'a>(
         .chain(set)
         .chain(restore)
         .chain(begin.into_iter().flatten().map(redirect))
-        .chain(first.map(KernelStep::Redirect))
-        .collect()
+        .chain(first.map(KernelStep::Redirect));
+    Ok(steps.collect())
 }
 
 #[cfg(test)]

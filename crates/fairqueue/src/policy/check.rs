@@ -4,7 +4,7 @@ use super::Position;
 use super::error::{Mistake, wrong};
 use super::read::{MAX_DEPTH, Placed, Written, WrittenClass, WrittenDisk, is_name};
 use super::shadow::shadows_of;
-use super::{DiskClass, Flows, GroupShare, GroupShares, LeafQueue, Policy, ROOT, Rule};
+use super::{DiskClass, Flows, GroupShare, GroupShares, LeafQueue, Policy, ROOT, Rule, SocketClass};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
 use crate::rate::Rate;
 use crate::weight::Weight;
@@ -45,7 +45,9 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
             return wrong(order.at, format!("class `{name}` has children; say the order at its leaves"));
         }
         let flows = class.flows.as_ref().map(|flows| ("flows", flows.at));
-        if let Some((key, at)) = flows.or(class.congestion.as_ref().map(|most| ("ecn", most.at))) {
+        let congestion = class.congestion.as_ref().map(|most| ("ecn", most.at));
+        let sockets = class.sockets.as_ref().map(|sockets| ("sockets", sockets.at));
+        if let Some((key, at)) = flows.or(congestion).or(sockets) {
             return wrong(
                 at,
                 format!("class `{name}` has children, and packets wait at leaves; say `{key}` there"),
@@ -91,8 +93,32 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Mistake> {
     let cpu = group_shares("cpu", &CPU_WEIGHTS, cpu)?;
     let io = group_shares("io", &IO_WEIGHTS, io)?;
     let disk = disk.into_iter().map(|written| check_disk(written, &hierarchy)).collect::<Result<_, _>>()?;
+    let sockets = classes.iter().filter_map(|class| {
+        let written = &class.sockets.as_ref()?.value;
+        let (min_weight, max_weight) = written.weights;
+        Some(SocketClass {
+            class: id(class),
+            from: written.from.clone(),
+            max: written.max,
+            min_weight,
+            max_weight,
+        })
+    });
+    let sockets = sockets.collect();
     let default = hierarchy.default_class().expect("present because it was just set");
-    Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, queues, rules, cpu, io, disk })
+    Ok(Policy {
+        text: text.to_owned(),
+        rate,
+        hierarchy,
+        default,
+        ceilings,
+        queues,
+        rules,
+        cpu,
+        io,
+        disk,
+        sockets,
+    })
 }
 
 /// Returns the children of each class, in the order of the file. The last element has the children of the

@@ -18,6 +18,9 @@
 //! [class.video.archive]       # packets wait at leaves: only classes without children have matches
 //! match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 //!
+//! [class.streams]             # sockets of users with leaves of their own below it
+//! sockets = { from = ["alice", 1000], max = 500, weight = "1..100" }
+//!
 //! [class.voice]               # by fields that other programs and switches set
 //! match = [{ dscp = "ef" }, { mark = 0x10 }, { vlan = 5 }]
 //!
@@ -114,6 +117,8 @@ pub struct Policy {
     pub io: Option<GroupShares>,
     /// The leaves with an entry in the table `disk`; each occurs once.
     pub disk: Vec<DiskClass>,
+    /// The leaves in which sockets may have leaves of their own; each occurs once.
+    pub sockets: Vec<SocketClass>,
 }
 
 /// Assigns the packets that match to a class.
@@ -158,6 +163,20 @@ pub struct DiskClass {
     pub users: Option<Vec<String>>,
 }
 
+/// A class in which sockets of users may have leaves of their own. The other packets of the class share a
+/// leaf with the lowest weight.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct SocketClass {
+    pub class: ClassId,
+    /// The users who may ask: names or numbers.
+    pub from: Vec<String>,
+    /// The most sockets of each user at a time.
+    pub max: u32,
+    pub min_weight: Weight,
+    pub max_weight: Weight,
+}
+
 impl Policy {
     /// Reads and checks a policy. The error names the first mistake, its position and a correction.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
@@ -183,8 +202,12 @@ impl Policy {
         self.queues.get(class.index())?.congestion
     }
 
-    /// Returns the highest rate of a class: its own ceiling, or the ceiling of the nearest ancestor that has
-    /// one.
+    /// Whose sockets may have leaves of their own in a class.
+    pub fn sockets(&self, class: ClassId) -> Option<&SocketClass> {
+        self.sockets.iter().find(|sockets| sockets.class == class)
+    }
+
+    /// The highest rate of a class: its own ceiling, or the ceiling of the nearest ancestor that has one.
     pub fn ceiling(&self, mut class: ClassId) -> Rate {
         loop {
             match self.ceilings.get(class.index()).copied().flatten() {

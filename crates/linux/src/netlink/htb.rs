@@ -61,6 +61,8 @@ pub struct HtbClass {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HtbStatistics {
     pub number: u32,
+    /// The parent class, or the discipline.
+    pub parent: u32,
     pub bytes: u64,
     pub packets: u64,
     pub dropped: u64,
@@ -135,6 +137,7 @@ pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbSt
         let packets = attribute(statistics, PACKETS_64).and_then(number);
         HtbStatistics {
             number: entry.word(8),
+            parent: entry.word(12),
             bytes: at(BASIC, 0..8),
             packets: packets.unwrap_or_else(|| at(BASIC, 8..12)),
             dropped: at(QUEUE, 8..12),

@@ -1,6 +1,7 @@
 //! The classifier: compiles a policy's rules into a BPF program, in the order of the policy file.
 //!
 //! ```text
+//!   a socket's leaf  if the packet's socket has one of its own ([`super::socket_leaves`])
 //!   read once        VLAN tags skipped; protocol, both addresses, both ports, control groups
 //!                    a later fragment: the class of the packet's first fragment, if it is remembered
 //!   rule 1           condition by condition; the first that fails jumps to the next rule
@@ -20,22 +21,26 @@
 //!
 //! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
 
+use super::socket_leaves::CLASS_WORD;
 use crate::containers::TC_INDEX;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use unisono_fairqueue::{ClassId, Dscp, IpProtocol, Matcher, Network, Policy};
-use unisono_linux::bpf::Recent;
 use unisono_linux::bpf::assembler::{
     AluOperation, Assembler, BpfRegister, JumpWhen, Label, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
 };
+use unisono_linux::bpf::{Recent, SocketStorage};
 
 pub(super) const ANCESTOR_CGROUP: i32 = 83;
 const LOAD_BYTES: i32 = 68;
 /// `bpf_map_lookup_elem` and `bpf_map_update_elem`.
 const LOOKUP: i32 = 1;
 const UPDATE: i32 = 2;
+/// `bpf_sk_fullsock` and `bpf_sk_storage_get`.
+const FULL_SOCKET: i32 = 95;
+const SOCKET_WORDS: i32 = 107;
 /// The reference points of `bpf_skb_load_bytes_relative`.
 const FROM_MAC_HEADER: i32 = 0;
 const FROM_NETWORK_HEADER: i32 = 1;
@@ -45,6 +50,7 @@ const PROTOCOL: i16 = 16;
 const VLAN_PRESENT: i16 = 20;
 const VLAN_TAG: i16 = 24;
 const PRIORITY: i16 = 32;
+const SOCKET: i16 = 168;
 
 const PACKET: BpfRegister = BpfRegister(6);
 /// 4, 6, or 0 for packets that are not IP.
@@ -100,13 +106,20 @@ pub(super) struct ProgramSources {
     cgroups: BTreeMap<String, GroupPosition>,
     /// Remembers the classes of fragmented packets. `None`: no rule names ports.
     fragments: Option<Recent>,
+    /// The leaves of sockets, and the numbers of the classes that may have some.
+    sockets: Option<(SocketStorage, Vec<u16>)>,
 }
 
 impl ProgramSources {
     pub(super) fn for_policy(policy: &Policy, cgroups: BTreeMap<String, GroupPosition>) -> io::Result<Self> {
         let ports = policy.rules.iter().any(|rule| rule.matcher.ports.is_some());
         let fragments = ports.then(|| Recent::new("unisono_parts", KEY_BYTES, REMEMBERED)).transpose()?;
-        Ok(Self { cgroups, fragments })
+        Ok(Self { cgroups, fragments, sockets: None })
+    }
+
+    /// With leaves of sockets below the classes of these numbers. Only for a program that returns the class.
+    pub(super) fn with_sockets(self, storage: SocketStorage, classes: Vec<u16>) -> Self {
+        Self { sockets: Some((storage, classes)), ..self }
     }
 
     pub(super) fn have_cgroups(&self) -> bool {
@@ -152,7 +165,7 @@ fn write_after(
     number: impl Fn(ClassId) -> u32,
     end: ClassUse,
 ) -> Option<Vec<u64>> {
-    let ProgramSources { cgroups, fragments } = sources;
+    let ProgramSources { cgroups, fragments, sockets } = sources;
     let mut depths: Vec<u32> = cgroups.values().map(|place| place.depth).collect();
     depths.sort_unstable();
     depths.dedup();
@@ -161,6 +174,9 @@ fn write_after(
         CGROUPS - 8 * i16::try_from(at).expect("small because there are few depths")
     };
 
+    if let Some((storage, classes)) = sockets {
+        leaf_of_socket(&mut code, storage, classes);
+    }
     read(&mut code, fragments.as_ref(), end);
     if policy.rules.iter().any(|rule| rule.matcher.vlan.is_some()) {
         read_vlan(&mut code);
@@ -207,7 +223,24 @@ fn write_after(
     code.finish()
 }
 
-/// Emits the end of the program for a class, which is remembered if this is the first fragment of a packet.
+/// Ends with the leaf of the packet's socket, if the socket has one below a class of the policy in force. R1
+/// is the packet, before and after.
+fn leaf_of_socket(code: &mut Assembler, storage: &SocketStorage, classes: &[u16]) {
+    let (none, found) = (code.label(), code.label());
+    code.copy(PACKET, R1);
+    code.load(LoadSize::Eight, R1, PACKET, SOCKET).jump_if(JumpWhen::Equal, R1, 0, none);
+    code.call(FULL_SOCKET).jump_if(JumpWhen::Equal, R0, 0, none);
+    code.copy(R2, R0).map(R1, storage.as_fd()).set(R3, 0).set(R4, 0).call(SOCKET_WORDS);
+    code.jump_if(JumpWhen::Equal, R0, 0, none);
+    code.load(LoadSize::Four, R1, R0, 4 * CLASS_WORD as i16);
+    for class in classes {
+        code.jump_if(JumpWhen::Equal, R1, i32::from(*class), found);
+    }
+    code.jump(none).here(found).load(LoadSize::Four, R0, R0, 0).exit();
+    code.here(none).copy(R1, PACKET);
+}
+
+/// Ends with a class, and remembers it if this is the first fragment of a packet.
 fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: ClassUse) {
     if let Some(fragments) = fragments {
         let unfragmented = code.label();

@@ -2,7 +2,7 @@
 
 use super::super::error::{Mistake, meant, wrong};
 use super::super::units;
-use super::{Placed, WrittenValue, entries, kind, number_of, start, text_of, word_of};
+use super::{Placed, WrittenValue, entries, read_users, start, text_of, word_of};
 use crate::cello::Purpose;
 use toml::de::DeValue;
 use unisono_time::Duration;
@@ -40,7 +40,7 @@ fn read_class(name: &str, at: usize, value: &WrittenValue<'_>) -> Result<Written
         match key {
             "purpose" => purpose = Some(read_purpose(value)?),
             "deadline" => deadline = Some(Placed { value: read_deadline(value)?, at }),
-            "users" => users = Some(read_users(value)?),
+            "users" => users = Some(read_users("users", value)?),
             _ => return wrong(at, format!("disk: unknown key `{key}`; {}", meant(key, &KEYS))),
         }
     }
@@ -76,19 +76,4 @@ fn read_deadline(value: &WrittenValue<'_>) -> Result<Duration, Mistake> {
             ),
         ),
     }
-}
-
-fn read_users(value: &WrittenValue<'_>) -> Result<Vec<String>, Mistake> {
-    let DeValue::Array(list) = value.get_ref() else {
-        let what = kind(value.get_ref());
-        return wrong(start(value), format!("`users` is a list, as in [\"alice\", 1000], not {what}"));
-    };
-    let user = |user: &WrittenValue<'_>| match (user.get_ref(), number_of(user).map(u32::try_from)) {
-        (DeValue::String(name), _) if !name.is_empty() => Ok(name.clone().into_owned()),
-        (_, Some(Ok(number))) => Ok(number.to_string()),
-        (other, _) => {
-            wrong(start(user), format!("a user is a name or a number, as in \"alice\", not {}", kind(other)))
-        }
-    };
-    list.iter().map(user).collect()
 }

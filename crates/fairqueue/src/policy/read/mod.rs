@@ -2,8 +2,10 @@
 
 mod disk;
 mod matchers;
+mod sockets;
 
 pub(super) use disk::WrittenDisk;
+pub(super) use sockets::WrittenSockets;
 
 use super::Flows;
 use super::error::{Mistake, meant, wrong};
@@ -14,6 +16,7 @@ use crate::rate::Rate;
 use crate::weight::Weight;
 use disk::read_disk;
 use matchers::read_matchers;
+use sockets::read_sockets;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use unisono_time::Duration;
@@ -22,8 +25,10 @@ use unisono_time::Duration;
 const MIN_BYTES: u64 = 1514;
 /// The most levels of classes in a policy.
 pub(super) const MAX_DEPTH: usize = 64;
-const KEYS: [&str; 10] =
-    ["weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "ecn", "match", "parent"];
+const KEYS: [&str; 11] = [
+    "weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "ecn", "match", "parent",
+    "sockets",
+];
 
 /// A value and its byte offset in the text.
 #[derive(Clone, Debug)]
@@ -55,6 +60,7 @@ pub(super) struct WrittenClass {
     pub(super) flows: Option<Placed<Flows>>,
     pub(super) congestion: Option<Placed<Duration>>,
     pub(super) matchers: Vec<Placed<Matcher>>,
+    pub(super) sockets: Option<Placed<WrittenSockets>>,
 }
 
 type WrittenValue<'a> = Spanned<DeValue<'a>>;
@@ -141,6 +147,7 @@ fn read_class(
         flows: None,
         congestion: None,
         matchers: Vec::new(),
+        sockets: None,
     };
     let number = classes.len();
     classes.push(class);
@@ -157,6 +164,7 @@ fn read_class(
             "flows" => class.flows = Some(read_flows(value)?),
             "ecn" => class.congestion = Some(read_congestion(value)?),
             "match" => class.matchers = read_matchers(value)?,
+            "sockets" => class.sockets = Some(Placed { value: read_sockets(value)?, at }),
             "parent" => class.parent = Some(text_of("parent", "the name of a class", value)?),
             _ if matches!(value.get_ref(), DeValue::Table(_)) => {
                 read_class(classes, key, at, value, Some(number), depth + 1)?;
@@ -267,6 +275,21 @@ fn read_weight(value: &WrittenValue<'_>) -> Result<Weight, Mistake> {
         }
         Err(error) => wrong(start(value), error.to_string()),
     }
+}
+
+fn read_users(key: &str, value: &WrittenValue<'_>) -> Result<Vec<String>, Mistake> {
+    let DeValue::Array(list) = value.get_ref() else {
+        let what = kind(value.get_ref());
+        return wrong(start(value), format!("`{key}` is a list, as in [\"alice\", 1000], not {what}"));
+    };
+    let user = |user: &WrittenValue<'_>| match (user.get_ref(), number_of(user).map(u32::try_from)) {
+        (DeValue::String(name), _) if !name.is_empty() => Ok(name.clone().into_owned()),
+        (_, Some(Ok(number))) => Ok(number.to_string()),
+        (other, _) => {
+            wrong(start(user), format!("a user is a name or a number, as in \"alice\", not {}", kind(other)))
+        }
+    };
+    list.iter().map(user).collect()
 }
 
 fn number_of(value: &WrittenValue<'_>) -> Option<u64> {

@@ -4,22 +4,27 @@
 //! - *Ceiling*: the policy's, or the parent's, or the link's rate.
 //! - *Longest packet*: programs pass down up to 64 KiB in one piece. At 100 Mbit/s this takes 5 ms, while all
 //!   other packets wait. So the device gets at most as many bytes at once as the link carries in
-//!   [`GSO_TIME_NS`]. That limits the sockets of this host only. Packets of other hosts arrive merged to up
-//!   to 64 KiB; on a host that forwards, quanta and queues are made for that length.
-//! - *Quantum*: in proportion to the share; the smallest quantum is the longest packet. A class that borrows
-//!   sends packets as long as anything of its quantum is left. If packets were longer than a quantum, every
-//!   turn would be one packet, and unused capacity would be lent in equal parts.
+//!   [`GSO_TIME_NS`]. That binds the sockets of this host; packets of other hosts come merged to 64 KiB, and
+//!   a host that forwards has turns and queues for them.
+//! - *Quantum*: by share; the smallest is the longest packet. The kernel gives a borrowing class its turn
+//!   however little of its quantum is left. If packets were longer than a quantum, every turn would be one
+//!   packet, and lending equal.
+//! - *Sockets*: a class in which sockets have leaves of their own is divided among these leaves and one for
+//!   its other packets.
 //! - *Queue*: if the kernel has `fq_codel`, the flows of a class take turns, and packets that waited too long
 //!   are marked or dropped. A class with a limit has a plain queue of that length, unless the policy asks for
 //!   fair flows or marks. On other kernels the queue is as long as the policy says, or else [`QUEUE_NS`] at
 //!   the guaranteed rate. It is short because its backlog determines the delay of the class, but has room for
 //!   two of the longest packets, which would otherwise never fit.
 
+use super::socket_leaves::{FIRST_LEAF, SocketLeaf};
 use std::collections::BTreeMap;
-use unisono_fairqueue::{Class, ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
+use unisono_fairqueue::{Class, ClassId, Flows, Limit, Order, Overflow, Policy};
 use unisono_linux::clock::Duration;
+use unisono_linux::netlink::NetlinkRequest;
 use unisono_linux::netlink::htb::{self, ByteRate};
-use unisono_linux::netlink::qdisc::{FairCodel, Room};
+use unisono_linux::netlink::link::Index;
+use unisono_linux::netlink::qdisc::{self, FairCodel, Room};
 
 /// The discipline's number: `Un` in ASCII as the major number.
 pub(super) const HANDLE: u32 = 0x556e_0000;
@@ -84,6 +89,22 @@ pub(super) struct PlannedClass {
     pub(super) leaf: Option<LeafDiscipline>,
 }
 
+impl PlannedClass {
+    /// Makes or changes the class.
+    pub(super) fn request(&self, device: Index) -> NetlinkRequest {
+        htb::class(device, &self.class)
+    }
+
+    /// Makes or changes the discipline of a leaf.
+    pub(super) fn leaf_request(&self, device: Index) -> Option<NetlinkRequest> {
+        let class = self.class.number;
+        Some(match self.leaf? {
+            LeafDiscipline::Together(room) => qdisc::fifo(device, class, room),
+            LeafDiscipline::Fair(codel) => qdisc::fq_codel(device, class, &codel),
+        })
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeafDiscipline {
     Together(Room),
@@ -141,7 +162,17 @@ pub(super) struct Number {
     pub(super) kind: LeafKind,
 }
 
-/// Returns the handle of a class: the discipline's number and the class's.
+/// The name of the leaf for the packets of a class without a leaf of their socket. No class has such a name.
+pub(super) fn others(class: &str) -> String {
+    format!("{class}/others")
+}
+
+/// The number of the class in which the packets of a leaf of the policy wait.
+pub(super) fn packet_class(numbers: &ClassNumbers, leaf: &str) -> u16 {
+    numbers.get(&others(leaf)).unwrap_or_else(|| &numbers[leaf]).own
+}
+
+/// A class's number with the discipline's.
 pub(super) fn class_handle(number: u16) -> u32 {
     HANDLE | u32::from(number)
 }
@@ -151,22 +182,31 @@ pub(super) fn class_handle(number: u16) -> u32 {
 pub(super) fn number(policy: &Policy, before: &ClassNumbers, can: FlowTurns) -> Option<ClassNumbers> {
     let hierarchy = &policy.hierarchy;
     let mut numbers = ClassNumbers::new();
-    let mut free = (LINK + 1..=u16::MAX).filter(|own| before.values().all(|number| number.own != *own));
+    let mut free = (LINK + 1..FIRST_LEAF).filter(|own| before.values().all(|number| number.own != *own));
     for (id, class) in hierarchy.classes() {
         let above = match id {
             ClassId::ROOT => 0,
             _ => numbers[&hierarchy.class(class.parent).name].own,
         };
-        let is_leaf = hierarchy.is_leaf(id);
-        let kind = if is_leaf { LeafKind::for_class(policy, id, can) } else { LeafKind::default() };
-        let same = |number: &&Number| (number.above, number.is_leaf, number.kind) == (above, is_leaf, kind);
-        let stays = before.get(&class.name).filter(same);
-        let own = match stays {
-            Some(number) => number.own,
-            None if id == ClassId::ROOT => LINK,
-            None => free.next()?,
+        let mut number = |name: String, above, kind: Option<LeafKind>| {
+            let (is_leaf, kind) = (kind.is_some(), kind.unwrap_or_default());
+            let same =
+                |number: &&Number| (number.above, number.is_leaf, number.kind) == (above, is_leaf, kind);
+            let own = match before.get(&name).filter(same) {
+                Some(number) => number.own,
+                None if id == ClassId::ROOT => LINK,
+                None => free.next()?,
+            };
+            numbers.insert(name, Number { own, above, is_leaf, kind });
+            Some(own)
         };
-        numbers.insert(class.name.clone(), Number { own, above, is_leaf, kind });
+        let kind = hierarchy.is_leaf(id).then(|| LeafKind::for_class(policy, id, can));
+        if policy.sockets(id).is_some() {
+            let own = number(class.name.clone(), above, None)?;
+            number(others(&class.name), own, kind)?;
+        } else {
+            number(class.name.clone(), above, kind)?;
+        }
     }
     Some(numbers)
 }
@@ -186,10 +226,11 @@ pub(super) fn removed_numbers(before: &ClassNumbers, now: &ClassNumbers) -> Vec<
     gone
 }
 
-/// Returns the number of levels of the tree, including the link.
-pub(super) fn levels(hierarchy: &Hierarchy) -> usize {
+/// The depth of the classes, including the link and the leaves of sockets.
+pub(super) fn levels(policy: &Policy) -> usize {
+    let hierarchy = &policy.hierarchy;
     let depth = |mut id: ClassId| {
-        let mut depth = 1;
+        let mut depth = 1 + usize::from(policy.sockets(id).is_some());
         while id != ClassId::ROOT {
             id = hierarchy.class(id).parent;
             depth += 1;
@@ -208,55 +249,91 @@ pub(super) struct Longest {
     pub(super) arriving: u64,
 }
 
-/// Computes the parameters of all classes, parents first.
+/// The leaves below a class in which sockets have some: their numbers, and their parts of the class.
+fn parts_of_sockets(
+    policy: &Policy,
+    id: ClassId,
+    numbers: &ClassNumbers,
+    sockets: &[SocketLeaf],
+) -> Vec<(u16, f64)> {
+    let Some(permitted) = policy.sockets(id) else { return Vec::new() };
+    let name = &policy.hierarchy.class(id).name;
+    let class = numbers[name].own;
+    let below = sockets.iter().filter(|socket| socket.class == class);
+    let rest = (packet_class(numbers, name), permitted.min_weight.to_f64());
+    let mut parts: Vec<(u16, f64)> =
+        std::iter::once(rest).chain(below.map(|socket| (socket.leaf, socket.weight))).collect();
+    let total: f64 = parts.iter().map(|(_, weight)| weight).sum();
+    parts.iter_mut().for_each(|(_, part)| *part /= total);
+    parts
+}
+
+/// The classes, parents first, and the leaves of these sockets.
 pub(super) fn plan(
     policy: &Policy,
     numbers: &ClassNumbers,
     longest: Longest,
     tuning: Tuning,
+    sockets: &[SocketLeaf],
 ) -> Vec<PlannedClass> {
     let tree = &policy.hierarchy;
     // the kernel counts a packet with the headers of the frames that it is segmented into
     let with_headers = |longest| longest + longest / 16 + FRAME;
     let longest = Longest { sent: with_headers(longest.sent), arriving: with_headers(longest.arriving) };
     let arriving = longest.arriving;
-    let leaves = tree.classes().filter(|(id, _)| tree.is_leaf(*id)).map(|(id, _)| tree.share(id));
-    let min_share = leaves.fold(f64::INFINITY, f64::min);
-    tree.classes()
-        .map(|(id, class)| {
-            let number = numbers[&class.name];
-            let rate = ByteRate(whole_bytes(policy.guarantee(id) / 8.0));
-            let ceiling = ByteRate(whole_bytes(policy.ceiling(id).bytes_per_second())).max(rate);
-            let max_quantum = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(arriving as f64);
-            let quantum = match tuning {
-                Tuning::ByWeight => {
-                    whole_bytes((arriving as f64 * tree.share(id) / min_share).round().min(max_quantum))
-                }
-                Tuning::Plain => (rate.0 / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
-            };
-            PlannedClass {
-                name: class.name.clone(),
-                class: htb::HtbClass {
-                    number: class_handle(number.own),
-                    parent: class_handle(number.above),
-                    rate,
-                    ceiling,
-                    burst_ns: burst(rate),
-                    ceiling_burst_ns: burst(ceiling),
-                    quantum: u32::try_from(quantum).unwrap_or(u32::MAX),
-                },
-                leaf: tree.is_leaf(id).then(|| match number.kind {
-                    LeafKind::Fair => LeafDiscipline::Fair(codel(
-                        class.limit,
-                        policy.congestion(id),
-                        (rate, ceiling),
-                        longest,
-                    )),
-                    _ => LeafDiscipline::Together(room(class.limit, rate, arriving)),
-                }),
+    let parts: Vec<Vec<(u16, f64)>> =
+        tree.classes().map(|(id, _)| parts_of_sockets(policy, id, numbers, sockets)).collect();
+    let min_share = tree.classes().filter(|(id, _)| tree.is_leaf(*id)).fold(f64::INFINITY, |min, (id, _)| {
+        let min_part = parts[id.index()].iter().fold(1.0_f64, |min, (_, part)| min.min(*part));
+        min.min(tree.share(id) * min_part)
+    });
+    let max_quantum = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(arriving as f64);
+    let planned = |id: ClassId, number: u16, parent: u16, part: f64, kind: Option<LeafKind>| {
+        let class = tree.class(id);
+        let [guaranteed, rate] =
+            [1.0, part].map(|part| ByteRate(whole_bytes(policy.guarantee(id) * part / 8.0)));
+        let ceiling = ByteRate(whole_bytes(policy.ceiling(id).bytes_per_second())).max(rate);
+        let quantum = match tuning {
+            Tuning::ByWeight => {
+                whole_bytes((arriving as f64 * tree.share(id) * part / min_share).round().min(max_quantum))
             }
-        })
-        .collect()
+            Tuning::Plain => (rate.0 / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
+        };
+        PlannedClass {
+            name: class.name.clone(),
+            class: htb::HtbClass {
+                number: class_handle(number),
+                parent: class_handle(parent),
+                rate,
+                ceiling,
+                burst_ns: burst(rate),
+                ceiling_burst_ns: burst(ceiling),
+                quantum: u32::try_from(quantum).unwrap_or(u32::MAX),
+            },
+            leaf: kind.map(|kind| match kind {
+                LeafKind::Fair => {
+                    LeafDiscipline::Fair(codel(class.limit, policy.congestion(id), (rate, ceiling), longest))
+                }
+                // a socket may have all that its class has, and its send buffer bounds its packets
+                _ => LeafDiscipline::Together(room(class.limit, guaranteed, arriving)),
+            }),
+        }
+    };
+    let mut plan = Vec::new();
+    for (id, class) in tree.classes() {
+        let Number { own, above, is_leaf, kind } = numbers[&class.name];
+        plan.push(planned(id, own, above, 1.0, is_leaf.then_some(kind)));
+        let Some(Number { own: others, kind, .. }) = numbers.get(&others(&class.name)).copied() else {
+            continue;
+        };
+        // turns of flows take 70 KiB of the kernel's memory, and a socket is mostly one flow
+        let kind_of_sockets = if policy.congestion(id).is_some() { kind } else { LeafKind::Bytes };
+        for (leaf, part) in &parts[id.index()] {
+            let kind = if *leaf == others { kind } else { kind_of_sockets };
+            plan.push(planned(id, *leaf, own, *part, Some(kind)));
+        }
+    }
+    plan
 }
 
 /// Returns the burst of a class, in nanoseconds at its rate: [`BURST_NS`], or longer if two frames take
@@ -371,132 +448,4 @@ pub(super) fn unsupported_notes(policy: &Policy, can: FlowTurns) -> Vec<String> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn policy(text: &str) -> Policy {
-        Policy::parse(&format!("rate = \"100mbit\"\ndefault = \"rest\"\n{text}")).expect("it is sound")
-    }
-
-    const THREE: &str = "[class.a]\nweight = 6\n[class.b]\nweight = 3\nceiling = \"50mbit\"\n[class.rest]";
-
-    fn planned(policy: &Policy) -> Vec<PlannedClass> {
-        plan(
-            policy,
-            &number(policy, &ClassNumbers::new(), FlowTurns::Unknown).expect("few classes"),
-            Longest { sent: 16_000, arriving: 16_000 },
-            Tuning::ByWeight,
-        )
-    }
-
-    #[test]
-    fn rates_follow_the_weights_and_ceilings_the_policy() {
-        let plan = planned(&policy(THREE));
-        let of = |f: fn(&PlannedClass) -> u64| plan.iter().map(f).collect::<Vec<_>>();
-        assert_eq!(of(|planned| planned.class.rate.0), [12_500_000, 7_500_000, 3_750_000, 1_250_000]);
-        assert_eq!(of(|planned| planned.class.ceiling.0), [12_500_000, 12_500_000, 6_250_000, 12_500_000]);
-        assert_eq!(of(|planned| planned.class.quantum.into())[1..], [6 * 18_514, 3 * 18_514, 18_514]);
-        assert_eq!(plan[1].class.parent, plan[0].class.number);
-        assert_eq!(plan[0].class.parent, HANDLE);
-        assert_eq!(plan[0].leaf, None);
-        let room = |bytes| Some(LeafDiscipline::Together(Room::Bytes(bytes)));
-        assert_eq!(plan[1].leaf, room(150_000), "20 ms");
-        assert_eq!(plan[3].leaf, room(37_028), "two of the longest packets");
-    }
-
-    #[test]
-    fn the_longest_packet_takes_a_quarter_of_a_millisecond_and_a_turn_is_no_shorter_than_it() {
-        let longest = |rate: &str, now| {
-            let policy = Policy::parse(&format!("rate = \"{rate}\"")).expect("it is sound");
-            Tuning::ByWeight.longest(&policy, now)
-        };
-        assert_eq!(longest("100mbit", 65_536), 3125);
-        assert_eq!(longest("1gbit", 65_536), 31_250);
-        assert_eq!(longest("10gbit", 65_536), 65_536);
-        assert_eq!(longest("1mbit", 65_536), 3028);
-        assert_eq!(longest("100mbit", 2000), 2000);
-        let skewed = planned(&policy("[class.a]\nweight = 1000000\n[class.b]"));
-        assert!(skewed.iter().all(|planned| (18_514..=625_000).contains(&planned.class.quantum)));
-    }
-
-    #[test]
-    fn children_never_have_more_than_their_parent() {
-        let below = "[class.a.b]\nweight = 7\n[class.a.c]\nweight = 3\n[class.a.d]\nweight = 1.7\n[class.x]\nweight = 3";
-        let with_ceiling = format!("[class.a]\nweight = 2\nceiling = \"30mbit\"\n{below}");
-        for text in [below, &with_ceiling] {
-            let plan = planned(&policy(text));
-            for above in &plan {
-                let below = plan.iter().filter(|planned| planned.class.parent == above.class.number);
-                assert!(
-                    below.map(|planned| planned.class.rate.0).sum::<u64>() <= above.class.rate.0,
-                    "{text}"
-                );
-                assert!(above.class.rate <= above.class.ceiling, "{text}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_class_that_stays_what_it_is_keeps_its_number_and_no_number_is_used_for_two() {
-        let number =
-            |text: &str, before: &ClassNumbers, can| number(&policy(text), before, can).expect("few classes");
-        let before = number(THREE, &ClassNumbers::new(), FlowTurns::Unknown);
-        let changed = "[class.new]\n[class.b.inner]\n[class.a]\nweight = 2\n[class.rest]";
-        let after = number(changed, &before, FlowTurns::Unknown);
-        assert_eq!(after["a"], before["a"]);
-        assert_eq!(after["rest"], before["rest"]);
-        assert_ne!(after["b"].own, before["b"].own, "it has a child now");
-        assert_eq!(removed_numbers(&before, &after), [before["b"].own]);
-        let mut own: Vec<u16> = after.values().chain([&before["b"]]).map(|number| number.own).collect();
-        own.sort_unstable();
-        own.dedup();
-        assert_eq!(own.len(), after.len() + 1);
-        let fair = number(THREE, &before, FlowTurns::Known);
-        assert_eq!(fair["root"], before["root"]);
-        assert_ne!(fair["a"].own, before["a"].own, "what waits would be lost with the discipline");
-        assert_eq!(number(THREE, &fair, FlowTurns::Known), fair);
-    }
-
-    #[test]
-    fn flows_take_turns_where_the_kernel_can_unless_a_class_says_how_much_may_wait() {
-        let text = "[class.a]\necn = \"2ms\"\n[class.b]\npackets = 9\n[class.c]\npackets = 9\nflows = \"fair\"\n\
-                    [class.d]\nlimit = \"64KiB\"\nflows = \"fair\"\n[class.slow]\nweight = 0.01\nceiling = \"1mbit\"";
-        let policy = policy(text);
-        let plan = |can| {
-            let numbers = number(&policy, &ClassNumbers::new(), can).expect("few classes");
-            plan(&policy, &numbers, Longest { sent: 3000, arriving: 3000 }, Tuning::ByWeight)
-        };
-        let leaf = |can, name: &str| {
-            let plan = plan(can);
-            plan.iter().find(|class| class.name == name).expect("it is there").leaf.expect("a leaf")
-        };
-        let fair = |name| match leaf(FlowTurns::Known, name) {
-            LeafDiscipline::Fair(codel) => codel,
-            LeafDiscipline::Together(room) => panic!("{name}: {room:?}"),
-        };
-        let (a, slow) = (fair("a"), fair("slow"));
-        assert_eq!((a.target_us, a.interval_us, a.mark_us, a.packets), (5000, 100_000, Some(2000), None));
-        assert_eq!(a.memory, 1_250_000, "100 ms of the link");
-        assert!(slow.target_us > 50_000 && slow.interval_us >= 10 * slow.target_us, "{slow:?}");
-        assert_eq!(leaf(FlowTurns::Known, "b"), LeafDiscipline::Together(Room::Packets(9)));
-        assert_eq!((fair("c").packets, fair("d").memory), (Some(9), 65_536));
-        for class in ["a", "c", "d", "slow"] {
-            assert!(matches!(leaf(FlowTurns::Unknown, class), LeafDiscipline::Together(_)), "{class}");
-        }
-        assert!(unsupported_notes(&policy, FlowTurns::Known).is_empty());
-        assert_eq!(unsupported_notes(&policy, FlowTurns::Unknown).len(), 3);
-    }
-
-    #[test]
-    fn what_the_kernel_cannot_do_is_said() {
-        let notes = unsupported_notes(
-            &policy(
-                "[class.a]\norder = \"deadline\"\n[class.b]\npackets = 3\n[class.b.c]\npackets = 9\noverflow = \"drop-longest\"\n\
-             [class.d]\nflows = \"fair\"\necn = \"5ms\"",
-            ),
-            FlowTurns::Unknown,
-        );
-        assert_eq!(notes.len(), 5, "{notes:?}");
-        assert!(unsupported_notes(&policy(THREE), FlowTurns::Unknown).is_empty());
-    }
-}
+mod tests;

@@ -1,0 +1,340 @@
+//! Leaves of sockets at a device: made on request, changed with the others of their class, removed after
+//! their sockets.
+//!
+//! ```text
+//!   request --> permitted? --> a free number --> class at the device --> words at the socket --> its packets
+//!   socket gone --> its words are gone --> a class without words, and empty --> removed
+//! ```
+//! The list of leaves is what the kernel keeps at the sockets ([`socket_leaves`]); a process that was killed
+//! leaves nothing that a later one does not find there. Rates and turns of all leaves of a class follow from
+//! that list, as they follow from the policy for its classes.
+//!
+//! Cost: a request changes the other leaves of its class, about 10 us each.
+
+use super::htb_classes::{self, ClassNumbers, HANDLE, PlannedClass};
+use super::saved::BeforeKernel;
+use super::site::{HostDevice, KernelBackend};
+use super::socket_leaves::{CLASS_WORD, FIRST_LEAF, MAX_LEAVES, SocketLeaf, free_number};
+use super::{HTB_BACKEND, Kernel};
+use crate::error::Error;
+use crate::journal::{Journal, Phase, Record};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+use unisono_fairqueue::{Policy, SocketClass, TrafficDirection};
+use unisono_linux::Errno;
+use unisono_linux::bpf::{SocketStorage, StorageScan};
+use unisono_linux::netlink::htb::{self, HtbStatistics};
+use unisono_linux::netlink::{NetlinkRequest, Refused};
+
+/// Why a socket gets no leaf.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShareError {
+    #[error("no policy in force here has a class `{class}`{}; see: unisono queue show", one_of(.known))]
+    NoClass { class: String, known: Vec<String> },
+    #[error(
+        "class `{class}` has no leaves for sockets; the administrator adds to it: sockets = {{ from = [{user}] }}"
+    )]
+    NotForSockets { class: String, user: u32 },
+    #[error("user {user} may not have sockets in class `{class}`; the administrator adds the user to `from`")]
+    NotPermitted { class: String, user: u32 },
+    #[error("class `{class}` takes weights from {min} to {max}")]
+    Weight { class: String, min: f64, max: f64 },
+    #[error(
+        "user {user} has {max} sockets in class `{class}`, the most; close one, or the administrator raises `max`"
+    )]
+    UserFull { class: String, user: u32, max: u32 },
+    #[error("{device} has {MAX_LEAVES} sockets with leaves, the most; close one")]
+    DeviceFull { device: String },
+    #[error("the policy of {device} is being changed; try again")]
+    Changing { device: String },
+    #[error("the descriptor is no socket for IPv4 or IPv6: {0}")]
+    NoSocket(#[source] io::Error),
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+fn one_of(classes: &[String]) -> String {
+    match classes {
+        [] => String::new(),
+        classes => format!("; classes for sockets are {}", classes.join(", ")),
+    }
+}
+
+impl ShareError {
+    /// The code of errno(3) that says this to programs.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::NoClass { .. } => Errno::NOENT,
+            Self::NotForSockets { .. } => Errno::OPNOTSUPP,
+            Self::NotPermitted { .. } => Errno::PERM,
+            Self::Weight { .. } => Errno::RANGE,
+            Self::UserFull { .. } => Errno::DQUOT,
+            Self::DeviceFull { .. } => Errno::NOSPC,
+            Self::Changing { .. } => Errno::AGAIN,
+            Self::NoSocket(_) => Errno::NOTSOCK,
+            Self::Failed(_) => Errno::IO,
+        };
+        errno.raw_os_error()
+    }
+}
+
+impl From<Refused> for ShareError {
+    fn from(refused: Refused) -> Self {
+        Self::Failed(refused.into())
+    }
+}
+
+/// The leaf that a program asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeafRequest<'a> {
+    pub(crate) class: &'a str,
+    pub(crate) weight: f64,
+    pub(crate) user: u32,
+}
+
+/// The classes that were last set at a device, and the record of their policy.
+#[derive(Debug)]
+pub(crate) struct AppliedPlan {
+    record: Record<BeforeKernel>,
+    plan: Vec<PlannedClass>,
+}
+
+/// The leaves of sockets of a policy, as the kernel keeps them.
+pub(super) struct StoredSockets {
+    pub(super) storage: SocketStorage,
+    /// The kernel's number of the storage.
+    pub(super) id: u32,
+    /// The numbers of the classes that have such leaves.
+    pub(super) classes: Vec<u16>,
+    pub(super) leaves: Vec<SocketLeaf>,
+}
+
+/// Opens the storage that a policy in force has, or makes one. `None`: no class has leaves of sockets.
+pub(super) fn stored(
+    policy: &Policy,
+    numbers: &ClassNumbers,
+    id: Option<u32>,
+) -> Result<Option<StoredSockets>, Error> {
+    let classes = class_numbers(policy, numbers);
+    if classes.is_empty() {
+        return Ok(None);
+    }
+    let made = || -> io::Result<StoredSockets> {
+        // to load it takes milliseconds, and the guard needs it every second
+        static SCAN: OnceLock<StorageScan> = OnceLock::new();
+        let scan = match SCAN.get() {
+            Some(scan) => scan,
+            None => {
+                let loaded = StorageScan::reading()?;
+                SCAN.get_or_init(|| loaded)
+            }
+        };
+        let open = id.map(SocketStorage::open).and_then(Result::ok);
+        let storage = open.map_or_else(|| SocketStorage::new("unisono_sockets"), Ok)?;
+        let leaves = scan.run(&storage)?.into_iter().filter_map(SocketLeaf::from_words);
+        let leaves = leaves.filter(|leaf| classes.contains(&leaf.class)).collect();
+        Ok(StoredSockets { id: storage.id()?, storage, classes, leaves })
+    };
+    made().map(Some).map_err(|error| Error::Lacks {
+        what: format!("this kernel does not keep classes at sockets: {error}"),
+        remedy: "take `sockets` out of the policy, or use Linux 5.9 or later with CONFIG_DEBUG_INFO_BTF"
+            .to_owned(),
+    })
+}
+
+fn class_numbers(policy: &Policy, numbers: &ClassNumbers) -> Vec<u16> {
+    let name = |sockets: &SocketClass| &policy.hierarchy.class(sockets.class).name;
+    policy.sockets.iter().map(|sockets| numbers[name(sockets)].own).collect()
+}
+
+/// Clears what sockets keep of classes that the policy in force has no more: another class gets the number.
+pub(super) fn forget_gone(policy: &Policy, before: &BeforeKernel) -> Result<(), Error> {
+    let Some(id) = before.sockets else { return Ok(()) };
+    clear_all_but(id, &class_numbers(policy, &before.numbers))
+}
+
+fn clear_all_but(id: u32, classes: &[u16]) -> Result<(), Error> {
+    let kept: Vec<u32> = classes.iter().map(|class| u32::from(*class)).collect();
+    let cleared = StorageScan::clearing(CLASS_WORD, &kept)
+        .and_then(|scan| SocketStorage::open(id).and_then(|storage| scan.run(&storage)));
+    cleared.map(drop).map_err(|source| Error::System { what: "clear the leaves of sockets", source })
+}
+
+/// The leaves of sockets at a device, whether or not their sockets exist.
+pub(super) fn leaves_at(host: &mut HostDevice) -> Result<Vec<HtbStatistics>, Error> {
+    let mut classes = htb::statistics(&mut host.socket, host.queue)?;
+    classes.retain(|class| class.number & !0xffff == HANDLE && class.number & 0xffff >= FIRST_LEAF.into());
+    Ok(classes)
+}
+
+/// A policy in force that has classes with leaves of sockets, while its journal is locked.
+struct HeldPolicy {
+    record: Record<BeforeKernel>,
+    policy: Arc<Policy>,
+    stored: StoredSockets,
+    host: HostDevice,
+}
+
+impl HeldPolicy {
+    /// Whether the socket of a leaf exists.
+    fn has_socket(&self, class: &HtbStatistics) -> bool {
+        self.stored.leaves.iter().any(|leaf| htb_classes::class_handle(leaf.leaf) == class.number)
+    }
+}
+
+impl Kernel {
+    /// The policy of this device, if it is in force and has classes with leaves of sockets. `known` need not
+    /// be parsed again.
+    fn held_sockets(&mut self, journal: &Journal, known: &Arc<Policy>) -> Result<Option<HeldPolicy>, Error> {
+        let is_ours = |record: &Record<serde_json::Value>| {
+            record.backend == HTB_BACKEND && record.phase == Phase::Holds
+        };
+        if self.site.side.direction == TrafficDirection::In || !journal.read()?.as_ref().is_some_and(is_ours)
+        {
+            return Ok(None);
+        }
+        let Some(record) = self.record(journal)?.filter(|record| record.before.sockets.is_some()) else {
+            return Ok(None);
+        };
+        let host = self.site.host()?;
+        if record.index != host.link.index.0 || !host.has_queue {
+            return Ok(None);
+        }
+        let policy = match known.text == record.policy {
+            true => Arc::clone(known),
+            false => Arc::new(Policy::parse(&record.policy)?),
+        };
+        let Some(stored) = stored(&policy, &record.before.numbers, record.before.sockets)? else {
+            return Ok(None);
+        };
+        if Some(stored.id) != record.before.sockets {
+            return Err(self.site.removed("the classifier"));
+        }
+        Ok(Some(HeldPolicy { record, policy, stored, host }))
+    }
+
+    /// Gives a socket a leaf of its own, or changes the leaf that it has.
+    pub(crate) fn share_socket(
+        &mut self,
+        known: &Arc<Policy>,
+        request: LeafRequest<'_>,
+        socket: BorrowedFd<'_>,
+        permits: impl Fn(&SocketClass) -> bool,
+        applied: &mut Option<AppliedPlan>,
+    ) -> Result<(), ShareError> {
+        let LeafRequest { class, weight, user } = request;
+        let device = self.site.device();
+        let journal = self.site.journal()?;
+        let _lock = journal.lock().map_err(Error::from)?;
+        let Some(mut held) = self.held_sockets(&journal, known)? else {
+            return Err(ShareError::Changing { device });
+        };
+        let permitted = held.policy.hierarchy.find(class).and_then(|id| held.policy.sockets(id));
+        let Some(permitted) = permitted.cloned() else { return Err(ShareError::Changing { device }) };
+        let class = class.to_owned();
+        if !permits(&permitted) {
+            return Err(ShareError::NotPermitted { class, user });
+        }
+        let (min, max) = (permitted.min_weight.to_f64(), permitted.max_weight.to_f64());
+        if !(min..=max).contains(&weight) {
+            return Err(ShareError::Weight { class, min, max });
+        }
+        let storage = &held.stored.storage;
+        let words = storage.read(socket).map_err(ShareError::NoSocket)?;
+        let present = words.and_then(SocketLeaf::from_words);
+        let number = held.record.before.numbers[&class].own;
+        let others = held.stored.leaves.iter().filter(|leaf| Some(leaf.leaf) != present.map(|own| own.leaf));
+        let count = others.clone().filter(|leaf| leaf.class == number && leaf.user == user).count();
+        if count >= permitted.max as usize {
+            return Err(ShareError::UserFull { class, user, max: permitted.max });
+        }
+        let leaf = match present.filter(|present| present.class == number) {
+            Some(present) => present.leaf,
+            None => {
+                let there = leaves_at(&mut held.host)?;
+                let is_used = |own: u16| {
+                    there.iter().any(|class| class.number == htb_classes::class_handle(own))
+                        || held.stored.leaves.iter().any(|leaf| leaf.leaf == own)
+                };
+                free_number(is_used).ok_or(ShareError::DeviceFull { device })?
+            }
+        };
+        let own = SocketLeaf { leaf, class: number, weight, user };
+        let leaves: Vec<SocketLeaf> = others.copied().chain([own]).collect();
+        self.set_plan(&mut held, &leaves, applied)?;
+        let words = own.words(htb_classes::class_handle(leaf));
+        held.stored.storage.set(socket, &words).map_err(ShareError::NoSocket)
+    }
+
+    /// Removes the leaves of sockets that are gone, and divides their class among the others.
+    pub(crate) fn remove_ended_leaves(
+        &mut self,
+        known: &Arc<Policy>,
+        applied: &mut Option<AppliedPlan>,
+    ) -> Result<(), Error> {
+        let journal = self.site.journal()?;
+        let Some(mut held) = self.held_sockets(&journal, known)? else {
+            *applied = None;
+            return Ok(());
+        };
+        let there = leaves_at(&mut held.host)?;
+        if there.len() == held.stored.leaves.len() && there.iter().all(|class| held.has_socket(class)) {
+            return Ok(());
+        }
+        let _lock = journal.lock()?;
+        let Some(mut held) = self.held_sockets(&journal, known)? else { return Ok(()) };
+        let there = leaves_at(&mut held.host)?;
+        let gone = there.iter().filter(|class| !held.has_socket(class) && class.waiting_packets == 0);
+        let device = held.host.queue;
+        let remove: Vec<NetlinkRequest> = gone.map(|class| htb::remove_class(device, class.number)).collect();
+        held.host.socket.run(&remove)?;
+        *applied = None;
+        let leaves = held.stored.leaves.clone();
+        self.set_plan(&mut held, &leaves, applied)
+    }
+
+    /// Takes the leaves of all sockets away; their packets wait in their class again.
+    pub(crate) fn remove_all_leaves(&mut self, known: &Arc<Policy>) -> Result<(), Error> {
+        let Some(_lock) = Journal::lock_if_used()? else { return Ok(()) };
+        let journal = self.site.journal()?;
+        let Some(mut held) = self.held_sockets(&journal, known)? else { return Ok(()) };
+        clear_all_but(held.stored.id, &[])?;
+        let there: Vec<u32> = leaves_at(&mut held.host)?.iter().map(|class| class.number).collect();
+        if there.is_empty() {
+            return Ok(());
+        }
+        self.drain(&mut held.host, &there)?;
+        let device = held.host.queue;
+        let remove: Vec<NetlinkRequest> =
+            there.iter().map(|class| htb::remove_class(device, *class)).collect();
+        held.host.socket.run(&remove)?;
+        self.set_plan(&mut held, &[], &mut None)
+    }
+
+    /// Sets the classes that differ from those that are `applied`.
+    fn set_plan(
+        &self,
+        held: &mut HeldPolicy,
+        leaves: &[SocketLeaf],
+        applied: &mut Option<AppliedPlan>,
+    ) -> Result<(), Error> {
+        let HeldPolicy { record, policy, host, .. } = held;
+        let (longest, _) = self.longest(host, policy, record.before.gso_max_size);
+        let plan = htb_classes::plan(policy, &record.before.numbers, longest, self.tuning, leaves);
+        let before = applied.take().filter(|applied| applied.record == *record);
+        let before = before.map(|applied| applied.plan).unwrap_or_default();
+        let before: HashMap<u32, &PlannedClass> =
+            before.iter().map(|planned| (planned.class.number, planned)).collect();
+        let is_new = |planned: &&PlannedClass| before.get(&planned.class.number) != Some(planned);
+        let device = host.queue;
+        let changed: Vec<&PlannedClass> = plan.iter().filter(is_new).collect();
+        let classes = changed.iter().map(|planned| planned.request(device));
+        let requests = classes.chain(changed.iter().filter_map(|planned| planned.leaf_request(device)));
+        host.socket.run(&requests.collect::<Vec<_>>())?;
+        *applied = Some(AppliedPlan { record: record.clone(), plan });
+        Ok(())
+    }
+}
