@@ -89,7 +89,7 @@ impl Broker {
         }
     }
 
-    /// The tenant whose turn a program's frames count in.
+    /// Returns the tenant whose slice of the server's turn a program's frames count against.
     pub(crate) fn tenant(&self, client: ClientId) -> TenantId {
         self.clients.get(&client).map_or(TenantId::NONE, |connected| connected.tenant)
     }

@@ -3,7 +3,7 @@
 //! | MQTT | event |
 //! |---|---|
 //! | message expiry interval, in seconds; user property `deadline_us` | the deadline; the sooner one counts |
-//! | response topic, correlation data | the fields `reply_to` and `request` |
+//! | response topic; correlation data that is UTF-8 | the fields `reply_to` and `request` |
 //! | content type | the field `content_type`; without one, a payload format of 1 is [`UTF_8`] |
 //! | other user properties | fields of that name: numbers, truth values, texts |
 //! | QoS, RETAIN, payload format | carried along for other MQTT clients |

@@ -1,7 +1,7 @@
 //! Restores the retained events and histories of topics from the log after a restart, and then MQTT sessions.
 //!
-//! Logged topics get back their events, as far as the log still has them. Other topics start empty, as after
-//! any restart. Cost: the log is read once more when the broker starts.
+//! Logged topics get back their events, as far as the log still has them. Other topics start empty, as all
+//! topics of a broker without a log do. Cost: the log is read once more when the broker starts.
 
 use crate::broker::Broker;
 use crate::log::{KeptTopic, LogCursor, LogEntry, LogError, LoggedEvent};
