@@ -3,11 +3,11 @@
 //! ```text
 //! cargo bench -p unisono-broker --bench memory -- [CASE...] [samples=7] [ms=200]
 //! ```
-//! Every case runs its variants interleaved, A B C C B A, each sample a fresh process at the other end; the
-//! two are pinned to processors 0 and 1. Printed for each variant: least, median and greatest of its samples.
-//! `1KB` and `1MB` are nanoseconds one way: half of an exchange in which both ends hold the event once.
-//! `throughput` is events of 1 KB a second, which the receiver copies. `stopped` is the throughput of a fast
-//! consumer beside one that is stopped.
+//! Every case runs its variants interleaved, in the order A B C C B A. Each sample has a new process at the
+//! other end; the two processes are pinned to processors 0 and 1. Printed for each variant: the least, the
+//! median and the greatest of its samples. `1KB` and `1MB` are nanoseconds one way: half of an exchange in
+//! which both ends hold the event once. `throughput` is events of 1 KB a second, which the receiver copies.
+//! `stopped` is the throughput of a fast consumer beside one that is stopped.
 //!
 //! Variants: `copy` writes the event from a buffer and copies it out; `place` leaves it in its slot and reads
 //! none of its bytes, as iceoryx2's own benchmark does; `spin`, `sleep` and `adaptive` are the ways to wait.
@@ -45,7 +45,8 @@ const CASES: [(&str, usize, &[&str]); 4] = [
     ("stopped", KB, &["alone", "beside"]),
 ];
 
-/// The other process: its variant, its kind of case and the bytes of an event.
+/// The environment variable of the other process, with its variant, its kind of case and the bytes of an
+/// event.
 const ROLE: &str = "UNISONO_BENCH_ROLE";
 /// Events between two readings of the clock, and between two wake-ups of sleepers.
 const BATCH: usize = 64;
@@ -292,7 +293,7 @@ fn stopped(variant: &str, bytes: usize, time: Duration) -> f64 {
     let number = supplier.offer(WhenBehind::LosesOldest, &slow.doorbell()).expect("room");
     let event = vec![1; bytes];
     publish_for(&mut supplier, &event, true, time / 10);
-    // Both cases have the process, stopped: only whether it is attached differs.
+    // In both cases there is a stopped process; they differ only in whether it is attached.
     let _ = Command::new("kill").args(["-STOP", &slow.child.id().to_string()]).status();
     if variant == "alone" {
         supplier.detach(number);
@@ -320,7 +321,7 @@ fn peer() -> Result<PathBuf, String> {
 fn iceoryx2(program: &PathBuf, bytes: usize, time: Duration) -> f64 {
     let name = format!("unisono-bench-{}-{:?}", std::process::id(), Instant::now());
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-    // About 200 ns an exchange: as long as the others.
+    // An exchange takes about 200 ns, so that this case takes as long as the others.
     let rounds = (time.as_nanos() / 200).to_string();
     let start = |role: &str, processor: &str| {
         let mut command = Command::new(program);

@@ -11,7 +11,8 @@ use unisono_linux::clock::Instant;
 #[derive(Clone, Debug)]
 pub struct EventBody {
     pub payload: EventBytes,
-    /// The deadline of an event on a path; the path's class may not order by it.
+    /// The deadline of an event on a path. The channel does not have it if the path's class does not order
+    /// events by deadline.
     pub(crate) due: Instant,
     /// Properties of the MQTT message that carried the payload.
     pub(crate) origin: MessageOrigin,
@@ -20,7 +21,7 @@ pub struct EventBody {
 }
 
 impl EventBody {
-    /// Takes the external payload if there is one, otherwise the bytes behind the head.
+    /// Makes a body from the external payload if there is one, and otherwise from the bytes behind the head.
     pub(crate) fn new(bytes: &[u8], shared_payload: Option<SharedPayload>) -> Self {
         let payload = EventBytes::new(bytes, shared_payload);
         Self { payload, due: NO_DEADLINE, origin: MessageOrigin::default(), position: 0 }

@@ -21,8 +21,8 @@
 //! for each batch of frames, not for each frame. No privilege, no change of the host.
 //!
 //! **When not to use it.** It controls only programs that cooperate. A program with a socket of its own
-//! bypasses it, and takes capacity from all others: where programs cannot be changed or trusted, the kernel
-//! or the interposed place is right.
+//! bypasses it, and takes capacity from all others: where programs cannot be changed or trusted, enforce the
+//! shares in the kernel, or in a process that all frames of a device pass through (`enforce`).
 //!
 //! Reference: Shenoy et al., "Middleware versus Native OS Support", sections 2.2, 2.3.2 and 3.7.
 #![forbid(unsafe_code)]

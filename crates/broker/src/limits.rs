@@ -43,8 +43,8 @@ pub struct Limits {
     /// Time limit for a destination that takes no bytes of a path without a program, and for the greeting of
     /// a new connection.
     pub patience: Duration,
-    /// The time after which a client counts as gone whose host does not answer; it is noticed within twice
-    /// this time. A program that computes is not gone: its kernel answers.
+    /// A client counts as gone when its host has not answered for this time; the broker notices that within
+    /// twice this time. A program that is busy is not gone: the kernel of its host answers.
     pub peer_timeout: Duration,
 }
 
@@ -81,10 +81,10 @@ impl Limits {
     /// The largest payload that can be set, in bytes: a record of the log and a frame of the client library
     /// have up to 64 MiB with their heads.
     pub const MAX_PAYLOAD: u32 = (64 << 20) - (1 << 20);
-    /// Suppliers, consumers and sessions for each program: as the defaults have them. A program has one for
-    /// each of its topics. Chosen, not measured.
+    /// The number of suppliers, of consumers and of sessions for each program, in the proportion of the
+    /// defaults. A program has a supplier for each of its topics. Chosen, not measured.
     const FOR_EACH_CLIENT: usize = 16;
-    /// Subscriptions for each program, as the defaults have them.
+    /// The number of subscriptions for each program, in the proportion of the defaults.
     const SUBSCRIPTIONS_FOR_EACH: usize = 256;
     /// Bytes that may wait for each program.
     const WAITING: u64 = 4 << 20;
@@ -245,7 +245,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Bounds against programs with unlimited requests. One user may have half of the places and of the
+    /// Bounds against programs that ask for more and more. One user may have half of the places and of the
     /// memory, so that another user always finds room. A message of 16 KiB on a path delays a message of
     /// another class by 1.3 ms at 100 Mbit/s. Chosen, not measured.
     fn default() -> Self {

@@ -91,15 +91,17 @@ impl NameOwner {
         }
     }
 
-    /// The owner as the channel compares suppliers: a digest, so that the channel knows no identities.
+    /// Returns the owner in the form in which the channel compares the owners of suppliers: a digest, so that
+    /// the channel knows no identities.
     pub(crate) fn of_supplier(&self) -> SupplierOwner {
         use sha2::{Digest as _, Sha256};
         let digest: [u8; 32] = Sha256::digest(self.to_string()).into();
         SupplierOwner(u64::from_le_bytes(std::array::from_fn(|byte| digest[byte])))
     }
 
-    /// The key of a session or of a group: equal names of two owners are apart. Neither a client identifier
-    /// (MQTT 5.0, section 1.5.4) nor a group's name has the separator, so the last one ends the owner.
+    /// Returns the key of a session or of a group, which differs for equal names of two owners. Neither a
+    /// client identifier (MQTT 5.0, section 1.5.4) nor a group's name has the separator, so the last one ends
+    /// the owner.
     pub(crate) fn key_of(&self, name: &str) -> Arc<str> {
         format!("{self}\0{name}").into()
     }

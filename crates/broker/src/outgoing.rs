@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use unisono_events_wire::{Destination, PathTransport};
 
 /// Bytes that the kernel buffers for a connection. Enough to keep 1 Gbit/s busy with a round trip of 2 ms,
-/// and small enough to be part of the bound of the wait.
+/// and small, because the bound on a message's waiting time includes the bytes in this buffer.
 const KERNEL_BUFFER: usize = 256 << 10;
 
 /// The part of the kept data that has been sent.
@@ -140,7 +140,7 @@ impl AsFd for OutgoingSocket {
     }
 }
 
-/// Number of accepted bytes; 0 if the call would block.
+/// Sends bytes; returns the number of accepted ones, 0 if the call would block.
 fn write(socket: BorrowedFd<'_>, head: &[u8], rest: &[u8]) -> Result<usize, Errno> {
     let pieces = [IoSlice::new(head), IoSlice::new(rest)];
     match sendmsg(

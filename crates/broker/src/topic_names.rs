@@ -1,9 +1,9 @@
 //! Names of topics: the broker sends a program each name once, and then only its number.
 //!
 //! Programs that make requests have a topic each, so over the years a program encounters any number of
-//! topics. Both ends therefore forget all names when there are [`MAX_NAMES`]: the broker sends TOPIC with
-//! the number 0, and sends each name again at its next use. Cost: some bytes for each topic in use, once in
-//! 65,536 new ones.
+//! topics. Both ends therefore forget all names when there are [`MAX_NAMES`]: the broker sends TOPIC with the
+//! number 0, and sends each name again at its next use. Cost: for each topic in use some bytes on the
+//! connection, again after every 65,536 new topics.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;

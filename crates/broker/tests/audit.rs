@@ -97,7 +97,8 @@ fn each_connection_request_and_refusal_is_a_line() {
 
 #[test]
 fn programs_that_are_introduced_to_each_other_are_named() {
-    // the broker checks the size of what passes it
+    // without the bound on the size, which the broker would have to check, so that events may go through
+    // rings
     let rules = RULES.replace("size = 10", "");
     audited(&rules, |socket, _, lines| {
         let mut consumer = Client::connect_shared(socket).expect("it listens");

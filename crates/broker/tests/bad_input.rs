@@ -1,5 +1,5 @@
-//! Bad input that no client library sends: the broker answers its sender with the fault and counts it, and no
-//! other program is affected. `events.rs` and `mqtt.rs` have the faults that libraries can send.
+//! Bad input that no client library sends: the broker tells the sender the fault and counts it, and no other
+//! program is affected. `events.rs` and `mqtt.rs` have the faults that libraries can send.
 
 use crate::common::watchdog::{while_serving, within_a_minute};
 use crate::common::{broker, event, with_broker};
@@ -41,7 +41,7 @@ impl Socket {
         self.0.write_all(bytes).expect("it is there");
     }
 
-    /// The next frame, in words.
+    /// The next frame, in the form of `Debug`.
     fn heard(&mut self) -> String {
         let mut length = [0; 4];
         self.0.read_exact(&mut length).expect("a frame");

@@ -130,8 +130,9 @@ impl AsFd for TirelessPrograms {
     }
 }
 
-/// The deliveries of an overloaded broker: a consumer in each class, with its topic and `suppliers` suppliers
-/// of it. The first deliveries, during the connections, are left out.
+/// Returns the deliveries of an overloaded broker. Each class has one consumer with a topic of its own, and
+/// each topic has as many suppliers as `suppliers` says. The first deliveries, while programs still connect,
+/// are left out.
 fn deliveries_under_floods(suppliers: [usize; 2], consumer: &SubscriptionSpec) -> Vec<usize> {
     const LEFT_OUT: usize = 4000;
     const COUNTED: usize = 8000;
@@ -223,9 +224,9 @@ fn simulated(reserve: Option<ReservedTime>) -> Broker {
     broker
 }
 
-/// Publishes a sensor's event each millisecond, due half a millisecond later, beside 40 events due at once
-/// for each of the other two consumers, which is an overload. Returns, for the sensor's consumer and for the
-/// other two, the events delivered in time and late, by the simulated clock.
+/// Publishes an event of a sensor each millisecond, due half a millisecond later, and with it 40 events due
+/// at once for each of the other two consumers, which overloads the broker. Returns, for the sensor's
+/// consumer and for the other two, the events delivered in time and late, by the simulated clock.
 fn in_time_and_late(broker: &mut Broker) -> [[u32; 2]; 2] {
     const MILLISECONDS: u64 = 200;
     let (mut counts, mut now) = ([[0; 2]; 2], Instant::ZERO);
@@ -272,7 +273,7 @@ fn a_consumer_with_a_reservation_beside_floods_misses_no_deadline() {
 /// Index of the transport with a ring, which holds a few MB.
 const SHARED: usize = 1;
 
-/// A client over each transport through which the broker itself delivers.
+/// Connects a client over the transport with this index; through each of them the broker itself delivers.
 fn connected(addresses: &crate::common::Addresses, transport: usize) -> Client {
     let mut clients = addresses.clients();
     clients.swap(0, transport);
@@ -314,7 +315,7 @@ fn classes_share_a_connection_by_their_weights() {
                 }
                 control_came
             };
-            of_control(); // these had left before
+            of_control(); // these had left the broker before
             let part = of_control() as f64 / COUNTED as f64;
             assert!((0.74..0.76).contains(&part), "{part} over transport {transport}");
         }

@@ -173,14 +173,14 @@ fn exchange(network: &mut Network, bytes: &[Vec<u8>; 2]) -> [Vec<u8>; 2] {
     exchange_beside(network, bytes, |_| ())
 }
 
-/// Like [`exchange`], while another action runs.
+/// Like [`exchange`], and calls `beside` after each step of the network.
 fn exchange_beside(
     network: &mut Network,
     bytes: &[Vec<u8>; 2],
     mut beside: impl FnMut(&mut Network),
 ) -> [Vec<u8>; 2] {
     let (mut written, mut read) = ([0, 0], [Vec::new(), Vec::new()]);
-    // minutes of this network's time
+    // some minutes of the simulated time
     for _ in 0..200_000 {
         network.step();
         beside(network);
@@ -284,8 +284,8 @@ fn an_end_that_vanishes_is_given_up_and_one_that_is_silent_is_not() {
 
 #[test]
 fn a_link_that_holds_nothing_has_sent_all_that_was_written() {
-    // small pieces in datagrams of their own take twice their bytes of what may be in flight; large ones end
-    // anywhere in a datagram
+    // a small piece in a datagram of its own counts twice its bytes against the limit on bytes in flight; a
+    // large piece ends anywhere in a datagram
     for longest in [30, 1500, 1400, 1300, 4000] {
         let mut network = established();
         let (mut written, mut read, mut held, mut datagram) = (0, 0, 0, Vec::new());
@@ -387,7 +387,8 @@ fn events_pass_by_udp_and_a_program_that_leaves_frees_its_place() {
             other.flush().expect("the broker is there");
             drop(other);
             let got = loop {
-                // signs of life, every 9 s, would wake one that sleeps although there is room
+                // waits for less than 9 s: a keep-alive every 9 s would wake an end that sleeps by mistake
+                // although there is room, and so hide the mistake
                 match one.receive(Some(Duration::from_secs(8))).expect("the broker is there") {
                     Some(unisono_events_client::Reception::Event(event)) => break event,
                     Some(_) => {}
@@ -410,7 +411,7 @@ fn a_program_that_makes_no_call_lives_on_and_reads_what_has_come() {
         quiet.subscribe(&SubscriptionSpec::new("t")).expect("it fits");
         let mut other = Client::connect_udp(&place(None)).expect("it listens");
         let topic = other.advertise(&Advertisement::new("t")).expect("a topic");
-        // what is tested is that this time passes: more than the limit for a silent program (5 s)
+        // the test is about this time: it is longer than the limit for a silent program (5 s)
         let end = Instant::now() + Duration::from_secs(7);
         while Instant::now() < end {
             other.publish(topic, &EventDraft::new(b"x")).expect("it leaves");

@@ -151,7 +151,7 @@ fn a_consumer_that_reads_nothing_loses_the_oldest_is_told_and_the_broker_counts(
         for number in last + 1..=5_000 {
             assert_eq!(event(&mut consumer).sequence, number);
         }
-        // it reports when it waits, but not again at once
+        // the consumer reports its counts when it begins to wait, but not if it has just reported
         assert!(consumer.receive(Some(StdDuration::from_millis(150))).expect("the broker lives").is_none());
         let counted = consumer.statistics().expect("it answers").consumers.remove(0);
         assert_eq!((counted.dropped_full, counted.delivered), (lost, 5_000 - lost));
@@ -203,7 +203,7 @@ fn events_of_all_sizes_arrive_and_large_ones_are_read_in_place() {
                     supplier.publish(topic, &EventDraft::new(&payload)).expect("it leaves");
                 }
             });
-            // more payloads are kept than may be held: the others are copied
+            // the test keeps more payloads than a consumer may hold in place, so that the others are copied
             let mut kept = Vec::new();
             for (number, size) in sizes.into_iter().cycle().take(66).enumerate() {
                 let came = event(&mut consumer);

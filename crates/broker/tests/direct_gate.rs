@@ -67,7 +67,8 @@ fn sleeps(thread: &Path) -> bool {
     after_name.is_some_and(|rest| rest.starts_with('S'))
 }
 
-/// A consumer is accepted while the order that its supplier needs for it waits in the broker.
+/// Checks that a consumer gets an event that is published after it was accepted, while the order to the
+/// supplier still waits in the broker.
 fn accepted_while_the_supplier_is_full(has_rings: bool) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let unix = directory.path().join("events");
@@ -85,7 +86,7 @@ fn accepted_while_the_supplier_is_full(has_rings: bool) {
         supplier.publish(topic, &EventDraft::new(b"a")).expect("it leaves");
         assert_eq!(*event(&mut first).payload.bytes(), *b"a");
         assert_eq!(first.statistics().expect("it answers").direct, 1);
-        // its connection holds 256 frames; events wait behind them
+        // the supplier's connection holds 256 frames; further events for it wait in the broker
         let many = SubscriptionSpec { queue_events: 1000, ..SubscriptionSpec::new("u") };
         supplier.subscribe(&many).expect("it fits");
         let mut other = Client::connect_unix(&unix).expect("it listens");
@@ -101,7 +102,7 @@ fn accepted_while_the_supplier_is_full(has_rings: bool) {
         let published = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // the supplier waits for the broker, or has not noticed yet that it must
+                // opens the gate once the supplier waits for the broker, or has published without waiting
                 while !published.load(Ordering::Relaxed) && !sleeps(&thread) {
                     std::thread::sleep(Duration::from_millis(1));
                 }

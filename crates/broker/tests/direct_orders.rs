@@ -1,4 +1,5 @@
-//! The orders about direct rings, from a broker without sockets: their receivers and their sequence.
+//! The orders about direct rings that a broker without sockets gives: which program gets which order, and in
+//! which sequence.
 
 use unisono_broker::log::{EventLog, LogBounds};
 use unisono_broker::{Broker, ClientId, Limits, Next, Task};
@@ -70,7 +71,8 @@ impl Bench {
         self.hear(client, &Frame::RingReport { number, report });
     }
 
-    /// The broker's tasks, without deliveries.
+    /// Takes the broker's tasks, and returns those that a [`Did`] can represent, with events that are among
+    /// them.
     fn did(&mut self) -> Vec<Did> {
         let mut did = Vec::new();
         while let Some(task) = self.broker.task() {
@@ -122,7 +124,7 @@ fn a_supplier_hears_of_a_consumer_and_is_recalled_before_the_consumer_is_accepte
     it.publish();
     let delivered = it.deliver();
     assert!(delivered.contains(&Did::Event(CONSUMER, 11)) && delivered.contains(&Did::Event(OTHER, 11)));
-    // it leaves, and the supplier is introduced anew
+    // `OTHER` unsubscribes, and the supplier is introduced anew
     it.hear(OTHER, &Frame::Unsubscribe { number: 8 });
     assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 2)]);
 }
@@ -134,13 +136,13 @@ fn a_recall_overtakes_a_supplier_that_has_not_answered_its_introduction() {
     it.subscribe(OTHER);
     let recall = Did::Order(SUPPLIER, 7, RingOrder::Recall {});
     let did = it.did();
-    // both came before the broker took its turn: nothing was begun
+    // both subscribed before the broker arranged its links, so the supplier is not introduced
     assert_eq!(did, [Did::Accepted(CONSUMER), Did::Accepted(OTHER)]);
     it.hear(OTHER, &Frame::Unsubscribe { number: 8 });
     assert_eq!(it.did(), [Did::Introduce(SUPPLIER, 1)]);
     it.subscribe(OTHER);
     assert_eq!(it.did(), [recall, Did::Accepted(OTHER)]);
-    // its events until then are in the ring, which the consumer has to read
+    // the supplier's events up to the recall are in the ring, which the consumer has to read
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     assert!(it.did().contains(&Did::Pass(CONSUMER, 1)));
     it.report(SUPPLIER, 7, RingReport::Left { events: 2, for_good: false });
@@ -184,7 +186,7 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
     let mut it = Bench::new();
     it.subscribe(CONSUMER);
     let counts = DirectCounts { delivered: 3, dropped_full: 2, dropped_late: 1, missed: 1 };
-    // before the consumer was told to read a ring of the topic
+    // the consumer was not told yet to read a ring of the topic
     it.report(CONSUMER, 8, RingReport::Counted { topic: 0, counts });
     assert_eq!(it.broker.statistics(Instant::from_nanos(2)).consumers.remove(0).matched, 0);
     it.did();
@@ -196,7 +198,7 @@ fn a_program_counts_for_its_own_consumers_and_for_topics_that_are_there() {
     let counted = it.broker.statistics(Instant::from_nanos(2)).consumers.remove(0);
     assert_eq!((counted.matched, counted.delivered, counted.dropped_full), (6, 3, 2));
     assert_eq!(counted.missed_by_topic.into_iter().collect::<Vec<_>>(), [("t".to_owned(), 1)]);
-    // a report about a consumer that it does not have
+    // a report about a consumer that the supplier's program does not have
     it.report(SUPPLIER, 8, RingReport::Counted { topic: 0, counts });
     assert_eq!(it.broker.statistics(Instant::from_nanos(2)).sent_away, 1);
 }
@@ -288,7 +290,7 @@ fn a_supplier_that_only_listens_is_told_of_so_many_consumers_until_it_uses_their
     let introduced = |did: &[Did]| did.iter().filter(|did| matches!(did, Did::Introduce(..))).count();
     let did = it.did();
     assert_eq!((introduced(&did), did.last()), (64, Some(&Did::Accepted(CONSUMER))));
-    // it publishes on two of these topics: there is room for two others
+    // the supplier uses two of the links, which makes room for two other topics
     it.report(SUPPLIER, 7, RingReport::Supplies { links: vec![1] });
     it.report(SUPPLIER, 100, RingReport::Supplies { links: vec![2] });
     assert_eq!(introduced(&it.did()), 2);

@@ -140,7 +140,7 @@ fn a_named_consumer_goes_on_after_what_it_acknowledged_across_a_restart() {
                 publish(unix, 12..14);
                 assert_eq!([number(&event(&mut consumer)), number(&event(&mut consumer))], [12, 13]);
                 nothing(&mut consumer);
-                // a consumer that keeps its place itself
+                // a consumer that keeps its position itself
                 let mut exact = client(unix);
                 let resume = ResumeSpec { name: "exact".to_owned(), after: Some(3), ..ResumeSpec::default() };
                 let spec = SubscriptionSpec { resume: Some(resume), ..follower("") };

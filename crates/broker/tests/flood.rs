@@ -60,7 +60,7 @@ impl FrameTransport for FloodingProgram {
 
     fn receive(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
         let accepted = self.counts.accepted.load(Ordering::Relaxed);
-        // the first frame of all counts
+        // only the first frame of all programs stores the number
         let _ = self.counts.accepted_at_first_frame.compare_exchange(
             0,
             accepted,
@@ -115,8 +115,8 @@ fn server() -> Server {
     Server::new(broker, ChannelWait::Sleep).expect("descriptors are left")
 }
 
-/// Serves `programs` flooding programs until all their frames are taken; returns the counters, and the most
-/// bytes of a turn.
+/// Serves `programs` flooding programs until all their frames are taken; returns the counters, and the
+/// largest number of bytes in a turn.
 fn served(programs: usize) -> (Arc<FloodCounts>, usize) {
     let ready = || eventfd(1, EventfdFlags::CLOEXEC).expect("descriptors are left");
     let counts = Arc::new(FloodCounts::default());

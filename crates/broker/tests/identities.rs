@@ -342,7 +342,8 @@ impl World {
         if outcome.is_err() {
             return;
         }
-        // a writer counts; all others state a number that would make each later one a duplicate
+        // a writer's events are numbered from 1; a supplier without a writer's name states a number that
+        // would make each of the writer's later events a duplicate
         let sequence = match writer {
             None => u64::MAX / 2,
             Some(writer) => {

@@ -16,7 +16,7 @@ use unisono_events_wire::transport::{
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::poll::readable;
 
-/// Each accept fails once with each of these errors before it accepts the waiting connection.
+/// A listener whose `accept` fails once with each of these errors, and then accepts the waiting connection.
 #[derive(Debug)]
 struct Failing {
     errors: Vec<Errno>,

@@ -10,10 +10,10 @@ use unisono_broker::log::{EventLog, LogBounds, LogCursor, LogEntry, LoggedEvent,
 use unisono_linux::clock::Duration;
 
 const BYTES: u64 = 64 << 10;
-/// With three chains: a twelfth of the log.
+/// The bytes of a segment in a log with three chains: a twelfth of the log.
 const SEGMENT: u64 = BYTES / 12;
 const OWNERS: u32 = 3;
-/// The publication of the first events.
+/// When the first events were published.
 const START: WallTime = WallTime(1_000_000_000);
 /// Bytes of a record of an event of the topic `t` without a payload.
 const RECORD: usize = 24 + 41;
@@ -129,7 +129,8 @@ proptest! {
                     log = open(directory.path());
                     let lost: Vec<u64> = kept.keys().copied().filter(|at| !read(&log, 1).0.contains_key(at)).collect();
                     prop_assert!(lost.len() <= 1, "{:?}", lost);
-                    // its position may be used again: no supplier got a confirmation
+                    // the position of the lost event may be used again, because no supplier got a
+                    // confirmation
                     prop_assert!(log.next() == next || log.next() == position);
                     lost.iter().for_each(|at| drop(all.remove(at)));
                     Vec::new()

@@ -33,7 +33,8 @@ struct Relay {
 }
 
 impl Relay {
-    /// Lost datagrams, of a thousand; the others come up to `spread` later.
+    /// Starts a relay to the broker that loses `lost` of a thousand datagrams, and delays each other one by
+    /// up to `spread`.
     fn to(broker: SocketAddr, lost: u64, spread: Duration, seed: u64) -> Self {
         let front = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let back = UdpSocket::bind("127.0.0.1:0").expect("a free port");
@@ -122,12 +123,12 @@ fn with_udp(test: impl FnOnce(&dyn Fn(Option<SocketAddr>) -> Client, SocketAddr)
     );
 }
 
-/// The fate of events 1 to the last.
+/// What became of the events from 1 to the last one.
 #[derive(Debug, Default)]
 struct Account {
     came: u64,
     lost: u64,
-    /// Of the gaps.
+    /// The cause of each gap.
     causes: Vec<String>,
 }
 
@@ -173,7 +174,7 @@ fn reliable_events_all_come_in_order_and_of_best_effort_each_loss_is_told() {
             for number in 1..=EVENTS {
                 let payload = [(number % 251) as u8; 200];
                 supplier.publish(topic, &EventDraft::new(&payload)).expect("the broker is there");
-                // slower than the network: all losses are the network's
+                // sends no faster than the network passes on, so that only the network loses events
                 if number % 4 == 0 {
                     std::thread::sleep(Duration::from_millis(2));
                 }

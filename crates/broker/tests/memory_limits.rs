@@ -64,7 +64,7 @@ fn history_counts_as_memory_of_its_user_also_when_the_program_has_gone() {
         for _ in 0..6 {
             other.try_publish(topic, &EventDraft::new(&payload)).expect("it is kept");
         }
-        // a replacement is kept whatever the fill
+        // an event that replaces a kept one is kept even if no memory is left
         let topic = second.advertise(&keeping("small", 1)).expect("a topic");
         for _ in 0..3 {
             second.try_publish(topic, &EventDraft::new(&[1; 1000])).expect("it is kept");
@@ -101,7 +101,7 @@ fn a_rule_bounds_queues_and_kept_events_of_a_client_together() {
         client.subscribe(&queue).expect("it fits");
         let topic = client.advertise(&keeping("kept", 100)).expect("a topic");
         client.try_publish(topic, &EventDraft::new(&vec![1; MIB])).expect("it is kept");
-        // beside 64 KiB for names and filters
+        // the rule's limit leaves out 64 KiB for names and filters
         let said = refused(client.try_publish(topic, &EventDraft::new(&vec![1; MIB + (64 << 10)])));
         assert!(said.contains("bytes kept beside the queues"), "{said}");
         let larger = SubscriptionSpec { queue_bytes: MIB + (64 << 10), ..queue };
@@ -206,7 +206,7 @@ fn a_consumer_shares_its_queue_out_among_suppliers() {
             ..SubscriptionSpec::new("#")
         };
         reader.subscribe(&spec).expect("it fits");
-        // it reads nothing meanwhile: the kernel holds some events, and the queue 40
+        // the reader reads nothing meanwhile: the kernel holds some events, and the queue holds 40
         let payload = vec![1; 50_000];
         for _ in 0..10 {
             quiet.try_publish(its, &EventDraft::new(&payload)).expect("it waits");

@@ -1,7 +1,7 @@
 //! MQTT sessions with a log: their queues and exchanges outlive the broker, whenever it ends.
 //!
 //! A broker that is dropped between two packets has written what a killed one has written: its files. Where a
-//! test speaks of a kill, the packets of the last turn have left or not, as the test says.
+//! test kills the broker, it says whether the packets of the last turn had left.
 
 use crate::common::bench::{BenchClient, BrokerBench, Comes};
 use proptest::prelude::*;
@@ -195,7 +195,7 @@ fn a_message_of_qos_2_from_a_client_is_published_once_whenever_the_broker_ends()
         let (kind, body) = publish(topic, (2, 5, false), &[1]);
         let (writer, ..) = bench.mqtt(Comes::User(8), "writer", false, HOUR);
         assert_eq!(bench.packet(writer, kind, &body).expect("PUBREC").0[0], PUBREC);
-        // the client has not got it, and sends the message again
+        // the client has not received the PUBREC, and sends the message again
         drop(std::mem::replace(&mut bench, start(&directory.path().join("other"))));
         bench = start(directory.path());
         let (writer, _, found) = bench.mqtt(Comes::User(8), "writer", false, HOUR);
@@ -206,7 +206,7 @@ fn a_message_of_qos_2_from_a_client_is_published_once_whenever_the_broker_ends()
         assert_eq!(answer, [PUBCOMP, 2, 0, 5], "the broker knew it");
         drop(std::mem::replace(&mut bench, start(&directory.path().join("other"))));
         bench = start(directory.path());
-        // now the identifier is that of another message
+        // now the client uses the packet identifier for another message
         let (writer, ..) = bench.mqtt(Comes::User(8), "writer", false, HOUR);
         let (kind, body) = publish(topic, (2, 5, false), &[2]);
         assert_eq!(bench.packet(writer, kind, &body).expect("PUBREC").0[0], PUBREC);
@@ -241,7 +241,7 @@ fn a_session_ends_at_its_time_also_while_no_broker_runs() {
     let bench = at(159);
     assert_eq!(files(directory.path()).len(), 3);
     drop(bench);
-    // the session of the other client lives on from the first start after its connection
+    // the time of the other client's session counts from the first start after its connection
     let mut bench = at(161);
     assert_eq!(files(directory.path()).len(), 2);
     assert!(!bench.mqtt(Comes::User(7), "away", true, 0).2);
@@ -335,7 +335,7 @@ fn subscriptions_and_messages_have_their_options_after_a_restart() {
     assert_eq!(bench.mqtt_subscribe(reader, "gone", 1), 1);
     let unsubscribe = [&[0, 2, 0, 0, 4][..], b"gone"].concat();
     assert_eq!(bench.packet(reader, 0xA2, &unsubscribe).expect("UNSUBACK").0[0], 0xB0);
-    // its own message waits in its queue, and does not come
+    // two messages that the client itself publishes after the restart: they are not delivered to it
     let mut frozen = Vec::new();
     for (qos, payload) in [(1, 1), (2, 2)] {
         let (kind, body) = publish("own", (qos, 9, false), &[payload]);

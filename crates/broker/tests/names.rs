@@ -12,7 +12,8 @@ const WORKER: Comes = Comes::Token("worker");
 const MALLORY: Comes = Comes::Token("mallory");
 const NAMES: [&str; 3] = ["boss", "worker", "mallory"];
 
-/// Mallory's rule has these further keys.
+/// The rules of three clients. `of_all` are further keys of the rules of the worker and of Mallory,
+/// `of_mallory` are further keys of Mallory's rule.
 fn rules(of_all: &str, of_mallory: &str) -> String {
     format!(
         "[[allow]]\nwho = [\"token:boss\", \"mqtt:boss\"]\npublish = [\"#\"]\n\
@@ -60,7 +61,7 @@ fn each_identity_has_groups_of_its_own() {
     let (boss, worker, mallory) =
         (bench.program(BOSS, "b"), bench.program(WORKER, "w"), bench.program(MALLORY, "m"));
     bench.advertise(boss, 1, Advertisement::new("public/x")).expect("it may");
-    // mallory is the first, with another queue, and keeps nobody out
+    // mallory is the first to use the name, with another queue, and keeps nobody out
     let squatting = SubscriptionSpec { queue_events: 7, ..in_group("public/x", "jobs", 1_000_000_000) };
     bench.subscribe(mallory, 1, squatting).expect("it is its own");
     for number in [1, 2] {
@@ -410,7 +411,8 @@ fn nobody_pushes_another_one_s_events_out_of_the_log() {
     let worker = bench.program(WORKER, "w");
     bench.subscribe(worker, 1, resuming("orders/#", "billing")).expect("it may");
     assert_eq!(bench.events(worker).len(), 10);
-    // losses behind each event of others are reported before the next event
+    // each gap that another identity's events leave is reported before the next event, or at the end of the
+    // log
     assert!((1..=11).contains(&bench.notices(worker).len()));
 }
 
@@ -434,7 +436,7 @@ fn each_identity_has_client_identifiers_of_its_own() {
     }
     assert_eq!(bench.messages(worker), [b"secret/a"]);
     assert_eq!(bench.messages(mallory), [b"public/a"]);
-    // no local compares sessions, and not identifiers alone
+    // the option No Local compares sessions, not only client identifiers
     assert_eq!(bench.mqtt_subscribe(worker, "public/#", 4), 0);
     let body = [&[0, 8][..], b"public/b", &[0], b"hi"].concat();
     bench.packet(mallory, 0x30, &body);

@@ -105,7 +105,7 @@ fn a_connection_that_is_not_read_holds_up_nobody() {
             client.open("video", Destination::tcp(listener.local_addr().expect("bound"))).expect("a channel");
         let mut taken = 0_u64;
         let payload = vec![0; 16_000];
-        // until the connection, the kernel and the credit have been full for a while
+        // sends until the connection's buffers and the credit have been full for a while
         let mut refused = 0;
         while refused < 50 {
             if client.try_send(stuck, &payload, NO_DEADLINE).expect("open") {
@@ -228,9 +228,9 @@ fn classes_that_both_want_more_share_by_weight() {
         drop(socket); // the receiver does not matter
         let payload = [0; 1000];
         let full = channels.map(|channel| client.credit(channel).expect("open"));
-        // Both paths always have messages waiting: neither ever gets back all of its credit. On a busy
-        // machine this process may sleep too long for that; such a trial proves nothing. The answers may also
-        // be so late that the test does not notice; so two of three trials decide.
+        // A trial is valid if messages always wait on both paths, so that neither gets back all of its
+        // credit. On a busy machine this process may sleep too long for that; such a trial is left out. If
+        // the broker's answers are late, the test may not notice that; so two of three trials decide.
         let mut trial = || {
             let mut ran_dry = false;
             let before = client.statistics().expect("an answer").classes;

@@ -21,7 +21,7 @@ fn hierarchy() -> Hierarchy {
     Hierarchy::new(all).and_then(|all| all.with_default("rest")).expect("names are unique")
 }
 
-/// A byte a nanosecond.
+/// The link of the paths: one byte per nanosecond.
 fn link() -> LinkPace {
     LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Duration::ZERO)
 }
@@ -49,7 +49,7 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// One program with a channel a class, all open.
+/// A broker with one program that has an open path in each class.
 fn connected(limits: Limits) -> Broker {
     let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
     let client = ClientId(7);
@@ -256,8 +256,8 @@ fn a_destination_that_takes_nothing_holds_up_nobody_else() {
     assert!(broker.is_empty());
 }
 
-/// A broker with a channel whose destination takes nothing, a message on it, and its program gone at this
-/// time.
+/// A broker with a path that holds a message, whose destination takes nothing, and whose program has gone at
+/// this time.
 fn abandoned(at: Instant) -> Broker {
     let mut broker = connected(Limits::default());
     let message = message(1, NO_DEADLINE, 1000);
@@ -278,7 +278,7 @@ fn a_channel_without_a_program_ends_when_its_destination_takes_nothing_for_a_whi
     let mut broker = abandoned(Instant::from_nanos(5));
     assert!(matches!(broker.next(Instant::from_nanos(4) + patience), Next::Idle));
     assert_eq!(broker.statistics(Instant::ZERO).paths, 1);
-    // the look is due once a second
+    // the broker checks once a second
     assert!(matches!(broker.next(Instant::from_nanos(5) + patience + Duration::SECOND), Next::Idle));
     assert!(matches!(broker.task(), Some(Task::Release { path: PathId(2) })));
     assert!(broker.statistics(Instant::ZERO).paths == 0 && broker.is_empty());

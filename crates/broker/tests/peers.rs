@@ -9,7 +9,7 @@ use unisono_broker::{Broker, Exposure, Limits};
 use unisono_events_client::{Advertisement, Client, EventDraft, Reception, SubscriptionSpec, WhenFull};
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
-/// Short, so that the test is; a busy host delays the broker by less.
+/// Short, so that the test is short, but longer than a busy host delays the broker.
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn broker() -> Broker {
@@ -37,7 +37,8 @@ fn a_program_that_leaves_megabytes_unread_for_longer_than_the_time_limit_gets_th
                 ..SubscriptionSpec::new("large")
             };
             consumer.subscribe(&spec).expect("it fits");
-            // the supplier waits for the consumer, and so its own window is closed, too
+            // the consumer blocks the supplier, so the broker does not read from the supplier, whose
+            // connection is full, too
             let supplier = thread::spawn({
                 let address = addresses[0];
                 move || {
@@ -50,8 +51,7 @@ fn a_program_that_leaves_megabytes_unread_for_longer_than_the_time_limit_gets_th
                     supplier.flush().expect("the broker is there");
                 }
             });
-            // what is tested is that this time passes; the kernel's own limit would end the connection after
-            // 2 s
+            // the test is about this time: the kernel's own limit would end the connection after 2 s
             thread::sleep(4 * PEER_TIMEOUT);
             for number in 0..32 {
                 match consumer.receive(Some(Duration::from_secs(30))).expect("the broker is there") {

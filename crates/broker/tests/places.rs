@@ -1,4 +1,4 @@
-//! Who finds a place in a broker that others have filled.
+//! Tests which clients find a place in a broker that others have filled.
 
 use unisono_broker::{Broker, ClientId, Limits, Permissions, Task};
 use unisono_events_client::{Greeting, Instant};

@@ -91,7 +91,7 @@ fn topics_and_subscriptions_are_there_again_and_what_was_not_answered_is_unknown
                 }
                 let second = event(&mut consumer);
                 assert_eq!((&*second.payload.bytes(), second.sequence), (&b"second"[..], 1));
-                // with its old number it would confirm another event, and let the next one come
+                // its old delivery number would confirm another event and so let the next one come
                 consumer.acknowledge(&held).expect("it goes on");
                 assert!(consumer.receive(Some(Duration::from_millis(100))).expect("it goes on").is_none());
                 consumer.acknowledge(&second).expect("it goes on");
@@ -163,7 +163,7 @@ fn a_program_without_a_descriptor_left_is_told_the_same_and_comes_back() {
         let question = question.expect("the broker served");
         let unknown = client.request(question, EventDraft::new(b"?"), TIMEOUT).expect_err("it is gone");
         assert!(matches!(unknown, Error::Unanswered), "{unknown}");
-        // its own request had come back
+        // the client subscribes to the topic itself, and had received its own request
         while client.receive(Some(Duration::ZERO)).expect("it is away").is_some() {}
         setrlimit(Resource::Nofile, limit).expect("it was allowed");
         let mut second = server(directory);

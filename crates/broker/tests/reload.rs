@@ -1,4 +1,5 @@
-//! Settings that change while the broker serves: who goes on, who is ended, and what is told.
+//! Settings that change while the broker serves: which connections go on, which ones the broker ends, and the
+//! reasons that it gives.
 
 use crate::common::bench::{BenchClient, BrokerBench, Comes};
 use crate::common::{event, with_server};
@@ -199,7 +200,7 @@ fn a_session_of_mqtt_ends_if_it_holds_what_its_client_may_not_have_any_more_also
     assert_eq!((report.ended, report.sessions_ended), (1, 2), "{report:?}");
     assert!(!bench.is_connected(here) && bench.is_connected(stays));
     assert_eq!([connect(&mut bench, A, "here").1, connect(&mut bench, A, "away").1], [false, false]);
-    // it goes on, and is asked again for leave to publish
+    // the connection goes on, and its right to publish is checked again
     assert_eq!([bench.mqtt_publish(stays, "x"), bench.mqtt_publish(stays, "y")], [0x87, 0]);
     bench.messages(stays);
     bench.gone(stays);
@@ -290,7 +291,7 @@ fn act(bench: &mut BrokerBench, client: BenchClient, number: u32, deed: &Deed) -
 }
 
 proptest! {
-    /// The model: a new broker with the new rules, asked for the same.
+    /// The model is a new broker with the new rules, which gets the same requests.
     #[test]
     fn a_connection_goes_on_exactly_if_a_new_one_could_do_the_same(
         before in rules(), after in rules(), deeds in prop::collection::vec(deed(), 0..6),

@@ -87,7 +87,7 @@ fn an_urgent_event_behind_many_of_the_same_supplier_comes_first_also_through_the
         supplier.publish(topic, &soon).expect("it leaves");
         assert_eq!((event(&mut consumer).sequence, links(addresses)), (302, 1));
         assert_eq!(event(&mut consumer).sequence, 2);
-        // a critical event needs the broker, and still overtakes those in the ring
+        // a critical event goes through the broker, and still overtakes the events in the ring
         let sooner = EventDraft::new(b"alarm").due_in(StdDuration::from_secs(900)).critical(1);
         supplier.try_publish(topic, &sooner).expect("it is taken");
         assert_eq!((event(&mut consumer).sequence, links(addresses)), (303, 0));
@@ -132,7 +132,7 @@ fn rings_of_several_suppliers_are_read_by_deadline_also_after_an_event_was_held_
         publish(&mut other, others, 0);
         publish(&mut one, topic, 5);
         assert_eq!(event(&mut consumer).payload.bytes()[0], 5);
-        // each ring's next event was looked at, and its ring is empty now
+        // the consumer has taken the next event of each ring and holds it back; both rings are empty now
         for (number, of_one) in [(6, true), (3, false), (4, true), (2, false)] {
             match of_one {
                 true => publish(&mut one, topic, number),
@@ -159,7 +159,7 @@ fn a_queue_of_sorted_events_keeps_its_bound_and_each_loss_is_told() {
         publish(2, 62);
         assert_eq!(event(&mut consumer).sequence, 61);
         publish(62, 102);
-        // 59 waited and 40 have come: the oldest 35 are too many
+        // 59 events waited and 40 more have come: 35 too many for the queue of 64, which drops the oldest
         let told = notice(&mut consumer);
         assert!(
             matches!(told, NoticeText::Gap { first: 2, last: 36, lost: 35, ref cause, .. } if cause == "full"),

@@ -1,5 +1,5 @@
-//! What one identity takes leaves something of the same kind to others: names, sessions, declarations,
-//! shares. On the broker's state machine, without sockets.
+//! However much one identity takes, something of the same kind is left to others: names, sessions,
+//! declarations, shares. On the broker's state machine, without sockets.
 
 use crate::common::bench::{BrokerBench, Comes};
 use unisono_broker::AuditAction;
@@ -164,7 +164,7 @@ fn a_declaration_yields_to_another_identity_when_its_programs_have_gone_also_aft
         let mut plant = bench.program(PLANT, "p");
         refused(bench.advertise(plant, 1, own()), "is in use otherwise");
         bench.gone(mallory);
-        // its own declaration stands while the topic keeps something
+        // while the topic keeps something, its declaration holds even for the identity that made it
         let mallory = bench.program(MALLORY, "m");
         refused(bench.advertise(mallory, 1, kept("plant/heat", KeptHistory::None)), "is in use otherwise");
         bench.gone(mallory);

@@ -394,7 +394,8 @@ fn a_program_that_reads_nothing_is_paused_and_gets_all_that_its_queue_kept() {
                 supplier.flush().expect("it leaves");
                 supplier
             });
-            // by now more is on the way than sockets hold, unless the supplier waits already
+            // waits until more events are on the way than sockets hold, or until the supplier blocks before
+            // that
             let _ = reads.recv_timeout(Duration::from_secs(2));
             for number in 0..3000_u32 {
                 assert_eq!(event(&mut consumer).payload.bytes()[..4], number.to_le_bytes());
@@ -434,7 +435,7 @@ fn mosquitto_s_clients_speak_tls_with_the_broker() {
             if let Some(own) = own {
                 command.arg("--cert").arg(&own.certificate).arg("--key").arg(&own.key);
             }
-            // an error ends it; it would try again for ever if the broker were not there
+            // mosquitto's client ends after an error; without a broker it would try again for ever
             let log = std::fs::File::create(site.directory.path().join("log")).expect("a scratch directory");
             command.stdin(Stdio::null()).stderr(log).status().expect("it is installed").success()
         };

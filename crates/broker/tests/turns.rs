@@ -51,7 +51,7 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A broker without sockets, whose every call is measured.
+/// A broker without sockets. The steps of every call are checked against [`MAX_WORK`].
 struct Measured {
     broker: Broker,
     now: Instant,
@@ -67,7 +67,7 @@ impl Measured {
         assert!(work <= MAX_WORK, "{work} steps in one call");
     }
 
-    /// Passes a frame, and counts the output for its client at once.
+    /// Passes a frame and checks its steps; returns the answers to its client.
     fn say(&mut self, client: ClientId, bytes: &[u8]) -> Vec<Vec<u8>> {
         assert_eq!(self.broker.received(self.now, client, bytes, None), Received::Done);
         self.work();
@@ -212,7 +212,7 @@ fn paths_that_cannot_be_opened_leave_nothing_behind() {
     let path =
         serde_json::from_str(r#"{"class":"","destination":{"transport":"udp","address":"127.0.0.1:9"}}"#);
     let path: unisono_events_client::PathSpec = path.expect("a path");
-    // more than there are suppliers for one user, and for all
+    // more paths than one user, or all users together, may have suppliers
     for number in 0..4200 {
         let answer = measured.say(EVIL, &bytes(&Frame::Open { number, path: path.clone() }));
         let said = format!("{:?}", Frame::read(&answer[0]).expect("a frame"));

@@ -1,4 +1,4 @@
-//! The file of audit entries: one JSON object a line, appended.
+//! The file of audit entries: one JSON object per line. Entries are appended.
 
 use super::AuditEntry;
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ pub enum AuditError {
     Open { path: PathBuf, why: io::Error },
     #[error("{} is no regular file; name another one for the audit", path.display())]
     NoFile { path: PathBuf },
-    /// A user that may write to the file may remove entries.
+    /// Another user can write to the file, and so could remove entries.
     #[error(
         "other users can change the audit file {} (mode {mode:o}, owner {owner}); chown it to the broker's user, and \
          chmod 600 it", path.display()
@@ -33,7 +33,7 @@ pub enum AuditError {
     Write { path: PathBuf, why: io::Error },
 }
 
-/// An open audit file, so that a broker that becomes another user can continue to write it.
+/// An open audit file. A broker that opens it and then becomes another user can still write to it.
 #[derive(Debug)]
 pub struct AuditFile {
     path: PathBuf,

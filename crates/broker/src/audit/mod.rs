@@ -4,15 +4,15 @@
 //!   Broker --(a client asks, gets, is refused, goes)--> AuditTrail --entries--> AuditFile (JSON Lines)
 //! ```
 //! The first of equal entries is written at once. Equal entries within the same second are counted, and one
-//! more entry at the second's end gives their number. Entries are equal if action, outcome, client and
-//! subject are. An identity that varies its subjects, from however many addresses, has
-//! [`MAX_LINES_OF_CLIENT`] entries with a subject in a second, and beyond them one for each action and
-//! outcome. Clients without a proven identity have as many for each address, and [`MAX_UNPROVEN_LINES`]
-//! together. All clients together have [`MAX_LINES`]; beyond them the trail does not distinguish clients. So
-//! a flood of requests makes no flood of lines, and every request is counted.
+//! more entry at the second's end gives their number. Two entries are equal if their action, outcome, client
+//! and subject are equal. An identity gets at most [`MAX_LINES_OF_CLIENT`] entries with a subject in a
+//! second, from all its addresses together; its further requests of that second are counted in one entry for
+//! each action and outcome. Clients without a proven identity get as many entries for each address, and
+//! [`MAX_UNPROVEN_LINES`] together. All clients together get [`MAX_LINES`]; beyond them the entries do not
+//! distinguish clients. So a flood of requests makes no flood of lines, and every request is counted.
 //!
-//! Cost: none without a trail. With a trail one look-up for each request, none for events that are taken.
-//! When not to use it: to count (statistics and metrics do).
+//! Cost: none without a trail. With a trail one look-up for each request, and none for events that the broker
+//! accepts. When not to use it: to count (statistics and metrics do).
 
 mod file;
 
@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, HashMap};
 use unisono_events_wire::transport::TransportPeer;
 use unisono_linux::clock::{Duration, Instant};
 
-/// Maximum number of entries with a subject of one identity in a second. A starting program seldom asks for
-/// more topics. Chosen, not measured.
+/// Maximum number of entries with a subject that one identity gets in a second. A program that starts seldom
+/// asks for more topics. Chosen, not measured.
 const MAX_LINES_OF_CLIENT: usize = 32;
 /// Maximum number of entries of all clients in a second: some 200 KiB. Chosen, not measured.
 const MAX_LINES: usize = 1024;
@@ -105,7 +105,7 @@ fn is_one(count: &u64) -> bool {
 #[derive(Debug)]
 struct AuditedClient {
     address: TransportPeer,
-    /// Whether its connection was entered as done.
+    /// Whether an entry says that the broker accepted the connection.
     connected: bool,
     /// The reason of the connection's end, once it is known.
     reason: Option<String>,
@@ -118,14 +118,15 @@ pub(crate) struct AuditedIdentity {
     pub(crate) name: String,
 }
 
-/// A part of a second's entries, with the largest number of entries.
+/// The maximum number of entries in a second for `of`: an identity, an address, or all clients without a
+/// proven identity.
 struct LineBudget {
     of: String,
     most: usize,
 }
 
 impl LineBudget {
-    /// The budgets that an entry counts in; the last one covers clients of several addresses.
+    /// Returns the budgets that an entry counts in. The last one covers clients of several addresses.
     fn for_subject(subject: &AuditSubject) -> Vec<Self> {
         let proven = subject.who.as_deref().filter(|who| *who != "anonymous");
         match proven {
@@ -142,7 +143,7 @@ impl LineBudget {
     }
 }
 
-/// Makes entries and bounds their number.
+/// Makes entries, and bounds their number in each second.
 #[derive(Debug, Default)]
 pub(crate) struct AuditTrail {
     now: Instant,
@@ -161,7 +162,7 @@ pub(crate) struct AuditTrail {
 }
 
 impl AuditTrail {
-    /// Advances the time: at the end of a second the counted entries are entered.
+    /// Advances the time. At the end of a second, requests that were only counted get their entries.
     pub(crate) fn advance(&mut self, now: Instant) {
         self.now = now;
         if now - self.second < Duration::SECOND {
@@ -275,7 +276,7 @@ impl AuditTrail {
         if budgets.iter().any(is_used_up) {
             (subject.what, subject.name) = (None, String::new());
         }
-        // one address of several, unless the address itself has used up its part
+        // the budget of several addresses is used up: the entry does not name the address
         if budgets.last().is_some_and(is_used_up) {
             OTHERS.clone_into(&mut subject.address);
         }

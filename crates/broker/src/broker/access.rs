@@ -12,8 +12,9 @@ use unisono_events_wire::{Advertisement, KeptHistory, SubscriptionSpec, WhenFull
 use unisono_linux::clock::Instant;
 
 impl Broker {
-    /// Identifies a client; `login` is a token, or MQTT's user and password. With the identifier of an MQTT
-    /// client, the connection of that client's session ends if the new one may stay, so it does not count.
+    /// Identifies a client; `login` is a token, or MQTT's user and password. `session` is the identifier of
+    /// an MQTT client: the present connection of that client's session does not count against the limit,
+    /// because the new connection replaces it.
     ///
     /// # Errors
     /// The credentials are wrong, no rule admits the client, or its connections are at their limit.
@@ -116,9 +117,9 @@ impl Broker {
         ))
     }
 
-    /// Checks that a program may publish for a supplier of another broker: it chooses the supplier's numbers,
-    /// and so which events of a join of the same identity count as duplicates. Without permissions, joins are
-    /// programs of root and of the broker's own user.
+    /// Checks that a program may publish for a supplier of another broker: such a program chooses the numbers
+    /// of the supplier's events, and so decides which events of another join of the same identity count as
+    /// duplicates. Without permissions, joins are programs of root and of the broker's own user.
     pub(super) fn check_join(&mut self, client: ClientId, spec: &Advertisement) -> Result<(), String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         let may = match self.access.permissions {
@@ -136,8 +137,9 @@ impl Broker {
         ))
     }
 
-    /// A reply topic is nothing but a topic, whoever publishes on it first: other terms of a program that
-    /// learnt the name from a request would keep out the program that replies.
+    /// Checks that an advertisement of a reply topic asks for no type, no exclusive supplier and no history.
+    /// A program that learnt the topic's name from a request could otherwise advertise it first, with terms
+    /// that exclude the program that replies.
     pub(super) fn check_reply_terms(&mut self, spec: &Advertisement) -> Result<(), String> {
         let is_plain = spec.event_type.is_none() && !spec.exclusive && spec.history == KeptHistory::default();
         if is_plain || !self.replies.may_publish(&spec.topic) {
@@ -213,7 +215,8 @@ impl Broker {
         }
     }
 
-    /// Refunds the rate of an event that waits for room; it is checked again when it comes again.
+    /// Refunds the rate charged for an event that waits for room. The event is checked and charged again when
+    /// the server passes it again.
     pub(super) fn uncheck_event(&mut self, client: ClientId) {
         if let Some(connected) = self.clients.get_mut(&client)
             && let Some(rate) = connected.grant.rate

@@ -26,8 +26,8 @@ use unisono_linux::clock::{Duration, Instant};
 /// Maximum bytes of a delivery in a datagram: every path that QUIC supports carries 1200 bytes (RFC 9000,
 /// section 14), and QUIC's own overhead takes up to 50.
 const MAX_DELIVERY_BYTES: usize = 1150;
-/// After this long without a delivery the program receives the count: datagrams that come later than it
-/// count as lost.
+/// After this long without a delivery the program receives the count: datagrams that arrive after the count
+/// are counted as lost.
 const COUNT_DELAY: Duration = Duration::from_millis(200);
 /// Maximum pairs of topic and supplier that are counted for a consumer. Events of other pairs travel on the
 /// stream.
@@ -37,7 +37,7 @@ const MAX_PAIRS: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 struct DeliveryCount {
     sent: u64,
-    /// The highest of the supplier's numbers.
+    /// The highest event number of the supplier that was sent.
     last: u64,
     /// The last count that the program has received.
     announced: u64,
@@ -70,7 +70,7 @@ pub(super) enum DeliveryRoute {
 }
 
 impl BestEffortDeliveries {
-    /// The transport and the count of a consumer's next delivery.
+    /// Chooses the transport of a consumer's next delivery; returns it with the delivery's count.
     pub(super) fn count(
         &mut self,
         now: Instant,
@@ -110,7 +110,8 @@ impl BestEffortDeliveries {
 }
 
 impl Broker {
-    /// The transport of this program can lose deliveries, if the program asks for that.
+    /// Records that the program's transport has datagrams, which can be lost. Only consumers that ask for
+    /// best effort get their deliveries that way.
     pub fn may_lose(&mut self, client: ClientId) {
         if let Some(connected) = self.clients.get_mut(&client) {
             connected.may_lose = true;
@@ -130,7 +131,7 @@ impl Broker {
         }
     }
 
-    /// A supplier no longer reaches a consumer: sends the final count before the notice about that.
+    /// Sends the final count of a supplier that no longer reaches a consumer, before the notice that says so.
     pub(super) fn end_best_effort(&mut self, consumer: ConsumerId, (topic, supplier): (u32, u32)) {
         let Some(reader) = self.best_effort.consumers.get_mut(&consumer) else { return };
         let Some(DeliveryCount { sent, last, announced, .. }) = reader.pairs.remove(&(topic, supplier))

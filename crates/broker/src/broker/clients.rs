@@ -5,13 +5,14 @@ use crate::task::{ClientId, Received};
 use unisono_eventchannel::{SupplierId, TopicId};
 use unisono_linux::clock::Instant;
 
-/// Maximum number of events of a program on one topic that wait while classes compete; the server does not
-/// read a program with as many. The server delivers as many in a turn (64), so a class whose suppliers have
-/// that many waiting has enough to deliver until they are read again, whatever its share.
+/// While classes compete, the server stops reading from a program that has this many events of one topic
+/// waiting. The server delivers as many events in a turn (64), so a class whose suppliers have that many
+/// waiting has enough to deliver until the server reads from them again, whatever its share.
 const MAX_AHEAD: usize = 64;
 
 impl Broker {
-    /// The program's connection takes no frames for now: its events wait in its inboxes.
+    /// Records that the program's connection takes no frames for now. The program's events then wait in its
+    /// inboxes.
     pub fn paused(&mut self, client: ClientId) {
         self.set_paused(client, true);
     }
@@ -54,7 +55,7 @@ impl Broker {
         is_ahead
     }
 
-    /// The result for a program once an event of it was taken.
+    /// Returns the result for a program whose event the channel has taken.
     pub(super) fn backpressure(
         &mut self,
         client: ClientId,

@@ -2,9 +2,10 @@
 //!
 //! A supplier's topic is *direct* while every consumer of the topic may read rings. The broker introduces the
 //! two ends of each *link*. When a consumer that cannot read rings subscribes to the topic, the broker
-//! recalls the supplier. Both orders are announced before the answer to that consumer, by a word in shared
-//! memory that the supplier reads before it publishes. So the supplier knows each consumer accepted before,
-//! even if the supplier's connection was full and the order itself had to wait.
+//! recalls the supplier. An order to introduce or to recall a supplier is announced by a word in shared
+//! memory, which the supplier reads before it publishes. The broker writes that word before it answers the
+//! consumer. So when a supplier publishes, it knows every consumer that was accepted before, even if the
+//! supplier's connection was full and the order itself had to wait.
 //!
 //! ```text
 //!   Brokered --Supply--> Introduced --Supplies--> Introduced --Recall--> Recalled --Left--> Brokered
@@ -34,8 +35,8 @@ const MAX_LINKS: usize = 16;
 /// Maximum number of links that suppliers were told of and do not use yet. The broker keeps a socket for
 /// each, and a process usually has 1024 descriptors: half of them stay for programs.
 const MAX_IDLE: usize = 512;
-/// Maximum number of idle links of one program, which keeps the other ends. Eight such programs fill
-/// [`MAX_IDLE`].
+/// Maximum number of idle links of one supplying program, which holds the other end of each. Eight programs
+/// with as many fill [`MAX_IDLE`].
 const MAX_IDLE_PER_SUPPLIER: usize = 64;
 
 /// Maximum number of links of a program to suppliers, or to consumers: each costs both ends up to three
@@ -133,7 +134,7 @@ impl LinkCounts {
         }
     }
 
-    /// Whether a supplier may get links to these readers, too.
+    /// Whether a supplier may get links to these readers in addition to all links counted so far.
     fn fit<'a>(&self, supplier: ClientId, readers: impl Iterator<Item = &'a DirectReader>) -> bool {
         let mut new = SortedMap::<ClientId, usize>::default();
         readers.for_each(|reader| *new.get_or_insert_with(reader.client, || 0) += 1);
@@ -247,7 +248,7 @@ impl Broker {
         self.direct.changed.extend(theirs.map(|(_, at)| at.topic));
     }
 
-    /// Lets topics that waited for idle links be arranged again.
+    /// Marks the topics that waited for idle links to be arranged again.
     fn idle_links_changed(&mut self) {
         let mut short = std::mem::take(&mut self.direct.short);
         self.counters.work += short.len();
@@ -355,7 +356,7 @@ impl Broker {
                 let may_read = |reader: &DirectReader| {
                     reader.client != *client && reader.blocks.is_none_or(|blocks| blocks.include(at.owner))
                 };
-                // a rule that was read since may leave the program no rings
+                // rules that were read since the last arrangement may no longer allow the program rings
                 clients.get(client).is_some_and(ConnectedClient::has_rings)
                     && audience.len() <= MAX_LINKS
                     && audience.iter().all(|reader| readers.get(reader).is_some_and(may_read))
@@ -410,7 +411,8 @@ impl Broker {
                 let connected = self.clients.get(&client);
                 let known = connected.and_then(|client| client.consumers.get(&number));
                 let (consumer, _) = *known.ok_or_else(|| format!("the consumer {number} was never there"))?;
-                // The order to read a ring tells its topic. Counts of other topics would show their names.
+                // A program learns a topic's name with the order to read its ring. If it could count for
+                // other topics, the statistics would show it their names.
                 if connected.is_some_and(|client| client.named.has(topic)) {
                     self.count_direct(consumer, topic, counts.bounded());
                 }
@@ -428,7 +430,8 @@ impl Broker {
 
     fn supplies(&mut self, (client, number): (ClientId, u32), links: &[u32]) {
         let Some(at) = self.direct.suppliers.get_mut(&(client, number)) else {
-            // the supplier began a ring after all its consumers had left for good
+            // the supplier reports that it uses a ring, but all consumers of the topic have left for good
+            // meanwhile
             return self.tasks.push_front(recall(client, number));
         };
         let (supplier, topic, in_order) = (at.supplier, at.topic, at.in_order);

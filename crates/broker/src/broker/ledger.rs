@@ -6,7 +6,7 @@
 //! publisher's identity (which stays the same when the program connects again) and that of its user.
 //!
 //! Structures are booked as they are made (`structures.rs`), and buffers of connections as they grow
-//! (`buffers.rs`).
+//! (`buffers.rs` of `events-wire`).
 //!
 //! Cost: two additions for each grant, and a look-up for each event that is kept.
 
@@ -24,8 +24,8 @@ use unisono_events_wire::transport::TransportPeer;
 use unisono_events_wire::{AllMemory, BufferAccount, BufferShare};
 use unisono_linux::clock::{Duration, Instant};
 
-/// Bytes of each grant at least: about what a consumer costs without any event, with as many gaps, notices
-/// and counters of missed deadlines as may wait for it.
+/// The smallest grant, in bytes: about what a consumer without any event costs if as many gaps, notices and
+/// counters of missed deadlines as possible wait for it.
 const MIN_GRANT: u64 = 32 << 10;
 /// Maximum number of known accounts. When there are more, accounts without kept events are forgotten.
 const MAX_ACCOUNTS: usize = 1024;
@@ -35,12 +35,14 @@ const MAX_ACCOUNTS: usize = 1024;
 enum AccountHolder {
     Client(ClientIdentity),
     User(TransportPeer),
-    /// The user of an identity whose address is unknown: it left something in the log in an earlier run.
+    /// The user of an identity whose address is unknown, because only the log, written in an earlier run,
+    /// names it.
     UserOf(ClientIdentity),
 }
 
 impl AccountHolder {
-    /// A token has one account, also as user and password of MQTT.
+    /// Returns the holder of a client's account. A token has one account, even if some of its clients send it
+    /// as user and password of MQTT.
     fn client(who: &ClientIdentity) -> Self {
         Self::Client(NameOwner::from(who).identity())
     }
@@ -358,7 +360,7 @@ impl Broker {
         BufferShare::new(self.ledger.buffers(peer, &self.limits))
     }
 
-    /// Makes room in the ledger for a structure of a program.
+    /// Charges a structure of a program.
     ///
     /// # Errors
     /// The limit of its rule, of its user or of the broker is reached.
@@ -383,7 +385,7 @@ impl Broker {
         }
     }
 
-    /// Makes room in the ledger for a structure of an MQTT session.
+    /// Charges a structure of an MQTT session.
     ///
     /// # Errors
     /// As [`hold_for_client`](Self::hold_for_client).
@@ -450,7 +452,7 @@ impl Broker {
         KeepingTerms { client: (client, bytes(left)), user: (user, bytes(of_user)), all: bytes(all) }
     }
 
-    /// The tenant, and the limits, for what the log keeps of an owner from an earlier run.
+    /// Returns the tenant and the limits for what the log has kept of an owner since an earlier run.
     pub(super) fn terms_of_owner(&mut self, owner: Option<&NameOwner>) -> (TenantId, KeepingTerms) {
         let who = owner.map_or(ClientIdentity::Anonymous, NameOwner::identity);
         let user = match &who {

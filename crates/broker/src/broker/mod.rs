@@ -67,7 +67,8 @@ use unisono_linux::clock::{Duration, Instant};
 
 /// MQTT 5, section 3.14.2.1: quota exceeded.
 const TOO_MUCH: u8 = 0x97;
-/// Turns of followers in one call of [`Broker::next`] while their interests match none of the log's events.
+/// Maximum number of turns of followers in one call of [`Broker::next`], while their interests match none of
+/// the log's events.
 const MAX_LOG_FILLS: usize = 16;
 
 /// The target of a program's publications: a topic or a path, under the program's own number.
@@ -468,7 +469,7 @@ impl Broker {
         }
     }
 
-    /// Whether consumers of several classes have events to get.
+    /// Whether events wait for consumers of several classes.
     #[must_use]
     pub fn classes_compete(&self) -> bool {
         self.channel.classes_compete()

@@ -129,7 +129,7 @@ struct PathInService {
 }
 
 impl Broker {
-    /// Whether all events that paths were given have left.
+    /// Whether all events on paths have left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.link.paths.values().all(|path| path.outstanding == 0)
@@ -428,8 +428,9 @@ impl Broker {
         Some(event.payload.clone())
     }
 
-    /// Charges the class of a message that has left the link. The charge does not come earlier: a message of
-    /// another class that arrives during a transmission goes before the next one of the same class.
+    /// Charges the class of a message that has left the link. The class is not charged earlier, so that a
+    /// message of another class that arrives during a transmission goes before the next message of this
+    /// class.
     pub(super) fn end_service(&mut self, now: Instant) {
         if self.link.pace.as_ref().is_some_and(|pace| pace.free_at() <= now)
             && let Some(took) = self.link.on_link.take()

@@ -1,5 +1,5 @@
-//! Places for connections: limits in all, for one user and for one identity, and places reserved for the
-//! operator, and for those who have few.
+//! Limits on connections: of all clients, of one user and of one identity. Some places are reserved for the
+//! operator, and some for users that have few connections.
 //!
 //! Programs that take all places, by a fault or with intent, must not keep out the operator, who is to end
 //! them. So root, and the user that the broker runs as, find a place when all others are taken: their `events
@@ -11,8 +11,8 @@ use crate::permissions::{ClientGrant, ClientIdentity};
 use unisono_events_wire::transport::TransportPeer;
 use unisono_linux::clock::Instant;
 
-/// Reserved places for the broker's own user, and as many again for root: a few commands at a time. The gang
-/// daemon keeps as many. Chosen, not measured.
+/// Places reserved for the broker's own user, and as many again for root: enough for a few commands at a
+/// time. The gang daemon reserves as many. Chosen, not measured.
 const OPERATOR_PLACES: usize = 8;
 const ROOT: u32 = 0;
 

@@ -1,4 +1,4 @@
-//! Other policy, permissions and tokens while the broker serves.
+//! Replaces the policy, the permissions and the tokens while the broker serves.
 //!
 //! ```text
 //!   files --(all read)--> BrokerSettings --check--> CheckedSettings --reload--> in force
@@ -9,10 +9,11 @@
 //!
 //! A connection goes on if the new rules allow its client all that it does: its identity, its topics, its
 //! subscriptions, its names, its paths. Otherwise the connection is ended with the reason, and the client may
-//! connect again. A topic alone is not withdrawn: its program would publish on without knowing. An MQTT
-//! client asks for leave with each topic's first message, so its topics are only looked up again; a session
-//! with a subscription that is not allowed ends, also without a connection. Bounds on memory, connections and
-//! sessions hold for what is asked for later.
+//! connect again. The broker does not withdraw a single topic of a program, which would continue to publish
+//! on it without knowing. An MQTT client's right to publish is checked at its first message to each topic;
+//! after a reload that check is repeated at the next message. A session with a subscription that is not
+//! allowed ends, even if it has no connection. New bounds on memory, connections and sessions apply only to
+//! later requests.
 //!
 //! Cost: a comparison of the patterns of each connection with those of its rule.
 
@@ -124,7 +125,7 @@ impl Broker {
         self.audit_reload(asker, (&report.read.join(", "), None));
         self.note_reload(asker, &report);
         self.answer_reload(asker, &report);
-        // the one who asked gets the answer before its connection ends
+        // a client that asked for the reload gets the answer before its own connection ends
         if let Some((client, breach)) = own {
             self.end_for(now, client, &breach);
         }
@@ -255,7 +256,7 @@ impl Broker {
         })
     }
 
-    /// What a connected program does and may not do any more.
+    /// Returns the first thing that a connected program does and may not do any more.
     fn breach(&self, id: ClientId, client: &ConnectedClient) -> Option<Breach> {
         let ConnectedClient { who, grant, .. } = client;
         let user = NameUser { owner: client.owner.clone(), grant: Arc::clone(grant) };
@@ -324,7 +325,7 @@ impl Broker {
                 name.is_none_or(|name| grant.may_publish(name) || self.replies.may_publish(name))
             });
             if !is_offered {
-                // the next message to each topic asks for leave again
+                // so that the right to publish is checked again at the next message to each topic
                 self.mqtt_withdraw(*id, false);
             }
             if let Some(breach) = refused {
@@ -341,7 +342,7 @@ impl Broker {
         over
     }
 
-    /// What a session asks for that its client may not have any more.
+    /// Returns the first thing that a session has and its client may not have any more.
     fn session_breach(&self, id: MqttSessionId) -> Option<Breach> {
         let user = self.name_user_of_session(id)?;
         let (who, ..) = self.mqtt.whose(id)?;

@@ -60,8 +60,8 @@ pub(super) struct RemoteSuppliers {
 }
 
 impl RemoteSuppliers {
-    /// A program wants to publish for a remote supplier: returns the channel's supplier if another program
-    /// already does.
+    /// Adds a program to the programs that publish for a remote supplier, and returns the channel's supplier,
+    /// if another program already publishes for it.
     pub(super) fn join(&mut self, name: &RemoteName, of: TopicId) -> Option<SupplierId> {
         match self.known.get_mut(name) {
             Some(RemoteState::Here { supplier, topic, outlets }) if *topic == of => {
@@ -72,8 +72,8 @@ impl RemoteSuppliers {
         }
     }
 
-    /// A program begins to publish for a remote supplier as this supplier. Returns the number of its last
-    /// earlier event; 0: none known.
+    /// Records the first program that publishes for a remote supplier, as this supplier of the channel.
+    /// Returns the number of the remote supplier's last event; 0: none is known.
     pub(super) fn begin(&mut self, name: RemoteName, supplier: SupplierId, topic: TopicId) -> u64 {
         let state = RemoteState::Here { supplier, topic, outlets: 1 };
         let before = self.known.insert(name.clone(), state);
@@ -92,8 +92,8 @@ impl RemoteSuppliers {
         self.here.contains_key(&supplier)
     }
 
-    /// An outlet of a supplier is closed. Returns whether it was the last one; always true for local
-    /// suppliers.
+    /// Records that an outlet of a supplier is closed. Returns whether it was the last one; always true for
+    /// local suppliers.
     pub(super) fn leave(&mut self, supplier: SupplierId, last: impl FnOnce() -> u64) -> bool {
         let Some(name) = self.here.get(&supplier) else { return true };
         if let Some(RemoteState::Here { outlets, .. }) = self.known.get_mut(name)

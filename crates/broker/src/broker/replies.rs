@@ -46,7 +46,7 @@ impl GrantedReplies {
         topic
     }
 
-    /// A program has disconnected.
+    /// Frees the reply topic of a program that has disconnected.
     pub(super) fn withdraw(&mut self, client: ClientId) {
         if let Some(topic) = self.by_client.remove(&client) {
             self.owners.remove(&topic);

@@ -179,8 +179,8 @@ impl Broker {
     }
 
     /// The client's view of the statistics, as a text that fits into a frame; with very many consumers only
-    /// the first ones. Also the steps that it took: one for each consumer, whether or not the client sees it,
-    /// and for each path, and one for 64 bytes of text.
+    /// the first ones. Returns also the steps that this took: one for each consumer, whether or not the
+    /// client sees it, and for each path, and one for 64 bytes of text.
     pub(super) fn statistics_as_json(&self, now: Instant, client: ClientId) -> (String, usize) {
         /// The longest text, in bytes: a frame may have 256 KiB beside its payload
         /// ([`Limits::largest_frame`]).
@@ -197,7 +197,7 @@ impl Broker {
                 return (text, work);
             }
             if std::mem::take(&mut by_topic) {
-                // the sum is still reported
+                // the consumer's sum of missed deadlines is still reported
                 statistics.consumers.iter_mut().for_each(|consumer| consumer.missed_by_topic.clear());
                 continue;
             }
@@ -227,7 +227,7 @@ fn counted(counters: &InboxCounters) -> ConsumerStatistics {
     }
 }
 
-/// Adds to a counter. Consumers report counts of their own, so that a sum may exceed a counter.
+/// Adds to a counter, up to its largest value: programs report counts of any size, so a sum could overflow.
 fn add(counter: &mut u64, more: u64) {
     *counter = counter.saturating_add(more);
 }

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use unisono_eventchannel::{NumberMap, TenantId};
 use unisono_events_wire::transport::TransportPeer;
 
-/// Maximum number of known tenants; beyond, tenants without state are forgotten. As many as accounts of
-/// memory.
+/// Maximum number of known tenants, as many as accounts of memory. When there are more, tenants without state
+/// are forgotten.
 const MAX_KNOWN: usize = 1024;
 
 /// The key of a tenant: clients with the same key share limits.
@@ -89,7 +89,7 @@ impl Broker {
         }
     }
 
-    /// The tenant whose turn a program's frames count in.
+    /// Returns the tenant whose slice of the server's turn a program's frames count against.
     pub(crate) fn tenant(&self, client: ClientId) -> TenantId {
         self.clients.get(&client).map_or(TenantId::NONE, |connected| connected.tenant)
     }

@@ -36,7 +36,7 @@ pub(super) struct BrokerTimers {
 }
 
 impl Broker {
-    /// A destination has taken a part of its pending bytes.
+    /// Records that a destination has taken a part of its pending bytes.
     pub fn progressed(&mut self, now: Instant, id: PathId) {
         if let Some(path) = self.link.paths.get_mut(&id) {
             path.alone_since = now;
@@ -86,8 +86,8 @@ impl Broker {
         self.mqtt_run_timers(now);
     }
 
-    /// Disconnects programs whose lease ran out: their topics and subscriptions are gone, and a live program
-    /// has to learn that. Returns whether there were any.
+    /// Disconnects programs whose lease ran out: the channel has removed their topics and subscriptions,
+    /// which a program that still runs has to learn. Returns whether there were any.
     pub(super) fn end_leases(&mut self, now: Instant) -> bool {
         let lapses = self.channel.lapses();
         if std::mem::replace(&mut self.timers.lapses, lapses) == lapses {
@@ -126,7 +126,7 @@ impl Broker {
         true
     }
 
-    /// A path's destination is gone, or was never reached; its socket is closed.
+    /// Handles a path whose destination is gone, or was never reached; its socket is closed.
     pub fn broken(&mut self, now: Instant, id: PathId, reason: &str) {
         let Some(path) = self.link.paths.get_mut(&id) else { return };
         if path.state == PathState::Broken {

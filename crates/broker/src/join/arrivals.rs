@@ -9,8 +9,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::Instant;
 
-/// Maximum waiting arrivals and departures of hosts. They are few; if a network invents hosts, the oldest
-/// changes are dropped. Some 100 bytes each, so that they take less than 1 MiB.
+/// Maximum number of waiting arrivals and departures of hosts. There are usually few; if a peer invents
+/// hosts, the oldest changes are dropped. Some 100 bytes each, so that they take less than 1 MiB.
 const MAX_CHANGES: usize = 4096;
 
 /// The join of another host.

@@ -116,7 +116,7 @@ impl<'a> JoinEnvelope<'a> {
                 return None;
             }
             bytes.extend(sequence.to_le_bytes());
-            // the largest number means none
+            // the largest number means that there is no deadline
             let remaining = remaining.map_or(u64::MAX, |time| time.as_nanos().min(u64::MAX - 1));
             bytes.extend(remaining.to_le_bytes());
             fields::write(&mut bytes, key, fields);

@@ -134,7 +134,7 @@ impl JoinReceiver {
         }
     }
 
-    /// The join is connected to a broker of this run.
+    /// Records that the join is connected to a broker with this run.
     pub fn connected(&mut self, run: u64) {
         self.own_run = run;
     }
@@ -222,7 +222,7 @@ impl JoinReceiver {
         let displaced = if self.streams.len() >= self.most { self.displace() } else { None };
         self.numbers = self.numbers.wrapping_add(1);
         let number = JoinStream(self.numbers);
-        // numbers below the first one were not asked for, and count as seen
+        // numbers below the first one that comes are not expected, and count as seen
         self.streams.insert(key, StreamState { number, last: sequence, came: u64::MAX, last_arrival });
         (displaced, Some(number))
     }
@@ -245,16 +245,16 @@ impl JoinReceiver {
         }
     }
 
-    /// The join of another broker has connected.
+    /// Records that the join of another broker has connected.
     pub fn peer_came(&mut self, run: u64) {
         self.present.insert(run);
         self.absent.remove(&run);
     }
 
-    /// The join of another broker has departed, or cannot be reached.
+    /// Records that the join of another broker has departed, or cannot be reached.
     pub fn peer_went(&mut self, now: Instant, run: u64) {
         self.present.remove(&run);
-        // silent hosts need no memory here
+        // a host without streams needs no entry
         if self.streams.keys().any(|(of, _, _)| *of == run) {
             self.absent.entry(run).or_insert(now);
         }

@@ -45,7 +45,8 @@ impl JoinSender {
         Self { class, run: 0, suppliers: BTreeSet::new(), counters: SenderCounters::default() }
     }
 
-    /// The join is connected to a broker; the broker's numbers are valid within this run.
+    /// Records that the join is connected to a broker with this run. The broker's numbers of suppliers are
+    /// valid only within the run.
     pub fn connected(&mut self, run: u64) {
         if self.run != run {
             self.suppliers.clear();

@@ -273,7 +273,8 @@ impl EventLog {
         self.bytes -= segment.length;
         self.fit_segments();
         self.unsynced.retain(|file| !Arc::ptr_eq(file, &segment.file));
-        // otherwise each writer's name would take memory until the log is opened again
+        // forgets writers whose last event was in the segment: their names would take memory until the log is
+        // opened again
         self.writers.retain(|_, writers| {
             writers.retain(|_, last| last.chain != number || last.position >= first);
             !writers.is_empty()

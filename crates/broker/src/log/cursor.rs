@@ -43,7 +43,8 @@ struct ChainReader {
     reader: Option<SegmentReader<Arc<File>>>,
     /// The position of a record found by the reader; the cursor has not reached it yet.
     found: Option<u64>,
-    /// The last position of the chain when it was read to its end: a damaged end is searched once.
+    /// The last position of the chain when it was last read to its end, so that a damaged end is searched
+    /// only once.
     ended: u64,
 }
 
@@ -74,7 +75,7 @@ impl LogCursor {
 }
 
 impl ChainReader {
-    /// The position of the first event of the chain from `position` on.
+    /// Finds the first event of the chain from `position` on; returns its position.
     fn next(&mut self, (chain, chains): (&LogChain, usize), position: u64) -> Result<Option<u64>, LogError> {
         if self.found.is_some_and(|found| found >= position) {
             return Ok(self.found);

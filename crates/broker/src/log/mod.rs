@@ -18,8 +18,8 @@
 //!
 //! **Bounds.** The events of each owner have segments of their own, a *chain* (`chain.rs`). Segments are
 //! removed whole. When the log would exceed its bytes, the largest chain loses its oldest segment; a segment
-//! whose newest event is too old is removed, too. Events that were acknowledged as durable are too old only
-//! if an age was asked for. A reader whose next event was removed is told the missing range.
+//! whose newest event is too old is removed, too. Events that were acknowledged as durable become too old
+//! only if the operator has set an age. A reader whose next event was removed is told the missing range.
 //!
 //! **Damage.** A log opens up to its last whole event: a torn record behind it is cut off. Damaged bytes in
 //! front of whole events stay in the file; [`EventLog::damage`] lists them, and readers continue behind them.
@@ -72,8 +72,8 @@ use std::sync::Arc;
 use topics::KeptTopics;
 use unisono_linux::clock::Duration;
 
-/// The maximum age of events that nobody was promised, where no age was asked for: a week of them shows what
-/// happened. Chosen, not measured.
+/// The maximum age of events whose durability no supplier was promised, if the operator sets no age. A week
+/// of events is enough to find out what happened. Chosen, not measured.
 const UNACKNOWLEDGED_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The bounds of a log.
@@ -82,12 +82,12 @@ pub struct LogBounds {
     /// Bytes of all segments together.
     pub bytes: u64,
     /// The maximum age of the newest event of a segment. [`Duration::MAX`]: events that were acknowledged as
-    /// durable do not go by their age.
+    /// durable are never removed because of their age.
     pub age: Duration,
 }
 
 impl Default for LogBounds {
-    /// 256 MiB; events that were acknowledged as durable do not go by their age.
+    /// 256 MiB; events that were acknowledged as durable are never removed because of their age.
     fn default() -> Self {
         Self { bytes: 256 << 20, age: Duration::MAX }
     }
@@ -155,7 +155,7 @@ pub struct LogDamage {
     pub path: PathBuf,
     pub offset: u64,
     pub bytes: u64,
-    /// The least number of lost events, from the positions around the range.
+    /// The least number of lost events, computed from the positions around the range.
     pub lost: u64,
     /// The position of the first whole event behind the range.
     pub next: u64,

@@ -180,7 +180,8 @@ pub(crate) struct RecordHead {
 }
 
 impl RecordHead {
-    /// `None`: these bytes are not the head of a record of the segment with this salt.
+    /// Reads the head of a record. `None`: these bytes are not the head of a record in the segment with this
+    /// salt.
     pub(crate) fn read(salt: u64, bytes: &[u8]) -> Option<Self> {
         let head: &[u8; RECORD_HEAD] = bytes.get(..RECORD_HEAD)?.try_into().ok()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

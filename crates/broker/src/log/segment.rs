@@ -26,7 +26,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Random access to bytes: a file, or memory.
 pub trait ReadAt {
-    /// As `pread(2)`: 0 at the end.
+    /// Reads bytes at an offset and returns their number, as `pread(2)` does; 0 at the end.
     ///
     /// # Errors
     /// The device's error.
@@ -122,7 +122,7 @@ pub struct SegmentReader<R> {
 }
 
 impl<R: ReadAt> SegmentReader<R> {
-    /// `None`: these bytes do not begin with a segment's head.
+    /// Opens a segment for reading; `None`: these bytes do not begin with a segment's head.
     ///
     /// # Errors
     /// The device's error.
@@ -148,8 +148,8 @@ impl<R: ReadAt> SegmentReader<R> {
         }))
     }
 
-    /// Reads fewer bytes at once, for a reader of `readers` segments: all have 2 MiB together, and at least a
-    /// page each.
+    /// Makes the chunk smaller, for one of `readers` segments that are read side by side. All chunks together
+    /// take 2 MiB, unless a page for each takes more.
     pub(super) fn beside(mut self, readers: usize) -> Self {
         self.chunk_bytes = ((2 << 20) / readers.max(1)).clamp(4 << 10, CHUNK);
         self

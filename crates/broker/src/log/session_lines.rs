@@ -1,7 +1,7 @@
 //! The lines of an MQTT session's file, and the session that they describe (`sessions.rs` has the files).
 //!
-//! The first line says whose the session is. Each further line is a change. So a session is what is left
-//! when all lines have been applied in their order.
+//! The first line names the client that owns the session. Each further line is a change. So a session is what
+//! is left when all lines have been applied in their order.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +112,8 @@ pub enum SessionLine {
     Done {
         id: u16,
     },
-    /// A message of QoS 2 from the client; it counts if the log has an event at this position, or at 0.
+    /// A message of QoS 2 from the client. The line counts if `position` is 0, or if the log has got as far
+    /// as this position.
     Arrived {
         id: u16,
         position: u64,

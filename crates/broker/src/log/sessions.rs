@@ -87,7 +87,8 @@ impl SessionFiles {
 }
 
 impl EventLog {
-    /// Reads all sessions; from now on the log keeps sessions. Returns those and the errors of damaged files.
+    /// Reads all sessions; from now on the log keeps sessions. Returns the sessions, and the errors of
+    /// damaged files.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -116,7 +117,7 @@ impl EventLog {
                     files.insert(name.clone(), file);
                     found.push(Ok(FoundSession { file: name, session }));
                 }
-                // its broker was killed before it had told the client
+                // the broker was killed while it made the file, before it told the client of the session
                 Ok(None) => drop(fs::remove_file(&path)),
                 Err((line, what)) => found.push(Err(LogError::Session { path, line, what })),
             }

@@ -270,7 +270,7 @@ mod tests {
         let (first, second) = (fill(&mut topics, 1), fill(&mut topics, 2));
         assert!(first == 34 && second == 34, "{first} {second}");
         assert_eq!(fill(&mut topics, 3), 1, "the bound of all");
-        // a topic that changes its owner pays there
+        // a topic with a new owner is charged to the new one
         let again = KeptTopic { owner: Some(NameOwner::User(2)), history: KeptHistory::Last(2), ..of(1, 0) };
         topics.declared(again.clone()).expect_err("its new owner has no room");
         topics.forget([&*of(2, 0).topic].into_iter()).expect("room on the disk");

@@ -3,7 +3,7 @@
 //! | MQTT | event |
 //! |---|---|
 //! | message expiry interval, in seconds; user property `deadline_us` | the deadline; the sooner one counts |
-//! | response topic, correlation data | the fields `reply_to` and `request` |
+//! | response topic; correlation data that is UTF-8 | the fields `reply_to` and `request` |
 //! | content type | the field `content_type`; without one, a payload format of 1 is [`UTF_8`] |
 //! | other user properties | fields of that name: numbers, truth values, texts |
 //! | QoS, RETAIN, payload format | carried along for other MQTT clients |
@@ -19,7 +19,7 @@ use unisono_linux::clock::Duration;
 
 /// The user property that holds the time to the deadline, in microseconds.
 const DEADLINE: &str = "deadline_us";
-/// The fields of request and reply.
+/// The fields that a request and its reply use.
 const REPLY_TO: &str = "reply_to";
 const REQUEST: &str = "request";
 /// The content type of a payload of which MQTT says only that it is UTF-8.
@@ -36,8 +36,9 @@ const PROPERTIES: [PropertyId; 7] = [
     PropertyId::UserProperty,
 ];
 
-/// Bytes of user properties that become fields: half of the room of a frame beside its payload, so that a
-/// frame to a program stays below its largest size. Further properties reach other MQTT clients alone.
+/// Maximum bytes of the fields made from one message's properties (user properties, response topic,
+/// correlation data, content type): half of the room of a frame beside its payload, so that a frame to a
+/// program stays below its largest size. Further properties reach MQTT clients only.
 const MAX_FIELD_BYTES: usize = 128 << 10;
 /// The longest name of a field, in bytes: a frame has one byte for the length.
 const MAX_FIELD_NAME: usize = 255;
@@ -175,7 +176,7 @@ impl<'a> IncomingMessage<'a> {
     }
 }
 
-/// Turns a property into a field, while there is room.
+/// Appends a property as a field, if its name is short enough for a field and there is room for it.
 fn take_field(fields: &mut Vec<(Arc<str>, FieldValue)>, room: &mut usize, name: &str, text: &str) {
     let bytes = name.len() + text.len();
     if name.len() <= MAX_FIELD_NAME && bytes <= *room {
@@ -184,7 +185,8 @@ fn take_field(fields: &mut Vec<(Arc<str>, FieldValue)>, room: &mut usize, name: 
     }
 }
 
-/// Whether payloads of this content type are UTF-8: JSON always is (RFC 8259), other types if they say so.
+/// Whether payloads of this content type are UTF-8: JSON always is (RFC 8259), other types are if their
+/// `charset` says so.
 fn is_utf_8(content_type: &str) -> bool {
     let mut parts = content_type.split(';').map(|part| part.trim().to_ascii_lowercase());
     let kind = parts.next().unwrap_or_default();
@@ -193,7 +195,8 @@ fn is_utf_8(content_type: &str) -> bool {
         || parts.any(|part| matches!(&*part, "charset=utf-8" | "charset=\"utf-8\""))
 }
 
-/// Converts a text to a field: a number or a truth value if it prints as the same text.
+/// Converts a text to a field's value: a number or a truth value if that prints as the same text, otherwise
+/// the text.
 fn value(text: &str) -> FieldValue {
     if let Ok(whole) = text.parse::<i64>()
         && whole.to_string() == text
@@ -372,7 +375,7 @@ mod tests {
     }
 
     proptest! {
-        /// The codec of others reads what is written here.
+        /// Another implementation decodes the same values from the packets that are written here.
         #[test]
         fn what_is_sent_says_the_same_to_another_codec(
             qos in 0..3_u8, id in 1..u16::MAX, retain: bool, due_in: Option<u64>,

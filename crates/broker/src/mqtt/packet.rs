@@ -30,7 +30,7 @@ pub(crate) enum MqttPacket<'a> {
     Connect(Box<ConnectRequest>),
     Publish(IncomingMessage<'a>),
     Acknowledged(u16),
-    /// PUBREC; a refusal ends the message.
+    /// PUBREC; a refusal ends the message's exchange.
     Received {
         id: u16,
         refused: bool,
@@ -47,7 +47,7 @@ pub(crate) enum MqttPacket<'a> {
         filters: Vec<String>,
     },
     Ping,
-    /// `with_will`: the will is published all the same. `expiry`: a new expiry of the session, in seconds.
+    /// `with_will`: the will is published nevertheless. `expiry`: a new expiry of the session, in seconds.
     Disconnect {
         with_will: bool,
         expiry: Option<u32>,

@@ -69,7 +69,7 @@ pub enum Exposure {
 }
 
 /// Connections that wait for the broker: as many as the kernel allows by default (`net.core.somaxconn`). A
-/// client beyond sends its request again after 1 s, then 2 s, 4 s, ...
+/// client that finds the queue full sends its request again after 1 s, then 2 s, 4 s, ...
 const BACKLOG: i32 = 4096;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 

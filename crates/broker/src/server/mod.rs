@@ -64,7 +64,7 @@ const TURN: usize = 64;
 /// ten wake-ups a second cost next to nothing. Chosen, not measured.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether a turn has heard all programs that are due.
+/// Whether a turn has received from all programs that are due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReceivePhase {
     Done,
@@ -184,7 +184,8 @@ impl Server {
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let mut ready = Vec::with_capacity(256);
         self.broker.run_by(own_user());
-        // not before: the process may have become another user, and earlier threads would not follow in full
+        // the thread starts only here: the process may have become another user, and a thread started earlier
+        // would keep some of the former user's rights
         if self.disk.is_none() && self.broker.keeps_log() {
             let disk = self.disk.insert(DiskThread::start()?);
             epoll::add(&self.epoll, &*disk, EventData::new_u64(DISK), EventFlags::IN)?;
@@ -222,14 +223,15 @@ impl Server {
                 if ready.is_empty() {
                     std::thread::yield_now(); // the program that is awaited may need this processor
                 }
-                // epoll reports the programs whose transports cannot tell
+                // programs whose transports cannot tell whether a frame has come are reported by epoll
                 let came = self.clients.iter().filter(|(id, client)| {
                     client.transport.has_come() == Some(true) && !self.blocked.contains(id)
                 });
                 let came: Vec<ClientId> = came.map(|(id, _)| *id).collect();
                 self.stay_awake(!came.is_empty());
                 came.into_iter().for_each(|id| self.client(id, EventFlags::IN));
-                // A full ring signals room only to a broker that sleeps; epoll reports sockets.
+                // A full ring signals room only to a broker that sleeps, so rings are flushed here; epoll
+                // reports sockets.
                 let kept = self
                     .clients
                     .iter()
@@ -403,8 +405,8 @@ impl Server {
         self.note_sent(id, &sent);
     }
 
-    /// Takes what has come, first from the programs that were deferred. Once that has taken as long as a
-    /// person notices, it asks before each program whether to stop.
+    /// Receives the frames that have come, first from the programs that were deferred. Once that has taken
+    /// [`STOP_POLL_INTERVAL`], it asks `stop` before each program.
     fn receive_frames(
         &mut self,
         ready: &[Event],

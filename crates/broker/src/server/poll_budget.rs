@@ -25,19 +25,20 @@ pub(super) enum EventsPass {
 #[derive(Debug)]
 pub(super) struct FramePollBudget {
     alone: PollBudget,
-    /// `None`: the same budget as without rings; then the caller need not find out whether there are rings.
+    /// The budget while rings are in use. `None`: the same as without rings, so that nobody need find out
+    /// whether there are rings.
     beside_rings: Option<PollBudget>,
 }
 
 impl FramePollBudget {
     pub(super) fn new(wait: ChannelWait) -> Self {
         let alone = wait.budget();
-        // a budget that sleeps sooner in any case also holds beside rings
+        // only an endless budget differs beside rings; every other one ends in any case
         let rests = alone == PollBudget::Endless;
         Self { alone, beside_rings: rests.then(|| PollBudget::lasting(BESIDE_RINGS)) }
     }
 
-    /// A frame has come. The clock is read only if necessary.
+    /// Renews the budget, because a frame has come. The clock is read only if necessary.
     pub(super) fn renew(&mut self, pass: impl FnOnce() -> EventsPass, now: impl Fn() -> Instant) {
         self.alone.renew(&now);
         if let Some(beside_rings) = &mut self.beside_rings

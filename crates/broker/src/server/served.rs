@@ -30,7 +30,7 @@ pub(super) struct ServedClient {
     pub(super) watched: EventFlags,
     /// Whether the first frame has come.
     has_spoken: bool,
-    /// Whether the program has greeted, and may send frames up to its rule's limit.
+    /// Whether the program has sent its greeting, so that it may send frames up to its rule's limit.
     has_greeted: bool,
     /// Maximum bytes of the greeting.
     greeting: usize,

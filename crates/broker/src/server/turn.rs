@@ -1,18 +1,19 @@
 //! Bounds on the work of a turn of the server, in all and for each tenant.
 //!
 //! ```text
-//!   deliver: events of the last turn, and more  ->  hear: clients their frames, tenants their slices
+//!   deliver: events of the last turn, and more  ->  receive: frames of clients, within the slices of tenants
 //! ```
 //! A frame may be cheap, or cost as much as thousands of others: an event for a thousand consumers, a
 //! subscription to the whole history. So a turn counts *steps*, each about as long as to publish or to
 //! deliver an event, and reads the clock. A tenant whose slice is used up waits for the next turn with all
-//! its clients; deferred clients go first there. More connections give a tenant no larger slice. While one
-//! tenant is alone, all its clients are heard in each turn.
+//! its clients; deferred clients go first there. More connections give a tenant no larger slice. While only
+//! one tenant sends frames, the server receives from all its clients in each turn.
 //!
 //! The bound on deliveries follows the last turn's publications: as many steps as came in, and some more, so
 //! that events from timers and from the history of topics do not delay published ones.
 //!
-//! Cost: a look-up and a reading of the clock for each client that is heard, and another every few steps.
+//! Cost: a look-up and a reading of the clock for each client that is received from, and another reading
+//! every few steps.
 
 use unisono_eventchannel::{NumberMap, TenantId};
 use unisono_events_wire::transport::MAX_INTAKE;
@@ -24,13 +25,14 @@ const MAX_TENANT_WORK: usize = 4096;
 /// Maximum time of one tenant in a turn. Ten tenants that use all of it delay a client of another tenant by
 /// 40 ms. Chosen, not measured.
 const MAX_TENANT_TIME: Duration = Duration::from_millis(4);
-/// Maximum time of one tenant in a turn, or of one client, however few its steps: a step that the count
-/// underestimates delays others no longer. A broker that is preempted now and then, for 60 ms on a host
-/// with twenty busy programs per core, stays below it. Chosen, not measured.
+/// Maximum time of one tenant in a turn, or of one client, however few its steps, so that a step that takes
+/// far longer than the count assumes delays others no longer than this. A broker that is preempted now and
+/// then, for 60 ms on a host with twenty busy programs per core, stays below it. Chosen, not measured.
 const MAX_UNCOUNTED_TIME: Duration = Duration::from_millis(250);
-/// Bytes of one tenant's frames, or of one client's, in a turn. Frames for other clients are sent before more
-/// is taken: the kernel takes about as many bytes of a connection in a turn (its own bound on unsent bytes,
-/// and the window of the program), so that a consumer beside a flooding publisher gets what is published.
+/// Maximum bytes of one tenant's frames, or of one client's, in a turn. The server sends the frames for other
+/// clients before it takes more. The kernel accepts about as many bytes for a connection in a turn (its own
+/// bound on unsent bytes, and the window of the program), so that the consumer of a publisher that floods the
+/// broker gets all that is published.
 pub(super) const MAX_TURN_BYTES: usize = MAX_INTAKE;
 /// Steps of a tenant before the clock counts: 64 events each from several programs, which take a millisecond.
 /// A broker that is preempted meanwhile still receives from as many programs, so that each class has enough
@@ -38,14 +40,16 @@ pub(super) const MAX_TURN_BYTES: usize = MAX_INTAKE;
 const UNTIMED_WORK: usize = 1024;
 /// Deliveries, or steps of one client, before the clock counts.
 const UNTIMED: usize = 64;
-/// Maximum time in which a lone tenant continues. A client of another tenant that comes meanwhile waits as
-/// long.
+/// Maximum time for which a turn goes on while only one tenant sends frames. A client of another tenant that
+/// comes meanwhile waits up to as long.
 pub(super) const MAX_ALONE_TIME: Duration = Duration::from_millis(50);
 /// Deliveries of a turn beyond the steps of the last turn.
 const MORE_DELIVERIES: usize = 1024;
-/// Maximum time for deliveries before clients are heard. Large payloads take most of it: 10 ms are 40 MB.
+/// Maximum time for deliveries before the server receives from clients. Large payloads take most of it: 10 ms
+/// are 40 MB.
 const MAX_DELIVERY_TIME: Duration = Duration::from_millis(10);
-/// Maximum time for deliveries however few they are: one may follow thousands of events of the log.
+/// Maximum time for deliveries, however few they are: the broker may read thousands of events of the log
+/// before it finds one to deliver.
 const MAX_UNCOUNTED_DELIVERY_TIME: Duration = MAX_UNCOUNTED_TIME;
 /// Bytes of a frame that count as one further step: copying them takes about as long.
 const STEP_BYTES: usize = 8192;
@@ -62,7 +66,7 @@ struct UsedSlice {
 #[derive(Debug, Default)]
 pub(super) struct TurnSlices {
     used: NumberMap<TenantId, UsedSlice>,
-    /// The tenant that is heard now, and since when.
+    /// The tenant that the server receives from now, and since when.
     current: Option<(TenantId, Instant)>,
     /// Steps of all tenants.
     work: usize,
@@ -78,7 +82,8 @@ impl TurnSlices {
         std::mem::take(&mut self.work)
     }
 
-    /// Whether the turn may go on: one tenant alone was heard, and has not used its bytes.
+    /// Whether the turn may go on: the server has received from one tenant only, and that tenant has not used
+    /// its bytes.
     pub(super) fn may_renew(&self) -> bool {
         self.used.len() <= 1 && !self.bytes_are_used
     }
@@ -88,7 +93,8 @@ impl TurnSlices {
         self.used.clear();
     }
 
-    /// Whether a client of this tenant may be heard in this turn; otherwise it waits for the next one.
+    /// Whether the server may receive from a client of this tenant in this turn; otherwise the client waits
+    /// for the next one.
     pub(super) fn may_receive(&mut self, now: Instant, tenant: TenantId) -> bool {
         if let Some((before, since)) = self.current.replace((tenant, now)) {
             let used = self.used.entry(before).or_default();
@@ -221,8 +227,8 @@ impl ClientTurn {
 mod tests {
     use super::*;
 
-    /// The frames heard of each client in 100 turns. Each client always has frames, of the given work; a step
-    /// takes a microsecond.
+    /// Returns the number of frames received from each client in 100 turns. Each client always has frames,
+    /// each of the given number of steps; a step takes a microsecond.
     fn received_frames(clients: &[(u32, usize)]) -> Vec<usize> {
         let (mut slices, mut now, mut frames) =
             (TurnSlices::default(), Instant::ZERO, vec![0; clients.len()]);

@@ -246,7 +246,8 @@ impl BrokerBench {
         self.heard(client).answers.remove(&number).expect("an answer")
     }
 
-    /// Publishes; returns the outcome. None: the broker reads no more from the program for now.
+    /// Publishes; returns the outcome. None: there is no outcome, because the broker reads no more from the
+    /// program for now.
     pub(crate) fn publish(
         &mut self,
         client: BenchClient,
@@ -384,7 +385,7 @@ impl BrokerBench {
 
     /// The session expiry in the last CONNACK of MQTT 5, if it had one.
     pub(crate) fn expiry_told(&self) -> Option<u32> {
-        // behind the largest packet and the largest alias
+        // the session expiry follows the maximum packet size and the topic alias maximum
         let properties = &self.connack[5..];
         let at = properties.windows(5).position(|five| five[0] == 0x11)?;
         Some(u32::from_be_bytes(std::array::from_fn(|byte| properties[at + 1 + byte])))

@@ -243,7 +243,8 @@ impl<'a> Asker<'a> {
         statistics.granted_bytes + statistics.kept_bytes + statistics.named_bytes + statistics.held_bytes
     }
 
-    /// All go, and what outlives them ends. What topics keep then, with their names.
+    /// Ends all clients, and lets what outlives them expire. Returns the bytes of the events that topics
+    /// still keep, and of names.
     pub(crate) fn leave(&mut self) -> u64 {
         for client in 1..=self.clients {
             self.broker.gone(self.now, ClientId(client));
@@ -258,7 +259,7 @@ impl<'a> Asker<'a> {
         ClientId(self.clients)
     }
 
-    /// Does what the broker wants done, as a connection that takes everything would.
+    /// Takes all tasks and deliveries of the broker, as a connection that accepts everything would.
     fn settle(&mut self) {
         loop {
             while self.broker.task().is_some() {}

@@ -26,7 +26,8 @@ pub(super) struct LogFollower {
     pub(super) interests: Vec<Interest>,
     /// The tenant that the interests count against.
     tenant: TenantId,
-    /// Steps of a comparison of an event with all interests, and of reading the event.
+    /// The steps (see [`TURN`]) that an event takes: one for reading it, and more for comparing it with many
+    /// interests.
     steps: usize,
     pub(super) cursor: LogCursor,
     /// Events before this position are older than the consumer.
@@ -36,8 +37,9 @@ pub(super) struct LogFollower {
     pub(super) pending_bytes: usize,
     /// For each pending event, the channel's number of its last delivery.
     pub(super) deliveries: HashMap<u64, u64>,
-    /// The range of lost positions that the follower has not been told of. It is told before its next event,
-    /// so that a log with a loss behind each event of others makes no endless row of notices.
+    /// The range of lost positions that the follower has not been told of. The notice waits for the
+    /// follower's next event, or until the follower has read the log to its end. Otherwise a log with a gap
+    /// after each event of other topics would cause a notice for each gap.
     lost: Option<(u64, u64)>,
     /// The capacity in events and in bytes.
     pub(super) capacity: (usize, usize),
@@ -48,15 +50,18 @@ pub(super) struct LogFollower {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingEvent {
     bytes: usize,
-    /// Numbers of names of the log, which stay valid as long as the event is pending.
+    /// The numbers of its topic and its writer (`names.rs`), which stay valid as long as the event is
+    /// pending.
     pub(super) topic: u32,
     pub(super) writer: u32,
 }
 
-/// Comparisons of an event with interests that take about as long as reading the event. Chosen, not measured.
+/// Comparing an event with this many interests takes about as long as reading the event. Chosen, not
+/// measured.
 const COMPARISONS: usize = 16;
 
-/// Leaves out equal interests without a filter; a tenant's operations bound the others.
+/// Removes duplicates of interests without a filter. Interests with a filter may repeat: the limit on a
+/// tenant's filter operations bounds them.
 fn each_once(mut interests: Vec<Interest>) -> Vec<Interest> {
     let mut seen = HashSet::new();
     interests.retain(|interest| {
@@ -67,8 +72,8 @@ fn each_once(mut interests: Vec<Interest>) -> Vec<Interest> {
 }
 
 impl LogFollower {
-    /// Counts an event, as its queue does, and its `names`: beyond the usual bytes of an event they count in
-    /// full.
+    /// Counts an event's bytes as its queue does, and adds the bytes of its `names` beyond the first
+    /// [`EVENT_ENTRY`].
     fn pend(&mut self, position: u64, event: &ChannelEvent<EventBody>, names: usize) {
         let bytes = event.weight().saturating_add(names.saturating_sub(EVENT_ENTRY));
         let (topic, writer) = (event.topic.0, event.supplier.0);
@@ -85,7 +90,8 @@ impl LogFollower {
         self.lost = Some((self.lost.map_or(first, |(first, _)| first), last));
     }
 
-    /// The last event may exceed the bytes: its size is known only after it was read.
+    /// Whether the follower may get another event. The last event may exceed the capacity in bytes, because
+    /// an event's size is known only once it was read.
     pub(super) fn has_room(&self) -> bool {
         let (events, bytes) = self.capacity;
         self.pending.len() < events && self.pending_bytes < bytes.max(1)
@@ -127,7 +133,8 @@ impl Broker {
             return Err(format!("the consumer `{}` is connected already; choose another name", resume.name));
         }
         let interests = each_once(spec.interests().map_err(|error| self.access.refuse(&error))?);
-        // an event is repeated until it is acknowledged: only an acknowledgement raises the floor
+        // no limit on repeated deliveries: only an acknowledgement raises the floor, the position up to which
+        // all events are acknowledged
         let again = spec.again.unwrap_or(AgainSpec { after_ns: 30_000_000_000, attempts: 0, window: 256 });
         let again = AgainSpec { attempts: u32::MAX, ..again };
         let mut consumer = SubscriptionSpec { again: Some(again), ..spec.clone() }.consumer();
@@ -146,7 +153,8 @@ impl Broker {
             connected.inspect_err(|_| self.channel.release_interests(tenant, &interests))
         });
         let id = id.map_err(|error| self.access.refuse(&error))?;
-        // the owner is saved before the file, so that no name is without one if the broker ends in between
+        // the name's owner is saved before the name's file is made: if the broker ends in between, there is
+        // no file of a name without an owner
         let file = self.take_name(OwnedKind::Consumer, &key, user).and_then(|()| {
             let log = self.durable.as_ref().map(|durable| &durable.log).ok_or("it keeps no log")?;
             log.acknowledged(&key).map_err(|error| error.to_string())
@@ -178,7 +186,8 @@ impl Broker {
         };
         durable.followers.insert(id, follower);
         durable.readable.insert(id);
-        // a name without an acknowledgement begins here also after a restart
+        // saves the present position, so that a consumer that acknowledges nothing begins here after a
+        // restart, too
         durable.unsaved.insert(id);
         Ok(id)
     }
@@ -226,7 +235,8 @@ impl Broker {
                         follower.miss(first, last);
                         continue;
                     }
-                    // without a readable event the follower is tried again at the next publication
+                    // at the end of the log, or after a read error, the follower is tried again at the next
+                    // publication
                     Ok(None) | Err(_) => {
                         let lost = follower.lost.take();
                         self.send_lost(id, lost);
@@ -280,12 +290,13 @@ impl Broker {
         position
     }
 
-    /// Records that a follower has finished an event. False: the consumer follows no log.
+    /// Records that a follower has acknowledged an event. Returns false if the consumer is no follower.
     pub(in crate::broker) fn acknowledge_position(&mut self, consumer: ConsumerId, position: u64) -> bool {
         let Some(durable) = &mut self.durable else { return false };
         let Some(follower) = durable.followers.get_mut(&consumer) else { return false };
         let delivery = follower.deliveries.get(&position).copied();
-        // an event that was too late is delivered again, so the program learns of the failure
+        // an acknowledgement that came too late has no effect: the event is delivered again, from which the
+        // program learns that
         if let Some(delivery) = delivery
             && self.channel.acknowledge(consumer, delivery) == Acknowledged::Done
         {

@@ -32,14 +32,14 @@ impl Broker {
         self
     }
 
-    /// Whether a client's next message of QoS 1 or 2 has to wait until the disk has earlier ones.
+    /// Whether a client's next message of QoS 1 or 2 has to wait until earlier ones are synced.
     pub(in crate::broker) fn waits_for_disk(&mut self, session: MqttSessionId) -> bool {
         let behind = |durable: &DurableEvents| durable.unsynced.len() >= MAX_UNSYNCED;
         self.durable.as_ref().is_some_and(behind)
             && self.mqtt.unconfirmed(session).is_some_and(|unconfirmed| *unconfirmed > 0)
     }
 
-    /// Publishes a message; returns its position in the log too, if its topic is logged.
+    /// Publishes a message; returns its position in the log too, if it was logged.
     pub(in crate::broker) fn publish_message(
         &mut self,
         now: Instant,
@@ -56,7 +56,8 @@ impl Broker {
         if !is_kept && (qos == MqttQos::AtMostOnce || !self.mqtt.has_waiters()) {
             return Ok((self.channel.try_publish(now, supplier, topic, publication)?, None));
         }
-        // a message of QoS 2 that a kept session publishes: its identifier is noted before the log has it
+        // the packet identifier of a QoS 2 message from a kept session is written to the session's file
+        // before the message is written to the log
         let mut arrival = None;
         if qos == MqttQos::ExactlyOnce
             && let Some(number) = number
@@ -93,7 +94,8 @@ impl Broker {
             ) {
                 Ok(at) => position = Some(at),
                 Err(error) if qos > MqttQos::AtMostOnce => {
-                    // the next event of the log gets the position
+                    // removes the note of the identifier again, because the next event of the log gets this
+                    // position
                     let taken_back = before.map(|(file, bytes)| log.shorten_session(file, bytes));
                     is_doubtful = matches!(taken_back, Some(Err(_)));
                     return Err(error.to_string());
@@ -113,7 +115,7 @@ impl Broker {
         Ok((published, Some(position)))
     }
 
-    /// Confirms a message of QoS 1 or 2: now, or when the disk has it.
+    /// Confirms a message of QoS 1 or 2: now, or when it is synced.
     pub(in crate::broker) fn confirm_message(
         &mut self,
         client: ClientId,
@@ -128,7 +130,8 @@ impl Broker {
                     && (*unconfirmed > 0 || position.is_some_and(|at| at >= durable.log.synced())) =>
             {
                 *unconfirmed += 1;
-                // after a failed sync only a message with a position of its own counts as new again
+                // after a failed sync, the client's repetition counts as a new message only if this message
+                // was logged
                 let exactly_once = exactly_once.filter(|_| position.is_some());
                 let position = position.unwrap_or(durable.log.next() - 1);
                 let what = SyncedAnswer::Message { session, exactly_once, packet };

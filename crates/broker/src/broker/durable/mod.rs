@@ -44,8 +44,9 @@ use unisono_events_wire::frame::{Frame, PublishHead, PublishOutcome};
 use unisono_events_wire::{Advertisement, Durability};
 use unisono_linux::clock::{Duration, Instant};
 
-/// Steps of followers before the broker serves others: one for an event, more with many interests. More would
-/// delay programs; fewer would need more rounds. Chosen by this argument, not measured.
+/// Maximum number of steps that the broker takes for followers before it serves others. An event takes one
+/// step, or more if the follower has many interests. More steps would delay programs; fewer would need more
+/// rounds. Chosen by this argument, not measured.
 const TURN: usize = 256;
 /// Numbers of the log's topics and writers in deliveries begin here; the channel's own numbers are below.
 const LOGGED: u32 = FIRST_FOREIGN;
@@ -65,7 +66,8 @@ struct KeptOffer {
 struct UnsyncedAnswer {
     /// The log position of the event.
     position: u64,
-    /// The number of the first sync that has what else the answer needs; 0: nothing else.
+    /// The number of the first sync that covers a session's change that the answer confirms; 0: it confirms
+    /// none.
     sync: u64,
     client: ClientId,
     what: SyncedAnswer,
@@ -154,7 +156,7 @@ fn append(
     Ok(position)
 }
 
-/// The parts of an MQTT message that the log has beside the event.
+/// Returns the parts of an MQTT message that the log stores beside the event.
 fn origin_of(message: &LoggedMessage<'_>, retain: bool) -> MessageOrigin {
     let properties = message.properties;
     MessageOrigin {
@@ -409,7 +411,8 @@ impl Broker {
                                 Ok(())
                             }
                             Err(error) if offer.durability > Durability::Received => Err(error.to_string()),
-                            // the log was not promised to the supplier; the log has counted the failure
+                            // the supplier was not promised that the event is in the log; the log has counted
+                            // the failure
                             Err(_) => Ok(()),
                         }
                     });
@@ -446,7 +449,8 @@ impl Broker {
             return Ok(Received::Done);
         }
         if offer.durability == Durability::Synced && position >= log.synced() {
-            // a repeated event; after a failed sync no later sync confirms that the event is on the disk
+            // after a failed sync only a repeated event comes here, and no later sync would confirm that it
+            // is on the disk
             if let Err(error) = log.usable() {
                 self.counters.refused += 1;
                 let reason = error.to_string();
@@ -461,7 +465,8 @@ impl Broker {
         Ok(Received::Done)
     }
 
-    /// The next sync for suppliers that wait. Report its end by [`synced`](Self::synced).
+    /// Returns the next sync for suppliers that wait, if there are any and no sync is under way. Report its
+    /// end by [`synced`](Self::synced).
     pub fn sync(&mut self) -> Option<SyncJob> {
         let durable = self.durable.as_mut()?;
         if durable.syncing || durable.unsynced.is_empty() {
@@ -482,7 +487,8 @@ impl Broker {
             Ok(()) => (durable.log.synced(), job.number),
             Err(_) => (u64::MAX, u64::MAX),
         };
-        // positions ascend, except those of duplicates, which are answered with the next event
+        // positions ascend, except that the answer to a session's change has position 0 and waits for `sync`
+        // alone
         while durable.unsynced.front().is_some_and(|answer| answer.position < before && answer.sync <= number)
         {
             let Some(answer) = durable.unsynced.pop_front() else { break };

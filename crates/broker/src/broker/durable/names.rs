@@ -1,9 +1,9 @@
 //! Numbers of the topics and writers of the log, for deliveries.
 //!
-//! A log holds events of any number of topics and writers, one after another. So when names take many bytes,
-//! the names of no pending event are forgotten; the names of pending events count in the queues of their
-//! followers. A forgotten name that comes again gets another number: programs may still know it by the former
-//! one.
+//! A log holds events of any number of topics and writers, one after another. So when the names take many
+//! bytes, all names that no pending event uses are forgotten. The names that pending events use count in the
+//! queues of their followers. A forgotten name that comes again gets a new number. Its former number is not
+//! given to another name, because programs may still know it.
 //!
 //! Cost: a scan of all pending events each time that the bytes of names have doubled.
 

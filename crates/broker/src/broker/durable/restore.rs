@@ -1,7 +1,7 @@
 //! Restores the retained events and histories of topics from the log after a restart, and then MQTT sessions.
 //!
-//! Logged topics get back their events, as far as the log still has them. Other topics start empty, as after
-//! any restart. Cost: the log is read once more when the broker starts.
+//! Logged topics get back their events, as far as the log still has them. Other topics start empty, as all
+//! topics of a broker without a log do. Cost: the log is read once more when the broker starts.
 
 use crate::broker::Broker;
 use crate::log::{KeptTopic, LogCursor, LogEntry, LogError, LoggedEvent};
@@ -22,7 +22,7 @@ impl Broker {
         let mut gone = Vec::new();
         for declared in topics {
             let (by, memory) = (self.terms_of_owner(declared.owner.as_ref()), declared.memory());
-            // a topic that exceeds the present limits is declared anew by its supplier
+            // a topic that exceeds the present limits is forgotten; its supplier declares it anew
             if self
                 .declare_again(&declared)
                 .and_then(|topic| self.channel.keep_beside(topic, &by.1, memory).ok())
@@ -42,7 +42,7 @@ impl Broker {
         while let Some(entry) = durable.log.read(&mut cursor)? {
             let LogEntry::Event { position } = entry else { continue };
             let Ok(event) = LoggedEvent::read(cursor.body()) else { continue };
-            // charged to the owner of the event, who pays for its successor, too
+            // the memory is charged to the owner of the event, as that of newly published events is
             let (tenant, keeping) = cursor.chain().and_then(|chain| terms.get(&chain)).unwrap_or(&of_nobody);
             let retention = match (event.retained, event.payload.is_empty()) {
                 (false, _) => Retention::AsTopic,
@@ -68,7 +68,7 @@ impl Broker {
                 let _ = self.channel.keep_again(kept, retention, keeping);
             }
         }
-        // topics whose events the log no longer has
+        // retires the topics whose events the log no longer has
         self.channel.retire_unused();
         self.forget_retired();
         self.sessions_again(now)?;

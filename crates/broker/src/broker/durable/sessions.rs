@@ -17,7 +17,8 @@ use unisono_eventchannel::{ChannelEvent, TopicId, TopicPattern, TopicSpec};
 use unisono_events_wire::Durability;
 use unisono_linux::clock::Instant;
 
-/// Topics whose sessions are remembered while the log is read. Chosen as the number of topics of a channel.
+/// Maximum number of topics whose routes are cached while the log is read. Chosen as the number of topics of
+/// a channel.
 const MAX_ROUTES: usize = 65_536;
 
 /// The queues that events of one topic go to.
@@ -86,7 +87,7 @@ impl Broker {
         written.is_ok()
     }
 
-    /// How changes that a client is told of are written.
+    /// Returns whether a session's change that is confirmed to the client has to be synced first.
     pub(super) fn session_sync(&self) -> SessionSync {
         match self.durable.as_ref().map(|durable| durable.messages) {
             Some(Durability::Synced) => SessionSync::Next,
@@ -94,10 +95,10 @@ impl Broker {
         }
     }
 
-    /// Sends a client the answer to a change of its session: now, or when the disk has the change.
+    /// Sends a client the answer to a change of its session: now, or when the change is synced.
     pub(in crate::broker) fn confirm_change(&mut self, client: ClientId, id: MqttSessionId, packet: Vec<u8>) {
         let sync = self.session_sync();
-        // after a sync that failed there is no other one
+        // after a failed sync the log is never synced again
         let may_sync = self.durable.as_ref().is_some_and(|durable| durable.log.usable().is_ok());
         let waits = may_sync && sync == SessionSync::Next && self.write_session(id, sync);
         match (&mut self.durable, self.mqtt.unconfirmed(id)) {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use unisono_eventchannel::{ConsumerId, Delivery};
 use unisono_linux::clock::Instant;
 
-/// Messages resent to a session in one call. Their heads take memory until they have left, up to 64 KiB each.
+/// Maximum number of messages resent to a session in one call. Their heads take memory until they are sent,
+/// up to 64 KiB each.
 const MAX_SENT_AGAIN: usize = 64;
 
 impl Broker {
@@ -100,7 +101,7 @@ impl Broker {
         })
     }
 
-    /// Ends a message that the client has confirmed (QoS 1), or released for good (QoS 2).
+    /// Ends the exchange of a message that the client has confirmed (QoS 1), completed (QoS 2) or refused.
     pub(super) fn mqtt_done(&mut self, now: Instant, id: MqttSessionId, number: u16) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let was_full = session.is_full();
@@ -113,7 +114,8 @@ impl Broker {
         }
     }
 
-    /// Records that the client has a message of QoS 2.
+    /// Handles a PUBREC: records that the client has a message of QoS 2, or ends the exchange if the client
+    /// refuses the message.
     pub(super) fn mqtt_arrived(
         &mut self,
         now: Instant,

@@ -42,8 +42,8 @@ use unisono_eventchannel::{ConsumerId, NumberMap, SubscriptionId, TenantId, Topi
 use unisono_events_wire::transport::TransportPeer;
 use unisono_linux::clock::{Duration, Instant};
 
-/// Topic aliases of one client. Each is a name of up to 64 KiB, so that the aliases of one client take at
-/// most 4 MiB.
+/// Maximum number of topic aliases of one client. Each is a name of up to 64 KiB, so that the aliases of one
+/// client take at most 4 MiB.
 const MAX_ALIASES: u16 = 64;
 
 /// The sessions of MQTT clients.
@@ -127,7 +127,8 @@ impl MqttSessions {
         self.sessions.get(&id).into_iter().flat_map(|session| &session.offered).copied()
     }
 
-    /// The patterns of a session's subscriptions, each with its member of a group.
+    /// The patterns of a session's subscriptions, each with the consumer that is its member of a group, if it
+    /// is shared.
     pub(super) fn patterns(&self, id: MqttSessionId) -> impl Iterator<Item = (String, Option<ConsumerId>)> {
         let all = self.sessions.get(&id).into_iter().flat_map(|session| session.subscriptions.values());
         all.map(|subscription| (subscription.pattern.to_string(), subscription.shared))
@@ -411,7 +412,7 @@ impl Broker {
         };
         let theirs = self.mqtt.sessions.values().filter(is_theirs).count();
         let all = self.limits.sessions;
-        // a number in the rule is the operator's decision
+        // the reserve does not apply if the client's rule has a number: that is the operator's decision
         let leaves_some = whose.2.sessions.is_some_and(|sessions| sessions != usize::MAX)
             || may_take_one_more(theirs, self.mqtt.sessions.len(), all);
         let text = if theirs >= most.min(all.div_ceil(2)) || !leaves_some {

@@ -14,7 +14,7 @@ pub(super) struct SessionRecord {
     pub(super) away: Option<u64>,
     /// Lines that are not written yet.
     pub(super) lines: Vec<u8>,
-    /// The file lacks changes, and has to be written anew.
+    /// Whether the file lacks changes, so that it has to be written anew.
     pub(super) is_stale: bool,
 }
 
@@ -30,7 +30,7 @@ impl SessionRecord {
     }
 
     pub(super) fn note(&mut self, line: &SessionLine) {
-        // a file that is written anew has everything
+        // a file that is to be written anew needs no lines: it then describes the whole session
         if !self.is_stale {
             line.write(&mut self.lines);
         }

@@ -61,7 +61,7 @@ impl MqttSession {
 }
 
 impl InFlight {
-    /// The message as the file describes it; `queue`: its queue, if it has just come from there.
+    /// Returns the message as the file describes it. `queue` is the queue that it has just left, if it has.
     fn saved(&self, id: u16, queue: Option<u8>) -> SavedFlight {
         match &self.step {
             InFlightStep::Sent(message) => {
@@ -127,7 +127,7 @@ impl MqttSessions {
             let Some(record) = &mut session.record else { continue };
             let waiting = &mut record.waiting[usize::from(queue)];
             waiting.insert(position);
-            // the queue has dropped as many
+            // the queue holds at most as many events, so it has dropped its oldest one
             if waiting.len() > most {
                 waiting.pop_first();
             }
@@ -202,7 +202,7 @@ impl MqttSessions {
         (!record.is_stale && record.lines.is_empty()).then(|| record.file.clone())
     }
 
-    /// Has a session's file written anew, because it may lack changes.
+    /// Marks a session's file to be written anew, because it may differ from the session.
     pub(in crate::broker) fn doubt_file(&mut self, id: MqttSessionId) {
         if let Some(record) = self.sessions.get_mut(&id).and_then(|session| session.record.as_mut()) {
             record.is_stale = true;
@@ -242,8 +242,9 @@ impl MqttSessions {
         *self.sessions.get(&id)?.consumers.get(usize::from(queue))?
     }
 
-    /// Restores a message in flight. Without its event the broker asks the client to release it: the client
-    /// may have it, and would take a new message with its identifier for the same one.
+    /// Restores a message in flight. If the log no longer has the event of a QoS 2 message, the broker sends
+    /// PUBREL instead: the client may have the message, and would take a new message with the same packet
+    /// identifier for a repetition.
     pub(in crate::broker) fn flight_again(
         &mut self,
         id: MqttSessionId,
@@ -262,7 +263,7 @@ impl MqttSessions {
                 let qos = MqttQos::from_bits(flight.qos).unwrap_or_default();
                 InFlightStep::Sent(SentMessage { topic, event, qos, retain: flight.retain, identifiers })
             }
-            // of QoS 1 no identifier is remembered
+            // a client does not remember the packet identifiers of QoS 1, so they can be used again at once
             None if flight.qos < MqttQos::ExactlyOnce as u8 => return,
             _ => InFlightStep::Released,
         };

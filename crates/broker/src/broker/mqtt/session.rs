@@ -199,7 +199,8 @@ impl MqttSession {
         own.chain(self.subscriptions.values().filter_map(|subscription| Some((subscription.shared?, true))))
     }
 
-    /// Messages that each of its queues holds: as many as the memory granted for the bytes pays for.
+    /// Maximum number of messages in each of its queues: as many as fit into the queue's bytes if each costs
+    /// only [`EVENT_COST`].
     pub(super) fn queue_events(&self) -> usize {
         (self.queue / EVENT_COST as usize).max(1)
     }
@@ -209,7 +210,7 @@ impl MqttSession {
         self.all_consumers().map(|(_, acknowledges)| queue_grant(self.queue, acknowledges)).sum()
     }
 
-    /// Whether the client may be sent no more messages of QoS 1 and 2 for now.
+    /// Whether as many messages of QoS 1 and 2 are in flight as the client accepts.
     pub(super) fn is_full(&self) -> bool {
         self.in_flight.len() >= self.receive_maximum
     }
@@ -246,7 +247,7 @@ impl MqttSession {
     pub(super) fn next_unsent(&mut self) -> Option<(u16, InFlightStep)> {
         let outstanding = self.in_flight.len() - self.unsent.len();
         let flight = self.in_flight.get(self.unsent.front()?)?;
-        // a PUBREL does not count
+        // a PUBREL does not count against the receive maximum
         if outstanding >= self.receive_maximum && matches!(flight.step, InFlightStep::Sent(_)) {
             return None;
         }

@@ -16,9 +16,9 @@ use unisono_eventchannel::{
 };
 use unisono_linux::clock::{Duration, Instant};
 
-/// Messages that a member of a group gets before it has to confirm one, whatever its receive maximum. With a
-/// larger window one member would hold messages that another member could take at once. Chosen by this
-/// argument, not measured.
+/// Maximum number of unconfirmed messages of a member of a group, whatever its receive maximum. With a larger
+/// window one member would hold messages that another member could take at once. Chosen by this argument, not
+/// measured.
 const GROUP_WINDOW: usize = 32;
 
 impl Broker {
