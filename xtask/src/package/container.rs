@@ -1,7 +1,7 @@
-//! `unisono-fit` for images of containers: a static program, which needs no C library and runs on Alpine,
-//! too, and a Containerfile that makes an image of it. It is linked with glibc: the standard library of Rust
-//! for musl comes from rustup alone, and the program calls nothing that a static glibc cannot do (name
-//! services, dlopen).
+//! `unisono-fit` for container images: a static program, which needs no C library and so runs on Alpine, too,
+//! and a Containerfile that makes an image of it. It is linked with glibc, because Rust's standard library
+//! for musl is available from rustup only. A static glibc suffices: the program uses neither name services
+//! nor dlopen.
 
 use super::release::{ARCH, Release, VERSION, template};
 use super::{run_quietly, toolchain};
@@ -27,8 +27,8 @@ fn program(dist: &Path) -> PathBuf {
     dist.join(format!("unisono-fit-{VERSION}-linux-{ARCH}"))
 }
 
-/// Makes an image of the program, copies the program from it into another image, as the Containerfile says,
-/// and runs that one in a container that may use one processor.
+/// Makes an image of the program, makes another image that copies the program from the first, as the
+/// Containerfile says, and runs it in a container that may use one processor.
 pub(super) fn trial(dist: &Path) -> StepVerdict {
     match answer_in_container(dist) {
         Ok(answer) if answer["effective_processors"] == 1 => {
@@ -59,13 +59,13 @@ fn answer_in_container(dist: &Path) -> anyhow::Result<Value> {
     serde_json::from_slice(&output).context("what the program printed")
 }
 
-/// Writes the files of the second image into `rootfs`, where a bundle has them.
+/// Unpacks the second image into `rootfs`, where an OCI bundle has its files.
 fn write_root(dist: &Path, bundle: &Path) -> anyhow::Result<()> {
     let image = format!("unisono-fit:{VERSION}");
     let images = bundle.join("images");
     let build = |tag: &str, folder: &Path, output: &[String]| {
         let mut buildah = Command::new("buildah");
-        // without an overlay below an overlay, and without root's own images
+        // the vfs driver avoids an overlay on an overlay, and a store of its own leaves root's images alone
         buildah.args(["--storage-driver", "vfs", "--root"]).arg(images.join("store"));
         buildah.arg("--runroot").arg(images.join("run")).args([
             "build",

@@ -1,5 +1,5 @@
 //! The tools that build for an old C library: zig as the linker and C compiler, called by cargo-zigbuild.
-//! Both come from PyPI into an environment below the target directory.
+//! Both are installed from PyPI into a Python environment below the target directory.
 
 use super::run_quietly;
 use anyhow::{Context, ensure};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_host_tests::program::{target, workspace};
 
-/// Fixed, because other versions make other bytes.
+/// The versions are fixed, because other versions would produce other bytes.
 const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
 
-/// The oldest C library that a package runs with: RHEL 8's. Ubuntu 20.04 has 2.31, Debian 11 has 2.31.
+/// The oldest glibc that a package runs with: RHEL 8's. Ubuntu 20.04 has 2.31, Debian 11 has 2.31.
 pub(super) const GLIBC: &str = "2.28";
 
 /// The target of packages, as cargo names it.
@@ -21,12 +21,12 @@ pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(super) const NO_AARCH64: &str = "packages for aarch64 are not made: a cross build needs Rust's standard library \
      for it, which rustup alone has (Debian's is of Rust 1.63), and no build with it was tried";
 
-/// Where the tools and the staged files are.
+/// Returns the directory of the tools and the staged files.
 pub(super) fn directory() -> PathBuf {
     std::path::absolute(target().join("package")).unwrap_or_else(|_| target().join("package"))
 }
 
-/// The directory of the tools, which are installed first if they are missing or of another version.
+/// Returns the directory of the tools. They are installed first if they are missing or have another version.
 pub(super) fn tools() -> anyhow::Result<PathBuf> {
     let environment = directory().join("tools");
     let stamp = environment.join("versions");
@@ -41,7 +41,7 @@ pub(super) fn tools() -> anyhow::Result<PathBuf> {
     Ok(environment.join("bin"))
 }
 
-/// Builds the program and the library. Returns the directory of the two.
+/// Builds the program and the library. Returns the directory that contains them.
 pub(super) fn build() -> anyhow::Result<PathBuf> {
     let tools = tools()?;
     let mut cargo = unisono_host_tests::program::cargo();
@@ -52,16 +52,16 @@ pub(super) fn build() -> anyhow::Result<PathBuf> {
     build_in(&std::path::absolute(target()).context("the target directory")?, cargo, &[])
 }
 
-/// Builds a program that needs no shared library, with this machine's linker. Returns its directory. The
-/// target directory is another one, because all dependencies are compiled with other flags.
+/// Builds a program that needs no shared library, with this machine's linker. Returns its directory. It uses
+/// a target directory of its own, because all dependencies are compiled with other flags.
 pub(super) fn build_static(package: &str) -> anyhow::Result<PathBuf> {
     let mut cargo = unisono_host_tests::program::cargo();
     cargo.args(["build", "--release", "--locked", "--package", package, "--target", TARGET]);
     build_in(&directory().join("static"), cargo, &["-Ctarget-feature=+crt-static"])
 }
 
-/// Runs a build of this workspace with a target directory and flags of rustc. Returns the directory of the
-/// built files.
+/// Runs a build of this workspace with this target directory and these flags of rustc. Returns the directory
+/// of the built files.
 fn build_in(target: &Path, mut cargo: Command, flags: &[&str]) -> anyhow::Result<PathBuf> {
     cargo.current_dir(workspace()).env("CARGO_TARGET_DIR", target);
     reproducibly(&mut cargo, flags)?;
@@ -70,8 +70,8 @@ fn build_in(target: &Path, mut cargo: Command, flags: &[&str]) -> anyhow::Result
     Ok(target.join(TARGET).join("release"))
 }
 
-/// Replaces the folders of this machine in what is built, and leaves out debugging information, which names
-/// them.
+/// Makes a build independent of this machine: replaces its folders in the built files, and leaves out
+/// debugging information, which would contain them.
 fn reproducibly(cargo: &mut Command, more: &[&str]) -> anyhow::Result<()> {
     let workspace = fs::canonicalize(workspace()).context("the workspace")?;
     let registry = cargo_home()?.join("registry/src");
@@ -95,7 +95,8 @@ fn cargo_home() -> anyhow::Result<PathBuf> {
     fs::canonicalize(&home).with_context(|| home.display().to_string())
 }
 
-/// The licence texts of the parts that the tools add to the program: LLVM's unwinder and compiler runtime.
+/// Returns the licence texts of the parts that the tools add to the program: LLVM's unwinder and compiler
+/// runtime.
 pub(super) fn licence_of_runtime() -> anyhow::Result<String> {
     let find =
         "import ziglang, pathlib; print(pathlib.Path(ziglang.__file__).parent / 'lib/libunwind/LICENSE.TXT')";
