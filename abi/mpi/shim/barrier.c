@@ -1,7 +1,7 @@
 /*
- * MPI_Barrier. The first few barriers of a communicator are the host's, because making a job costs more than
- * they do. Afterwards the ranks of one host share an engine barrier. All ranks count the same number of
- * barriers, because a barrier is collective.
+ * MPI_Barrier. The first few barriers of a communicator are the host MPI's, because making a job costs more
+ * than they do. Afterwards the ranks of one host share a barrier of the engine (libunisono). All ranks count
+ * the same number of barriers, because a barrier is collective.
  */
 #include "waiting.h"
 #include <stdlib.h>
