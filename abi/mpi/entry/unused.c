@@ -1,5 +1,6 @@
 /*
  * Prints a message when a program ends without having initialized MPI: 'unisono mpi' had no effect on it.
+ *
  * Whether MPI is used is known only when the program ends. Its file does not show it: env, time, numactl,
  * shells and interpreters are linked to no MPI but start or load programs that are, and other programs load
  * their MPI through a library.

@@ -2,6 +2,7 @@
  * Collectives among ranks that all share one host and outnumber its processors: the shim calls the host MPI's
  * nonblocking form and polls it. The blocking and the nonblocking form of a call do not match each other, so
  * the decision to serve a call depends only on values that are the same at all members of the communicator.
+ *
  * Reductions have to return the same bits as the host's own call. Integer results do not depend on the order
  * of additions. Floating-point results agree only if both forms add in the same order. For small calls of
  * MPI_Allreduce orders.c finds that out by trials; other floating-point reductions stay the host's.

@@ -1,6 +1,7 @@
 /*
  * The ranks of this host that share processors: their places, their shared cache lines, and the wake-up flags
  * (bells) that senders ring.
+ *
  * If the launcher's store shows that all ranks are on this host, MPI_Init sets up nothing. Rank 0 offers the
  * lines' memory in the store before MPI begins, and each rank joins by itself at its first send or wait. A
  * rank that cannot join leaves its waits to the host MPI. Otherwise the setup is collective, so it is done in

@@ -11,10 +11,12 @@
  * are tried with the nonblocking form, which yields its whole tree. The blocking form is tried with one pair
  * for each group. If all these groups match, both forms add along the same tree. With n ranks this takes n -
  * 2 blocking calls, because the group of all ranks is in every tree.
+ *
  * The sum of two numbers has the same bits in either order of the operands, unless both are NaNs: then it has
  * the bits of the first. A minimum of a NaN and a number depends on their order, too. So before minima and
  * maxima are served, both forms are also tried with NaNs, a pair at each node of the tree: n - 1 blocking
  * calls.
+ *
  * Each of the two trials begins only after the program has made as many calls of the same kind as the trial
  * takes; these ran as the host's own. So a program with few calls pays at most twice their cost.
  */

@@ -1,4 +1,5 @@
 //! Starts an MPI program with Unisono's one-sided calls.
+//!
 //! The logic of `unisono mpi`: the preloaded libraries and their place in the cache ([`libraries`]), and what
 //! can be found out about a program before it starts ([`elf`], the launcher's environment).
 //!
@@ -6,6 +7,7 @@
 //! compiled with this crate. One preload exports the names of the MPI calls. At the first call it finds out
 //! which MPI the process has loaded, and opens that MPI's bridge and the core (`libunisono.so`, in the
 //! directory of `unisono` or in the libraries of its prefix). The user need not say which MPI a program uses.
+//!
 //! Cost: one jump for each call; the first process writes 700 kB into a cache. When not to use it: with a
 //! program that is linked to its MPI statically, whose calls cannot be overridden.
 #![forbid(unsafe_code)]

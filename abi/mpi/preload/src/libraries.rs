@@ -1,5 +1,6 @@
 //! The preloaded libraries: the preload itself with a bridge for each ABI, which are part of this crate, and
 //! bridges that an `mpicc` compiles for MPIs of another ABI.
+//!
 //! The cache holds them in one directory, together with a link to the core (`libunisono.so`), because the
 //! preload opens its bridges and the core from its own directory. The directory's name is a hash of all
 //! inputs. The ranks of a job start at the same time: one rank takes a lock and writes the files, and the
