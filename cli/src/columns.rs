@@ -1,8 +1,9 @@
-//! Tables in lines that fit a terminal: columns that matter least are left out first.
+//! Tables whose lines fit a terminal: the least important columns are left out first.
 
-/// Width of the first column, which has the names of the rows.
+/// Width of the first column, which names the rows.
 const NAME: usize = 24;
-/// In lines narrower than this, names get two fifths, so that the most important columns fit beside them.
+/// In a line narrower than this, the names get two fifths of the width, so that the most important columns
+/// fit beside them.
 const WIDE: usize = 80;
 
 pub(crate) struct Column {
@@ -14,8 +15,8 @@ pub(crate) struct Column {
     pub(crate) cells: Vec<String>,
 }
 
-/// The table in lines of at most `width` characters: `head` above the names, then the columns that fit. With
-/// `usize::MAX` it has all columns and full names.
+/// Returns the table in lines of at most `width` characters: `head` above the names, then the columns that
+/// fit. With `usize::MAX` it has all columns and full names.
 pub(crate) fn lines(head: &str, names: &[String], mut columns: Vec<Column>, width: usize) -> String {
     let name = if width < WIDE { (width * 2 / 5).min(NAME) } else { NAME };
     let mut room = width.saturating_sub(name);
@@ -40,7 +41,7 @@ pub(crate) fn lines(head: &str, names: &[String], mut columns: Vec<Column>, widt
     [head].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
 }
 
-/// A text cut to `max_letters` characters; a cut text ends in a mark.
+/// Cuts a text to `max_letters` characters; a text that was cut ends in a mark.
 pub(crate) fn cut(text: &str, max_letters: usize) -> String {
     if text.chars().count() <= max_letters {
         return text.to_owned();
@@ -49,7 +50,7 @@ pub(crate) fn cut(text: &str, max_letters: usize) -> String {
     kept + "~"
 }
 
-/// A text in lines of at most `width` characters, broken between words if possible.
+/// Folds a text into lines of at most `width` characters, broken between words if possible.
 pub(crate) fn fold(text: &str, width: usize) -> String {
     let mut folded = Vec::new();
     for line in text.lines() {

@@ -1,6 +1,6 @@
 //! `unisono completions SHELL`: prints the script by which a shell completes commands. At each Tab the script
-//! asks this program, which also knows names of this moment: network devices, gangs of the daemon, topics of
-//! the broker.
+//! runs this program, which also offers names that exist at that moment: network devices, gangs of the
+//! daemon, topics of the broker.
 
 use clap::CommandFactory;
 use clap_complete::engine::CompletionCandidate;
@@ -14,11 +14,12 @@ use unisono_gang::service::client;
 use unisono_gang::service::request::{ServiceReply, ServiceRequest};
 use unisono_gang::service::server::SOCKET;
 
-/// The variable by which a script asks for completions; it has the name of the shell.
+/// The variable by which the script asks for completions; its value is the name of the shell.
 const VARIABLE: &str = "UNISONO_COMPLETE";
-/// How long events show their topics. Chosen, not measured: a reader waits as long for a Tab.
+/// Time for which the completion of topics receives events to learn their topics. Chosen, not measured: a
+/// user tolerates such a delay after Tab.
 const LISTENING: Duration = Duration::from_millis(300);
-/// The most topics that are offered.
+/// Maximum number of topics that are offered.
 const MAX_TOPICS: usize = 100;
 
 /// Print the completion script of a shell
@@ -46,18 +47,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Answers the script of a shell and ends; returns if no script asks.
+/// If a shell's script started this program, prints the completions and exits; otherwise returns.
 pub(crate) fn answer_shell() {
     CompleteEnv::with_factory(crate::Cli::command).var(VARIABLE).bin("unisono").complete();
 }
 
-/// The network devices of this namespace.
+/// Returns the network devices of this network namespace.
 pub(crate) fn devices() -> Vec<CompletionCandidate> {
     let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     entries.map(|entry| CompletionCandidate::new(entry.file_name())).collect()
 }
 
-/// The gangs of the daemon; none if no daemon answers.
+/// Returns the gangs of the daemon; none if no daemon answers.
 pub(crate) fn gangs() -> Vec<CompletionCandidate> {
     match client::ask(Path::new(SOCKET), &ServiceRequest::List {}) {
         Ok(ServiceReply::Gangs(view)) => {
@@ -67,7 +68,7 @@ pub(crate) fn gangs() -> Vec<CompletionCandidate> {
     }
 }
 
-/// Topics of the user's broker: those that keep an event, and those with an event at this moment.
+/// Returns topics of the user's broker: those with a kept event, and those with an event published meanwhile.
 pub(crate) fn topics() -> Vec<CompletionCandidate> {
     let mut topics = BTreeSet::new();
     let end = Instant::now() + LISTENING;
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
     use std::ffi::OsString;
 
-    /// What is offered for the last word.
+    /// Returns the completions that are offered for the last word.
     fn offered(words: &[&str]) -> Vec<String> {
         let words: Vec<OsString> = ["unisono"].iter().chain(words).map(OsString::from).collect();
         let last = words.len() - 1;

@@ -1,4 +1,4 @@
-//! `unisono doctor`: prints a line for each capability.
+//! `unisono doctor`: prints a line for each capability of the host that some command needs.
 
 use crate::machine_output::{self, CsvFlag};
 use crate::output;

@@ -6,12 +6,12 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// An error with its own exit code. Every other error has the code 1.
+/// An error with its own exit code. Every other error has code 1.
 #[derive(Debug)]
 pub enum Failure {
-    /// Bad usage or bad input: the error, its place, the expected form.
+    /// Bad usage or bad input: the text has the error, its place and the expected form.
     Usage(String),
-    /// This host cannot do it: the missing capability and the remedy.
+    /// This host cannot do it: the text has the missing capability and the remedy.
     Host(String),
 }
 
@@ -25,11 +25,11 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The exit code of a command; an error is printed.
+/// Returns the exit code of a command, and prints its error if there is one.
 pub fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
-        // `unisono study --list | head`: the reader has what it wanted
+        // as in `unisono study --list | head`: the reader has all that it wanted
         Err(error) if is_broken_pipe(&error) && output::is_closed() => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&error_in_words(&error));
@@ -38,7 +38,7 @@ pub fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// Whether a pipe or a socket has lost its reader.
+/// Whether an error comes from a pipe or a socket whose reading end is closed.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     causes.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
@@ -59,7 +59,8 @@ pub(crate) fn print_error(text: &str) {
     let _ = std::io::stderr().write_all(format!("unisono: {text}\n").as_bytes());
 }
 
-/// The error and its causes, each once: many messages already contain their cause.
+/// Joins an error and its causes. A cause that is already contained in the text is left out, because many
+/// messages contain their cause.
 fn error_in_words(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -49,13 +49,13 @@ pub struct WorkloadFlags {
     pub(crate) die_with_parent: bool,
 }
 
-/// Parses a number for a flag that takes a single value.
+/// Parses one whole number; the error says how to compare several.
 pub(crate) fn one_number(text: &str) -> Result<usize, String> {
     let refuse = |_| "write one whole number; to compare several, run the command once for each".to_owned();
     text.parse().map_err(refuse)
 }
 
-/// A parser for names of the given values.
+/// Returns a parser that accepts the names of the given values.
 pub fn one_of<T: Copy + Send + Sync + 'static>(
     all: &'static [(T, &'static str, &'static str)],
 ) -> impl TypedValueParser<Value = T> {
@@ -67,8 +67,8 @@ pub fn one_of<T: Copy + Send + Sync + 'static>(
 }
 
 impl WorkloadFlags {
-    /// Options for a run in this process. With `--die-with-parent`, first asks the kernel to kill this
-    /// process with its parent.
+    /// Returns the options for a run in this process. With `--die-with-parent`, this process first asks the
+    /// kernel to kill it when its parent ends.
     pub(crate) fn options(&self) -> anyhow::Result<Options> {
         if self.die_with_parent {
             die_with_parent(None)?;

@@ -207,7 +207,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Programs apart from `:::` hardly ever get `::` or `::::` as an argument.
+/// Refuses `:`, `::` and `::::` as an argument if no `:::` separates programs, because a program hardly ever
+/// has such an argument.
 fn check_separators(commands: &[OsString]) -> Result<(), Failure> {
     let looks_like_one = |word: &&OsString| matches!(word.to_str(), Some("::" | "::::" | ":"));
     if commands.iter().any(|word| word == ":::") {
@@ -278,7 +279,7 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The format of a summary of `gang run`.
+/// The name of the format of the summary that `gang run` writes.
 const RUN_FORMAT: &str = "unisono-gang-run-1";
 
 fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_gang::service::unit::{self, RULES};
 
-/// The command that writes the unit, for messages.
+/// The command that wrote the unit, for messages.
 const INSTALL: &str = "unisono gang install";
 
 /// Let systemd start the gang daemon at every boot, and again when it fails

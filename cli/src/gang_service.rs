@@ -77,7 +77,7 @@ pub(crate) struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// The command-line options with these values.
+    /// Returns the command-line options that give a daemon these values.
     pub(crate) fn options(&self) -> anyhow::Result<Vec<String>> {
         let slice = self.slice.map(|slice| ["--slice".to_owned(), format!("{}us", slice.as_micros())]);
         let mut options: Vec<String> = slice.into_iter().flatten().collect();
@@ -258,7 +258,7 @@ pub(crate) fn failure(error: Error) -> anyhow::Error {
     }
 }
 
-/// The command of an action that the scheduler advises.
+/// Returns the text that tells the user how to do what the scheduler advises.
 fn remedy(hint: GangHint) -> &'static str {
     match hint {
         GangHint::StartDaemon => "start it: sudo unisono gang daemon",
@@ -311,7 +311,7 @@ pub(crate) fn daemon(args: DaemonArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command of a first client, and whom the permission bits of the socket refuse.
+/// Returns the command of a first client, and the users that the permission bits of the socket refuse.
 fn first_client(socket: &Path, mode: u32) -> String {
     let at = match socket == Path::new(SOCKET) {
         true => String::new(),
@@ -345,7 +345,8 @@ pub(crate) fn add(args: AddArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A control group as a path of the file system. `/proc/PID/cgroup` names a group relative to a mount.
+/// Converts a control group to a path of the file system. `/proc/PID/cgroup` names a group relative to a
+/// mount.
 fn group(path: PathBuf) -> anyhow::Result<PathBuf> {
     let all = hierarchies()?;
     if all.iter().any(|hierarchy| path.starts_with(&hierarchy.root)) {
@@ -367,7 +368,7 @@ fn group(path: PathBuf) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The format of `gang list` and `gang top`.
+/// The name of the format that `gang list` and `gang top` print.
 const LIST_FORMAT: &str = "unisono-gang-list-1";
 
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {

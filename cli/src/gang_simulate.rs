@@ -1,4 +1,4 @@
-//! `unisono gang simulate`: programs on simulated cores, under several schedulers side by side.
+//! `unisono gang simulate`: simulates programs on cores under several schedulers and compares them.
 
 use crate::exit::Failure;
 use crate::help::{Completed, owned};
@@ -82,7 +82,7 @@ fn kernel(text: &str) -> Result<KernelModel, String> {
     text.parse()
 }
 
-/// Progress is shown after this time, and then again after the same time.
+/// Progress is shown after this time, and then repeatedly at the same interval.
 const QUIET: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A simulation fails only because of invalid input.
+/// Converts an error of the simulation, which is always bad input.
 fn wrong(error: unisono_gang::Error) -> Failure {
     Failure::Usage(error.to_string())
 }
@@ -143,7 +143,7 @@ fn json(reports: &[(String, Report)]) -> anyhow::Result<String> {
     Ok(machine_output::json("unisono-gang-simulate-1", &value)?)
 }
 
-/// The figures of one scheduler, without those of each gang.
+/// Returns the figures of one scheduler without the lists of each gang's figures.
 fn row((scheduler, report): &(String, Report)) -> anyhow::Result<serde_json::Value> {
     let figures = serde_json::to_value(report)?;
     let single = figures.as_object().into_iter().flatten().filter(|(_, value)| !value.is_array());
@@ -151,7 +151,7 @@ fn row((scheduler, report): &(String, Report)) -> anyhow::Result<serde_json::Val
     Ok(row.into_iter().chain(single.map(|(name, value)| (name.clone(), value.clone()))).collect())
 }
 
-/// Shows on a terminal the progress of a long simulation.
+/// Returns a function that shows the progress of a long simulation on a terminal.
 fn watch(scheduler: &str, simulation: &Simulation) -> impl FnMut(Instant) -> bool {
     let (begin, length) = (clock::now(), simulation.length);
     let (scheduler, is_terminal) = (scheduler.to_owned(), std::io::stderr().is_terminal());
@@ -174,7 +174,8 @@ fn read(path: &std::path::Path) -> anyhow::Result<SimulationSpec> {
     serde_json::from_str(&text).map_err(|error| Failure::Usage(bad_spec(&name.to_string(), &error)).into())
 }
 
-/// The error in a simulation's file, with its place. For an unknown key it proposes the nearest known one.
+/// Describes an error in a simulation's file, with its place. For an unknown key it suggests the nearest
+/// known key.
 fn bad_spec(name: &str, error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     let text = error.to_string();

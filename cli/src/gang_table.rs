@@ -10,7 +10,7 @@ use unisono_gang::simulate::Report;
 use unisono_measure::units::number;
 use unisono_text::counted;
 
-/// The summary of a run: a line for each gang and two more. Further figures are in the JSON.
+/// Returns the summary of a run: a line for each gang and two more lines. Further figures are in the JSON.
 pub(crate) fn summary(summary: &RunSummary) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "\n  gang  weight  slices    cpu s   ended s  exit  command");
@@ -44,8 +44,8 @@ pub(crate) fn summary(summary: &RunSummary) -> String {
     text
 }
 
-/// The daemon's gangs, one line each, in lines of at most `width` characters. With an earlier view, also the
-/// changes since.
+/// Returns the daemon's gangs, one line each, in lines of at most `width` characters. With an earlier view,
+/// the lines also show the changes since then.
 pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration)>, width: usize) -> String {
     let mut text = String::new();
     let gangs = counted(view.gangs.len(), "gang");
@@ -95,8 +95,8 @@ pub(crate) fn served(view: &ServiceView, earlier: Option<(&ServiceView, Duration
     text
 }
 
-/// Processors that a gang used since an earlier view, and the part of the time that it was allowed to run, in
-/// percent.
+/// Returns the number of processors that a gang used since an earlier view, and the part of the time that it
+/// was allowed to run, in percent.
 fn use_since(gang: &GangView, earlier: &ServiceView, passed: Duration) -> (Option<f64>, Option<f64>) {
     let before = earlier.gangs.iter().find(|other| other.name == gang.name);
     let passed = passed.as_secs_f64().max(1e-3);
@@ -104,7 +104,7 @@ fn use_since(gang: &GangView, earlier: &ServiceView, passed: Duration) -> (Optio
     (cores, before.map(|before| (gang.had_s - before.had_s).max(0.0) / passed * 100.0))
 }
 
-/// The gangs as a table that fits a terminal.
+/// Returns the gangs as a table that fits a terminal.
 fn changes(view: &ServiceView, earlier: &ServiceView, passed: Duration, width: usize) -> String {
     let column = |rank, width, head, cell: &dyn Fn(&GangView) -> String| Column {
         rank,
@@ -132,7 +132,7 @@ fn shown(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{value:.digits$}"))
 }
 
-/// The number of gang switches, and their duration.
+/// Returns the number of gang switches, and how long they took.
 fn switches(summary: &RunSummary) -> String {
     let count = counted(usize::try_from(summary.switches).unwrap_or(usize::MAX), "switch");
     let Some(time) = &summary.switch_us else {
@@ -144,7 +144,7 @@ fn switches(summary: &RunSummary) -> String {
     format!("{count} of {:.0} us (99 %: {:.0} us){leak}", time.median, time.p99)
 }
 
-/// The processor time of other programs, and their guarantee.
+/// Returns the processor time that other programs got, and what they are guaranteed.
 fn others(summary: &RunSummary) -> String {
     let got = summary.others.map_or(String::new(), |others| {
         format!("other programs got {:.1} % of the time; ", others * 100.0)
@@ -164,7 +164,7 @@ fn others(summary: &RunSummary) -> String {
     got + &keep
 }
 
-/// A row for each program under each scheduler, and a line for each scheduler.
+/// Returns a table with a row for each program under each scheduler, and a line for each scheduler.
 pub(crate) fn simulations(reports: &[(String, Report)]) -> String {
     let mut text = String::from(
         "  scheduler  threads  barriers/s  computes  spins  unstacked  ended s  stretch  latency s  program\n",

@@ -1,5 +1,5 @@
-//! Common parts of all commands' help: values that shells complete, a hint if a subcommand is typed without
-//! its group, and the expected form of numbers.
+//! Parts that the help of all commands shares: values that shells complete, a hint if a subcommand is typed
+//! without its group, and the expected form of numbers.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command, builder::PossibleValue, builder::TypedValueParser};
@@ -7,7 +7,7 @@ use std::error::Error as _;
 use std::ffi::OsStr;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
-/// Adds the next step to an error, if clap does not name it.
+/// Adds to an error what to type instead, if clap does not say it.
 pub(crate) fn with_explanation(error: Error, program: &Command) -> Error {
     match error.kind() {
         ErrorKind::InvalidSubcommand => with_groups(error, program),
@@ -16,8 +16,8 @@ pub(crate) fn with_explanation(error: Error, program: &Command) -> Error {
     }
 }
 
-/// Replaces an error about a number. The standard library names only the defect ("invalid digit found in
-/// string"), and clap only the range (`300 is not in 0..=255`).
+/// Replaces the error about a number by one that says what to write. The standard library names only the
+/// defect ("invalid digit found in string"), and clap only the range (`300 is not in 0..=255`).
 fn with_expected_number(error: Error, program: &Command) -> Error {
     let Some(expected) = error.source().and_then(expected_number) else { return error };
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
@@ -69,8 +69,8 @@ fn with_groups(mut error: Error, program: &Command) -> Error {
 /// A parser that accepts the same texts as `parse`, and offers names to shells for completion.
 #[derive(Clone)]
 pub(crate) struct Completed<P> {
-    /// Called only for completion scripts: some of the lists take milliseconds, and every rank of a job
-    /// starts this program.
+    /// Called only for completion scripts, because some of the lists take milliseconds to compute and every
+    /// rank of a job starts this program.
     names: fn() -> Vec<String>,
     parse: P,
 }
@@ -122,9 +122,9 @@ mod tests {
             .map(ToString::to_string)
     }
 
-    /// Checks that no paragraph is broken in the source. clap wraps these texts but does not join their
-    /// lines. In a terminal narrower than the source, each long line of a broken paragraph would be followed
-    /// by a short one.
+    /// Checks that every paragraph of a help text is one line in the source. clap wraps these texts but does
+    /// not join their lines: in a terminal narrower than the source, each long line of a broken paragraph
+    /// would be followed by a short one.
     #[test]
     fn paragraphs_of_help_are_one_line_in_the_source_so_that_they_wrap_evenly() {
         let mut broken = Vec::new();
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(missing, Vec::<String>::new());
     }
 
-    /// The schema names the commands of each format in its title.
+    /// The schema's title of each format must name the commands that print it.
     #[test]
     fn every_json_is_described_in_the_schema_of_output() {
         let schema: serde_json::Value =
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_subcommand_without_its_group_is_pointed_to_its_group() {
-        // a top-level command has the same name as the second one
+        // the second one has the name of a top-level command, too
         for (typed, meant) in [("undeploy", "tree undeploy"), ("restore", "gang restore")] {
             let error =
                 crate::Cli::command().try_get_matches_from(["unisono", typed]).expect_err("it is in a group");

@@ -1,5 +1,6 @@
-//! The `unisono` program: parses arguments and prints words. Each subcommand is one file with an `Args` type
-//! and a `run` function; the crates do the work. `unisono-laboratory` is the same program with more studies.
+//! The `unisono` program: parses arguments and prints answers. Each subcommand is a file or a folder with an
+//! `Args` type and a `run` function; the crates do the work. `unisono-laboratory` is the same program with
+//! more studies.
 //!
 //! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it, or the broker,
 //! the daemon or the policy that is needed is not there.
@@ -9,8 +10,8 @@
     reason = "the documents of arguments are help texts, in which [x] is no link"
 )]
 
-/// Replaces the standard library's macro by [`output::remark`], so that foreign text on standard error is
-/// always escaped.
+/// Replaces the standard library's macro: it prints by [`output::remark`], which escapes control characters,
+/// because standard error may contain text from outside this program.
 macro_rules! eprint {
     ($($what:tt)*) => { $crate::output::remark(format_args!($($what)*)) };
 }
@@ -121,7 +122,7 @@ enum Command {
     Workload(Box<workload::Args>),
 }
 
-/// Carries out the command line.
+/// Runs the command that the command line names.
 #[must_use]
 pub fn main() -> ExitCode {
     completions::answer_shell();
@@ -151,7 +152,8 @@ pub fn main() -> ExitCode {
     exit::code(result)
 }
 
-/// Runs a command that makes files of root's, and starts no programs of the user's.
+/// Runs a command that creates files owned by root and starts no programs for the user. It first sets a umask
+/// that lets no other user write these files.
 fn guarded(command: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     process::deny_writing_by_others();
     command()

@@ -1,6 +1,7 @@
 //! Tables that are printed again at every interval, in place on a terminal: below a title with host and time,
-//! and above a line with the keys. `q`, Esc or a signal ends them, and the terminal then has its earlier
-//! settings; `h` and `?` show what the columns mean. No colors are used, with NO_COLOR or without.
+//! and above a line that explains the keys. `q`, Esc or a signal ends the view, and the terminal then gets
+//! its earlier settings back; `h` and `?` explain the columns. No colors are used, whether or not NO_COLOR is
+//! set.
 
 use crate::columns::{cut, fold};
 use crate::machine_output::TableForm;
@@ -34,8 +35,8 @@ pub(crate) struct LiveViewText {
 }
 
 impl LiveViewFlags {
-    /// Prints the results of `table`, first after one interval, until the user ends the view or the reader
-    /// closes the output. `table` gets the maximum number of characters in a line.
+    /// Prints the results of `table`, the first one after one interval, until the user ends the view or the
+    /// reader closes the output. `table` is called with the maximum number of characters in a line.
     pub(crate) fn show(
         &self,
         output: TableForm,
@@ -44,7 +45,8 @@ impl LiveViewFlags {
     ) -> anyhow::Result<ExitCode> {
         let is_terminal = output == TableForm::Text && std::io::stdout().is_terminal();
         let redraw = is_terminal && !self.once;
-        // signals are caught before the terminal is changed, so that no signal ends the program in between
+        // signals are caught before the terminal's settings change, so that no signal ends the program while
+        // they are changed
         let keys = if redraw { interrupt::catch().map(|()| KeyInput::start())? } else { None };
         let (mut shown, mut shows_help) = (String::new(), false);
         let mut due = Instant::now() + self.interval;
@@ -75,14 +77,14 @@ impl LiveViewFlags {
     }
 }
 
-/// The command, the host and the time.
+/// Returns the title: the command, the host and the time.
 fn title(command: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{command}   {}   {}", host.trim(), jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S"))
 }
 
-/// A screen of `columns` times `rows` characters: title, body, and the line of keys. The last row stays
-/// empty, because a line end there would scroll.
+/// Returns a screen of `columns` times `rows` characters: title, body, and the line that explains the keys.
+/// The last row stays empty, because a line end there would scroll the screen.
 fn frame(title: &str, body: &str, interval: Duration, (columns, rows): (usize, usize)) -> String {
     let keys = format!("q quit   h help   every {:.1} s", interval.as_secs_f64());
     let body = fold(body.trim_end(), columns);
@@ -105,8 +107,9 @@ fn frame(title: &str, body: &str, interval: Duration, (columns, rows): (usize, u
 
 const ESCAPE: u8 = 0x1b;
 
-/// Until this is dropped, keys reach the program at once and are not echoed. Ctrl-C stays a signal. The
-/// caller must catch it first, because it would end the program and leave the terminal changed.
+/// A terminal that delivers each key at once and does not echo it, until this is dropped. Ctrl-C still sends
+/// its signal. The caller must catch that signal first; otherwise it would end the program and leave the
+/// terminal's settings changed.
 struct KeyInput {
     before: Termios,
 }
@@ -117,8 +120,8 @@ impl KeyInput {
         let before = tcgetattr(stdin()).ok().filter(|_| terminal::is_foreground(stdin()))?;
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        // Ctrl-C discards earlier keys, including a key that poll has just announced: a blocking read would
-        // then wait on, although the signal has already come
+        // The read must not block: Ctrl-C discards earlier keys, including a key that poll has just
+        // announced, and a blocking read would then wait although the signal has already come.
         single.special_codes[SpecialCodeIndex::VMIN] = 0;
         single.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(stdin(), OptionalActions::Now, &single).ok()?;
@@ -132,7 +135,7 @@ impl Drop for KeyInput {
     }
 }
 
-/// The reason why a view is drawn again, or ends.
+/// Why the wait ended: the view is drawn again, or ends.
 #[derive(Debug, PartialEq)]
 enum ViewEvent {
     /// The next reading is due.
@@ -141,7 +144,7 @@ enum ViewEvent {
     End,
 }
 
-/// Waits until the next reading is due at `until`, or a key is pressed.
+/// Waits until the next reading is due at `until`, or until a key or a signal ends the wait.
 fn wait_for_event(keys: Option<&KeyInput>, until: Instant) -> ViewEvent {
     let mut was_empty = false;
     loop {
@@ -152,19 +155,20 @@ fn wait_for_event(keys: Option<&KeyInput>, until: Instant) -> ViewEvent {
         if left.is_zero() {
             return ViewEvent::Due;
         }
-        // a signal interrupts both waits
+        // both waits below return when a signal comes
         if keys.is_none() {
-            // unlike a sleep, this ends when a signal comes
+            // unlike std::thread::sleep, poll returns when a signal comes
             if poll::readable([], Some(left)).is_err() {
                 return ViewEvent::End;
             }
         } else if poll::readable([stdin()], Some(left)).is_ok_and(|ready| ready == [true]) {
             let mut pressed = [0; 16];
             match rustix::io::read(stdin(), &mut pressed) {
-                // a closed terminal is readable again and again, but has no bytes
+                // a closed terminal is always readable and delivers no bytes, so two empty reads in a row
+                // mean the end
                 Ok(0) if !was_empty => was_empty = true,
                 Ok(0) | Err(_) => return ViewEvent::End,
-                // sequences of other keys begin with an Escape, too
+                // other keys send sequences that begin with an Escape; only the key Esc ends with one
                 Ok(length) if pressed[..length].ends_with(&[ESCAPE]) || pressed[..length].contains(&b'q') => {
                     return ViewEvent::End;
                 }
@@ -177,8 +181,8 @@ fn wait_for_event(keys: Option<&KeyInput>, until: Instant) -> ViewEvent {
     }
 }
 
-/// The columns and rows of the terminal; read before each frame, so that a resized terminal fits the next
-/// one.
+/// Returns the columns and rows of the terminal. It is read before each frame, so that the next frame fits a
+/// terminal that was resized.
 fn terminal_size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(stdout()).ok()?;
     Some((usize::from(size.ws_col), usize::from(size.ws_row)))

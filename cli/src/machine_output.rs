@@ -13,13 +13,13 @@ pub(crate) struct CsvFlag {
     pub(crate) csv: bool,
 }
 
-/// A JSON object in one line. Its first key is `format`. A format's number grows when a key is removed, or
-/// changes its meaning; a new key leaves it as it is.
+/// Formats an object as JSON in one line. Its first key is `format`. The number of a format increases when a
+/// key is removed or changes its meaning; a new key does not change it.
 pub(crate) fn json(format: &str, object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(&named(format, object))
 }
 
-/// The object of [`json`] in several lines, for files that people read, too.
+/// Formats the object of [`json`] in several lines, for files that people read, too.
 pub(crate) fn pretty_json(format: &str, object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&named(format, object))
 }
@@ -40,7 +40,7 @@ pub(crate) enum TableForm {
     /// Words and columns, for people.
     Text,
     Json,
-    /// One table.
+    /// The table alone, as comma-separated values.
     Csv,
 }
 
@@ -53,7 +53,8 @@ impl TableForm {
         }
     }
 
-    /// Prints an answer: `object` as the JSON of this format, `rows`, or `text`.
+    /// Prints an answer in this form: `object` as JSON of this format, `rows` as comma-separated values, or
+    /// `text`.
     pub(crate) fn answer(
         self,
         format: &str,
@@ -69,8 +70,8 @@ impl TableForm {
     }
 }
 
-/// Objects as a table: a column for each key, in the order of its first appearance. A key of an inner object
-/// becomes the column `outer.inner`; lists are written as JSON.
+/// Formats objects as comma-separated values, with a column for each key, in the order of first appearance. A
+/// key of an inner object becomes the column `outer.inner`; lists are written as JSON.
 pub(crate) fn csv(rows: &[impl Serialize]) -> serde_json::Result<String> {
     let row = |row| Ok(cells(&serde_json::to_value(row)?));
     let rows: Vec<Vec<(String, String)>> = rows.iter().map(row).collect::<serde_json::Result<_>>()?;
@@ -80,7 +81,8 @@ pub(crate) fn csv(rows: &[impl Serialize]) -> serde_json::Result<String> {
             columns.push(name);
         }
     }
-    // `delay` is null in one row and an object in another: the columns of the object are enough
+    // if a key such as `delay` is null in one row and an object in another, only the columns of the object
+    // remain
     let outer = |name: &str| columns.iter().any(|other| other.starts_with(&format!("{name}.")));
     let columns: Vec<&str> = columns.iter().copied().filter(|name| !outer(name)).collect();
     let line = |cells: Vec<&str>| cells.into_iter().map(quoted).collect::<Vec<_>>().join(",");
@@ -91,7 +93,7 @@ pub(crate) fn csv(rows: &[impl Serialize]) -> serde_json::Result<String> {
     Ok([line(columns.clone())].into_iter().chain(rows.iter().map(row)).collect::<Vec<_>>().join("\n"))
 }
 
-/// The cells of an object, each with the name of its column.
+/// Returns the cells of an object, each with the name of its column.
 fn cells(object: &Value) -> Vec<(String, String)> {
     let mut cells = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! The `unisono` program: see the library beside it.
+//! The `unisono` program; its code is in the library of this package.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

@@ -1,8 +1,8 @@
 //! Standard output of the program: answers go there; progress and warnings go to standard error.
 //!
-//! The output may contain foreign text: names from files, messages of other processes, paths. A terminal
-//! would obey control characters in it, so they are written as escapes ([`plain`]). All words that this
-//! program prints pass through that function; for standard error, macros in `main.rs` replace the standard
+//! The output may contain text from outside: names from files, messages of other processes, paths. A terminal
+//! would obey control characters in such text, so they are written as escapes ([`plain`]). All text that this
+//! program prints passes through that function; for standard error, macros in `lib.rs` replace the standard
 //! library's macros.
 
 use anyhow::Context;
@@ -11,13 +11,13 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// Prints an answer and a line end. A reader that has closed the output (`unisono doctor | head`) is no
-/// error.
+/// Prints an answer and a line end. It is no error if the reader has closed the output (`unisono doctor |
+/// head`).
 pub(crate) fn answer(text: &str) -> io::Result<()> {
     is_read(text).map(|_| ())
 }
 
-/// Prints an answer among several, and a line end. Returns false if the reader has closed the output.
+/// Prints one of several answers, and a line end. Returns false if the reader has closed the output.
 pub(crate) fn is_read(text: &str) -> io::Result<bool> {
     match writeln!(io::stdout().lock(), "{}", plain(text)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
@@ -30,7 +30,7 @@ pub(crate) fn is_closed() -> bool {
     unisono_linux::poll::has_lost_reader(io::stdout())
 }
 
-/// Writes a text to a file, or prints it if there is none.
+/// Writes a text to a file, or prints it if no file is given.
 pub(crate) fn answer_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     match file {
         Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display())),
@@ -43,15 +43,15 @@ pub(crate) fn clear_screen() -> io::Result<()> {
     io::stdout().lock().write_all(b"\x1b[H\x1b[J")
 }
 
-/// Prints a remark on standard error. Very long words are cut.
+/// Prints a remark on standard error. Very long words are shortened.
 pub(crate) fn remark(what: fmt::Arguments<'_>) {
     let text = what.to_string();
     // a failed write to standard error cannot be reported anywhere
     let _ = io::stderr().lock().write_all(plain(&cut_long_words(&text)).as_bytes());
 }
 
-/// A text that cannot control a terminal: control characters, and characters that change the direction of
-/// writing, become JSON escapes, so that JSON keeps its meaning. Line ends and tabs stay.
+/// Returns a text that cannot control a terminal: control characters, and characters that change the
+/// direction of writing, become JSON escapes, so that JSON keeps its meaning. Line ends and tabs stay.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let obeyed = |character: char| {
         (character.is_control() && !matches!(character, '\n' | '\t'))
@@ -72,7 +72,7 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 fn cut_long_words(text: &str) -> Cow<'_, str> {
-    /// The most bytes of a word that is printed whole: a path that people still read.
+    /// The length in bytes up to which a word is printed whole; paths that people read are shorter.
     const MAX_WORD_LENGTH: usize = 512;
     /// The number of characters that are printed of a longer word.
     const SHOWN_CHARACTERS: usize = 64;

@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     match print_summary(&args, &lines, &summary, &page) {
-        // the reader has closed the output, but the page is written
+        // the page is written even if the reader has closed the output
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         said => Ok(said.map(|()| ExitCode::SUCCESS)?),
     }
@@ -84,7 +84,7 @@ fn print_changes(first: &[Line], second: &[Line], args: &Args) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// The claims are part of the laboratory; without them, becomes the laboratory.
+/// Prints the table of claims. It is part of the laboratory; a program without it becomes the laboratory.
 fn print_claims(lines: &[Line], json: bool) -> anyhow::Result<ExitCode> {
     let format = if json { ClaimsFormat::Json } else { ClaimsFormat::Markdown };
     let Some(text) = unisono_report::claims(lines, format) else {

@@ -96,7 +96,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Refuses MPI programs, because each of their ranks would be alone here.
+/// Refuses MPI programs, because each of their processes would be a job of one rank here.
 fn refuse_mpi(args: &Args) -> Result<(), Failure> {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -136,7 +136,7 @@ const BIND: [(Bind, &str, &str); 3] = [
     (Bind::None, "none", "The kernel decides"),
 ];
 
-/// The format of a job's summary.
+/// The name of the format of a job's summary.
 const FORMAT: &str = "unisono-run-1";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {

@@ -1,5 +1,5 @@
-//! A command as a systemd service: notifications that it is ready and alive, and calls of systemctl.
-//! Reference: sd_notify(3), systemd.service(5) on `WatchdogSec`.
+//! Runs a command as a systemd service: notifies systemd that the service is ready and alive, installs units
+//! and calls systemctl. Reference: sd_notify(3), systemd.service(5) on `WatchdogSec`.
 
 use crate::exit::Failure;
 use anyhow::Context;
@@ -19,7 +19,8 @@ use unisono_linux::unit_file::{UnitFile, UnitFileError};
 
 /// Notifies systemd of this service's state. Without systemd it does nothing.
 pub(crate) struct ServiceNotices {
-    /// Connected when the service began: a broker that has become another user may not reach it any more.
+    /// The socket of the service manager. It is connected when the service starts, because a broker that has
+    /// become another user may not be able to reach it any more.
     manager: Option<UnixDatagram>,
     /// Interval of the watchdog's notifications, if there is a watchdog.
     watchdog_interval: Option<Duration>,
@@ -40,7 +41,8 @@ impl ServiceNotices {
         self.notify(&NotifyState::Ready);
     }
 
-    /// Announces that the service is alive. Called in every turn; sends only once per interval.
+    /// Announces that the service is alive. It may be called in every iteration of the main loop; it sends
+    /// only once per interval.
     pub(crate) fn alive(&self) {
         if self
             .watchdog_interval
@@ -53,7 +55,7 @@ impl ServiceNotices {
 
     fn notify(&self, state: &NotifyState<'_>) {
         if let Some(manager) = &self.manager {
-            // if the service manager does not listen, it ends the service by its own rules
+            // a service manager that receives no notification handles that by its own rules
             let _ = manager.send(format!("{state}\n").as_bytes());
         }
     }
@@ -65,7 +67,7 @@ impl Drop for ServiceNotices {
     }
 }
 
-/// Connects to a socket by its path, or by its abstract name behind an `@`.
+/// Connects to a socket by its path, or by its abstract name if the name begins with `@`.
 fn connect_manager(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -86,7 +88,7 @@ pub(crate) fn install(unit: &UnitFile, text: &str, root: Option<&Path>) -> anyho
     Ok(path)
 }
 
-/// Removes a unit and, unless it is of another host, stops it before. Returns its former path.
+/// Removes a unit and, unless it is of another host, first stops it. Returns its former path.
 pub(crate) fn uninstall(unit: &UnitFile, root: Option<&Path>) -> anyhow::Result<PathBuf> {
     let directory = root_of(root)?;
     unit.installed(directory).map_err(refused)?;
@@ -107,7 +109,7 @@ fn refused(error: UnitFileError) -> anyhow::Error {
     }
 }
 
-/// Answers monitoring programs at a place until a signal ends the command.
+/// Answers scrapes of monitoring programs at an address or socket until a signal ends the command.
 pub(crate) fn answer_scrapes(
     place: &str,
     answer: impl Fn() -> Result<String, String> + Sync,
@@ -131,8 +133,7 @@ pub(crate) fn listen_for_scrapes(place: &str) -> anyhow::Result<ScrapeListener> 
 /// This directory exists if the host was started by systemd.
 const SYSTEMD_DIRECTORY: &str = "/run/systemd/system";
 
-/// The root directory for units: the given directory for another host, or this host's root if systemd runs
-/// it.
+/// Returns the root directory for units: the given directory, or this host's root if systemd runs the host.
 fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
     if root.is_none() && !Path::new(SYSTEMD_DIRECTORY).exists() {
         return Err(Failure::Host(

@@ -6,12 +6,13 @@ use std::path::Path;
 use unisono_linux::read;
 use unisono_text::Position;
 
-/// The name for messages, and the text of a file of at most `max_bytes` bytes; - is standard input.
+/// Reads a file of at most `max_bytes` bytes; - is standard input. Returns its name for messages, and its
+/// text.
 pub(crate) fn read(path: &Path, max_bytes: u64) -> anyhow::Result<(String, String)> {
     read_with_remedy(path, max_bytes, "")
 }
 
-/// As [`read`]. The error about a longer file ends with `remedy`.
+/// As [`read`]. The error about a file that is too long ends with `remedy`.
 pub(crate) fn read_with_remedy(
     path: &Path,
     max_bytes: u64,
@@ -30,7 +31,7 @@ pub(crate) fn read_with_remedy(
         let end = Position::at_offset(&good, good.len());
         Failure::Usage(format!("{name}:{end}: this is no text in UTF-8"))
     })?;
-    // a byte order mark, which some programs put before UTF-8
+    // some programs put a byte order mark before UTF-8
     if text.starts_with('\u{feff}') {
         text.drain(..'\u{feff}'.len_utf8());
     }

@@ -1,5 +1,5 @@
-//! `unisono --version --json`: the release, the commit, the target and the built parts that not every build
-//! has.
+//! `unisono --version --json`: prints the release, the commit, the target, and which optional parts this
+//! build has.
 
 use crate::machine_output;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn version_json() -> Value {
     })
 }
 
-/// The parts of this build that others lack: the preload for MPI programs, and the studies of the laboratory.
+/// Returns the optional parts of this build: the preload for MPI programs, and the studies of the laboratory.
 fn features() -> Vec<&'static str> {
     let parts = [(libraries::HAS_BRIDGES, "mpi"), (library::is_extended(), "laboratory")];
     parts.into_iter().filter_map(|(there, name)| there.then_some(name)).collect()

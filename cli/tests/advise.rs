@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Child, Command, Output};
 
-/// A program that is fast if this condition holds in a shell, and slow otherwise.
+/// Returns a shell script that is fast if this condition holds in a shell, and slow otherwise.
 fn fast_if(condition: &str) -> String {
     format!("if {condition}; then sleep 0.05; else sleep 1; fi")
 }
@@ -18,14 +18,14 @@ fn advise(options: &[&str], programs: &[&str]) -> Output {
         }
         command.args(["sh", "-c", program]);
     }
-    // the caller's own settings would be kept
+    // otherwise the command would keep settings that the caller has made
     for name in ["OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "KMP_BLOCKTIME"] {
         command.env_remove(name);
     }
     command.output().expect("unisono starts")
 }
 
-/// The report on a process that is watched for a second and then killed.
+/// Watches a process for a second, kills it, and returns the report on it.
 fn watched(mut child: Child) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_unisono"))
         .args(["advise", "--json", "--for", "1s", "--pid", &child.id().to_string()])
@@ -42,7 +42,7 @@ fn object(output: &Output) -> Value {
 #[test]
 fn a_program_that_a_wait_policy_makes_fast_gets_that_policy() {
     let program = fast_if("[ \"$OMP_WAIT_POLICY\" = passive ]");
-    // `fit` sets the policy, too, while other programs run
+    // `fit` also sets the wait policy if other programs run
     let told = object(&advise(&["--json"], &[&program]));
     assert_eq!(told["verdict"], "wait-policy", "{told}");
     assert!(told["gain"]["median"].as_f64().expect("both ended") > 2.0, "{told}");
@@ -72,8 +72,8 @@ fn programs_that_hinder_each_other_run_one_after_the_other() {
 fn a_program_that_no_remedy_changes_is_left_alone() {
     let output = advise(&["--json"], &["sleep 0.3"]);
     let told = object(&output);
-    // sleeping takes the same time with every setting; under much load, times differ too much to decide even
-    // that
+    // `sleep` takes the same time with every setting; under a heavy load, the times may differ too much to
+    // decide even that
     assert!(["nothing", "undecided"].iter().any(|verdict| told["verdict"] == *verdict), "{told}");
     assert_eq!(told["command"], Value::Null, "{told}");
 }
@@ -82,7 +82,7 @@ fn a_program_that_no_remedy_changes_is_left_alone() {
 fn a_program_that_fails_gets_no_verdict_but_its_last_words() {
     let output = advise(&[], &["echo first >&2; echo out of coffee >&2; exit 7"]);
     let said = String::from_utf8_lossy(&output.stdout);
-    // without the line ends of the screen
+    // joins the lines into which the screen has folded the text
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("exit code 7: out of coffee"), "{said}");
     assert!(said.contains("Undecided: the programs fail as they are."), "{said}");
@@ -100,7 +100,7 @@ fn a_program_that_does_not_end_is_stopped_with_what_it_started() {
     assert!(said.contains("no run ended. Give a longer --limit"), "{said}");
     let numbers = fs::read_to_string(&numbers).expect("written by the program");
     for number in numbers.lines() {
-        // an ended process may wait for its new parent to notice
+        // an ended process stays visible until its new parent reaps it
         assert!(unisono_linux::process_stat::is_gone(number), "{number} goes on");
     }
 }
@@ -130,7 +130,7 @@ fn a_running_process_is_watched_and_nothing_is_started() {
 
 #[test]
 fn the_work_between_two_sleeps_is_told_where_the_kernel_records_it() {
-    // a shell that waits for input that never comes, 2 ms at a time
+    // a shell that waits again and again, for 2 ms each, for input that never comes
     let script = "exec 3<> <(:); while :; do read -t 0.002 -u 3; done";
     let sleeps = Command::new("bash").args(["-c", script]).spawn().expect("bash");
     let told = watched(sleeps);
@@ -142,7 +142,8 @@ fn the_work_between_two_sleeps_is_told_where_the_kernel_records_it() {
     }
     let [n, low, median, high] =
         ["n", "low", "median", "high"].map(|name| work[name].as_u64().expect("a number"));
-    // it works for some microseconds each time; a full ring or a busy machine leaves fewer
+    // The shell works for some microseconds between two waits. If the sampling ring is full or the machine is
+    // busy, fewer are counted.
     assert!((20..1000).contains(&n), "{told}");
     assert!(0 < low && low <= median && median <= high && median < 2_000_000, "{told}");
 }

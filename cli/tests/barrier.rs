@@ -124,7 +124,7 @@ fn killing_the_measurement_leaves_no_competitor_and_no_measured_program() {
         .expect("unisono starts");
     wait_until("two competitors and one measured program", || children(parent.id()).len() == 3);
     let started = children(parent.id());
-    // before the children run their own code they have not asked the kernel to end them with their parent
+    // a child that has not run its own code yet has not asked the kernel to end it with its parent
     let under_way = |child: &u32| ProcessStat::read(child).is_some_and(|stat| stat.user_ticks > 0);
     wait_until("the children to be under way", || started.iter().all(under_way));
     parent.kill().expect("it is there");

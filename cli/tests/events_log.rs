@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A broker in a scratch directory, killed at the end.
+/// A broker in a scratch directory; dropping this kills it.
 struct Serving {
     directory: tempfile::TempDir,
     broker: Option<Child>,
@@ -27,12 +27,12 @@ impl Serving {
         self.directory.path().join(name)
     }
 
-    /// Kills the broker, and starts another one.
+    /// Kills the broker, and starts another one with the same log.
     fn restart(&mut self) {
         self.restart_with(&[]);
     }
 
-    /// Restarts with options; returns its MQTT address, if it has one.
+    /// As [`Self::restart`], with options. Returns the broker's MQTT address, if it has one.
     fn restart_with(&mut self, options: &[&str]) -> Option<String> {
         self.kill();
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
@@ -50,7 +50,7 @@ impl Serving {
             serves.is_none()
         });
         assert!(first.as_ref().is_some_and(|line| line.starts_with("serving at")), "{first:?}");
-        // its later output needs a reader
+        // a thread reads the rest of the broker's output, so that the pipe does not fill up
         std::thread::spawn(move || lines.for_each(drop));
         mqtt
     }
@@ -163,7 +163,7 @@ fn a_named_consumer_goes_on_after_kill_9_of_the_broker_and_a_writer_publishes_on
         let arguments: Vec<&str> = resume.iter().copied().chain([count]).collect();
         payloads(&serving.events(&arguments))
     };
-    // the name must be known before the first event
+    // the broker must know the name of the consumer before the first event is published
     let mut early = serving.command(&["subscribe", "orders/#", "--resume", "billing", "--timeout", "50ms"]);
     assert!(early.status().expect("it runs").success());
     let publish = |serving: &Serving, numbers: &str| {
@@ -186,7 +186,7 @@ fn a_named_consumer_goes_on_after_kill_9_of_the_broker_and_a_writer_publishes_on
     assert_eq!(subscribe(&serving, "2"), ["1", "2"]);
     serving.wait_for_no_follower();
     serving.restart();
-    // the whole file again, as after a crash
+    // publishes the whole file again, as a program does after a crash
     let outcomes = publish(&serving, "1\n2\n3\n4\n");
     assert_eq!(outcomes, ["duplicate", "duplicate", "duplicate", "synced"]);
     assert_eq!(subscribe(&serving, "2"), ["3", "4"]);
@@ -217,7 +217,7 @@ fn who_reconnects_goes_on_when_the_broker_was_killed_and_nothing_is_missing_or_i
         match line["payload"].as_str() {
             Some(payload) => {
                 let number: u64 = payload.parse().expect("a number");
-                // an event arrives at least once
+                // the delivery is at least once, so an event may come twice
                 if !came.contains(&number) {
                     came.push(number);
                 }
@@ -315,7 +315,8 @@ fn a_service_takes_the_socket_that_was_opened_for_it_and_says_that_it_is_ready_a
     let listener = UnixListener::bind(&socket).expect("it binds");
     let heard = UnixDatagram::bind(&notices).expect("it binds");
     heard.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
-    // as systemd does it: the socket is descriptor 3, and LISTEN_PID names the process
+    // the shell starts the broker as systemd does: the socket is descriptor 3, and LISTEN_PID names the
+    // process
     let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" events serve --listen \"$1\" --listen \"$2\" 3<&0";
     let another = directory.path().join("another");
     let mut service = Command::new("sh")
@@ -352,7 +353,7 @@ fn a_retained_mqtt_message_outlives_kill_9_of_the_broker_and_so_does_its_end() {
         eprintln!("skipped: mosquitto_pub and mosquitto_sub are not installed (Debian: mosquitto-clients)");
         return;
     }
-    // each broker gets a free port; a fixed port might be taken while no broker runs
+    // each broker gets a free port, because another process might take a fixed port between two brokers
     let options = ["--mqtt", "127.0.0.1:0", "--log-topics", "lamp/#"];
     let mut serving = Serving::start();
     let restart = |serving: &mut Serving| {
@@ -369,7 +370,7 @@ fn a_retained_mqtt_message_outlives_kill_9_of_the_broker_and_so_does_its_end() {
         command.args(["-h", "127.0.0.1", "-p", port, "-t", "#", "-F", "%t %r %p"]);
         let mut subscriber = command.stdout(Stdio::piped()).spawn().expect("it is installed");
         serving.wait_for_consumers(1);
-        // retained events come before those published after the subscription
+        // retained events are delivered before events that are published after the subscription
         publish(port, &["-t", "end", "-m", "-"]);
         let lines = BufReader::new(subscriber.stdout.take().expect("a pipe")).lines();
         let lines = lines.map(|line| line.expect("a text"));

@@ -1,5 +1,5 @@
-//! `unisono events reload` and SIGHUP: files that are read again, and what the operator is told. `serve
-//! --print-limits`, and a limit that is set.
+//! `unisono events reload` and SIGHUP: which files are read again, and what the operator is told. Also `serve
+//! --print-limits`, and the effect of a limit.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use unisono_events_client::{
     Advertisement, BrokerAddress, Client, Error, EventDraft, Reception, SubscriptionSpec,
 };
 
-/// A broker in a scratch directory, killed at the end, and the lines that it prints.
+/// A broker in a scratch directory, and the lines that it prints; dropping this kills the broker.
 struct Serving {
     directory: tempfile::TempDir,
     broker: Child,
@@ -19,7 +19,7 @@ struct Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // one that has ended needs no killing
+        // the broker may have ended already
         let _ = self.broker.kill();
         let _ = self.broker.wait();
     }
@@ -32,7 +32,8 @@ fn unisono(arguments: &[&str]) -> Command {
 }
 
 impl Serving {
-    /// Serves with these files, written into the scratch directory; `@NAME` in an option is a path there.
+    /// Starts a broker with these files, which are written into the scratch directory; `@NAME` in an option
+    /// is the path of a file there.
     fn start(files: &[(&str, &str)], options: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a scratch directory");
         for (name, text) in files {
@@ -62,7 +63,7 @@ impl Serving {
         write(self.directory.path(), name, text);
     }
 
-    /// The next line of the broker that has this text.
+    /// Returns the next line of the broker that contains this text.
     fn line(&mut self, part: &str) -> String {
         let found = self.lines.by_ref().map_while(Result::ok).find(|line| line.contains(part));
         found.unwrap_or_else(|| panic!("no line with `{part}`"))
@@ -82,7 +83,7 @@ impl Serving {
     }
 }
 
-/// Writes a file as editors do: a complete new file takes the place of the one before.
+/// Replaces a file as editors do: a complete new file is renamed to the name of the old one.
 fn write(directory: &Path, name: &str, text: &str) {
     let new = directory.join("new");
     let user = unisono_linux::local_socket::own_user();
@@ -107,7 +108,7 @@ fn a_reload_is_all_or_nothing_and_ends_whom_the_new_files_do_not_allow() {
     kept.subscribe(&SubscriptionSpec { class: Some("control".to_owned()), ..SubscriptionSpec::new("y") })
         .expect("it may");
     ended.subscribe(&SubscriptionSpec::new("x")).expect("it may");
-    // one good file and a bad one: neither is in force
+    // a good file and a bad file: neither comes into force
     serving.write("permissions", NARROW);
     serving.write("policy", "rate = \"1gbit\"\n[class.control]\nweight = -3\n");
     let refused = serving.events(&["reload"]);
@@ -118,7 +119,7 @@ fn a_reload_is_all_or_nothing_and_ends_whom_the_new_files_do_not_allow() {
     let again: Value =
         serde_json::from_slice(&serving.events(&["reload", "--json"]).stdout).expect("an object");
     assert!(again["refused"].as_str().is_some_and(|why| why.contains("policy:3:")), "{again}");
-    // a class that rules name, and no policy has
+    // the permissions name a class that the policy lacks
     serving.write("policy", POLICY);
     serving.write("permissions", &format!("{NARROW}class = \"video\"\n"));
     let said = serving.events(&["reload"]);
@@ -127,7 +128,7 @@ fn a_reload_is_all_or_nothing_and_ends_whom_the_new_files_do_not_allow() {
         "{}",
         text(&said.stderr)
     );
-    // a class that is gone: its consumer goes on in the default class
+    // the new policy lacks a class: the class's consumer goes on in the default class
     serving.write("policy", "rate = \"1gbit\"\ndefault = \"rest\"\n[class.rest]\nweight = 1\n");
     serving.write("permissions", NARROW);
     let done = serving.events(&["reload"]);
@@ -172,7 +173,8 @@ fn a_hangup_does_the_same_says_it_on_standard_error_and_enters_it_in_the_audit()
     assert!(done.ends_with("read again: permissions and tokens; connections ended: 1"), "{done}");
     assert!(serving.line("reload ended unix:").contains("may not subscribe to `x` any more"));
     ended.statistics().expect_err("it is ended");
-    // the audit is written in the turn of the reload, before another program is answered
+    // the audit is written in the same iteration of the broker's loop as the reload, before another program
+    // is answered
     serving.connect().statistics().expect("it serves");
     let audit = std::fs::read_to_string(serving.path("audit")).expect("text");
     let lines: Vec<Value> =
@@ -233,7 +235,7 @@ fn limits_are_printed_with_their_options_and_reasons_and_a_larger_payload_passes
     let topic = supplier.advertise(&Advertisement::new("image")).expect("a topic");
     for mut consumer in [serving.connect(), unix] {
         consumer.subscribe(&SubscriptionSpec::new("image")).expect("it fits");
-        // an image of 1080p, and the largest one
+        // an uncompressed image of 1080p, and the largest payload
         for bytes in [1920 * 1080 * 3, 63 << 20] {
             let image: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
             supplier.publish(topic, &EventDraft::new(&image)).expect("it fits");

@@ -1,4 +1,4 @@
-//! The first commands of a newcomer: an answer that the program cannot give is not given.
+//! The first commands of a newcomer: the program does not claim what it cannot know.
 
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ fn a_compiler_that_cannot_be_tried_is_unknown_and_not_missing() {
     let all = answer["capabilities"].as_array().expect("a list");
     let cc = all.iter().find(|capability| capability["name"] == "cc").expect("cc is looked for");
     let reason = cc["reason"].as_str().expect("a reason");
-    // a host without a C compiler says so
+    // on a host without a C compiler the reason says so
     if reason.contains("PATH") {
         assert_eq!(cc["status"], "missing", "{cc}");
     } else {
@@ -113,7 +113,7 @@ fn the_page_of_one_command_is_written_alone() {
     assert_eq!(names, ["unisono-gang.1"]);
 }
 
-/// A program that is linked to a library of an MPI's name, made here: no MPI is needed.
+/// The test compiles a program and a library with an MPI's name, so that it needs no MPI.
 #[test]
 fn run_refuses_a_program_that_is_linked_to_an_mpi_unless_its_ranks_may_be_alone() {
     let scratch = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The tests of the `unisono` program from outside, as one program.
+//! The tests that run the `unisono` program, compiled as one test program.
 
 mod advise;
 mod barrier;

@@ -1,17 +1,17 @@
-//! Messages of several ranks at the same time appear in whole lines, and a message common to all ranks
+//! Messages of several ranks at the same time do not mix within a line, and a message common to all ranks
 //! appears once per host.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-/// A program that starts `unisono`, whose path is `$0`, and then returns its exit code.
+/// A shell script that starts `unisono`, whose path is `$0`, and returns its exit code.
 const ALONE: &str = "\"$0\" mpi ./nothere; exit $?";
-/// As `ALONE`, with another program beside it.
+/// As [`ALONE`], while the shell has another child.
 const BESIDE: &str = "sleep 60 & \"$0\" mpi ./nothere; code=$?; kill $!; exit $code";
 
-/// The exit code of a program, and the text of each write(2) to its standard error: on a datagram socket each
-/// write is a datagram.
+/// Returns the exit code of a program, and the text of each write(2) to its standard error, which is a
+/// datagram socket, so that each write is a datagram.
 fn writes(command: &mut Command) -> (Option<i32>, Vec<String>) {
     let (ours, theirs) = UnixDatagram::pair().expect("two sockets");
     let code = command.stderr(OwnedFd::from(theirs)).status().expect("the program starts").code();

@@ -1,5 +1,5 @@
-//! What `--json` prints conforms to `docs/output.schema.json`, and no command is forgotten there. Commands
-//! that need root are judged in the host tests.
+//! The output of `--json` conforms to `docs/output.schema.json`, and every command's output has a schema
+//! there. The host tests check commands that need root.
 
 use crate::schema::formats_of;
 use std::io::Read;
@@ -12,7 +12,7 @@ fn unisono(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_unisono")).args(arguments).output().expect("it starts")
 }
 
-/// Judges what a command prints; returns its formats, each once.
+/// Checks the output of a command against the schema; returns its formats, each once.
 fn judged(arguments: &[&str]) -> String {
     let output = unisono(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -88,7 +88,7 @@ fn commands_about_networks_and_queues_print_objects_of_the_schema() {
     assert_eq!(formats_of(&String::from_utf8_lossy(&report)), ["unisono-tree-convert-1"]);
 }
 
-/// A broker in a scratch directory, killed at the end.
+/// A broker in a scratch directory; dropping this kills it.
 struct Broker {
     directory: tempfile::TempDir,
     process: Child,
@@ -114,13 +114,13 @@ impl Broker {
         command
     }
 
-    /// What a command prints.
+    /// Returns the output of a command.
     fn says(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().expect("it starts");
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// What a command prints until it ends, while events of a topic are published.
+    /// Returns the output of a command that runs while events of a topic are published, until it ends.
     fn hears(&self, arguments: &[&str], topic: &str) -> String {
         let mut child = self.command(arguments).spawn().expect("it starts");
         while child.try_wait().expect("it is ours").is_none() {
@@ -134,7 +134,7 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // it may have ended already
+        // the broker may have ended already
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -164,7 +164,7 @@ fn commands_about_events_print_objects_of_the_schema() {
         answer = broker.says(&["request", "sums", "hello", "--timeout", "20s"]);
     }
     assert_eq!(formats_of(&answer), ["unisono-events-received-1"]);
-    // its reader is this test
+    // its standard output needs no further reader
     let _ = reply.wait();
     assert_eq!(
         judged(&["events", "bench", "--transport", "unix", "--seconds", "0.2", "--json"]),

@@ -1,4 +1,4 @@
-//! `unisono queue install`: units in a directory, and a policy that is checked first.
+//! `unisono queue install`: units in a directory, and the check of the policy before.
 
 use std::fs;
 use std::path::Path;

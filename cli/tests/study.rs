@@ -51,7 +51,7 @@ fn record_schema() -> Value {
 fn a_study_of_ones_own_writes_records_that_conform_to_the_schema() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = study(directory.path(), &["--smoke", "--json"]).output().expect("it runs");
-    // a program that does not exist is a failed run, and the others are kept
+    // a variant whose program does not exist is a failed run, and the other runs are kept
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = lines(directory.path());
     assert_eq!(lines.len(), 1 + 4);
@@ -70,7 +70,7 @@ fn a_study_of_ones_own_writes_records_that_conform_to_the_schema() {
     assert_eq!(again.status.code(), Some(2), "nothing measured is ever overwritten");
 }
 
-/// Beside a loop for each processor: the load is steady at all that there is.
+/// Runs a study beside a busy loop for each processor, which is a steady load on the whole machine.
 #[test]
 fn beside_steady_load_the_runs_count_and_the_records_and_the_answer_say_which_machine_it_was() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -94,7 +94,7 @@ fn beside_steady_load_the_runs_count_and_the_records_and_the_answer_say_which_ma
     for variant in ["ours", "nowhere"] {
         let runs: Vec<&Value> = lines.iter().filter(|line| line["variant"] == variant).collect();
         assert!(runs.iter().all(|run| run["host"]["background"]["pattern"] == "steady"), "{runs:?}");
-        // the hypervisor may disturb a run at any time
+        // a run may be disturbed by the hypervisor at any time, but not by other programs
         let reasons: Vec<&str> = runs.iter().filter_map(|run| run["reason"].as_str()).collect();
         assert!(!reasons.iter().any(|why| why.contains("other programs")), "{reasons:?}");
     }
@@ -181,12 +181,12 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_running() {
         .spawn()
         .expect("it starts");
     let deadline = Instant::now() + Duration::from_secs(60);
-    // disturbed or not
+    // the run counts here whether it was disturbed or not
     while !lines(directory.path()).iter().any(|line| line["figures"][0].is_object()) {
         assert!(Instant::now() < deadline, "no run was recorded within a minute");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // into the next measured second
+    // waits until the next measured second has begun
     std::thread::sleep(Duration::from_millis(300));
     let pid = running.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());

@@ -1,4 +1,4 @@
-//! The program's output, word for word: help texts, and every kind of bad input with its exit code.
+//! Compares the program's output word for word: help texts, and every kind of bad input with its exit code.
 //!
 //! After an intended change run `TRYCMD=overwrite cargo test -p unisono --test commands transcripts`, and
 //! read the difference before you commit it.
@@ -7,7 +7,7 @@
 fn the_program_says_what_the_transcripts_say() {
     trycmd::TestCases::new()
         .case("tests/transcripts/*.trycmd")
-        // the same on every machine, in any language and terminal
+        // settings that make the output the same on every machine, in every locale and terminal
         .env("LC_ALL", "C")
         .env("COLUMNS", "100")
         .env("NO_COLOR", "1");

@@ -50,7 +50,7 @@ fn an_exact_plan_that_is_interrupted_is_the_best_so_far_and_says_so() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("it starts");
-    // the plan is interrupted once it shows its progress, because it then catches the signal
+    // a plan that shows its progress catches the signal, so it is interrupted only then
     while catches_interrupt(planning.id()) == Some(false)
         && planning.try_wait().expect("it is ours").is_none()
     {
@@ -90,8 +90,8 @@ fn large(file: &Path) -> u64 {
     text.len() as u64
 }
 
-/// Whether a command succeeds within this address space, in KiB: a limit that the kernel enforces, so that
-/// nothing needs measuring.
+/// Whether a command succeeds within this address space, in KiB. The kernel enforces the limit, so the test
+/// need not measure memory.
 fn runs_within(kib: u64, arguments: &[&str], file: &Path) -> bool {
     let mut command = Command::new("sh");
     command.args([
@@ -115,7 +115,7 @@ fn a_large_network_takes_at_most_four_times_its_file_in_memory() {
     .expect("there is room");
     let kib = large(&big) / 1024;
     for arguments in [&["convert", "--out", "/dev/null"][..], &["plan", "--threads", "1"]] {
-        // the address space that the program needs without a network, to within a MiB
+        // finds the address space that the program needs without a network, to within 1 MiB, by bisection
         let (mut too_few, mut itself) = (0, 1024 * 1024);
         assert!(runs_within(itself, arguments, &small), "it runs within a GiB");
         while itself - too_few > 1024 {
@@ -143,7 +143,8 @@ fn input_without_an_end_is_refused_at_the_limit() {
     }
 }
 
-/// Converts the network of InfiniBand with these members. A program `sinfo` that prints `list` is in the path.
+/// Converts the InfiniBand network with these members. If `list` is given, a program `sinfo` that prints it
+/// is in the path.
 fn converted(members: &str, list: Option<&str>) -> Result<String, String> {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().expect("a directory");

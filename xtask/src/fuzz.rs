@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/targets`, guided by coverage, for a given time.
 //!
 //! Stable Rust can instrument code for libFuzzer through code generation flags. There is no sanitizer,
-//! because sanitizers need an unstable compiler and the fuzzed code has no unsafe code. Interesting inputs
-//! stay in `target/fuzz/corpus`, failing inputs in `target/fuzz`; to repeat a failure, run the target's
-//! program with the path of the failing input.
+//! because sanitizers need an unstable compiler and the fuzzed code has no unsafe code. Inputs that reach new
+//! code stay in `target/fuzz/corpus`, and inputs that fail in `target/fuzz`; to repeat a failure, run the
+//! target's program with the path of the failing input.
 
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;
@@ -51,8 +51,8 @@ const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Fuzzes the named targets, or all of them, for `seconds` seconds each. Returns whether no failure was
-/// found.
+/// Fuzzes the named targets, or all of them, for `seconds` seconds each. Returns whether every target ran
+/// without a failure.
 pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
     let known = |name: &&&str| CRATES.iter().any(|(_, targets, _)| targets.contains(*name));
     if let Some(name) = only.iter().find(|name| !known(name)) {
@@ -85,7 +85,7 @@ fn fuzz(
     seeds: Option<&str>,
     seconds: u64,
 ) -> anyhow::Result<()> {
-    // an explicit target triple keeps the flags away from build scripts
+    // with an explicit target triple, cargo does not apply the flags to build scripts
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = unisono_host_tests::program::cargo();
     build.args(["build", "--locked", "--release", "--target", &triple, "--features", feature]);
@@ -107,7 +107,7 @@ fn fuzz(
         fuzz.arg(format!("-artifact_prefix={}/{name}-", place.display()));
         let deadline = Duration::from_secs(seconds + 120);
         summary.step(&format!("fuzz {name} for {seconds} s"), || {
-            // show only the findings and the amount of work, not the progress
+            // shows only the findings and the amount of work, not the progress
             let show = |line: &str| {
                 line.starts_with("stat::") || line.starts_with("Done") || line.contains("panicked")
             };

@@ -1,9 +1,10 @@
-//! `cargo xtask libraries`: packs the crates that others may use alone, and uses each library from a project
-//! outside the workspace.
+//! `cargo xtask libraries`: packs the crates that others may use as libraries, and uses each library from a
+//! project outside the workspace.
 //!
-//! One `cargo package` packs all of them, because each archive is built from the others' archives. Then each
+//! A single `cargo package` packs all of them, because the archives are built from each other. Then each
 //! library of [`LIBRARIES`] becomes the only dependency of a new project, whose program is the example of the
-//! library's README. The project gets the unpacked archives, so that a file that an archive lacks is noticed.
+//! library's README. The project uses the unpacked archives, so that a file that is missing from an archive
+//! is noticed.
 
 use crate::step::{StepVerdict, TimedStep};
 use crate::summary::StepSummary;
@@ -28,10 +29,10 @@ const LIBRARIES: [&str; 9] = [
     "socket-shares",
 ];
 
-/// The library whose example connects to a broker; the example's argument is the broker's address.
+/// The library whose example connects to a broker; it is run with the broker's address as its argument.
 const LIBRARY_OF_CLIENTS: &str = "events-client";
 
-/// A crate that is not excluded from publication.
+/// A crate that may be published.
 #[derive(Debug, PartialEq, Eq)]
 struct PublishedCrate {
     name: String,
@@ -44,7 +45,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// Packs the crates and uses them, as a step among others.
+/// Packs the crates and uses each of them from a project.
 pub(crate) fn step() -> StepVerdict {
     let prepared = || {
         let crates = published(&metadata()?);
@@ -71,7 +72,8 @@ pub(crate) fn step() -> StepVerdict {
     verdict
 }
 
-/// A target directory of its own: a test that runs cargo at the same time does not have to wait.
+/// Returns a target directory for this step alone, so that a test that runs cargo at the same time does not
+/// have to wait for its lock.
 fn own_target() -> PathBuf {
     target().join("libraries")
 }
@@ -87,7 +89,7 @@ fn metadata() -> anyhow::Result<Value> {
 fn published(metadata: &Value) -> Vec<PublishedCrate> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages = metadata["packages"].as_array().into_iter().flatten();
-    // `publish = false` is an empty list of registries
+    // cargo metadata shows `publish = false` as an empty list of registries
     let published = packages.filter(|package| package["publish"].is_null());
     published
         .map(|package| PublishedCrate { name: text(&package["name"]), version: text(&package["version"]) })
@@ -109,7 +111,7 @@ fn pack(crates: &[PublishedCrate]) -> StepVerdict {
     }
 }
 
-/// Writes a project that depends on a library alone. Returns its folder.
+/// Writes a project that depends on one library only. Returns its folder.
 fn project(folder: &Path, library: &str, crates: &[PublishedCrate]) -> anyhow::Result<PathBuf> {
     let readme = workspace().join("crates").join(library).join("README.md");
     let readme = fs::read_to_string(&readme).with_context(|| readme.display().to_string())?;
@@ -118,15 +120,15 @@ fn project(folder: &Path, library: &str, crates: &[PublishedCrate]) -> anyhow::R
     fs::create_dir_all(folder.join("src")).context("a directory")?;
     fs::write(folder.join("src/main.rs"), example).context("the program")?;
     fs::write(folder.join("Cargo.toml"), manifest).context("the manifest")?;
-    // the versions that are there, so that no network is needed
+    // the workspace's lock file, so that cargo selects versions that are on this machine and needs no network
     fs::copy(workspace().join("Cargo.lock"), folder.join("Cargo.lock")).context("the lock file")?;
     Ok(folder.to_owned())
 }
 
-/// A broker of this build, which ends with this value.
+/// A broker of this build; dropping this ends it.
 struct StartedBroker {
     child: Child,
-    /// The broker's standard error, which has to stay open.
+    /// The reading end of the broker's standard error, which has to stay open.
     errors: BufReader<ChildStderr>,
 }
 
@@ -160,7 +162,7 @@ fn run_project(folder: &Path, library: &str, argument: Option<&Path>) -> StepVer
         .verdict(format!("the example of unisono-{library}'s README did not succeed"))
 }
 
-/// The first block of Rust in a README.
+/// Returns the first block of Rust in a README.
 fn example(readme: &str) -> anyhow::Result<&str> {
     let (_, begun) = readme.split_once("```rust\n").context("it has no block of Rust")?;
     let (example, _) = begun.split_once("```").context("the block does not end")?;
@@ -168,7 +170,7 @@ fn example(readme: &str) -> anyhow::Result<&str> {
     Ok(example)
 }
 
-/// The manifest of a project with one dependency, taken from the unpacked archives in `packages`.
+/// Returns the manifest of a project with one dependency, taken from the unpacked archives in `packages`.
 fn manifest(library: &str, crates: &[PublishedCrate], packages: &Path) -> anyhow::Result<String> {
     let name = format!("unisono-{library}");
     let wanted =

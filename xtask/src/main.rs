@@ -77,7 +77,7 @@ Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
 fn main() -> ExitCode {
     if vm::is_guest() {
         vm::run_guest();
-        return ExitCode::FAILURE; // the machine was not switched off
+        return ExitCode::FAILURE; // reached only if the machine could not be switched off
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

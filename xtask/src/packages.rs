@@ -1,4 +1,4 @@
-//! The Debian packages that tests and packaging need, in one place, each with its reason.
+//! The Debian packages that tests and packaging need, each with its reason.
 
 use crate::step::{StepVerdict, TimedStep};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ pub(crate) enum Install {
 pub(crate) struct Package {
     name: &'static str,
     reason: &'static str,
-    /// The tests that are skipped without it.
+    /// The tests that are skipped if the package is missing.
     without: &'static str,
 }
 
@@ -188,7 +188,7 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Packages that only `cargo xtask package` and `cargo xtask nightly packages` need; the latter installs
+/// The packages that only `cargo xtask package` and `cargo xtask nightly packages` need; the latter installs
 /// them.
 pub(crate) const FOR_PACKAGES: &[Package] = &[
     Package {
@@ -238,12 +238,13 @@ pub(crate) fn print() {
     }
 }
 
-/// Installs the packages that the tests of minutes need.
+/// Installs the packages that the tests of `cargo xtask test` need.
 pub(crate) fn provide(install: Install) -> StepVerdict {
     provide_all(PACKAGES, install)
 }
 
-/// Installs missing packages of a list; otherwise prints why not and which tests will be skipped.
+/// Installs the missing packages of a list, if that is allowed. Otherwise it prints why not, and which tests
+/// will be skipped.
 pub(crate) fn provide_all(packages: &[Package], install: Install) -> StepVerdict {
     if !responds("dpkg-query", &["--version"]) {
         return StepVerdict::skipped(format!(
@@ -273,14 +274,14 @@ pub(crate) fn provide_all(packages: &[Package], install: Install) -> StepVerdict
         let mut command = Command::new("apt-get");
         command.args(["--quiet=2", "-o", "DPkg::Lock::Timeout=120"]).args(arguments);
         command.env("DEBIAN_FRONTEND", "noninteractive");
-        // show errors and warnings, but not hundreds of lines about unpacking
+        // shows errors and warnings, but not hundreds of lines about unpacking
         let says_something = |line: &str| line.starts_with("E:") || line.starts_with("W:");
         TimedStep::new("apt-get", command)
             .within(Duration::from_secs(30 * 60))
             .showing(says_something)
             .succeeds()
     };
-    // after a failed update the old lists may be good enough
+    // if the update fails, the old lists may be good enough
     apt(&["update"]);
     println!("installing {}", names(&missing));
     if let Some(count) = with_dependencies(&list) {
@@ -295,7 +296,7 @@ pub(crate) fn provide_all(packages: &[Package], install: Install) -> StepVerdict
     }
 }
 
-/// The number of packages that apt-get would install for these.
+/// Returns the number of packages that apt-get would install for these, including dependencies.
 fn with_dependencies(list: &[&str]) -> Option<usize> {
     let mut command = Command::new("apt-get");
     command.args(["install", "--simulate", "--no-install-recommends"]).args(list).stderr(Stdio::null());

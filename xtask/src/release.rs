@@ -1,8 +1,8 @@
-//! `cargo xtask release --check`: whether this commit can be released. It changes nothing.
+//! `cargo xtask release --check`: checks whether this commit can be released. It changes nothing.
 //!
-//! The steps: a clean tree, one version in all places, a section for it in the changelog, the archives of the
-//! crates, and packages in `dist/` that were made of this commit. Tests are not run here: `.ci/run` and
-//! `cargo xtask nightly` come before.
+//! The steps: the work tree is clean, all places have the same version, the changelog has a section for it,
+//! the archives of the crates can be built, and the packages in `dist/` were made from this commit. Tests are
+//! not run here: run `.ci/run` and `cargo xtask nightly` before.
 
 use crate::libraries;
 use crate::step::StepVerdict;
@@ -16,7 +16,7 @@ use unisono_host_tests::program::workspace;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Returns whether all checks passed.
+/// Runs the checks. Returns whether all passed.
 pub(crate) fn check() -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("the work tree", || StepVerdict::from_result(is_clean()));
@@ -55,7 +55,7 @@ fn is_clean() -> anyhow::Result<String> {
     Ok("it is that of the commit".to_owned())
 }
 
-/// Whether the files that repeat the version have the workspace's.
+/// Checks that the files that repeat the version have the workspace's version.
 fn versions_agree(workspace: &Path) -> anyhow::Result<String> {
     let places = [
         ("python/pyproject.toml", format!("version = \"{VERSION}\"")),
@@ -71,7 +71,8 @@ fn versions_agree(workspace: &Path) -> anyhow::Result<String> {
     Ok(format!("{VERSION} in Cargo.toml and {} other files", places.len()))
 }
 
-/// Whether the changelog's first section is that of the version: nothing is unreleased.
+/// Checks that the first section of the changelog is that of this version, so that no change is listed as
+/// unreleased.
 fn has_section(changelog: &str, version: &str) -> anyhow::Result<String> {
     let first = changelog.lines().find_map(|line| line.strip_prefix("## ")).unwrap_or("none");
     let is_it = first == version || first.starts_with(&format!("{version} "));

@@ -21,7 +21,7 @@ pub(crate) fn run() -> anyhow::Result<bool> {
     summary.step("its records", || StepVerdict::from_result(records(&out.join("records.jsonl"))));
     summary.step("its report", || StepVerdict::from_result(report(&out.join("report.html"))));
     summary.step("unisono report", || {
-        // remove the first report: the second must be drawn from the records alone
+        // removes the first report, because the second must be drawn from the records alone
         let _ = std::fs::remove_file(out.join("report.html"));
         run(&["report"])
     });
@@ -99,7 +99,7 @@ fn report(path: &Path) -> anyhow::Result<String> {
     Ok(format!("{} KiB, {} figures", text.len() / 1024, text.matches("<svg").count()))
 }
 
-/// Whether the attribute at this position belongs to an `<a>`.
+/// Whether the attribute at this position belongs to an `<a>` element.
 fn is_link(text: &str, at: usize) -> bool {
     text[..at].rsplit_once('<').is_some_and(|(_, tag)| tag.starts_with("a "))
 }

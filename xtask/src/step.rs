@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use unisono_host_tests::watchdog::{self, Ended, WatchedProcesses};
 
-/// The share of similar cases that tests run.
+/// How many of the similar cases of a test run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cases {
-    /// A fraction of them: a run takes about twenty minutes on two processors.
+    /// A fraction of the cases: a run takes about twenty minutes on two processors.
     Some,
     All,
 }
@@ -44,7 +44,7 @@ impl StepVerdict {
         Self { failed: 1, failures: vec![reason.into()], ..Self::default() }
     }
 
-    /// Prints a line with the result, or is a failure with the problem.
+    /// Prints the line of a result; an error becomes a failure.
     pub(crate) fn from_result(result: anyhow::Result<String>) -> Self {
         match result {
             Ok(found) => {
@@ -55,7 +55,7 @@ impl StepVerdict {
         }
     }
 
-    /// Adds another part of the same step.
+    /// Adds the verdict on another part of the same step.
     pub(crate) fn add(&mut self, other: Self) {
         let Self { passed, failed, skipped, failures, failed_tests, flaky, times_ms } = other;
         self.passed += passed;
@@ -69,11 +69,11 @@ impl StepVerdict {
 }
 
 pub(crate) struct StepOutput {
-    /// It exited with code 0.
+    /// The command exited with code 0.
     pub(crate) success: bool,
     /// The reason why the watchdog killed it.
     pub(crate) hung: Option<String>,
-    /// Both output streams, line by line.
+    /// The lines of both output streams.
     pub(crate) lines: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct TimedStep {
     show: Box<dyn FnMut(&str) -> bool>,
 }
 
-/// Limits that apply from the first line for which `begun` returns true.
+/// Limits that apply from the first line for which `has_started` returns true.
 struct TestLimits {
     has_started: fn(&str) -> bool,
     deadline: Duration,
@@ -93,7 +93,8 @@ struct TestLimits {
 }
 
 impl TimedStep {
-    /// At most an hour, silent or not: a compiler on a slow machine is silent for many minutes.
+    /// Creates a step that may take at most an hour, silent or not, because a compiler on a slow machine is
+    /// silent for many minutes.
     pub(crate) fn new(name: impl Into<String>, command: Command) -> Self {
         Self {
             name: name.into(),
@@ -111,8 +112,8 @@ impl TimedStep {
     }
 
     /// Sets limits for tests: forty minutes in all, ten without a line of output. They are generous, because
-    /// only a test that hangs should reach them. They apply from the first line for which `begun` returns
-    /// true, so compiling the tests does not count.
+    /// only a test that hangs should reach them. They apply from the first line for which `has_started`
+    /// returns true, so compiling the tests does not count.
     pub(crate) fn testing(self, has_started: fn(&str) -> bool) -> Self {
         self.testing_within(has_started, Duration::from_secs(40 * 60), Duration::from_secs(10 * 60))
     }
@@ -133,7 +134,7 @@ impl TimedStep {
         self
     }
 
-    /// Runs the step. One test passed, or one failed with this reason.
+    /// Runs the step. Success counts as one passed test, and a failure as one failed test with this reason.
     pub(crate) fn verdict(self, failure: impl Into<String>) -> StepVerdict {
         if self.succeeds() { StepVerdict::passed(1) } else { StepVerdict::failed(failure) }
     }
@@ -157,7 +158,7 @@ impl TimedStep {
 
     pub(crate) fn run(mut self) -> std::io::Result<StepOutput> {
         let (reader, writer) = std::io::pipe()?;
-        // in the terminal's process group, so that Ctrl-C ends it too
+        // the command stays in the terminal's process group, so that Ctrl-C ends it, too
         let mut child = self
             .command
             .stdin(Stdio::null())
@@ -169,7 +170,8 @@ impl TimedStep {
                 let program = self.command.get_program().to_string_lossy().into_owned();
                 std::io::Error::new(error.kind(), format!("{program} cannot be started: {error}"))
             })?;
-        // the command holds the pipe's other end; our copy would keep it open
+        // The command holds a copy of the pipe's writing end. It is dropped here; otherwise the pipe would
+        // never close.
         drop(std::mem::replace(&mut self.command, Command::new("true")));
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
@@ -210,7 +212,7 @@ impl TimedStep {
             }
             hung.is_some()
         })?;
-        // read the rest of the pipe; a process that was left behind may keep it open for ever
+        // reads the rest of the pipe; a process that the command left behind may keep it open forever
         loop {
             match receiver.recv_timeout(Duration::from_secs(2)) {
                 Ok(line) => keep(&mut lines, &mut self.show, line),

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: the tests that take minutes, the most informative failures first; and the longer ones
-//! of `cargo xtask nightly`.
+//! `cargo xtask test`: runs the tests that take minutes, the most informative ones first; also the longer
+//! tests of `cargo xtask nightly`.
 
 use crate::packages::{self, Install};
 use crate::step::{StepOutput, StepVerdict, TimedStep};
@@ -13,7 +13,8 @@ use unisono_host_tests::program::{self, HOST_TESTS, cargo, target, workspace};
 pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     summary.step("packages", || packages::provide(install));
-    // for a single package, cargo would build its dependencies again with fewer features
+    // the whole workspace, because for a single package cargo would build its dependencies again with fewer
+    // features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], &[], |_| ())
     });
@@ -21,7 +22,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-/// The tests of the crates with unsafe code under Miri.
+/// Runs the tests of the crates with unsafe code under Miri.
 pub(crate) fn miri() -> StepVerdict {
     let there = cargo().args(["miri", "--version"]).stderr(Stdio::null()).output();
     if !there.is_ok_and(|output| output.status.success()) {
@@ -33,8 +34,8 @@ pub(crate) fn miri() -> StepVerdict {
     verdict(TimedStep::new("miri", command).testing(test_output::is_test_start)).0
 }
 
-/// The models of a crate's protocols. They need another `cfg`, which rebuilds all their dependencies, so they
-/// have a target directory of their own.
+/// Runs the loom models of a crate's protocols. They need another `cfg`, which rebuilds all their
+/// dependencies, so they have a target directory of their own.
 pub(crate) fn model(name: &str) -> StepVerdict {
     let package = format!("unisono-{name}");
     tests(&["--release", "--package", &package, "--test", "loom"], &[], |command| {
@@ -42,10 +43,10 @@ pub(crate) fn model(name: &str) -> StepVerdict {
     })
 }
 
-/// The number of cases of each property test that states none of its own (proptest).
+/// The variable with the number of cases of each property test that sets no number itself (proptest).
 const PROPERTY_CASES: &str = "PROPTEST_CASES";
 
-/// The unit and property tests with sixteen times the usual number of cases.
+/// Runs the unit and property tests with sixteen times the default number of cases.
 pub(crate) fn property_cases() -> StepVerdict {
     let packages = ["--workspace", "--exclude", "unisono-host-tests", "--lib", "--tests"];
     tests(&packages, &[], |command| {
@@ -53,7 +54,7 @@ pub(crate) fn property_cases() -> StepVerdict {
     })
 }
 
-/// The tests of this test program whose names contain one of the words, with all their cases.
+/// Runs the tests of this test program whose names contain one of the words, with all their cases.
 pub(crate) fn all_cases(program: &str, words: &[&str]) -> StepVerdict {
     let long = |command: &mut Command| {
         command.env(unisono_host_tests::LONG, "1").env(PROPERTY_CASES, "4000");
@@ -64,11 +65,11 @@ pub(crate) fn all_cases(program: &str, words: &[&str]) -> StepVerdict {
     host_tests(words, long)
 }
 
-/// The maximum number of failed tests that run again. If more tests fail, the change is to blame and not
-/// chance.
+/// The maximum number of failed tests that are run again. If more tests fail, chance is an unlikely cause,
+/// and the failures count.
 const MAX_RETRIED_TESTS: usize = 3;
 
-/// Runs the tests whose names contain one of the words, or all. If only a few fail, runs them once more,
+/// Runs the tests whose names contain one of the words, or all. If only a few fail, it runs these once more,
 /// without other tests at the same time.
 fn tests(arguments: &[&str], words: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
     let run = |names: &[&str]| {
@@ -78,7 +79,7 @@ fn tests(arguments: &[&str], words: &[&str], prepare: impl Fn(&mut Command)) -> 
     };
     let (first, _) = run(words);
     let names: Vec<&str> = first.failed_tests.iter().map(String::as_str).collect();
-    // a test that hung or a crate that did not build is a failure without a test's name
+    // a test that hung, or a crate that did not build, is a failure without the name of a test
     if names.is_empty() || names.len() > MAX_RETRIED_TESTS || first.failures.len() > names.len() {
         return first;
     }
@@ -87,7 +88,7 @@ fn tests(arguments: &[&str], words: &[&str], prepare: impl Fn(&mut Command)) -> 
     test_output::after_retry(first, &second)
 }
 
-/// `cargo test ARGUMENTS -- --show-output WORDS`, by a command that begins with cargo.
+/// Returns the step `cargo test ARGUMENTS -- --show-output WORDS`; `cargo` is the start of its command.
 fn test_step(mut cargo: Command, arguments: &[&str], words: &[&str]) -> TimedStep {
     cargo.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
     cargo.args(words).current_dir(workspace());
@@ -95,7 +96,7 @@ fn test_step(mut cargo: Command, arguments: &[&str], words: &[&str]) -> TimedSte
     step.testing(test_output::is_test_start)
 }
 
-/// The verdict, and the output.
+/// Runs a step of tests. Returns the verdict and the output.
 fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     let StepOutput { success, hung, lines } = match step.run() {
         Ok(done) => done,
@@ -112,13 +113,14 @@ fn verdict(step: TimedStep) -> (StepVerdict, Vec<String>) {
     (verdict, lines)
 }
 
-/// Host tests start the program as a user would. It is built before their time limits apply.
+/// Runs host tests, which start the program as a user would. The program is built first, so that the tests'
+/// time limits do not include the build.
 fn host_tests(words: &[&str], prepare: impl Fn(&mut Command)) -> StepVerdict {
     let program = match build_programs() {
         Ok(program) => program,
         Err(why) => return StepVerdict::failed(why),
     };
-    // of the whole workspace: for one package alone, cargo builds all crates again, with fewer features
+    // the whole workspace: for one package alone, cargo builds all crates again, with fewer features
     tests(&["--workspace", "--test", HOST_TESTS], words, |command| {
         command.env("UNISONO_PROGRAM", &program);
         prepare(command);

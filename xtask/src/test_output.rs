@@ -5,7 +5,7 @@
 
 use crate::step::StepVerdict;
 
-/// The sum over the lines of one or more test programs.
+/// Sums up the lines of one or more test programs.
 pub(crate) fn read(lines: &[String]) -> StepVerdict {
     let mut verdict = StepVerdict::default();
     let mut program = String::new();
@@ -28,7 +28,7 @@ pub(crate) fn read(lines: &[String]) -> StepVerdict {
             let what = what.trim_start_matches([':', ' ']);
             verdict.skipped.push(format!("{program} {test}: {what}"));
             if line.starts_with("skipped:") {
-                // the whole test was skipped: libtest has counted it as passed
+                // the whole test was skipped, but libtest has counted it as passed
                 verdict.passed = verdict.passed.saturating_sub(1);
             }
         }
@@ -36,9 +36,9 @@ pub(crate) fn read(lines: &[String]) -> StepVerdict {
     verdict
 }
 
-/// The verdict on a run in which some tests failed, after these tests ran once more and printed `second`. A
-/// test counts as passed if it passed the second time. A test that was skipped the second time still counts
-/// as failed.
+/// Returns the verdict on a run in which some tests failed, after these tests were run once more and printed
+/// `second`. A test counts as passed if it passed the second time. A test that was skipped the second time
+/// still counts as failed.
 pub(crate) fn after_retry(mut first: StepVerdict, second: &[String]) -> StepVerdict {
     let has = |name: &str, result: &str| {
         let expected = format!("test {name} ... {result}");
@@ -59,7 +59,7 @@ pub(crate) fn after_retry(mut first: StepVerdict, second: &[String]) -> StepVerd
     first
 }
 
-/// The test program that cargo is about to run, according to this line.
+/// Returns the test program that cargo is about to run, according to this line.
 fn test_program(line: &str) -> Option<&str> {
     let line = line.trim_start();
     line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests "))
@@ -95,7 +95,8 @@ fn read_summary_line(line: &str, verdict: &mut StepVerdict) {
     verdict.failed += number("failed").unwrap_or(0);
 }
 
-/// Selects the lines worth showing: hides the output of passing tests, keeps the output of failing tests.
+/// Returns a function that selects the lines to show: it hides the output of passing tests, and keeps the
+/// output of failing tests.
 pub(crate) fn filter() -> impl FnMut(&str) -> bool {
     let mut within_successes = false;
     move |line| {

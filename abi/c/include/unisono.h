@@ -110,7 +110,7 @@
 // The result of a call. unisono_error_text() explains an error.
 typedef enum unisono_status {
         UNISONO_STATUS_OK = 0,
-        // A null pointer, or an invalid number.
+        // A null pointer, an invalid value, or ranks that make a window with different arguments.
         UNISONO_STATUS_ARG = 1,
         // Assertions that contradict each other or the call.
         UNISONO_STATUS_ASSERT = 2,
@@ -159,7 +159,7 @@ typedef enum unisono_status {
         // The connection broke and was restored; it is unknown whether the broker processed the event or the
         // request.
         UNISONO_STATUS_UNANSWERED = 24,
-        // The function of unisono_end_waits_by() ended the wait.
+        // The function that unisono_end_waits_by() set ended the wait.
         UNISONO_STATUS_INTERRUPTED = 25,
 } unisono_status;
 
@@ -551,26 +551,27 @@ typedef struct unisono_spec {
 extern "C" {
 #endif // __cplusplus
 
-// The text of this thread's last failed call: the error, and how to correct it. Never NULL; valid until the
-// next failed call of this thread.
+// Returns the text about this thread's last failed call: the error, and how to correct it. Never NULL; valid
+// until the next failed call of this thread. A call that returns UNISONO_STATUS_AGAIN leaves the text as it
+// is.
 const char *unisono_error_text(void);
 
-// The name of a status, such as "RMA_RANGE"; never NULL.
+// Returns the name of a status, such as "RMA_RANGE"; never NULL.
 const char *unisono_status_name(int status);
 
-// The version of this library, such as "0.2.0"; never NULL.
+// Returns the version of this library, such as "0.2.0"; never NULL.
 const char *unisono_version(void);
 
-// The current time of CLOCK_MONOTONIC in nanoseconds. Deadlines are on this clock.
+// Returns the current time of CLOCK_MONOTONIC in nanoseconds. Deadlines are on this clock.
 uint64_t unisono_now(void);
 
-// The time so many nanoseconds from now, for the deadline of an event: unisono_due_in(5 * 1000 * 1000) is in
-// 5 ms. A time beyond the end of the clock is that end.
+// Returns the time `length_ns` from now, for the deadline of an event: unisono_due_in(5 * 1000 * 1000) is in
+// 5 ms. A time beyond the end of the clock becomes that end.
 uint64_t unisono_due_in(uint64_t length_ns);
 
 // Sets a function for this process that each thread calls ten times a second while it waits in a function of
-// this library. A result other than 0 ends the wait with UNISONO_STATUS_INTERRUPTED. For languages that
-// handle signals between two calls, such as Python. Only the first function is kept.
+// this library. If it returns a value other than 0, it ends the wait with UNISONO_STATUS_INTERRUPTED. This
+// is for languages that handle signals between two calls, such as Python. Only the first function is kept.
 void unisono_end_waits_by(int (*ends)(void));
 
 // Connects to the broker at `address`. The path of the broker's socket selects shared memory; "unix:PATH"
@@ -585,17 +586,18 @@ enum unisono_status unisono_client_connect(const char *address,
 enum unisono_status unisono_client_open(const struct unisono_client_options *options,
                                         struct unisono_client **client);
 
-// The name that the broker knows this program by, valid until the connection is closed; NULL if `client` is
-// NULL.
+// Returns the name by which the broker knows this program, valid until the connection is closed; NULL if
+// `client` is NULL.
 const char *unisono_client_name(const struct unisono_client *client);
 
 // Renews the lease of a program that makes no other call in time. A program without a lease need not call
 // it.
 enum unisono_status unisono_client_alive(struct unisono_client *client);
 
-// The broker's statistics for all programs, as a JSON object with the keys of `unisono events top --json`,
-// without rates. "consumers" has a row for each consumer with the "name" of its program. `*json` belongs to
-// the library and is valid until the next call of this function or until the connection is closed.
+// Gets the broker's statistics for all programs, as a JSON object with the keys of `unisono events top
+// --json`, without rates. "consumers" has a row for each consumer with the "name" of its program. `*json`
+// belongs to the library and is valid until the next call of this function or until the connection is
+// closed.
 enum unisono_status unisono_client_statistics(struct unisono_client *client,
                                               const char **json);
 
@@ -604,13 +606,13 @@ enum unisono_status unisono_client_statistics(struct unisono_client *client,
 // unisono_flush() first.
 enum unisono_status unisono_client_close(struct unisono_client **client);
 
-// The descriptor to poll for reading. It belongs to the library: never read, write or close it. Poll only
-// after unisono_receive() with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT, because earlier
+// Returns the descriptor to poll for reading. It belongs to the library: never read, write or close it. Poll
+// only after unisono_receive() with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT, because earlier
 // events may already be waiting in this process. The descriptor changes if the library reconnects, so get it
 // again before each poll. -1 if `client` is NULL.
 int unisono_client_descriptor(const struct unisono_client *client);
 
-// The size in bytes of the largest payload that the broker accepts; 0 if `client` is NULL.
+// Returns the size in bytes of the largest payload that the broker accepts; 0 if `client` is NULL.
 size_t unisono_client_largest(const struct unisono_client *client);
 
 // Lends memory for the payload of an event with the key, the fields, the deadline and the criticality of
@@ -667,7 +669,7 @@ enum unisono_status unisono_publish_later(struct unisono_client *client,
 // Sends all events that unisono_publish_later() holds back, and waits until they have left this process.
 enum unisono_status unisono_flush(struct unisono_client *client);
 
-// As unisono_publish(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT: if
+// As unisono_publish(), but waits no longer than `timeout_ns` for room. After UNISONO_STATUS_TIMED_OUT: if
 // `*taken` is 0, publish the event again; otherwise it leaves with later calls, such as
 // unisono_flush_within(). A program that receives its own events by another connection takes them meanwhile.
 enum unisono_status unisono_publish_within(struct unisono_client *client,
@@ -733,10 +735,10 @@ enum unisono_status unisono_acknowledge(struct unisono_client *client,
 enum unisono_status unisono_job_join(struct unisono_job **job,
                                      double patience_s);
 
-// This rank's number, from 0; -1 if `job` is NULL.
+// Returns this rank's number, from 0; -1 if `job` is NULL.
 int unisono_job_rank(const struct unisono_job *job);
 
-// The number of ranks in the job; -1 if `job` is NULL.
+// Returns the number of ranks in the job; -1 if `job` is NULL.
 int unisono_job_size(const struct unisono_job *job);
 
 // Waits until every rank has called this function. Collective.
@@ -753,8 +755,8 @@ enum unisono_status unisono_job_gather(struct unisono_job *job,
 // Leaves the job and sets `*job` to NULL. Free the job's windows first. Collective.
 enum unisono_status unisono_job_finalize(struct unisono_job **job);
 
-// The layout of a single element; `element` is a value of unisono_element. NULL for an unknown number. The
-// layout is static: it need not be freed.
+// Returns the layout of a single element; `element` is a value of unisono_element. NULL for an unknown
+// number. The layout is static: it need not be freed.
 const struct unisono_layout *unisono_layout_of(int element);
 
 // Makes a layout of `count` blocks of `length` elements each. The starts of two blocks are `stride` elements
@@ -782,10 +784,10 @@ enum unisono_status unisono_layout_runs(const struct unisono_run *runs,
                                         int element,
                                         struct unisono_layout **layout);
 
-// The bytes of data in a single instance of this layout; 0 for NULL.
+// Returns the number of bytes of data in a single instance of this layout; 0 for NULL.
 uint64_t unisono_layout_size(const struct unisono_layout *layout);
 
-// The distance in bytes between two consecutive instances of this layout; 0 for NULL.
+// Returns the distance in bytes between two consecutive instances of this layout; 0 for NULL.
 int64_t unisono_layout_extent(const struct unisono_layout *layout);
 
 // Frees a layout and sets `*layout` to NULL. Operations that use it may still be in progress.
@@ -1035,7 +1037,7 @@ enum unisono_status unisono_window_attach(struct unisono_window *window,
 // Detaches memory that the program attached at this address.
 enum unisono_status unisono_window_detach(struct unisono_window *window, void *address);
 
-// The address of rank `rank`'s part in this process, its size in bytes, and its displacement unit; each
+// Gets the address of rank `rank`'s part in this process, its size in bytes, and its displacement unit; each
 // pointer may be NULL. `*base` becomes NULL if this process does not map the part.
 enum unisono_status unisono_window_mapped(struct unisono_window *window,
                                           int rank,

@@ -1,4 +1,4 @@
-//! Error codes and texts; panics are caught before they reach C.
+//! Error codes and texts, and the guard that catches panics before they reach C.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use unisono_rma::{Error, ErrorClass, Rank};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallStatus {
     Ok = 0,
-    /// A null pointer, or an invalid number.
+    /// A null pointer, an invalid value, or ranks that make a window with different arguments.
     Arg = 1,
     /// Assertions that contradict each other or the call.
     Assert = 2,
@@ -60,18 +60,18 @@ pub enum CallStatus {
     /// The connection broke and was restored; it is unknown whether the broker processed the event or the
     /// request.
     Unanswered = 24,
-    /// The function of unisono_end_waits_by() ended the wait.
+    /// The function that unisono_end_waits_by() set ended the wait.
     Interrupted = 25,
 }
 
-/// The error for a wrong argument.
+/// Returns the error for a wrong argument.
 #[cold]
 pub(crate) fn argument(text: impl Into<String>) -> Error {
-    // this engine error has the class `Arg`, and its message is the bare text
+    // `Error::Job` has the class `Arg`, and its message is the bare text
     Error::Job(text.into())
 }
 
-/// The error for a null pointer where a valid one is required.
+/// Returns the error for a null pointer where a valid pointer is required.
 #[cold]
 #[inline(never)]
 pub(crate) fn null(what: &str) -> Error {
@@ -110,14 +110,15 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// The text of this thread's last failed call: the error, and how to correct it. Never NULL; valid until the
-/// next failed call of this thread.
+/// Returns the text about this thread's last failed call: the error, and how to correct it. Never NULL; valid
+/// until the next failed call of this thread. A call that returns UNISONO_STATUS_AGAIN leaves the text as it
+/// is.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_error_text() -> *const c_char {
     TEXT.try_with(|text| text.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The name of a status, such as "RMA_RANGE"; never NULL.
+/// Returns the name of a status, such as "RMA_RANGE"; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_status_name(status: c_int) -> *const c_char {
     const NAMES: [&CStr; 26] = [
@@ -158,7 +159,7 @@ pub(crate) fn ffi_call(body: impl FnOnce() -> Result<(), Error>) -> CallStatus {
     guarded(|| body().map_or_else(|error| failed(&error), |()| CallStatus::Ok))
 }
 
-/// Runs a body that keeps its error's text itself, and stops panics from unwinding.
+/// Runs a body that keeps its own error's text, and stops panics from unwinding.
 #[inline]
 pub(crate) fn guarded(body: impl FnOnce() -> CallStatus) -> CallStatus {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| panicked(&*payload))
@@ -177,16 +178,16 @@ pub(crate) fn ffi_call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Erro
 #[cold]
 pub(crate) fn failed(error: &Error) -> CallStatus {
     if matches!(error, Error::NotYet) {
-        // a caller with a time slice repeats the call within microseconds, so a text would cost more than the
-        // call
+        // a caller that waits in time slices repeats the call within microseconds, so formatting a text would
+        // cost more than the call
         return CallStatus::Again;
     }
     set_error_text(&error.to_string());
     status(error)
 }
 
-/// Turns a panic into an error with the panic's text: if the process aborted, the other ranks would wait for
-/// it.
+/// Turns a panic into an error with the panic's text. The process does not abort, because the other ranks
+/// would then wait for it.
 #[cold]
 fn panicked(payload: &(dyn Any + Send)) -> CallStatus {
     let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -209,7 +210,7 @@ pub(crate) fn rank(rank: c_int) -> Result<Rank, Error> {
 #[cold]
 #[inline(never)]
 fn negative(rank: c_int) -> Error {
-    // the text shows the number that the program passed
+    // the text shows the number that the program passed, because a [`Rank`] cannot be negative
     Error::Rank { rank: Rank(rank.unsigned_abs()), wanted: format!("a rank: {rank} was given") }
 }
 
@@ -276,7 +277,8 @@ mod tests {
             include_str!("mpi/mod.rs"),
             include_str!("mpi/statistics.rs"),
         ];
-        // each of these ends in `ffi_call`; the last is the function that `unisono_client_connect` calls
+        // a body with one of these runs in `guarded`; the last is the function that `unisono_client_connect`
+        // calls
         let guards = [
             "ffi_call(|",
             "ffi_call_or(",

@@ -1,10 +1,11 @@
-//! Handles that the library makes and a C program holds: their way into the program's pointer and out of it.
+//! Handles that the library makes and a C program holds: how they get into the program's pointer and out of
+//! it.
 
 use crate::error::null;
 use unisono_rma::Error;
 
-/// The program's pointer for a handle, set to NULL, which it stays if the call fails. `what` names it in the
-/// error for NULL.
+/// Sets the program's pointer for a handle to NULL, which it stays if the call fails, and returns it. `what`
+/// names the pointer in the error if its address is NULL.
 ///
 /// # Safety
 /// `to` is null or writable.
@@ -25,7 +26,7 @@ pub(crate) unsafe fn store<T>(to: *mut *mut T, what: &str, made: T) -> Result<()
     Ok(())
 }
 
-/// Takes a handle back from the program's pointer, which becomes NULL: a handle is freed once.
+/// Takes a handle back from the program's pointer, which becomes NULL, so that the handle is freed once.
 ///
 /// # Safety
 /// `from` is null or the address of a handle. The handle is null, or a `Box` made it and no copy is in use.

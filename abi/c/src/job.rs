@@ -10,7 +10,7 @@ use unisono_rma::{Error, Job};
 #[derive(Debug)]
 pub struct JobHandle(pub(crate) Job);
 
-/// The job of a handle.
+/// Returns the job behind a handle.
 ///
 /// # Safety
 /// `job` is null or a live handle that no other thread uses now.
@@ -45,14 +45,14 @@ pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: 
     })
 }
 
-/// This rank's number, from 0; -1 if `job` is NULL.
+/// Returns this rank's number, from 0; -1 if `job` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_rank(job: *const JobHandle) -> c_int {
     // SAFETY: unisono.h requires NULL or a live handle.
     unsafe { job.as_ref() }.map_or(-1, |job| job.0.rank().0.cast_signed())
 }
 
-/// The number of ranks in the job; -1 if `job` is NULL.
+/// Returns the number of ranks in the job; -1 if `job` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_size(job: *const JobHandle) -> c_int {
     // SAFETY: unisono.h requires NULL or a live handle.

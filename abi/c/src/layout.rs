@@ -82,13 +82,13 @@ static ELEMENTS: [LayoutHandle; Element::ALL.len()] = {
     unsafe { std::mem::transmute::<[MaybeUninit<LayoutHandle>; Element::ALL.len()], _>(all) }
 };
 
-/// The element type with this code.
+/// Returns the element type with this code.
 pub(crate) fn element(code: c_int) -> Result<Element, Error> {
     let known = u8::try_from(code).ok().and_then(Element::from_code);
     known.ok_or_else(|| argument(format!("{code} is no unisono_element")))
 }
 
-/// The layout of a handle.
+/// Returns the layout behind a handle.
 ///
 /// # Safety
 /// `layout` is null or a live handle.
@@ -107,7 +107,7 @@ pub(crate) unsafe fn write_handle(to: *mut *mut LayoutHandle, made: Layout) -> R
     unsafe { handle::store(to, "layout", LayoutHandle(made)) }
 }
 
-/// An array of `count` entries that the program passed; `what` names it in the error for NULL.
+/// Returns an array of `count` entries that the program passed; `what` names it in the error if it is NULL.
 ///
 /// # Safety
 /// `from` is null or readable for `count` entries.
@@ -120,8 +120,8 @@ pub(crate) unsafe fn slice<'a, T>(from: *const T, count: usize, what: &str) -> R
     }
 }
 
-/// The layout of a single element; `element` is a value of unisono_element. NULL for an unknown number. The
-/// layout is static: it need not be freed.
+/// Returns the layout of a single element; `element` is a value of unisono_element. NULL for an unknown
+/// number. The layout is static: it need not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_layout_of(element: c_int) -> *const LayoutHandle {
     let at = usize::try_from(element).ok().and_then(|code| code.checked_sub(1));
@@ -194,14 +194,14 @@ pub unsafe extern "C" fn unisono_layout_runs(
     })
 }
 
-/// The bytes of data in a single instance of this layout; 0 for NULL.
+/// Returns the number of bytes of data in a single instance of this layout; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_size(layout: *const LayoutHandle) -> u64 {
     // SAFETY: unisono.h requires NULL or a live handle.
     unsafe { layout.as_ref() }.map_or(0, |layout| layout.0.size())
 }
 
-/// The distance in bytes between two consecutive instances of this layout; 0 for NULL.
+/// Returns the distance in bytes between two consecutive instances of this layout; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_layout_extent(layout: *const LayoutHandle) -> i64 {
     // SAFETY: unisono.h requires NULL or a live handle.

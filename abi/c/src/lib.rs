@@ -12,8 +12,8 @@
 //! - *Layouts* describe the places of the data on either side of a transfer. The layouts of single elements
 //!   are predefined.
 //!
-//! Cost over the raw layer of the crate: null checks and argument passing. When not to use it: from Rust; use
-//! the crate. The library does *not* start processes (`unisono run` does).
+//! Cost over the Rust crates' unchecked functions: null checks and argument passing. When not to use it: from
+//! Rust, where you use the crates. The library does *not* start processes (`unisono run` does).
 //!
 //! cbindgen generates the headers. They are checked in, so that a C compiler needs no other tool; a test
 //! compares them with the sources. The MPI preload is a C program like any other; [`mpi`] holds the functions

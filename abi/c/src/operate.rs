@@ -43,8 +43,8 @@ fn operation(code: c_int) -> Result<Operation, Error> {
     known.ok_or_else(|| argument(format!("{code} is no unisono_operation")))
 }
 
-/// Whether `address` is NULL although there is data to transfer. NULL is valid with a layout of runs, whose
-/// offsets may be absolute addresses.
+/// Whether `address` is NULL although there is data to transfer. With a layout of runs NULL is valid, because
+/// its offsets may be absolute addresses.
 #[inline]
 fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
     if !address.is_null() {
@@ -63,9 +63,9 @@ type FarSide = (c_int, i64, u64, *const LayoutHandle);
 type Origin<'a> = (*const c_void, u64, &'a Layout);
 
 /// Checks both sides of a transfer and calls `issue` to begin it. Makes a request, if the caller passed a
-/// place for one. A failed check creates its error here: an error in a helper's result would cost every put a
-/// copy. Each caller passes a closure of its own, so that the compiler inlines this function there: a call
-/// would cost a put 30 instructions.
+/// place for one. A failed check creates its error in this function, because a helper that returned an error
+/// would cost every put a copy. Each caller passes a closure of its own, so that the compiler inlines this
+/// function there: a call would cost a put 30 instructions.
 ///
 /// # Safety
 /// `window` is null or a live handle that no other thread uses now; the layouts are null or live; `request`
@@ -144,8 +144,8 @@ fn get_accumulate(
     unsafe { window.raw_get_accumulate(source, sink, target, operation) }
 }
 
-/// The origin's side of a get_accumulate. The no-op does not read the origin: the program may pass NULL, and
-/// an empty layout takes the place of the program's.
+/// Returns the origin's side of a get_accumulate. The no-op does not read the origin, so the program may pass
+/// NULL: an empty layout then takes the place of the program's.
 fn unless_ignored(operation: c_int, near: NearSide) -> NearSide {
     static NOTHING: LayoutHandle = LayoutHandle(Layout::from_element(Element::Byte));
     if operation == OperationCode::NoOp as c_int { (std::ptr::null(), 0, &raw const NOTHING) } else { near }

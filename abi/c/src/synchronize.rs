@@ -43,7 +43,7 @@ fn assert(bits: c_int) -> Result<Assert, Error> {
     Ok(set.fold(Assert::NONE, |all, (_, one)| all | one))
 }
 
-/// The ranks of a group.
+/// Reads the ranks of a group.
 ///
 /// # Safety
 /// `ranks` is null or readable for `count` numbers.

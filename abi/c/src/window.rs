@@ -41,7 +41,7 @@ pub struct WindowSpec {
     pub style: c_int,
 }
 
-/// Calls a function on the window of a handle.
+/// Calls a function with the window behind a handle.
 ///
 /// # Safety
 /// `window` is null or a live handle that no other thread uses now.
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn unisono_window_detach(
     unsafe { with_window(window, |window| window.detach(address.cast())) }
 }
 
-/// The address of rank `rank`'s part in this process, its size in bytes, and its displacement unit; each
+/// Gets the address of rank `rank`'s part in this process, its size in bytes, and its displacement unit; each
 /// pointer may be NULL. `*base` becomes NULL if this process does not map the part.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_mapped(
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn unisono_window_mapped(
     unsafe { with_window(window, call) }
 }
 
-/// Frees the window and sets the handle to null. `before` reads the window just before.
+/// Frees the window and sets the handle to null. `before` is called with the window just before.
 ///
 /// # Safety
 /// `from` is null, or the address of a handle. The handle is null or live, and no copy of it is in use.

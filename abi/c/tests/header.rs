@@ -1,4 +1,4 @@
-//! The C headers match the sources.
+//! Checks that the C headers match the sources.
 
 use cbindgen::{Builder, Config};
 use std::path::Path;

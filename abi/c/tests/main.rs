@@ -1,4 +1,4 @@
-//! The tests of the C library, as one program.
+//! The tests of the C library, compiled as one test program.
 
 mod header;
 mod program;

@@ -1,5 +1,5 @@
-//! C programs that make every call, compiled by this machine's C compiler: one without a launcher as a job of
-//! one rank, and one with a broker in this process. Among the host tests they run as a job of several ranks,
+//! Runs C programs that make every call, compiled by this machine's C compiler: one without a launcher, as a
+//! job of one rank, and one with a broker in this process. The host tests run them as a job of several ranks,
 //! and with a broker that is killed.
 
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use unisono_broker::{Broker, Limits, OWNER, Server};
 use unisono_events_client::ChannelWait;
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
-/// The directory of the library. Cargo builds all crate types of the crate that this test depends on, and
-/// puts them beside the test. Building the library alone would compile all dependencies again with other
+/// Returns the directory of the library. Cargo builds all crate types of the crate that this test depends on,
+/// and puts them beside the test. Building the library alone would compile all dependencies again with other
 /// features.
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows itself");
@@ -37,7 +37,7 @@ fn compile(compiler: &str, arguments: &[&str], to: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs it with a time limit.
+/// Runs a program with a time limit.
 fn run(program: &mut Command) -> std::process::Output {
     let mut child = program
         .env_remove("UNISONO_RANK")
@@ -77,7 +77,7 @@ fn a_c_program_is_told_why_its_socket_gets_no_share() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A broker in this process, for as long as `test` runs.
+/// Serves a broker in this process while `test` runs.
 fn with_broker<T>(test: impl FnOnce(&Path) -> T) -> T {
     let directory = tempfile::tempdir().expect("a directory");
     let (socket, stop) = (directory.path().join("events"), AtomicBool::new(false));

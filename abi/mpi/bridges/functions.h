@@ -30,7 +30,7 @@ int PMPI_Info_get(MPI_Info, const char *, int, char *, int *);
 int PMPI_Info_set(MPI_Info, const char *, const char *);
 MPI_Fint PMPI_Errhandler_c2f(MPI_Errhandler);
 
-/* the shim calls these two of its own functions */
+/* functions of the shim itself, which it also calls */
 int MPI_Abort(MPI_Comm, int);
 int MPI_Errhandler_free(MPI_Errhandler *);
 
@@ -154,7 +154,7 @@ int PMPI_Waitall(int, MPI_Request *, MPI_Status *);
 int PMPI_Waitany(int, MPI_Request *, int *, MPI_Status *);
 int PMPI_Waitsome(int, MPI_Request *, int *, int *, MPI_Status *);
 
-/* datatypes; MPIs before MPI-4 lack the functions with large counts */
+/* datatypes; an MPI older than MPI-4 lacks the functions with large counts */
 int PMPI_Type_create_keyval(MPI_Type_copy_attr_function *, MPI_Type_delete_attr_function *, int *, void *);
 int PMPI_Type_free(MPI_Datatype *);
 int PMPI_Type_get_attr(MPI_Datatype, int, void *, int *);

@@ -24,7 +24,8 @@
 #include "names.h"
 SLOTS_FIRST;
 
-/* recursive: an MPI whose version the preload asks for may call functions that the preload defines */
+/* recursive, because an MPI that the preload asks for its version may call functions that the preload
+ * defines */
 static pthread_mutex_t guard = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct mpi served; /* the MPI of this process; a null handle: not decided yet */
 static void *bridge;	  /* NULL: no call is served */
@@ -44,8 +45,8 @@ static bool is_ours(const char *name)
 	return false;
 }
 
-/* Looks up a host function or datum for a bridge. For a name that this preload defines, the result is the
- * next definition: a tool's or the MPI's own. */
+/* Looks up a function or data object of the host MPI for a bridge. For a name that this preload defines,
+ * the result is the next definition: a tool's or the MPI's own. */
 static void *find(const char *name)
 {
 	void *found = dlsym(is_ours(name) ? RTLD_NEXT : RTLD_DEFAULT, name);
@@ -105,7 +106,7 @@ static bool is_beginning(const char *name)
 	return strcmp(call, "_Init") == 0 || strcmp(call, "_Init_thread") == 0;
 }
 
-/* The host's own function, as the caller would resolve it without the preload. */
+/* Finds the host MPI's own function, as the caller would resolve it without the preload. */
 static void *of_host(const char *name, struct mpi mpi, void *caller)
 {
 	void *found = two_mpis ? NULL : dlsym(RTLD_NEXT, name);
@@ -128,8 +129,8 @@ static void *of_host(const char *name, struct mpi mpi, void *caller)
 	return found;
 }
 
-/* Resolves a slot; the caller holds the guard. The slot keeps the function, unless each call of this name
- * has to be resolved anew. */
+/* Finds the function for a slot; the caller holds the guard. The slot keeps the function, unless each call
+ * of this name has to be resolved anew. */
 static void *target(struct slot *slot, void *caller)
 {
 	const char *call = slot->name + (slot->name[0] == 'P');

@@ -16,9 +16,9 @@ struct mpi {
 	enum abi abi;
 };
 
-/* The MPI that a call from the code at `caller` reaches. */
+/* Finds the MPI that a call from the code at `caller` reaches. */
 struct mpi mpi_of_caller(void *caller);
-/* The handle of the module that contains the code at `caller`; NULL if the module is unknown. */
+/* Finds the handle of the module that contains the code at `caller`; NULL if the module is unknown. */
 void *module_of(void *caller);
 const char *name_of_abi(enum abi abi);
 

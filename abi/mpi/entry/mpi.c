@@ -1,5 +1,5 @@
 /*
- * The loaded MPIs and their ABIs.
+ * Finds the loaded MPIs and their ABIs.
  *
  * A call goes to the MPI that the dynamic linker would bind it to without this preload. That is an MPI in the
  * global scope (the program's own libraries, or a library that was opened with RTLD_GLOBAL). If there is
@@ -14,7 +14,7 @@
 
 static const char MARK[] = "PMPI_Comm_rank";
 
-/* The handle and the path of the mapped object that contains an address. */
+/* Finds the handle and the path of the mapped object that contains an address. */
 static void *handle_at(void *address, const char **path)
 {
 	struct link_map *map = NULL;
@@ -34,7 +34,7 @@ void *module_of(void *caller)
 	return handle_at(caller, &path);
 }
 
-/* For code that was generated at run time and belongs to no module: finds any loaded MPI. */
+/* Finds any loaded MPI, for a call from code that was generated at run time and belongs to no module. */
 static int look_into(struct dl_phdr_info *object, size_t size, void *found)
 {
 	void *handle = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
@@ -55,9 +55,9 @@ static int number_behind(const char *text, const char *words)
 }
 
 /*
- * PMPI_Abi_get_version() of the standard ABI reports -1 in an MPI of another ABI. Older MPIs lack the
- * function; their version texts identify them. libmpi.so.40 is Open MPI 3 to 5. libmpi.so.12 is MPICH from
- * 3.1 on, or an MPI with MPICH's ABI.
+ * Determines the ABI of an MPI. PMPI_Abi_get_version() of the standard ABI reports -1 in an MPI of another
+ * ABI. Older MPIs lack the function; their version texts identify them. libmpi.so.40 is Open MPI 3 to 5.
+ * libmpi.so.12 is MPICH from 3.1 on, or an MPI with MPICH's ABI.
  */
 static enum abi abi_of(void *handle)
 {

@@ -1,9 +1,9 @@
 /*
  * Prints a message when a program ends without having initialized MPI: 'unisono mpi' had no effect on it.
  *
- * Only the program's end shows this. The program's file does not: env, time, numactl, shells and interpreters
- * are linked to no MPI but start or load programs that are, and other programs load their MPI through a
- * library.
+ * Whether MPI is used is known only when the program ends. Its file does not show it: env, time, numactl,
+ * shells and interpreters are linked to no MPI but start or load programs that are, and other programs load
+ * their MPI through a library.
  *
  * One process of a job prints the message: on the first rank, the process that 'unisono mpi' turned into the
  * program by exec. It stays silent if it has had a child, because the child may be the real program. Some
@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 /*
- * The copy's lowest number: above the descriptors that shell scripts name and that programs expect to get
- * first.
+ * The lowest number that the copied descriptor may have. It is above the descriptors that shell scripts name
+ * and that programs expect to get first.
  */
 enum { LOWEST_COPY = 200 };
 
@@ -37,8 +37,8 @@ static dev_t device;
 static ino_t inode;
 static long faults_before;
 
-/* Whether the descriptor is still the copy. Programs close descriptors that they do not know, and the
- * kernel reuses the numbers. */
+/* Whether the descriptor is still the copy. Some programs close all descriptors that they did not open,
+ * and the kernel reuses the numbers. */
 static bool is_ours(int descriptor)
 {
 	struct stat status;
@@ -48,8 +48,8 @@ static bool is_ours(int descriptor)
 }
 
 /*
- * Closes the copy: MPI is used, or this process is a forked child. A child may outlive the program and would
- * keep a pipe open.
+ * Closes the copy, when MPI is used or in a forked child. A child may outlive the program and would keep a
+ * pipe open.
  */
 void nothing_unused(void)
 {
@@ -60,9 +60,9 @@ void nothing_unused(void)
 }
 
 /*
- * The page faults of all children that this process has waited for. Before exec, 'unisono mpi' was this
- * process and may have run a compiler, so the count is not zero. Page faults only grow, so a change shows a
- * child that the program itself had.
+ * Returns the number of page faults of all children that this process has waited for. Before exec, 'unisono
+ * mpi' was this process and may have run a compiler, so the count may not be zero at first. The count only
+ * grows, so a change shows that the program itself had a child.
  */
 static long faults_of_children(void)
 {

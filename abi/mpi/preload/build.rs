@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// The compiler flags of every library. `src/libraries.rs` passes the same flags to `mpicc`.
 const FLAGS: &[&str] = &include!("src/flags.in");
 
-/// A library: its name, the folder of its sources, further source files, and the include folder that comes
-/// first.
+/// A library to compile: its name, the folder of its sources, further source files, and the include folder
+/// that is searched first.
 struct PreloadLibrary {
     name: &'static str,
     folder: &'static str,
@@ -61,7 +61,7 @@ fn variable(name: &str) -> String {
     env::var(name).expect("cargo sets it")
 }
 
-/// The files of a folder with an extension in `endings`, sorted.
+/// Returns the files of a folder with an extension in `endings`, sorted.
 fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .expect("a folder of sources")
@@ -72,8 +72,8 @@ fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// The shim's sources as a Rust expression. The program embeds them, so that an `mpicc` can compile them
-/// later.
+/// Returns the shim's sources as a Rust expression. The program embeds them, so that an `mpicc` can compile
+/// them later.
 fn embedded(shim: &Path) -> String {
     let entry = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).expect("sources have plain names");
@@ -85,7 +85,7 @@ fn embedded(shim: &Path) -> String {
 }
 
 fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path) {
-    // the libraries are shared ones also where Rust programs are linked statically (packaging/fit)
+    // the libraries are shared libraries even in a build that links Rust programs statically (packaging/fit)
     #[allow(
         deprecated,
         reason = "otherwise cc adds -static in such a build, which no shared library can have"
@@ -93,7 +93,8 @@ fn compile(library: &PreloadLibrary, mpi: &Path, out: &Path) {
     let mut command = cc::Build::new().cargo_warnings(false).static_flag(false).get_compiler().to_command();
     command.args(FLAGS);
     if variable("DEBUG") == "false" {
-        // as cargo's profile has it; debugging information names the folder of the build
+        // no debugging information, as in cargo's release profile, because it contains the folder of the
+        // build
         command.arg("-g0");
     }
     for include in library.include.into_iter().chain(["shim", "../c/include"]) {

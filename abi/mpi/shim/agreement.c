@@ -1,9 +1,9 @@
 /*
- * The agreement of the ranks: all ranks of MPI_COMM_WORLD run under the same version of 'unisono mpi' with
- * the same options, because each of them decides alone which calls the shim replaces. Each rank publishes
- * both in the launcher's store before MPI begins, and looks at the next rank in MPI_Init: if any two ranks
- * differ, then some rank and the next one differ. A difference ends the job. With --partly a rank that
- * published nothing is taken as one that runs without Unisono.
+ * Checks that all ranks of MPI_COMM_WORLD run under the same version of 'unisono mpi' with the same options,
+ * because each of them decides alone which calls the shim replaces. Each rank publishes both in the
+ * launcher's store before MPI begins, and in MPI_Init reads what the next rank has published: if any two
+ * ranks differ, then some rank and the next one differ. A difference ends the job. With --partly a rank that
+ * published nothing is taken to run without Unisono.
  */
 #include "shim.h"
 #include <poll.h>
@@ -23,7 +23,7 @@ static enum { UNKNOWN, SAME, OTHER, ABSENT } * states; /* by rank of MPI_COMM_WO
 static int world_rank, world_size;
 static MPI_Comm served_world;
 
-/* Whether the job has one rank only, as far as the launcher's environment tells. */
+/* Whether the job has a single rank, as far as the launcher's environment shows. */
 static bool is_alone(void)
 {
 	return number_in_environment("PMI_SIZE") < 2 && number_in_environment("OMPI_COMM_WORLD_SIZE") < 2;
@@ -73,8 +73,8 @@ static void list_ranks(int state, char text[RANKS_BYTES])
 }
 
 /*
- * Waits until the launcher has read the line on standard error: one that is told to end a job may drop what
- * it has not read.
+ * Waits until the launcher has read the line on standard error, because a launcher that is told to end a job
+ * may drop what it has not read.
  */
 static void await_reader(void)
 {
@@ -88,8 +88,8 @@ static void await_reader(void)
 }
 
 /*
- * Ends the job with one line, which names the ranks. `first`: this rank is the first that notices; the
- * others give it time to speak.
+ * Ends the job with one line, which names the ranks. If `first` is set, this rank prints the line; the other
+ * ranks give it time to do so.
  */
 static _Noreturn void end_job(bool first)
 {
@@ -133,7 +133,7 @@ static void check(void)
 {
 	if (!is_wrong((world_rank + 1) % world_size))
 		return;
-	/* the first served rank whose next one is of another state speaks */
+	/* the first served rank whose next rank has another state prints the line */
 	for (int rank = 0; rank < world_size; rank++) {
 		int state = state_of(rank), next = state_of((rank + 1) % world_size);
 

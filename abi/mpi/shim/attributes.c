@@ -12,7 +12,8 @@ static struct keyval {
 	bool held;    /* the program has not freed the key yet */
 	int users;    /* attributes with this key; a slot is free if it is neither held nor used */
 } keyvals[MAX_KEYVALS];
-/* the search for a free slot continues here, so a freed slot is reused last (as in handles.c) */
+/* the search for a free slot continues here, so a freed slot is reused as late as possible (as in
+ * handles.c) */
 static int next_keyval;
 /* protects the keys and every window's attribute list; never held while a callback runs: it may call
  * these functions */
@@ -26,7 +27,7 @@ struct attribute {
 	struct attribute *next;
 };
 
-/* The key with a number; NULL if there is none. The caller holds the guard. */
+/* Finds the key with a number; NULL if there is none. The caller holds the guard. */
 static struct keyval *keyval_of(int number)
 {
 	struct keyval *keyval;
@@ -97,7 +98,7 @@ static int call_delete(struct window *window, struct keyval keyval, int number, 
 								  keyval.extra);
 }
 
-/* The newest attribute with this key, even if its callback is running. The caller holds the guard. */
+/* Finds the newest attribute with this key, even if its callback is running. The caller holds the guard. */
 static struct attribute *find(struct window *window, int keyval)
 {
 	struct attribute *attribute = window->attributes;
@@ -201,7 +202,7 @@ static void *known(struct window *window, int keyval, bool *integer)
 	return NULL;
 }
 
-/* Finds a value for Fortran, which gets integers themselves and not their addresses. */
+/* Finds a value for Fortran, which gets integers by value and not by address. */
 bool attribute_find(struct window *window, int keyval, void **value)
 {
 	bool integer;

@@ -8,7 +8,8 @@
 #define UNISONO_MPI_BRIDGE_H
 
 struct services {
-	/* Finds a function or datum of the host MPI, or of a tool that wraps it; NULL if there is none. */
+	/* Finds a function or data object of the host MPI, or of a tool that wraps it; NULL if there is
+	 * none. */
 	void *(*find)(const char *name);
 };
 

@@ -4,7 +4,7 @@
  * the decision to serve a call depends only on values that are the same at all members of the communicator.
  *
  * Reductions have to return the same bits as the host's own call. Integer results do not depend on the order
- * of additions. Floating-point results agree only if both forms add in the same order. For small
+ * of additions. Floating-point results agree only if both forms add in the same order. For small calls of
  * MPI_Allreduce orders.c finds that out by trials; other floating-point reductions stay the host's.
  */
 #include "waiting.h"
@@ -12,15 +12,16 @@
 #include <string.h>
 
 /*
- * Whether a call waits for all members in any case. Others may end at a member before the rest has begun, and
- * some programs depend on that although the standard forbids it.
+ * Whether a call waits for all members in any case. Other calls may end at one member before another has
+ * begun, and some programs depend on that although the standard forbids it.
  */
 enum synchronizing { MAY_END_EARLY = 1, WAITS_FOR_ALL = 4 };
 
 /*
- * The record of a communicator, whose members agree in a call that waits for all, or in the fourth that may
- * end early. If some ranks of the host have not joined by then, which must be ranks outside of the
- * communicator, the members ask again when they have made twice as many calls.
+ * Finds the record of a communicator. Its members agree whether they outnumber their processors: in the first
+ * call that waits for all members, or in the fourth call that may end early. If some ranks of the host have
+ * not joined by then (these must be ranks outside of the communicator), the members ask again after twice as
+ * many calls.
  */
 static __attribute__((noinline)) struct comm_record *record_agreed(MPI_Comm comm,
 								   enum synchronizing synchronizing)
@@ -44,7 +45,7 @@ static __attribute__((noinline)) struct comm_record *record_agreed(MPI_Comm comm
 	return record;
 }
 
-/* The record of a communicator whose collectives are served; NULL otherwise. */
+/* Finds the record of a communicator if its collectives are served; NULL otherwise. */
 static struct comm_record *servable(MPI_Comm comm, enum synchronizing synchronizing)
 {
 	static _Thread_local struct {
@@ -69,7 +70,7 @@ static struct comm_record *servable(MPI_Comm comm, enum synchronizing synchroniz
 	return last.record;
 }
 
-/* The size of a buffer in bytes; if it is unknown, a size above the limit. */
+/* Returns the size of a buffer in bytes; if it is unknown, a size above the limit. */
 static MPI_Aint bytes_of(int count, MPI_Datatype type)
 {
 	int size = 0;
@@ -80,9 +81,9 @@ static MPI_Aint bytes_of(int count, MPI_Datatype type)
 }
 
 /*
- * With --stats, some calls run as the host's own for comparison, the same ones at all members: the 16th, the
- * 32nd, and so on at powers of two. Their share falls, so they cost little of the run time however slow they
- * are.
+ * Whether this call is a sample: with --stats, some calls run as the host's own for comparison, the same ones
+ * at all members: the 16th, the 32nd, and so on at powers of two. Their share falls, so they take a small
+ * part of the run time however slow they are.
  */
 static bool is_sample(struct comm_record *record)
 {
@@ -111,7 +112,8 @@ int barrier_of_host(MPI_Comm comm)
 				 &collective);
 }
 
-/* The wait for the request remains the host's. That wait may depend on all members. */
+/* Notes that a collective has begun whose request the program waits for in the host's own calls: that wait
+ * may depend on all members. */
 INLINE int begun(int code)
 {
 	needs_other_ranks = true;
@@ -234,8 +236,9 @@ static bool has_nan(const void *numbers, int count, enum element element)
 }
 
 /*
- * Sums and products whose two forms add along the same tree, but with other orders of two operands: the bits
- * differ only in NaNs, and all members have those in the same elements. The host's own call then follows.
+ * Serves sums and products whose two forms add along the same tree, but with the two operands in another
+ * order. Their bits differ only in NaNs, which all members have in the same elements. If there are NaNs, the
+ * host's own call follows.
  */
 static int reduce_unless_nan(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
 			     MPI_Comm comm, enum element element)
@@ -253,7 +256,7 @@ static int reduce_unless_nan(const void *in, void *out, int count, MPI_Datatype 
 	return HOSTS(ALLREDUCE, PMPI_Allreduce(saved, out, count, type, op, comm));
 }
 
-/* Whether a reduction's bits are the same in any order: the same answer at all members. */
+/* Whether a reduction returns the same bits in any order; the same answer at all members. */
 static bool any_order_will_do(MPI_Datatype type, MPI_Op op)
 {
 	return (is_arithmetic(op) || is_logical(op)) && element_of(type) == INTEGER;

@@ -1,6 +1,6 @@
 /*
  * The record of each communicator: its size, and the places of its ranks on this host. It is an attribute of
- * the communicator. Senders find here whose bell to ring.
+ * the communicator. Senders find in it which rank to wake.
  */
 #include "waiting.h"
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static int keyval = MPI_KEYVAL_INVALID;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 _Atomic unsigned comm_records_freed;
 
-/* A duplicate has the same members, with the same answer. */
+/* Copies the record: a duplicate has the same members, with the same answer. */
 static int comm_record_copy(MPI_Comm comm, int key, void *extra, void *value, void *copy, int *copied)
 {
 	const struct comm_record *record = value;
@@ -66,7 +66,7 @@ static struct comm_record *comm_record_new(MPI_Comm comm)
 	return record;
 }
 
-/* The record of a communicator; NULL for MPI_COMM_NULL or on failure. */
+/* Finds the record of a communicator, or makes it; NULL for MPI_COMM_NULL or on failure. */
 struct comm_record *comm_record_of(MPI_Comm comm)
 {
 	struct comm_record *record = NULL;

@@ -4,7 +4,8 @@
  */
 #include "shim.h"
 
-/* The engine's number of a predefined operation; 0 for other operations, which no accumulate accepts. */
+/* Returns the engine's number of a predefined operation; 0 for other operations, which no accumulate
+ * accepts. */
 static inline int operation_of(MPI_Op op)
 {
 	if (op == MPI_SUM)
@@ -111,7 +112,7 @@ INLINE int finish(struct window *window, const char *call, unisono_status status
 	return UNLIKELY(status) ? window_result(window, call, status) : completed(request);
 }
 
-/* A transfer with MPI_PROC_NULL does nothing. */
+/* Ends a transfer with MPI_PROC_NULL, which does nothing. */
 INLINE int nothing(MPI_Request *request)
 {
 	return request ? completed(request) : MPI_SUCCESS;
@@ -215,7 +216,7 @@ INLINE int accumulate(const char *call, const void *origin, MPI_Count origin_cou
 	return finish(of.window, call, status, rank, request);
 }
 
-/* With MPI_NO_OP the origin buffer and its type are ignored. */
+/* Serves get-accumulate. With MPI_NO_OP the origin buffer and its type are ignored. */
 INLINE int get_accumulate(const char *call, const void *origin, MPI_Count origin_count,
 			  MPI_Datatype origin_type, void *result, MPI_Count result_count,
 			  MPI_Datatype result_type, int rank, MPI_Aint place, MPI_Count target_count,

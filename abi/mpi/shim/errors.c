@@ -64,9 +64,10 @@ static int class_of_status(unisono_status status)
 }
 
 /*
- * The error code for a rank that is gone: an error class of our own, because the standard lacks one, with a
- * code and a text for each rank. The host stores the texts, so that its MPI_Error_string returns them. (MPICH
- * 4.0 forgets the text of a code in a standard class.) MPI cannot remove a code, so their number is limited.
+ * Returns the error code for a rank that is gone. It has an error class of our own, because the standard
+ * lacks one, with a code and a text for each rank. The host stores the texts, so that its MPI_Error_string
+ * returns them. (MPICH 4.0 forgets the text of a code in a standard class.) Codes cannot be removed from MPI,
+ * so their number is limited.
  */
 static int code_of_gone(const char *words)
 {

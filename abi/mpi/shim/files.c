@@ -1,4 +1,5 @@
-/* Calls that begin to read or write a file: the host's own, whose requests MPI_Waitall has to know. */
+/* Calls that begin to read or write a file. They are the host's own, but MPI_Waitall has to know their
+ * requests. */
 #include "waiting.h"
 
 #define NOTED(name, arguments, values)                                                                       \

@@ -1,7 +1,7 @@
 /*
- * Fortran. Fortran bindings convert the arguments and call MPI_X or PMPI_X, which the preload both defines,
- * so most calls need no code here. The exceptions are callbacks and attributes: each host MPI
- * implements in its own way.
+ * Fortran. Fortran bindings convert the arguments and call MPI_X or PMPI_X. The preload defines both, so most
+ * calls need no code here. The exceptions are callbacks and attributes, which each host MPI implements in its
+ * own way.
  */
 #include "shim.h"
 

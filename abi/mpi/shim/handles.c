@@ -1,6 +1,6 @@
 /*
- * Window handles: slots of one table. A freed slot is reused last, so that a stale handle is most likely
- * detected. If C handles are pointers, the Fortran integer is a slot number.
+ * Window handles: slots of one table. A freed slot is reused as late as possible, so that a stale handle is
+ * most likely detected. If C handles are pointers, the Fortran integer is a slot number.
  */
 #include "shim.h"
 #include <stdio.h>
@@ -108,8 +108,8 @@ BOTH(MPI_Win, Win_fromint, (int number))
 #endif
 
 /*
- * The time that a call waits before another thread gets its turn: while no other thread uses the window, and
- * once one does.
+ * The time slice that a call waits before another thread gets its turn: as long as no other thread uses the
+ * window, and once one does.
  */
 enum { UNCONTENDED_SLICE_NS = 5000000, CONTENDED_SLICE_NS = 50000 };
 
@@ -120,7 +120,8 @@ void window_set_slice(struct window *window)
 		unisono_mpi_window_patience(window->core, UNCONTENDED_SLICE_NS);
 }
 
-/* A waiting thread holds `turn`, so a thread that leaves the window and returns at once queues behind it. */
+/* Enters the window. A waiting thread holds `turn`, so a thread that leaves the window and returns at once
+ * queues behind it. */
 void window_enter(struct window *window)
 {
 	pthread_mutex_lock(&window->turn);
@@ -135,7 +136,7 @@ void window_enter(struct window *window)
 	}
 }
 
-/* The label of a window in the statistics. */
+/* Writes the label of a window in the statistics. */
 void window_label(const struct window *window, const char *more, char label[WINDOW_LABEL])
 {
 	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE	 ? "created"

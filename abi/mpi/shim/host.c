@@ -13,7 +13,7 @@ void *host_if_any(const char *name)
 	return services->find(name);
 }
 
-/* The host's function with a name; ends the program if there is none. */
+/* Finds the host's function with a name; ends the program if there is none. */
 void *host(const char *name)
 {
 	void *function = host_if_any(name);

@@ -1,11 +1,11 @@
 /*
- * The ranks of this host that share processors: their places, their shared lines, and the bells that senders
- * ring.
+ * The ranks of this host that share processors: their places, their shared cache lines, and the wake-up flags
+ * (bells) that senders ring.
  *
- * Where the launcher's store shows that all ranks are on this host, MPI_Init sets up nothing. Rank 0 offers
- * the lines' memory in the store before MPI begins, and each rank joins by itself at its first send or wait.
- * A rank that cannot join leaves its waits to the host. Elsewhere the setup is collective, and so it is done
- * in MPI_Init.
+ * If the launcher's store shows that all ranks are on this host, MPI_Init sets up nothing. Rank 0 offers the
+ * lines' memory in the store before MPI begins, and each rank joins by itself at its first send or wait. A
+ * rank that cannot join leaves its waits to the host MPI. Otherwise the setup is collective, so it is done in
+ * MPI_Init.
  */
 #include "waiting.h"
 #include <stdlib.h>
@@ -31,11 +31,12 @@ static bool joined, outnumber_known; /* outnumber_known: `ranks_outnumber` no lo
 
 enum { LINE = 128, LINES_SHARED = 2 };
 /*
- * Next to other programs each wait lasts a scheduler slice (3 to 4 ms), so 64 waits take a quarter of a
- * second.
+ * The number of waits that are served after a long wait. Next to other programs each wait lasts a scheduler
+ * slice (3 to 4 ms), so 64 waits take a quarter of a second.
  */
 enum { SERVED_AFTER_LONG_WAIT = 64 };
-/* Starts as after a long wait, so a program that starts next to others does not have to detect them first. */
+/* The initial value is that after a long wait, so a program that starts next to others does not have to
+ * detect them first. */
 _Thread_local unsigned waits_to_serve = SERVED_AFTER_LONG_WAIT;
 
 /* Stores the places of the first `count` ranks of a group; returns whether all of them are on this host. */
@@ -74,7 +75,7 @@ static bool windows_only(void)
 	return only && strcmp(only, "windows") == 0;
 }
 
-/* Whether the ranks share lines: the same answer at all ranks of the job. */
+/* Whether the ranks share cache lines; the same answer at all ranks of the job. */
 static bool ranks_meet(void)
 {
 	PMPI_Comm_size(MPI_COMM_WORLD, &world_size);
@@ -87,7 +88,7 @@ static size_t lines_bytes(int members)
 	return LINE * (size_t)(LINES_SHARED + members);
 }
 
-/* Whether ranks join without waiting for each other: the same answer at all ranks. */
+/* Whether ranks join without waiting for each other; the same answer at all ranks. */
 static bool each_joins_alone(void)
 {
 	return store_is_of_one_host() && !agreement_is_partly();
@@ -186,7 +187,7 @@ void host_ranks_begin(void)
 	waits_counted = waits_served && unisono_mpi_statistics_wanted();
 }
 
-/* No rank needs the descriptor any more. */
+/* Closes the descriptor of the shared memory, which no rank needs any more. */
 static void close_lines(void)
 {
 	pthread_mutex_lock(&guard);
@@ -249,14 +250,14 @@ void await_slow(unisono_mpi_wait_call call, unisono_mpi_wait_kind kind, unisono_
 	}
 }
 
-/* Another rank may sleep until this rank has received a message, so ring. */
+/* Ends a wait: another rank may sleep until this rank has received a message, so this rank wakes it. */
 void await_ended(void)
 {
 	needs_other_ranks = false;
 	ring_undirected();
 }
 
-/* Wakes the ranks whose naps an act of any rank may end. */
+/* Wakes the ranks whose waits may be completed by an action of any rank. */
 void ring_undirected(void)
 {
 	join_if_due();
@@ -269,7 +270,7 @@ void ring_all(void)
 	unisono_mpi_crowd_ring_all();
 }
 
-/* The place of a rank of MPI_COMM_WORLD, or NOT_HERE. */
+/* Returns the place of a rank of MPI_COMM_WORLD on this host, or NOT_HERE. */
 unsigned world_place(int rank)
 {
 	return rank < world_size ? world_places[rank] : NOT_HERE;
@@ -284,7 +285,8 @@ int finish_collective(unisono_mpi_wait_call call, int code, struct polled_reques
 	return await(call, UNISONO_MPI_WAIT_KIND_UNDIRECTED, poll_request, &request->completion);
 }
 
-/* Collective. Whether the ranks outnumber their processors, or ANSWER_UNKNOWN: the same at all members. */
+/* Whether the ranks outnumber their processors, or ANSWER_UNKNOWN; the same answer at all members.
+ * Collective. */
 enum answer ranks_outnumber_in(MPI_Comm comm)
 {
 	struct polled_request barrier = { .completion = { 0 } }, agreement = { .completion = { 0 } };

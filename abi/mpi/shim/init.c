@@ -29,7 +29,7 @@ static void warn_about_tools(void)
 	}
 }
 
-/* Before the host's MPI begins: waits for no other rank. */
+/* Publishes this rank's part before the host's MPI begins; waits for no other rank. */
 static void publish(void)
 {
 	agreement_publish();
@@ -82,7 +82,8 @@ BOTH(int, Finalize, (void))
 }
 
 #if MPI_VERSION >= 4
-/* For a program without MPI_COMM_WORLD. By now the program has freed all communicators of the session. */
+/* The end of a program without MPI_COMM_WORLD. By now the program has freed all communicators of the
+ * session. */
 BOTH(int, Session_finalize, (MPI_Session * session))
 {
 	int (*host_finalize)(MPI_Session *) = (int (*)(MPI_Session *))host("PMPI_Session_finalize");

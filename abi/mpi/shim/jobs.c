@@ -212,8 +212,8 @@ int job_of(MPI_Comm comm, struct job **job)
 }
 
 /*
- * A barrier of ranks that share memory. A fence of a window without bytes is one episode of the engine's
- * barrier; unisono_job_barrier() would send packets instead.
+ * A barrier of ranks that share memory. A fence of a window without bytes passes the engine's barrier once;
+ * unisono_job_barrier() would send packets instead.
  */
 unisono_status job_barrier(struct job *job)
 {
@@ -252,7 +252,7 @@ static int job_end(struct job *job)
 	return status ? code_of_status(status) : MPI_SUCCESS;
 }
 
-/* Removes a user; collective when the last user goes. */
+/* Removes a user of a job. The call for the last user is collective. */
 int job_release(struct job *job)
 {
 	int code;

@@ -1,7 +1,7 @@
 /*
- * Windows that stay the host's: with memory that the processor may be unable to load from and store to
- * (MPI-4.1 section 12.2.1, the hints about memory kinds), or with members that are not served. Once the first
- * one exists, each call checks whose window it got.
+ * Windows that stay the host's: those with memory that the processor may be unable to load from and store to
+ * (MPI-4.1 section 12.2.1, the hints about memory kinds), and those with members that are not served. Once
+ * such a window exists, each call checks whose window it got.
  */
 #include "shim.h"
 #include <string.h>
@@ -24,7 +24,8 @@ static bool names_other(const char *kinds)
 	return false;
 }
 
-/* These hints came with MPI 4.1. An older host never asks the other ranks for them. */
+/* Whether the host knows these hints, which came with MPI 4.1. With an older host the other ranks need not
+ * be asked. */
 static bool has_kinds(void)
 {
 	int major = 0, minor = 0;

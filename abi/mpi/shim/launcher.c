@@ -10,7 +10,8 @@ int number_in_environment(const char *name)
 	return text ? atoi(text) : 0;
 }
 
-/* Before MPI_Init, and without MPI_COMM_WORLD, only the launcher knows the rank. */
+/* Returns this process's rank by the launcher's variables. Before MPI_Init, and without MPI_COMM_WORLD, no
+ * other source exists. */
 int rank_of_launcher(void)
 {
 	static const char *const ranks[] = { "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };

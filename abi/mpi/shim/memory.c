@@ -1,9 +1,9 @@
 /*
- * Memory shared by the ranks of a host. One rank makes a memfd and tells its place; the others open it
- * through its path below /proc, so no name is left behind. When another rank opens the path, the process
- * number or the descriptor may already belong to another process or file. So each rank checks that it opened
- * the right file, that the file has the expected size, and that it is sealed against shrinking (a rank that
- * touches memory behind the end of a file is killed).
+ * Memory shared by the ranks of a host. One rank makes a memfd and publishes its place; the others open it
+ * through its path below /proc, so no name is left behind. When another rank opens the path, the process ID
+ * or the descriptor may already belong to another process or file. So each rank checks that it opened the
+ * right file, that the file has the expected size, and that it is sealed against shrinking (a rank that
+ * accesses memory beyond the end of a file is killed).
  */
 #include "shim.h"
 #include <fcntl.h>
@@ -15,8 +15,8 @@
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 /*
- * Makes zeroed memory and writes its place, a word without spaces. Returns a descriptor, or -1. The memory
- * can be accepted until the descriptor is closed.
+ * Makes zeroed memory and writes its place to `place`, as a word without spaces. Returns a descriptor, or -1.
+ * Other processes can accept the memory until the descriptor is closed.
  */
 int memory_offer(size_t bytes, char place[MEMORY_PLACE_BYTES])
 {
@@ -44,7 +44,8 @@ static bool is_at(int descriptor, const char *place)
 	       found.st_dev == device && found.st_ino == number;
 }
 
-/* Ends an offer. The program may have closed the descriptor and reused its number. */
+/* Ends an offer. The check is needed because the program may have closed the descriptor and reused its
+ * number. */
 void memory_withdraw(int descriptor, const char *place)
 {
 	if (descriptor >= 0 && is_at(descriptor, place))

@@ -12,13 +12,13 @@
  * for each group. If all these groups match, both forms add along the same tree. With n ranks this takes n -
  * 2 blocking calls, because the group of all ranks is in every tree.
  *
- * Numbers that are no NaN add to the same bits in either order of two operands. A sum of two NaNs has the
- * bits of the first, and a minimum of a NaN and a number depends on their order, too. So before minima and
+ * The sum of two numbers has the same bits in either order of the operands, unless both are NaNs: then it has
+ * the bits of the first. A minimum of a NaN and a number depends on their order, too. So before minima and
  * maxima are served, both forms are also tried with NaNs, a pair at each node of the tree: n - 1 blocking
  * calls.
  *
- * Each of the two trials begins after the program has made as many calls of the same kind, which ran as the
- * host's own. So a program with few calls pays at most twice their cost.
+ * Each of the two trials begins only after the program has made as many calls of the same kind as the trial
+ * takes; these ran as the host's own. So a program with few calls pays at most twice their cost.
  */
 #include "waiting.h"
 #include <stdlib.h>
@@ -78,7 +78,7 @@ static group all_of(int size)
 	return (group)((1u << size) - 1);
 }
 
-/* The ranks whose powers of two make up a sum; all ranks if the value is not such a sum. */
+/* Returns the ranks whose powers of two make up a sum; all ranks if the value is not such a sum. */
 static group ranks_in_sum(double sum, int size)
 {
 	group all = all_of(size);
@@ -153,7 +153,7 @@ static bool is_new(const group *groups, int pair)
 	return true;
 }
 
-/* The least value of all members. */
+/* Finds the least value among those of all members. */
 static int agree(int own, int *all, MPI_Comm comm)
 {
 	struct polled_request agreement = { .completion = { 0 } };
@@ -204,8 +204,8 @@ static int try_tree(struct order *order, bool wide, int size, MPI_Comm comm)
 			return code;
 	}
 	/*
-	 * each member computes its own result, perhaps along its own tree; but all members have to make the
-	 * same calls
+	 * Each member computes its own result, perhaps along a tree of its own, but all members have to make
+	 * the same calls. So the trial uses the groups of one member.
 	 */
 	memcpy(agreed, own, sizeof own);
 	code = finish_collective(
@@ -226,14 +226,14 @@ static int try_tree(struct order *order, bool wide, int size, MPI_Comm comm)
 			return code;
 		same = same && below && below == own[pairs];
 	}
-	/* otherwise the groups form no tree */
+	/* with any other number of groups, they form no tree */
 	code = agree(same && distinct == size - 2, &all, comm);
 	if (!code && all)
 		order->verdict = SAME_TREE;
 	return code;
 }
 
-/* The record of a type and count, the same at all members; NULL if there are too many. */
+/* Finds or makes the record of a type and count, the same at all members; NULL if there are too many. */
 static struct order *order_of(struct comm_record *record, MPI_Datatype type, int count)
 {
 	struct order **at = &record->orders;

@@ -20,7 +20,7 @@ bool messages_forced(void)
 }
 
 /* Whether some ranks may be on other hosts, so that an agent thread will call the host MPI. Before
- * MPI_Init only the launcher's environment tells. */
+ * MPI_Init only the launcher's environment shows this. */
 bool agent_possible(void)
 {
 	int all = number_in_environment("OMPI_COMM_WORLD_SIZE"),
@@ -50,7 +50,7 @@ static void read_settings(void)
 
 	PMPI_Query_thread(&provided);
 	many_threads = provided == MPI_THREAD_MULTIPLE && !threads_upgraded;
-	/* for the test that demonstrates the hang without progress; has no other use */
+	/* only for the test that demonstrates the hang without progress */
 	const char *progress = getenv("UNISONO_MPI_PROGRESS");
 	progress_disabled = progress && strcmp(progress, "never") == 0;
 }
@@ -71,7 +71,8 @@ void setup(void)
 }
 
 /*
- * Makes progress on the host's messages: a peer may wait for a message before it does its part of our wait.
+ * Makes progress on the host's messages, because a peer may have to receive a message before it makes the
+ * call that this rank waits for.
  */
 void progress(void)
 {
@@ -79,7 +80,7 @@ void progress(void)
 
 	if (UNLIKELY(progress_disabled))
 		return;
-	/* not on MPI_COMM_SELF, for which MPICH does not poll the network */
+	/* on MPI_COMM_WORLD, because MPICH does not poll the network for MPI_COMM_SELF */
 	PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 }
 

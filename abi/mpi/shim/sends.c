@@ -1,6 +1,6 @@
 /*
- * Send calls. The receiver may nap, so each call rings its bell. A call that may wait for the receiver runs
- * as the host MPI's nonblocking form, which the shim polls.
+ * Send calls. The receiver may be sleeping, so each call wakes it (rings its bell). A call that may wait for
+ * the receiver runs as the host MPI's nonblocking form, which the shim polls.
  */
 #include "waiting.h"
 
@@ -83,7 +83,7 @@ BOTH(int, Bsend, SEND_ARGUMENTS)
 	(const void *buffer, int count, MPI_Datatype type, int destination, int tag, MPI_Comm comm,          \
 	 MPI_Request *request)
 
-/* Completing a long message may need more than this rank. */
+/* Notes that completing a long message may need other ranks. */
 static inline void note_long_send(int count)
 {
 	if (UNLIKELY(count > MAX_EAGER_ELEMENTS))
@@ -113,7 +113,7 @@ BOTH(int, Issend, ISEND_ARGUMENTS)
 	SEND_AND_RING(PMPI_Issend(buffer, count, type, destination, tag, comm, request), destination, comm);
 }
 
-/* A persistent request does not tell its destination, so all sleeping ranks are woken. */
+/* Wakes all sleeping ranks, because the destination of a persistent request cannot be queried. */
 INLINE int ring_all_after(int code)
 {
 	needs_other_ranks = true;

@@ -79,7 +79,7 @@ static bool is_served_in_world(MPI_Comm comm)
 	return all;
 }
 
-/* The same answer at all members of an intracommunicator. */
+/* Whether a communicator is served; the same answer at all members of an intracommunicator. */
 bool comm_is_served(MPI_Comm comm)
 {
 	int begun = 0;

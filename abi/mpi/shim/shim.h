@@ -159,7 +159,7 @@ enum { MAX_WINDOWS = 1 << 16 };
 extern struct window *_Atomic slots[MAX_WINDOWS];
 
 #if !HOST_MPICH
-/* A handle is a pointer into our table, so that the owner of a handle is found without reading memory. */
+/* A handle is a pointer into our table, so whether a handle is ours is known without reading memory. */
 static inline size_t slot_of(MPI_Win win)
 {
 	return ((uintptr_t)win - (uintptr_t)slots) / sizeof *slots;
@@ -181,7 +181,7 @@ static inline MPI_Win handle_of(size_t slot)
 }
 #endif
 
-/* The window of a handle; NULL if the handle is not ours or its window was freed. */
+/* Finds the window of a handle; NULL if the handle is not ours or its window was freed. */
 static inline struct window *window_of(MPI_Win win)
 {
 	size_t slot = slot_of(win);

@@ -1,8 +1,8 @@
 /*
  * MPI_Comm_spawn and MPI_Comm_spawn_multiple: served ranks spawn 'unisono mpi OPTIONS -- COMMAND', so that
- * their children are served, too. The root decides, and tells the other ranks. It leaves a command as it is
- * if it cannot find the program itself, which the host's launcher then looks for or reports, and if the
- * program is linked statically.
+ * their children are served, too. The root decides, and sends its decision to the other ranks. It leaves a
+ * command as it is if the program is linked statically, or if it cannot find the program (the host's launcher
+ * then looks for it, or reports that it is missing).
  */
 #include "shim.h"
 #include <elf.h>
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether nothing can be preloaded into the file: an ELF file without an interpreter. */
+/* Whether the file is an ELF file without an interpreter, into which nothing can be preloaded. */
 static bool is_static(int file)
 {
 	Elf64_Ehdr header;
@@ -82,7 +82,8 @@ static bool is_unisono(const char *command)
 	return strcmp(slash ? slash + 1 : command, "unisono") == 0;
 }
 
-/* The arguments of the 'unisono mpi' that starts `command`; NULL without memory. The options are lines. */
+/* Makes the arguments of the 'unisono mpi' that starts `command`; NULL if memory is exhausted. Each option
+ * is a line of the environment variable. */
 static char **wrapped(const char *command, char **arguments)
 {
 	const char *options = getenv("UNISONO_MPI_OPTIONS");
@@ -142,7 +143,8 @@ static bool wrap(struct commands *commands, const char *unisono)
 	return false;
 }
 
-/* Whether the children will be served; the same answer at all ranks of a served communicator. */
+/* Prepares the commands and returns whether the children will be served; the same answer at all ranks of a
+ * served communicator. */
 static bool begin(struct commands *commands, int root, MPI_Comm comm)
 {
 	const char *unisono = getenv("UNISONO_MPI_PROGRAM");

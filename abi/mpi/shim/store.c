@@ -1,6 +1,7 @@
 /*
- * The launcher's store of keys and values, in which the ranks of a job publish before MPI begins. MPI_Init
- * orders these entries before every look-up after it, because the host MPI's own entries take the same way.
+ * The launcher's key-value store, in which the ranks of a job publish texts before MPI begins. After MPI_Init
+ * every look-up finds these entries, because the host MPI's own entries go through the same store and
+ * MPI_Init waits for them.
  *
  *	PMIx (Open MPI 4): the library that the MPI itself uses. PMIx counts its beginnings and ends, so the
  *		MPI's own calls find it begun.
@@ -149,8 +150,8 @@ static bool pmi_word(const char *answer, const char *name, char *value, size_t b
 }
 
 /*
- * Whether the launcher is a Hydra on one host, and the MPI is MPICH. Others may take the second beginning
- * amiss. On several hosts a look-up does not find what ranks of another host have put (tested: 4.0.2).
+ * Whether the launcher is a Hydra on one host, and the MPI is MPICH. Other launchers may reject the second
+ * "cmd=init". On several hosts a look-up does not find what ranks of another host have put (tested: 4.0.2).
  */
 static bool pmi_is_hydras(void)
 {
@@ -200,8 +201,8 @@ bool store_begin(void)
 	return HOST_OPEN_MPI ? pmix_begin() : pmi_begin();
 }
 
-/* Whether there is a store and it shows that all ranks of MPI_COMM_WORLD are on this host: the same answer at
- * all ranks. */
+/* Whether there is a store and it shows that all ranks of MPI_COMM_WORLD are on this host; the same answer
+ * at all ranks. */
 bool store_is_of_one_host(void)
 {
 	return store == PMI_1;
@@ -213,7 +214,7 @@ bool store_put(const char *key, const char *text)
 	return store == PMIX ? pmix_put(key, text) : store == PMI_1 && pmi_put(key, text);
 }
 
-/* Called after MPI_Init: the MPI has begun the store for itself. */
+/* Called after MPI_Init, when the MPI itself has connected to the store. */
 void store_published(void)
 {
 	int (*end)(struct pmix_info *, size_t);
@@ -225,8 +226,8 @@ void store_published(void)
 		end(NULL, 0);
 }
 
-/* The text that a rank of MPI_COMM_WORLD published under a key; returns whether it did. Called in MPI_Init
- * after the host's, and later from one thread only. */
+/* Copies the text that a rank of MPI_COMM_WORLD published under a key; returns whether there is one.
+ * Called in MPI_Init after the host's MPI_Init, and later from one thread only. */
 bool store_find(const char *key, int rank, char *text, size_t bytes)
 {
 	return store == PMIX ? pmix_find(key, rank, text, bytes)

@@ -22,7 +22,7 @@ static int wrong_assert(struct window *window, const char *call)
 	return window_error(window, call, MPI_ERR_ASSERT, "unknown bits in the assert");
 }
 
-/* A call whose only argument is the window. */
+/* Makes a call whose only argument is the window. */
 INLINE int at_window(const char *call, MPI_Win win, unisono_status (*function)(unisono_window *))
 {
 	struct window *window = window_of(win);
@@ -37,7 +37,7 @@ INLINE int at_window(const char *call, MPI_Win win, unisono_status (*function)(u
 	return window_result(window, call, status);
 }
 
-/* A call with a target rank or MPI_PROC_NULL. */
+/* Makes a call with a target rank or MPI_PROC_NULL. */
 INLINE int at_target(const char *call, int rank, MPI_Win win,
 		     unisono_status (*function)(unisono_window *, int))
 {
@@ -55,7 +55,7 @@ INLINE int at_target(const char *call, int rank, MPI_Win win,
 	return window_result(window, call, status);
 }
 
-/* A call with an assertion. */
+/* Makes a call with an assertion. */
 INLINE int with_assert(const char *call, int assert, MPI_Win win,
 		       unisono_status (*function)(unisono_window *, int))
 {

@@ -23,7 +23,7 @@ struct named {
 	int element;
 };
 
-/* The element of a predefined type; OPAQUE for types without arithmetic. */
+/* Returns the element type of a predefined type; OPAQUE for types without arithmetic. */
 static int element_of(MPI_Datatype handle)
 {
 	const struct named known[] = {
@@ -98,8 +98,8 @@ static int element_of(MPI_Datatype handle)
 }
 
 /*
- * An element that accumulates can replace and read but not calculate with, for types that only some compilers
- * have.
+ * Returns an element type that accumulates can replace and read but not calculate with, for types that only
+ * some compilers have.
  */
 static int bits_of(MPI_Aint bytes)
 {
@@ -171,7 +171,7 @@ struct contents {
 };
 
 #if MPI_VERSION >= 4
-/* Open MPI up to 5.0 has none. */
+/* Whether the host has functions with large counts; Open MPI up to 5.0 has none. */
 static bool host_has_large_counts(void)
 {
 	static _Atomic int known; /* 1: it has them; -1: it does not */
@@ -182,7 +182,7 @@ static bool host_has_large_counts(void)
 }
 #endif
 
-/* The constructor of a type, and whether it had large counts. */
+/* Returns the constructor of a type, and whether its counts were large. */
 static int combiner_of(MPI_Datatype handle, bool *large)
 {
 	int combiner;
@@ -243,7 +243,7 @@ static bool contents_alloc(struct contents *of, size_t most, size_t children)
 	       of->places && of->types;
 }
 
-/* Blocks of one or several lengths, with displacements in bytes or extents. */
+/* Makes a layout of blocks of one or several lengths, with displacements in bytes or extents. */
 static unisono_layout *blocks(struct contents *of, int64_t extent, const int64_t *lengths, bool one_length,
 			      const int64_t *places)
 {

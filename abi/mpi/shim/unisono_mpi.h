@@ -43,7 +43,7 @@ typedef enum unisono_mpi_wait_call {
         UNISONO_MPI_WAIT_CALL_NEIGHBOR_ALLTOALLW = 29,
 } unisono_mpi_wait_call;
 
-// The event that completes a call.
+// What completes a call.
 typedef enum unisono_mpi_wait_kind {
         // A send to this rank; the sender rings.
         UNISONO_MPI_WAIT_KIND_DIRECTED = 0,
@@ -51,7 +51,7 @@ typedef enum unisono_mpi_wait_kind {
         UNISONO_MPI_WAIT_KIND_UNDIRECTED = 1,
 } unisono_mpi_wait_kind;
 
-// A constructor that makes a type from others.
+// A constructor that makes a type from other types.
 typedef enum unisono_mpi_combiner {
         // One integer: the count.
         UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
@@ -88,7 +88,7 @@ typedef struct unisono_mpi_messages {
         int (*take)(void *context, void **message, void *packet, size_t bytes);
 } unisono_mpi_messages;
 
-// A question to the host MPI; returns 0 while the call is not complete.
+// A poll of the host MPI; returns 0 while the call is not complete.
 typedef int (*unisono_mpi_question)(void *context);
 
 // Stores a random key of 16 bytes in `key`. The ranks of a job find each other by it.
@@ -147,10 +147,10 @@ unisono_layout *unisono_mpi_layout_traced(const int64_t *offsets,
                                           int64_t extent,
                                           int element);
 
-// The element type of all data in a layout; 0 if there is no single type.
+// Returns the element type of all data in a layout; 0 if there is no single type.
 int unisono_mpi_layout_element(const unisono_layout *layout);
 
-// The element type if the layout is exactly a single element; 0 otherwise.
+// Returns the element type if the layout is exactly a single element; 0 otherwise.
 int unisono_mpi_layout_single(const unisono_layout *layout);
 
 // Makes this host's part in a tree of `hosts` hosts, and stores its offer for the others in `offer`
@@ -186,23 +186,23 @@ void unisono_mpi_crowd_join(void *memory,
                             size_t member,
                             int one_host);
 
-// 1 if all ranks of this host have joined, else 0.
+// Returns 1 if all ranks of this host have joined, else 0.
 int unisono_mpi_crowd_is_complete(void);
 
-// 1 if the ranks of this host that have joined outnumber the processors that they may use, else 0. Once all
-// have joined, all ranks get the same answer, unless their quotas differ. Waits of this process give way
-// according to the last answer.
+// Returns 1 if the ranks of this host that have joined outnumber the processors that they may use, else 0.
+// Once all have joined, all ranks get the same answer, unless their quotas differ. Until the next call,
+// waits of this process yield or sleep according to the answer.
 int unisono_mpi_crowd_is_full(void);
 
-// The number of napping ranks of this host. The word changes at any time.
+// Returns the address of the number of napping ranks of this host, which changes at any time.
 const uint32_t *unisono_mpi_crowd_napping(void);
 
-// 0 until a rank of this host naps for the first time.
+// Returns the address of a word that is 0 until a rank of this host naps for the first time.
 const uint32_t *unisono_mpi_crowd_napped(void);
 
-// Waits until `question` returns a nonzero value. `passed`: this thread's waits since its last call of this
-// function that their first question completed. Returns 1 if the wait lasted longer than a wait does where
-// each rank has a processor to itself, else 0.
+// Waits until `question` returns a nonzero value. `passed` is the number of this thread's waits since its
+// last call of this function that were complete at their first question. Returns 1 if the wait lasted longer
+// than a wait does if each rank has a processor to itself, else 0.
 int unisono_mpi_crowd_wait(enum unisono_mpi_wait_call call,
                            enum unisono_mpi_wait_kind kind,
                            uint32_t passed,
@@ -219,19 +219,19 @@ void unisono_mpi_crowd_ring_undirected(void);
 // Wakes all napping ranks of this host.
 void unisono_mpi_crowd_ring_all(void);
 
-// The current time, for unisono_mpi_crowd_timed() and unisono_mpi_crowd_sampled().
+// Returns the current time, for unisono_mpi_crowd_timed() and unisono_mpi_crowd_sampled().
 uint64_t unisono_mpi_crowd_now(void);
 
-// 1 if this wait should run as the host MPI's own, so that --stats can compare, else 0.
+// Returns 1 if this wait should run as the host MPI's own, so that --stats can compare, else 0.
 int unisono_mpi_crowd_samples(void);
 
-// Enters a wait that began at `begun` and was only timed.
+// Records a wait that began at `begun` and was only timed.
 void unisono_mpi_crowd_timed(enum unisono_mpi_wait_call call, uint64_t begun);
 
-// Enters a sample: a wait of the host MPI's own that began at `begun`.
+// Records a sample: a wait of the host MPI's own that began at `begun`.
 void unisono_mpi_crowd_sampled(enum unisono_mpi_wait_call call, uint64_t begun);
 
-// 1 if the user asked for the tables, else 0.
+// Returns 1 if the user asked for the tables, else 0.
 int unisono_mpi_statistics_wanted(void);
 
 // Takes this process's entries out of the statistics and encodes them, with this rank's number, in `*bytes`

@@ -30,7 +30,7 @@ void note_file_request(MPI_Request request)
 	atomic_store_explicit(file_request_mark(request), true, memory_order_relaxed);
 }
 
-/* Called when a wait ends the request: its handle may then be another request's. */
+/* Forgets a request when a wait ends it, because its handle may then become another request's. */
 bool forget_file_request(MPI_Request request)
 {
 	return UNLIKELY(atomic_load_explicit(&any_file_requests, memory_order_relaxed)) &&

@@ -12,14 +12,14 @@
 
 /* Whether Unisono serves waits. Changes in MPI_Init and MPI_Finalize. */
 extern bool waits_served;
-/* Whether waits are served and the ranks of this host outnumber the processors that they may use, as far as
- * this rank knows: other ranks may have another answer. */
+/* Whether waits are served and the ranks of this host outnumber the processors that they may use, as far
+ * as this rank knows; other ranks may have another answer. */
 extern bool ranks_outnumber;
 /* Whether collectives are served on communicators whose members agree that they outnumber the processors. */
 extern bool collectives_may_be_served;
 /* Whether --stats counts and samples waits. */
 extern bool waits_counted;
-/* The number of sleeping ranks of this host, and whether a rank has ever slept. */
+/* Addresses of the number of sleeping ranks of this host, and of a word that is 0 until a rank has slept. */
 extern const _Atomic uint32_t *sleeping_ranks, *ranks_have_slept;
 /* Set by a call whose completion may depend on more than a message to this thread. */
 extern _Thread_local bool needs_other_ranks;
@@ -77,7 +77,7 @@ static inline bool serves_wait(void)
 	return UNLIKELY(++unserved_waits % CHECK_INTERVAL == 0);
 }
 
-/* The kind of this thread's wait for requests. */
+/* Returns the kind of this thread's wait for requests. */
 static inline unisono_mpi_wait_kind kind_of_requests(void)
 {
 	return needs_other_ranks ? UNISONO_MPI_WAIT_KIND_UNDIRECTED : UNISONO_MPI_WAIT_KIND_DIRECTED;

@@ -33,8 +33,8 @@ static int probe_once(struct probe *probe)
 			      : PMPI_Iprobe(probe->source, probe->tag, probe->comm, found, probe->status);
 }
 
-/* Probes twice: an MPI may check first and make progress afterwards (MPICH 4.0 does). With one probe, a
- * rank that was woken would go back to sleep although its message is there. */
+/* Probes twice, because an MPI may check first and make progress afterwards (MPICH 4.0 does). With one
+ * probe, a rank that was woken would go back to sleep although its message is there. */
 static int poll_probe(void *context)
 {
 	struct probe *probe = context;
@@ -85,8 +85,8 @@ struct exchange {
 };
 
 /*
- * Receives a message that has arrived: without blocking if it is long. MPI_Recv reports the error if it is
- * too long.
+ * Receives a message that has arrived, by a nonblocking call if it is long. If it is longer than the buffer,
+ * MPI_Recv reports the error.
  */
 static int receive_matched(struct exchange *exchange, const MPI_Status *found)
 {
@@ -214,7 +214,8 @@ static int poll_one(void *context)
 	return done_on_error(completion);
 }
 
-/* Out of line: if the wait is the host's, MPI_Wait is only a test and a jump. */
+/* Waits for one request. Out of line, so that MPI_Wait is only a test and a jump if the wait is the
+ * host's. */
 static __attribute__((noinline)) int one_ours(MPI_Request *request, MPI_Status *status)
 {
 	struct one one = { .request = request, .status = status };

@@ -13,7 +13,8 @@ static unisono_spec spec_of(const struct window *window)
 	};
 }
 
-/* A part without bytes has no address in MPICH. In Open MPI it lies between its neighbors, if contiguous. */
+/* A part without bytes has no address in MPICH. In Open MPI it has one between its neighbors, if the
+ * window is contiguous. */
 enum { EMPTY_PARTS_ARE_NULL = !HOST_OPEN_MPI };
 
 /* Checks the arguments that all flavors share; makes a window with its job, without memory. */
@@ -262,9 +263,9 @@ BOTH(int, Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win))
 }
 
 /*
- * The address of a rank's part in this process, if it is mapped here; otherwise no bytes at NULL (MPI-4.1
- * section 12.2.3). The parts of an allocated window are mapped among the ranks of a host. Of a created window
- * only the rank's own part is.
+ * Finds the address of a rank's part in this process if it is mapped here, otherwise zero bytes at NULL
+ * (MPI-4.1 section 12.2.3). The ranks of a host map all their parts of an allocated window. Of a created
+ * window each rank maps only its own part.
  */
 static unisono_status part_here(struct window *window, int rank, MPI_Aint *bytes, MPI_Aint *unit, void **base)
 {

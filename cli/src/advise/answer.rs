@@ -1,4 +1,4 @@
-//! The answer of `unisono advise` in all details, in words and as JSON.
+//! The answer of `unisono advise --details` in words, and every answer as JSON.
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -72,7 +72,7 @@ fn simulated(Prediction { shape, .. }: &Prediction) -> String {
     )
 }
 
-/// The answer and its evidence in sentences, for a report.
+/// Returns the answer and its evidence in sentences, for the report.
 pub(super) fn method(answer: &AdviceAnswer<'_>, prediction: Option<&Prediction>) -> String {
     let AdviceAnswer { trials, programs, there, advice, .. } = *answer;
     let mut text = format!("{} There is room for {there}{}.", sentence(trials, advice), runtimes(trials));
@@ -98,7 +98,8 @@ pub(super) fn runtimes(trials: &TrialRuns) -> String {
     if names.is_empty() { String::new() } else { format!("; the programs use {}", names.join(", ")) }
 }
 
-/// A line for each remedy: seconds, ratio to plain Linux, processor time, processors used by others.
+/// Returns a table with a line for each remedy: seconds, ratio to plain Linux, processor time, processors
+/// used by other programs.
 fn table(trials: &TrialRuns, prediction: Option<&Prediction>) -> String {
     let mut text = format!(
         "  {:<30} {:>3} {:>9} {:>23} {:>9} {:>7} {:>7}\n",
@@ -153,7 +154,7 @@ pub(super) fn interval(gain: &Estimate) -> String {
     format!("{} ({} to {})", number(gain.value), number(gain.low), number(gain.high))
 }
 
-/// The reason why no comparison can decide, however long the trial.
+/// Returns the reason why no comparison can decide, however long the trial runs; `None` if one can.
 pub(super) fn failure(trials: &TrialRuns) -> Option<String> {
     let failed = trials.runs.iter().find_map(|run| match &run.ended {
         RunEnd::Failed { code, last_line } if run.remedy == TriedRemedy::Plain => Some((code, last_line)),
@@ -169,7 +170,7 @@ pub(super) fn failure(trials: &TrialRuns) -> Option<String> {
     stopped.then(|| "Undecided: no run ended. Give a longer --limit or a smaller problem.".to_owned())
 }
 
-/// What the runs showed, and what to do about it; without figures.
+/// Says what the runs showed and what to do about it, without figures.
 pub(super) fn action(trials: &TrialRuns, advice: &Advice) -> String {
     if let Some(failure) = failure(trials) {
         return failure;
@@ -227,7 +228,7 @@ fn sentence(trials: &TrialRuns, advice: &Advice) -> String {
     format!("{gain} {}", who_pays(advice))
 }
 
-/// What the advice costs other programs.
+/// Says how much of their processor time other programs lose by the advice.
 pub(super) fn who_pays(advice: &Advice) -> String {
     match advice.bystanders {
         None => "The runs were too short to say what others lose.".into(),
@@ -267,13 +268,13 @@ fn undecided(trials: &TrialRuns, advice: &Advice) -> String {
     )
 }
 
-/// The trial that would decide.
+/// Names the option for a trial that would run long enough to decide.
 fn longer(advice: &Advice) -> String {
     let seconds = advice.time_to_decide.map(|time| time.as_secs_f64().ceil());
     seconds.map_or_else(|| "a longer --for".to_owned(), |seconds| format!("--for {seconds}s"))
 }
 
-/// With fewer rounds, the number of rounds is the reason that nothing is advised.
+/// If fewer rounds than this were run, the answer names their number as the reason why nothing is advised.
 const MIN_ROUNDS_TO_DIFFER: usize = 3;
 
 fn conditions_text(all: &[GangCondition]) -> String {

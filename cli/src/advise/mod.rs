@@ -180,7 +180,8 @@ fn print(
     Ok(output::answer(&text)?)
 }
 
-/// Processors for each program alone, if there are enough of them.
+/// Divides the processors among the programs, so that each has its own. Empty for a single program, or if
+/// there are fewer processors than programs.
 fn processor_parts(programs: usize) -> anyhow::Result<Vec<CpuSet>> {
     let limits = quota::limits()?;
     if !(2..=limits.affinity.len()).contains(&programs) {

@@ -1,7 +1,8 @@
 //! `unisono advise --out DIR`: writes the trial as records, and draws the report from them.
 //!
-//! A remedy becomes a variant of one study, a round a repetition. The observations of the programs and the
-//! simulator's predictions become the study's method, because a report is drawn from its records alone.
+//! Each remedy becomes a variant of one study, and each round of the trial a repetition. The observations of
+//! the programs and the simulator's predictions become the study's description of its method, because a
+//! report is drawn from its records alone.
 
 use super::answer::{self, AdviceAnswer};
 use std::collections::BTreeMap;

@@ -25,7 +25,7 @@ const INDENT: usize = 11;
 const MIN_WAITED_SHARE: f64 = 0.1;
 
 impl AdviceAnswer<'_> {
-    /// The answer in at most [`LINES`] lines, if its command has fewer.
+    /// Returns the answer, at most [`LINES`] lines long if the command in it leaves room for that.
     pub(super) fn screen(&self) -> String {
         let mut text = self.facts_text();
         if self.process.is_some() {
@@ -187,7 +187,8 @@ impl AdviceAnswer<'_> {
         }
     }
 
-    /// A line for each way, plain Linux first, then the fastest; at most this number of lines.
+    /// Returns a table of at most `lines` lines with a row for each remedy: plain Linux first, then the
+    /// fastest ones.
     fn ways(&self, lines: usize) -> String {
         let seconds = |remedy: &TriedRemedy| {
             let ended = median(&run_seconds(self.trials, *remedy)).unwrap_or(f64::INFINITY);
@@ -199,7 +200,7 @@ impl AdviceAnswer<'_> {
             let (one, other) = (seconds(one), seconds(other));
             one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
         });
-        // the head and the legend
+        // two lines are for the head of the table and its legend
         let Some(rows) = lines.checked_sub(2).filter(|rows| *rows > 1) else { return String::new() };
         let shown = if ways.len() > rows { rows - 1 } else { ways.len() };
         let mut text = format!(
@@ -231,13 +232,13 @@ impl AdviceAnswer<'_> {
     }
 }
 
-/// The observation without the reason why more was not observed.
+/// Returns the observation without the part behind `;`, which says why more was not observed.
 fn first_part(evidence: &str) -> &str {
     evidence.split(';').next().unwrap_or(evidence)
 }
 
-/// A fact in lines of the screen's width. A value that begins with a line end is a command, which is not
-/// broken.
+/// Formats a fact in lines of the screen's width. A value that begins with a line end is a command, whose
+/// line is not broken.
 fn fact(name: &str, value: &str) -> String {
     if let Some(command) = value.strip_prefix('\n') {
         return format!("{name}\n{command}\n");
@@ -261,7 +262,7 @@ mod tests {
     use unisono_fit::effective;
     use unisono_linux::quota;
 
-    /// Nine rounds of all ways, in which plain Linux takes twice as long as these.
+    /// A trial of `rounds` rounds in which plain Linux takes twice as long as the remedies in `faster`.
     fn trials(faster: &[TriedRemedy], rounds: usize) -> TrialRuns {
         let mut all = TrialRuns::default();
         for (round, remedy) in (0..rounds).flat_map(|round| TriedRemedy::ALL.map(|remedy| (round, remedy))) {

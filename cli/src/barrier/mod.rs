@@ -1,4 +1,5 @@
-//! `unisono barrier`: measures BARRIER with Unisono's barriers and others, alone or beside busy loops.
+//! `unisono barrier`: measures the BARRIER program with Unisono's barriers and others, alone or beside busy
+//! loops.
 
 mod table;
 

@@ -1,4 +1,4 @@
-//! The output of `unisono barrier`: a sheet for one run, a table for a comparison.
+//! The output of `unisono barrier`: a list of figures for one run, a table for a comparison.
 
 use crate::machine_output;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ impl VariantRuns {
         quantile::median(&self.values(figure)).unwrap_or(0.0)
     }
 
-    /// The mean time of a barrier in each run, ascending.
+    /// Returns the mean time of a barrier in each run, in ascending order.
     fn means(&self) -> Vec<f64> {
         quantile::sorted(&self.values(|run| run.ns_per_barrier.mean))
     }
@@ -52,8 +52,8 @@ impl VariantRuns {
         self.means().first().copied().unwrap_or(0.0)
     }
 
-    /// One JSON object: the run itself, or a summary. The summary's `ns_per_barrier` is computed from the
-    /// means of the runs.
+    /// Returns one JSON object: the run itself if there is one, otherwise a summary, whose `ns_per_barrier`
+    /// is computed from the means of the runs.
     pub(super) fn json(&self) -> serde_json::Result<String> {
         let [run] = self.runs.as_slice() else {
             let run = self.first();
@@ -78,7 +78,7 @@ impl VariantRuns {
     }
 }
 
-/// The table of several runs: a row for each variant.
+/// Returns the runs as comma-separated values, with a row for each variant.
 pub(super) fn csv(results: &[VariantRuns]) -> serde_json::Result<String> {
     let row = |result: &VariantRuns| {
         let run = result.first();
@@ -156,7 +156,8 @@ fn headline(run: &Measurement) -> String {
     line
 }
 
-/// The meaning of the rate of blocks, in words. A barrier of n threads that all sleep blocks n - 1 times.
+/// Explains the rate of blocks (sleeps in the kernel) in words. If all threads of a barrier of n threads
+/// sleep, it blocks n - 1 times.
 fn meaning(run: &Measurement, cpus: usize) -> &'static str {
     if run.threads < 2 {
         return "one thread has nobody to wait for";

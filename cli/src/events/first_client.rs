@@ -1,23 +1,23 @@
-//! The first line of a broker: how a program connects to it, and what would refuse that program.
+//! The line that a broker prints first: how a program connects to it, and which programs it would refuse.
 
 use std::net::{IpAddr, SocketAddr};
 use unisono_events_client::{BrokerAddress, HOST_SOCKET, TlsAddress, default_socket};
 
-/// The conditions under which a broker takes a program.
+/// The conditions under which a broker accepts a client.
 #[derive(Clone, Copy, Default)]
 pub(super) struct AccessConditions {
-    /// The permission bits of the sockets at paths.
+    /// The permission bits of the Unix sockets.
     pub(super) mode: u32,
-    /// Over TCP a token is needed, with TLS a token or a certificate.
+    /// A client over TCP needs a token; a client over TLS needs a token or a certificate.
     pub(super) asks_token: bool,
-    /// With TLS a certificate of the program is needed, or a token where those are asked for.
+    /// A client over TLS needs a certificate, or a token if `asks_token` is set, too.
     pub(super) asks_certificate: bool,
     /// A client that no rule of the permissions names is refused.
     pub(super) has_permissions: bool,
 }
 
 impl AccessConditions {
-    /// The command of a first client, and the reasons why a client would be refused.
+    /// Returns the command of a first client, and the reason why some clients would be refused.
     pub(super) fn native(&self, address: &BrokerAddress) -> String {
         let at = at(address);
         match address {
@@ -35,7 +35,7 @@ impl AccessConditions {
         }
     }
 
-    /// As `native`, for an MQTT client.
+    /// As [`Self::native`], for an MQTT client.
     pub(super) fn mqtt(&self, address: SocketAddr, is_encrypted: bool) -> String {
         let host = if address.ip().is_unspecified() { "HOST".to_owned() } else { address.ip().to_string() };
         let mut command = format!("mosquitto_sub -h {host} -p {} -t '#'", address.port());
@@ -53,7 +53,8 @@ impl AccessConditions {
         self.sentence(&command, refused)
     }
 
-    /// The options of a program with TLS for its own credentials, and the programs refused without them.
+    /// Returns the options that give a TLS client its own credentials, and the clients that are refused
+    /// without them.
     fn credentials(&self) -> (&'static str, Option<&'static str>) {
         match (self.asks_certificate, self.asks_token) {
             (true, false) => {
@@ -85,7 +86,7 @@ fn subscriber(at: &str) -> String {
     format!("unisono events subscribe '#'{at}")
 }
 
-/// The option that names the broker; empty for an address where programs look by themselves.
+/// Returns the option that names the broker; empty if clients find this address without an option.
 fn at(address: &BrokerAddress) -> String {
     let tls = |scheme: &str, tls: &TlsAddress| {
         let host = tls.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
@@ -109,7 +110,7 @@ fn at(address: &BrokerAddress) -> String {
     }
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell, if it needs that.
 fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-:+,@%".contains(&byte);
     if word.bytes().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }

@@ -207,7 +207,8 @@ fn field(text: &str) -> Result<(String, FieldValue), String> {
     Ok((name.to_owned(), value))
 }
 
-/// Errors about the user's wishes are bad input; all others are failures.
+/// Converts an error of the client library: an error in what the user asked for becomes bad input, every
+/// other error a failure.
 pub(crate) fn in_words(error: Error) -> anyhow::Error {
     match error {
         Error::Refused(_)

@@ -68,7 +68,7 @@ fn mqtt_queue(text: &str) -> Result<usize, String> {
     bytes.ok_or_else(|| "the queue of a session has from 1KiB to 1GiB".to_owned())
 }
 
-/// A limit of objects; each takes some hundred bytes at least.
+/// Parses a maximum number of objects, each of which takes at least some hundred bytes.
 fn count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=10_000_000).contains(count));
     count.ok_or_else(|| "write a number from 1 to 10000000".to_owned())

@@ -16,7 +16,7 @@ const MESSAGE_DURABILITY: [(Durability, &str, &str); 2] = [
     (Durability::Synced, "synced", "fdatasync(2) has returned"),
 ];
 
-/// The identity of the host's present boot.
+/// The file with the identifier of the current boot of this host.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Where events are kept, and how many.
@@ -54,7 +54,7 @@ impl LogFlags {
         self.log.as_deref()
     }
 
-    /// The broker with its log; damage of the log is reported on standard error.
+    /// Returns the broker with its log. Damage of the log is reported on standard error.
     pub(super) fn add_to(&self, broker: Broker) -> anyhow::Result<Broker> {
         let Some(path) = &self.log else { return Ok(broker) };
         let mut kept = Vec::new();
@@ -74,7 +74,7 @@ impl LogFlags {
     }
 }
 
-/// Opens a log; another process that has it is an error of usage.
+/// Opens a log. If another process has it open, the error counts as bad usage.
 pub(super) fn open(directory: &Path, bounds: LogBounds) -> anyhow::Result<EventLog> {
     EventLog::open(directory, bounds).map_err(|error| match error {
         LogError::Taken { .. } => Failure::Usage(error.to_string()).into(),

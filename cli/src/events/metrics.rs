@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use unisono_events_client::{ConsumerStatistics, LogStatistics, OTHERS, Statistics};
 
-/// The text for a monitoring program. Consumers with the same name are counted together. The number of series
-/// is bounded: the first consumers have their own, all others share one, and departed consumers share
-/// another.
+/// Returns the text for a monitoring program. Consumers with the same name are counted together. The number
+/// of series is bounded: the first [`MAX_CONSUMERS`] names have a series each, all other consumers share one,
+/// and departed consumers share another.
 pub(super) fn openmetrics(statistics: Statistics) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(BrokerScrape(statistics)));
@@ -99,15 +99,16 @@ impl Collector for BrokerScrape {
 /// Maximum number of consumers with a series of their own.
 const MAX_CONSUMERS: usize = 200;
 
-/// One value for each of the first [`MAX_CONSUMERS`] names, one for all further consumers, and one for all
-/// departed consumers.
+/// Returns one value for each of the first [`MAX_CONSUMERS`] names, one for all further consumers, and one
+/// for all departed consumers.
 fn of_consumers(statistics: &Statistics, of: fn(&ConsumerStatistics) -> u64) -> Vec<LabelledValue> {
     let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
     for consumer in &statistics.consumers {
         let is_own = by_name.len() < MAX_CONSUMERS || by_name.contains_key(&consumer.name);
         let name = if is_own { consumer.name.clone() } else { OTHERS.to_owned() };
         let value = by_name.entry(name).or_default();
-        // a consumer's program reports some counts, and may report any number: the sum must not overflow
+        // some counts are reported by the consumer's program, which may send any number: the sum must not
+        // overflow
         *value = value.saturating_add(of(consumer));
     }
     by_name.insert("(departed)".to_owned(), of(&statistics.departed));

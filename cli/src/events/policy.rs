@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use unisono_fairqueue::{Flows, Policy};
 use unisono_linux::read::HAND_WRITTEN;
 
-/// The policy in a file, if the broker can enforce all of it.
+/// Reads a policy from a file. Fails if the broker cannot enforce all of it.
 pub(super) fn policy(path: &std::path::Path) -> anyhow::Result<Policy> {
     let place = path.display();
     let text = unisono_linux::read::text(path, HAND_WRITTEN)
@@ -36,7 +36,7 @@ fn keeps(policy: &Policy) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses permissions in octal digits.
+/// Parses permission bits from octal digits.
 pub(crate) fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "permissions are three octal digits, such as 600".to_owned())

@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         number += 1;
         let audience = publish_event(args, client, topic, (payload, sequence))?;
         if audience == Audience::Nobody && !unheard && std::io::stderr().is_terminal() {
-            unheard = true; // once is enough
+            unheard = true; // reported only once
             eprintln!("nobody subscribes to {}; unisono events subscribe '{0}' does", args.topic);
         }
         anyhow::Ok(())
@@ -171,7 +171,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sleeps. A program with a lease renews it meanwhile.
+/// Sleeps for `time`. A program with a lease renews it meanwhile.
 fn sleep_with_lease(client: &mut Client, lease: Option<Duration>, time: Duration) -> anyhow::Result<()> {
     let until = Instant::now() + time;
     loop {
@@ -185,7 +185,8 @@ fn sleep_with_lease(client: &mut Client, lease: Option<Duration>, time: Duration
     }
 }
 
-/// Calls `publish` with each line of standard input. A program with a lease renews it while no line comes.
+/// Calls `publish` with each line of standard input. A program with a lease renews it while it waits for a
+/// line.
 fn publish_lines(
     client: &mut Client,
     lease: Option<Duration>,
@@ -211,7 +212,7 @@ fn publish_lines(
     }
 }
 
-/// Lines without their ends; a payload need not be text.
+/// Splits the input into lines without their line ends. A payload need not be text.
 fn byte_lines(input: impl BufRead) -> impl Iterator<Item = std::io::Result<Vec<u8>>> {
     input.split(b'\n').map(|line| {
         line.map(|mut line| {
@@ -221,11 +222,11 @@ fn byte_lines(input: impl BufRead) -> impl Iterator<Item = std::io::Result<Vec<u
     })
 }
 
-/// Whether an event had a consumer.
+/// Whether the broker queued a published event for at least one consumer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Audience {
     Somebody,
-    /// The broker accepted it, but it is in no queue.
+    /// The broker accepted the event, but put it into no consumer's queue.
     Nobody,
 }
 
@@ -236,7 +237,7 @@ fn publish_event(
     (payload, sequence): (&[u8], Option<u64>),
 ) -> anyhow::Result<Audience> {
     let draft = args.event.draft(payload);
-    // a consumer may have chosen that its suppliers wait for it
+    // the call may block: a consumer with a full queue may have asked that suppliers wait for it
     let published = loop {
         match client.publish_with_receipt(topic, &draft, sequence).and_then(|event| client.outcome(event)) {
             Err(Error::Unanswered) => {

@@ -17,7 +17,7 @@ use unisono_linux::clock::wall_ahead;
 use unisono_linux::interrupt;
 use unisono_measure::units;
 
-/// Time between two checks for an interruption.
+/// Interval between two checks for a signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Record events in a directory, until Ctrl-C
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 notice: NoticeText::Gap { lost, .. } | NoticeText::FurtherGaps { lost },
                 ..
             }) => missing += lost,
-            // the number of events missed meanwhile is unknown
+            // the number of events that were missed during the outage is unknown
             Some(Reception::Reconnected { away: time }) => {
                 eprintln!("the broker was away for {time:.1?}; what was published meanwhile is missing");
                 away += 1;

@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Time between two checks for an interruption.
+/// Interval between two checks for a signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Sleeps until `due`; returns false if a signal interrupted it.
@@ -133,28 +133,29 @@ fn wait_until(due: Instant) -> bool {
     }
 }
 
-/// The most topics of recorded suppliers that are open at a time. By default a broker allows a program 1024.
+/// Maximum number of topics of recorded suppliers that are open at a time. By default a broker allows a
+/// program 1024.
 const MAX_TOPICS: usize = 1000;
 
-/// The broker that gets the replayed events.
+/// The state of a replay: the connection to the broker that gets the events, and the open topics.
 struct Replay {
     client: Client,
-    /// The open topics, by topic and recorded supplier.
+    /// The open topics, by the name of the topic and the number of the recorded supplier.
     topics: HashMap<(String, u32), ReplayedTopic>,
     /// Ticks once per lookup of a topic; orders topics for LRU eviction.
     used: u64,
 }
 
-/// A topic that is published again.
+/// A topic on which recorded events are published again.
 struct ReplayedTopic {
     handle: TopicHandle,
     /// Value of [`Replay::used`] at its last lookup.
     used: u64,
 }
 
-/// The outcome of a recorded event.
+/// The outcome of replaying a recorded event.
 enum Replayed {
-    /// Published, with this number.
+    /// The event was published with this sequence number.
     As(u64),
     Rejected(String),
     /// The replay was interrupted while the event waited for a consumer.
@@ -185,7 +186,8 @@ impl Replay {
         }
     }
 
-    /// The topic of an event's supplier, which stays open until there are too many.
+    /// Returns the open topic of an event's supplier. Opens it first if necessary; beyond [`MAX_TOPICS`] the
+    /// topic that was least recently used is closed.
     fn topic(&mut self, event: &LoggedEvent<'_>) -> Result<TopicHandle, Error> {
         self.used += 1;
         let key = (event.topic.to_owned(), event.supplier);

@@ -1,8 +1,8 @@
 //! `unisono events subscribe --reply`: a command answers each request.
 //!
-//! Each request starts a shell in a thread of its own; a bounded number runs at a time, and further requests
-//! wait in the broker. Only the main thread speaks with the broker. A thread that has finished a command
-//! wakes it through a pair of sockets.
+//! Each request starts a shell, which a thread of its own awaits. A bounded number of them runs at a time,
+//! and further requests wait in the broker. Only the main thread uses the connection to the broker. A thread
+//! whose command has finished wakes the main thread through a pair of sockets.
 
 use super::show;
 use crate::output;
@@ -36,7 +36,7 @@ pub(super) struct ReplyFlags {
     reply_limit: Duration,
 }
 
-/// When to end, and how to print.
+/// When to stop answering requests, and how often the lease has to be renewed.
 pub(super) struct ReplyCourse {
     pub(super) count: Option<u64>,
     pub(super) timeout: Option<Duration>,
@@ -44,10 +44,11 @@ pub(super) struct ReplyCourse {
     pub(super) json: bool,
 }
 
-/// A request, and the output of its command or the error.
+/// A request, and the output of its command or the error message.
 type AnsweredRequest = (ReceivedEvent, Result<Vec<u8>, String>);
 
-/// Answers requests until `count` have come or the time is over; returns the number of answered requests.
+/// Answers requests until `count` requests have come or the timeout has expired; returns the number of
+/// answered requests.
 pub(super) fn serve(
     flags: &ReplyFlags,
     command: &str,
@@ -91,7 +92,7 @@ pub(super) fn serve(
                     let (mut wake, largest) = (wake.try_clone()?, client.largest());
                     std::thread::spawn(move || {
                         let answer = answer(&command, &event, limit, largest);
-                        // the receiver is gone if this program ends
+                        // the send fails only if the receiver is gone because this program is ending
                         let _ = sender.send((event, answer));
                         let _ = wake.write_all(b"!");
                     });
@@ -104,7 +105,7 @@ pub(super) fn serve(
             }
             continue;
         }
-        // a running command is awaited even after the time is over
+        // after the timeout, the loop still waits for commands that are running
         let left = left.filter(|left| !left.is_zero());
         let patience = [left, course.lease.map(|lease| lease / 3)].into_iter().flatten().min();
         match takes {
@@ -119,7 +120,7 @@ pub(super) fn serve(
     }
 }
 
-/// The output of a command for a request.
+/// Runs the command for a request and returns its output.
 fn answer(
     command: &str,
     request: &ReceivedEvent,
@@ -132,7 +133,7 @@ fn answer(
     let (sender, printed) = channel();
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let payload = request.payload.bytes().into_owned();
-    // the command may print before it reads its input
+    // input and output have a thread each, because the command may print before it reads its input
     std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&payload)));
     std::thread::spawn(move || sender.send(stdout.map(|stdout| read::all(stdout, largest as u64))));
     let printed = printed.recv_timeout(limit);
@@ -148,7 +149,8 @@ fn answer(
     if ended.is_none()
         && let Ok(group) = group
     {
-        // the group holds all processes of the command; a signal to a group that has just ended does no harm
+        // the group contains all processes of the command; a signal to a group that has just ended does no
+        // harm
         let _ = group.send_signal(Signal::Kill);
         let _ = child.wait();
     }
@@ -167,7 +169,7 @@ fn start(command: &str, request: &ReceivedEvent) -> std::io::Result<Child> {
         .env("UNISONO_TOPIC", &*request.topic)
         .env("UNISONO_KEY", request.key.as_deref().unwrap_or_default());
     for (name, value) in request.fields.iter() {
-        // a shell accepts no other names as variables
+        // a shell accepts variables with no other names
         if name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
             let value = match value {
                 FieldValue::Text(text) => text.to_string(),

@@ -149,8 +149,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let user = NextUser::chosen(args.user.as_deref())?;
     let limits = Limits { peer_timeout: Duration::from_secs(args.peer_timeout).into(), ..limits };
-    // a client with shared memory needs the most files: a socket, memory and bells
-    // the log has a file for each segment: for each of 256 identities a few
+    // Descriptors: a client over shared memory needs the most, for its socket, its memory and its wake-ups.
+    // The log has an open file for each segment: a few for each of up to 256 identities.
     let of_log = if args.log.path().is_some() { 1536 } else { 0 };
     let wanted = limits.clients as u64 * 8 + 256 + of_log;
     let files = raise_open_files(wanted).context("cannot raise the limit of open files")?;
@@ -181,7 +181,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "files behind a ? are for programs; give the broker's with --certificate FILE and --key FILE";
             return Err(Failure::Usage(format!("{address}: {what}")).into());
         }
-        // the socket at a path serves both kinds of clients
+        // the Unix socket at a path serves clients with and without shared memory
         addresses.push(match address {
             BrokerAddress::Unix(path) => BrokerAddress::Shared(path),
             other => other,
@@ -246,8 +246,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves at these addresses, and at the sockets that systemd has opened, until a signal. Started by root, it
-/// becomes `user` first, as `--user` says.
+/// Serves at these addresses, and at the sockets that systemd has opened, until a signal. A broker started by
+/// root first becomes `user`, as `--user` says.
 pub(crate) fn serve(
     files: &SettingsFiles,
     (addresses, mode, exposure): (&[BrokerAddress], u32, Exposure),
@@ -262,7 +262,7 @@ pub(crate) fn serve(
     serve_at(server, (addresses, access, exposure), (quiet, None), (&become_user, files))
 }
 
-/// The address for MQTT clients.
+/// An address at which MQTT clients may connect.
 #[derive(Clone, Copy, Debug)]
 enum MqttAddress {
     Plain(SocketAddr),
@@ -313,7 +313,7 @@ fn serve_at(
         opened.extend(path_of(&socket)?.map(BrokerAddress::Shared));
         server.listen_inherited(socket).map_err(refused)?;
     }
-    // `--listen` may name a socket that systemd has opened already
+    // `--listen` may name a socket that systemd has already opened
     for address in addresses.iter().filter(|address| !opened.contains(address)) {
         let listening = server.listen(address, access.mode, exposure).map_err(refused)?;
         if !quiet {
@@ -331,7 +331,7 @@ fn serve_at(
     let is_over = AtomicBool::new(false);
     let text = || {
         let statistics = window.ask(SCRAPE_TIMEOUT).ok_or("the broker does not answer")?;
-        // every user of the host can connect to a TCP address
+        // every user of the host can connect to a TCP address, so only a Unix socket shows the names
         let is_for_owner = matches!(scrapes, Some(ScrapeListener::Unix(..)));
         Ok(openmetrics(if is_for_owner || !hides_names {
             statistics
@@ -358,7 +358,8 @@ fn serve_at(
     Ok(statistics)
 }
 
-/// Ends the thread of the scrapes, also when the broker panics: the scope would wait for it for ever.
+/// Ends the thread that answers scrapes, even if the broker panics: the thread scope would otherwise wait for
+/// that thread forever.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -367,13 +368,13 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// The path of a listening Unix socket.
+/// Returns the path of a listening Unix socket.
 fn path_of(socket: &OwnedFd) -> std::io::Result<Option<PathBuf>> {
     let address = UnixListener::from(socket.try_clone()?).local_addr();
     Ok(address.ok().and_then(|address| address.as_pathname().map(PathBuf::from)))
 }
 
-/// Time that a monitoring program waits for the broker's next turn.
+/// Time that a monitoring program waits for the broker to compute the answer in its main loop.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn listen_for_scrapes(place: &str, exposure: Exposure) -> anyhow::Result<ScrapeListener> {

@@ -1,4 +1,4 @@
-//! The files of a broker's settings: read when it starts, and again while it serves.
+//! The files with a broker's settings, which it reads at the start and again on request while it serves.
 
 use super::policy::policy;
 use crate::exit::Failure;
@@ -9,7 +9,7 @@ use unisono_broker::{Broker, BrokerSettings, Limits, Permissions, PermissionsErr
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace};
 use unisono_linux::read;
 
-/// The files; None: the broker has none of the kind.
+/// The files. `None`: the broker has no file of that kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SettingsFiles {
     pub(crate) policy: Option<PathBuf>,
@@ -47,7 +47,7 @@ impl SettingsFiles {
         Ok(BrokerSettings { permissions: permissions.transpose()?, tokens: tokens.transpose()?, policy })
     }
 
-    /// A broker with these settings.
+    /// Creates a broker with these settings.
     pub(crate) fn broker(&self, limits: Limits) -> anyhow::Result<Broker> {
         let BrokerSettings { policy, permissions, tokens } = self.read()?;
         let mut broker = match policy {
@@ -66,7 +66,7 @@ impl SettingsFiles {
     }
 }
 
-/// The classes of a broker without a policy.
+/// Returns the classes of a broker without a policy.
 fn one_class() -> anyhow::Result<Hierarchy> {
     Ok(Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?)
 }

@@ -7,8 +7,8 @@ use unisono_events_client::{
     ConsumerStatistics, FieldSet, FieldValue, ReceivedEvent, Reception, Statistics, now,
 };
 
-/// One line for a received event or notice. In words, control characters, with which a publisher could write
-/// to the reader's terminal, are escaped; JSON has its own escapes.
+/// Returns one line for a received event or notice. In words, control characters are escaped, because a
+/// publisher could otherwise control the reader's terminal with them; JSON has its own escapes.
 pub(super) fn line(reception: &Reception, as_json: bool) -> serde_json::Result<String> {
     match as_json {
         true => machine_output::json("unisono-events-received-1", &received_as_json(reception)?),
@@ -128,7 +128,7 @@ pub(super) fn value_as_json(value: &FieldValue) -> Value {
     }
 }
 
-/// The name of a consumer; for a group, with the number of its programs.
+/// Returns the name of a consumer; for a group, with the number of its programs.
 pub(super) fn consumer(of: &ConsumerStatistics) -> String {
     match (&*of.name, &of.programs) {
         (name, Some(_)) => format!("{name} x{}", of.members),
@@ -137,7 +137,7 @@ pub(super) fn consumer(of: &ConsumerStatistics) -> String {
     }
 }
 
-/// The numbers of refusals by reason, in brackets.
+/// Returns the numbers of refusals by reason, in brackets.
 pub(super) fn refusals(statistics: &Statistics) -> String {
     match statistics.refusals.is_empty() {
         true => String::new(),
@@ -148,7 +148,7 @@ pub(super) fn refusals(statistics: &Statistics) -> String {
     }
 }
 
-/// The topics with the most missed deadlines, one line each.
+/// Returns the topics with the most missed deadlines, one line each.
 pub(super) fn missed_topics(statistics: &Statistics) -> String {
     let mut missed: Vec<_> = statistics.missed_by_topic.iter().collect();
     missed.sort_by(|(_, one), (_, other)| other.cmp(one));
@@ -162,7 +162,7 @@ pub(super) fn missed_topics(statistics: &Statistics) -> String {
     text
 }
 
-/// The counters of all consumers, as a table.
+/// Returns the counters of all consumers as a table.
 pub(super) fn counters(statistics: &Statistics) -> String {
     let mut text = format!(
         "{:<24} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}\n",

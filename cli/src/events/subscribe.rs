@@ -200,7 +200,8 @@ fn nanos(duration: Duration) -> u64 {
     unisono_events_client::Duration::from(duration).as_nanos()
 }
 
-/// Parses a fraction from 0 to 1. Other values, such as NaN, would be sent as if the option was not given.
+/// Parses a fraction from 0 to 1. Other values, such as NaN, would be sent as if the option had not been
+/// given.
 fn part_of_the_whole(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
     part.ok_or_else(|| "write a part of the whole from 0 to 1, such as 0.25".to_owned())
@@ -289,7 +290,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ended)
 }
 
-/// Shows events until there were as many as asked for, or the time is over.
+/// Prints events until `--count` of them have come, or the timeout has expired.
 fn show_events(args: &Args, client: &mut Client) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let mut events = 0;

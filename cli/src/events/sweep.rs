@@ -1,9 +1,9 @@
 //! Removes the sockets of a broker that has given up its privileges.
 //!
-//! A broker started by root listens at sockets in root's directories, and may not remove them once it is
-//! another user. So a second process stays root. It reads nothing but the end of a pipe: the broker has
-//! ended, by a signal or otherwise. Then it removes the sockets, unless another broker has replaced
-//! them.
+//! A broker started by root listens at sockets in root's directories. Once it is another user, it may not
+//! remove them. So a second process stays root. It waits for the end of file on a pipe from the broker, which
+//! means that the broker has ended, by a signal or otherwise. Then it removes the sockets, unless another
+//! broker has replaced them.
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let theirs: Vec<_> = args.sockets.iter().map(|path| (path, identity(path))).collect();
     privilege::retain_only(&[Privilege::OverrideFileModes])?;
     privilege::never_more()?;
-    // systemd signals all processes of a service; the broker's end is what counts
+    // systemd signals all processes of a service, but this process must outlive the broker
     interrupt::ignore()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     for (path, identity_then) in theirs {
@@ -36,20 +36,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Data that distinguishes a file from its replacement.
+/// Returns data that distinguishes a file from another file that replaced it.
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     let facts = path.symlink_metadata().ok()?;
     Some((facts.dev(), facts.ino(), facts.ctime(), facts.ctime_nsec()))
 }
 
-/// The process that removes the sockets. Dropping it waits until that is done.
+/// The process that removes the sockets. Dropping this waits until it has removed them.
 pub(crate) struct SocketSweeper(Child);
 
 impl SocketSweeper {
     pub(super) fn start(sockets: &[PathBuf]) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["events", "sweep", "--"]).args(sockets.iter().flat_map(std::path::absolute));
-        // Ctrl-C is for the broker only
+        // a process group of its own: Ctrl-C is for the broker only
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Self)

@@ -70,7 +70,8 @@ fn per_second(count: u64, earlier: u64, nanos: u64) -> f64 {
     count.saturating_sub(earlier) as f64 / (nanos.max(1) as f64 / 1e9)
 }
 
-/// In the broker's order. Consumers of the same name are distinguished by that order.
+/// Returns the rates in the broker's order of consumers. Consumers of the same name are matched between the
+/// two readings by that order.
 fn rates<'a>(now: &'a Statistics, earlier: &'a Statistics) -> Vec<ConsumerRate<'a>> {
     let nanos = now.at_ns.saturating_sub(earlier.at_ns);
     let mut before: HashMap<(&str, bool), Vec<&ConsumerStatistics>> = HashMap::new();
@@ -95,7 +96,7 @@ fn as_json(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Value> 
     Ok(value)
 }
 
-/// The counters and the rates of each consumer.
+/// Returns the counters and the rates of each consumer.
 fn consumers(now: &Statistics, earlier: &Statistics) -> serde_json::Result<Vec<Value>> {
     let with_rates = |rate: &ConsumerRate<'_>| {
         let mut consumer = serde_json::to_value(rate.of)?;

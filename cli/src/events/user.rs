@@ -1,4 +1,4 @@
-//! The user that a server becomes if root has started it.
+//! The user that a server becomes if it was started by root.
 
 use super::sweep::SocketSweeper;
 use crate::exit::Failure;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use unisono_broker::Server;
 use unisono_linux::{privilege, process};
 
-/// The user that serves.
+/// The user as which the server serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextUser {
     /// The user that has started the server.
@@ -22,7 +22,7 @@ pub(crate) enum NextUser {
 }
 
 impl NextUser {
-    /// The user named by `--user`, or the default.
+    /// Returns the user that `--user` names, or the default.
     pub(crate) fn chosen(text: Option<&str>) -> anyhow::Result<Self> {
         let parsed = match text {
             None => return Ok(if process::is_root() { Self::Unused } else { Self::Same }),
@@ -42,7 +42,7 @@ impl NextUser {
         Ok(Self::Named { user: parsed.0, group: parsed.1 })
     }
 
-    /// The numbers of the user and the group to become. `None`: they stay.
+    /// Returns the UID and GID to change to; `None` if they stay as they are.
     pub(crate) fn numbers(self) -> anyhow::Result<Option<(u32, u32)>> {
         match self {
             Self::Same => Ok(None),
@@ -56,8 +56,8 @@ impl NextUser {
     }
 }
 
-/// Gives root's privileges away. The answer is the process that removes the sockets at the end. No other
-/// thread may run.
+/// Gives up root's privileges. Returns the process that removes the sockets at the end. No other thread may
+/// be running.
 pub(crate) fn leave_root(
     (user, group): (u32, u32),
     sockets: &[PathBuf],
@@ -79,17 +79,18 @@ fn numbers(text: &str) -> Option<(u32, u32)> {
     user_and_group(text).or_else(|| text.parse().ok().map(|user| (user, user)))
 }
 
-/// How a listening broker becomes that user.
+/// What a listening broker does to become another user.
 pub(super) struct BecomeUser<'a> {
     pub(super) user: NextUser,
     pub(super) log: Option<&'a Path>,
-    /// The files that are read again when the broker is asked to.
+    /// The files that the broker reads again on request. If the new user cannot read one, a warning is
+    /// printed.
     pub(super) files: Vec<&'a Path>,
 }
 
 impl BecomeUser<'_> {
-    /// Gives the log, the sockets and all privileges away. The answer is the process that removes the sockets
-    /// at the end. No other thread may run.
+    /// Gives the log and the sockets to the user and gives up all privileges. Returns the process that
+    /// removes the sockets at the end. No other thread may be running.
     pub(super) fn go(
         &self,
         server: &Server,

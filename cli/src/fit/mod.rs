@@ -1,4 +1,4 @@
-//! `unisono fit`: runs a program with as many threads as it really has processors.
+//! `unisono fit`: runs a program with as many threads as it may really use processors.
 
 mod oci;
 
@@ -86,8 +86,8 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// The programs of `CMD ARGS ::: CMD ARGS`, each with the traits of its file; `command` is the subcommand for
-/// error messages. Fails if a program could not be started.
+/// Parses the programs of `CMD ARGS ::: CMD ARGS` and reads the traits of each program's file. `command` is
+/// the subcommand for error messages. Fails if a program could not be started.
 pub(crate) fn parse_programs(
     words: &[OsString],
     command: &str,
@@ -108,7 +108,7 @@ pub(crate) fn parse_programs(
     commands.into_iter().map(read_program).collect()
 }
 
-/// The value of an environment variable, if it is set.
+/// Returns the value of an environment variable, if it is set.
 pub(crate) fn environment_value(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let programs = parse_programs(&args.command, "fit")?;
     let host = FitHost::read()?;
     let mut fitted = host.fit(programs, environment_value);
-    // a dry run takes a lease, too, and gives it back
+    // a dry run takes a lease, too, to show its processors, and gives it back
     let lease = if args.bind { take_lease(&mut fitted) } else { None };
     if args.json {
         let object = fit_json(&host, &fitted, lease.as_ref());
@@ -149,8 +149,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Takes a lease for a single program that has fewer processors than it may use. Without one (no directory
-/// can be written) the program starts unbound.
+/// Takes a lease if there is a single program and its quota is below its affinity. If no lease can be taken,
+/// because no directory is writable, the program starts unbound.
 fn take_lease(fitted: &mut [FittedProgram]) -> Option<ProcessorLease> {
     let [one] = fitted else { return None };
     let lease = ProcessorLease::take(&one.part.cpus, one.lease?).ok()?;
@@ -165,7 +165,8 @@ fn usage_error(error: Error) -> anyhow::Error {
     }
 }
 
-/// The command's output: one line for all settings with the same reason, then the settings left alone.
+/// Returns the command's output: one line for all settings with the same reason, then the settings that were
+/// left alone.
 fn output_lines(
     host: &FitHost,
     fitted: &[FittedProgram],
@@ -205,7 +206,7 @@ fn output_lines(
     lines
 }
 
-/// `NAME=VALUE`, as a shell reads it.
+/// Returns `NAME=VALUE`, quoted for a shell.
 fn assignment(Setting { name, value, .. }: &Setting) -> String {
     if value.contains(' ') { format!("{name}='{value}'") } else { format!("{name}={value}") }
 }

@@ -1,8 +1,8 @@
 //! `unisono fit --oci-runtime RUNTIME`: adds the variables to a container's configuration, and becomes the
 //! OCI runtime.
 //!
-//! A container has to start also where the configuration cannot be changed, so a failure is said on standard
-//! error and the runtime starts all the same.
+//! A container has to start even where its configuration cannot be changed. So a failure is reported on
+//! standard error, and the runtime starts nevertheless.
 
 use super::Args;
 use crate::exit::{Failure, print_error};
@@ -27,14 +27,14 @@ pub(super) fn run(args: &Args, runtime: &Path) -> anyhow::Result<ExitCode> {
         }
         Ok(_) => {}
         Err(error) if args.dry_run => return Err(error),
-        // an engine shows the runtime's standard error to its user
+        // a container engine shows the runtime's standard error to its user
         Err(error) => print_error(&format!("the container starts without fit: {error:#}")),
     }
     let error = Command::new(runtime).args(&args.command).exec();
     Err(Failure::Usage(format!("cannot start {}: {error}", runtime.display())).into())
 }
 
-/// Adds the variables to the bundle's `config.json`, which is replaced as a whole.
+/// Adds the variables to the bundle's `config.json`, which is replaced atomically.
 fn fit_bundle(bundle: &Path, dry_run: bool) -> anyhow::Result<Vec<Setting>> {
     let path = bundle.join("config.json");
     let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -49,7 +49,7 @@ fn fit_bundle(bundle: &Path, dry_run: bool) -> anyhow::Result<Vec<Setting>> {
         .and_then(|()| fs::set_permissions(&beside, fs::metadata(&path)?.permissions()))
         .and_then(|()| fs::rename(&beside, &path));
     if written.is_err() {
-        // the half-written file is useless; the caller gets the first error
+        // a file written in part is useless; the caller gets the write's error, not this one
         let _ = fs::remove_file(&beside);
     }
     written.with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,17 +1,18 @@
-//! The manual pages of files (section 5). Their text is that of the documentation, or of the module that
-//! reads the file.
+//! The manual pages of files (section 5). Their text comes from the documentation, or from the module comment
+//! of the source that reads the file.
 
 use super::markdown;
 use std::path::{Path, PathBuf};
 
 /// A page of section 5.
 pub(super) struct FilePage {
-    /// The name behind `unisono-`.
+    /// The name of the page after `unisono-`.
     name: &'static str,
     about: &'static str,
     /// The document, or the source whose module comment describes the file.
     text: &'static str,
-    /// The part of the document: between its first line, and the next line that begins with `until`.
+    /// The page's text begins after the first line that starts with `from`, and ends before the next line
+    /// that starts with `until`.
     from: &'static str,
     until: &'static str,
     see_also: &'static str,
@@ -53,7 +54,7 @@ pub(super) const PAGES: &[FilePage] = &[
 ];
 
 impl FilePage {
-    /// The page of this name, with or without `unisono-` and `.5`.
+    /// Finds the page of this name, with or without `unisono-` and `.5`.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         let name = name.strip_prefix("unisono-").unwrap_or(name);
         let name = name.strip_suffix(".5").unwrap_or(name);
@@ -75,7 +76,7 @@ impl FilePage {
         )
     }
 
-    /// The part of the document that describes the file.
+    /// Returns the part of the document that describes the file, as Markdown.
     fn markdown(&self) -> String {
         let begins = |line: &&str| !line.starts_with(self.from);
         let part = self.text.lines().skip_while(begins).take_while(|line| !line.starts_with(self.until));

@@ -1,7 +1,7 @@
-//! The part of Markdown that the documentation uses, as roff: headings, paragraphs, lists, code, tables,
-//! `**bold**` and links.
+//! Converts the part of Markdown that the documentation uses to roff: headings, paragraphs, lists, code,
+//! tables, `**bold**` and links.
 
-/// A text in roff.
+/// Converts a text to roff.
 pub(super) fn roff(markdown: &str) -> String {
     let mut page = String::new();
     let mut is_code = false;
@@ -25,7 +25,7 @@ pub(super) fn roff(markdown: &str) -> String {
             page.push_str(".IP \\(bu 3\n");
             page.push_str(&protected(&inline(item)));
         } else if line.starts_with('|') {
-            // a row stays a line
+            // a row of a table stays a line of its own
             page.push_str(if was_empty { ".PP\n" } else { ".br\n" });
             page.push_str(&protected(&inline(line)));
         } else {
@@ -39,7 +39,7 @@ pub(super) fn roff(markdown: &str) -> String {
     page
 }
 
-/// A line that roff does not take for a request.
+/// Escapes the beginning of a line that roff would take for a request.
 fn protected(line: &str) -> String {
     let mark = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
     format!("{mark}{line}\n")
@@ -49,7 +49,7 @@ pub(super) fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-/// A line of a paragraph: bold text, code without its marks, links as their text.
+/// Converts a line of a paragraph: bold text stays bold, code loses its marks, links become their text.
 fn inline(line: &str) -> String {
     let mut text = String::new();
     for (at, part) in line.split('`').enumerate() {
@@ -65,7 +65,7 @@ fn inline(line: &str) -> String {
     text
 }
 
-/// `[text](place)` becomes `text`.
+/// Replaces `[text](place)` by `text`.
 fn without_links(line: &str) -> String {
     let mut text = String::new();
     let mut rest = line;

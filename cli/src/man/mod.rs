@@ -1,5 +1,5 @@
-//! `unisono man`: writes manual pages, with the sections that man-pages(7) names: of commands (section 1) and
-//! of files (section 5).
+//! `unisono man`: writes the manual pages of commands (section 1) and of files (section 5). Each page has the
+//! sections that man-pages(7) names.
 
 mod files;
 mod markdown;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, program: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command that these words name.
+/// Finds the command that these words name.
 fn named<'a>(program: &'a Command, words: &[PathBuf]) -> Option<&'a Command> {
     words.iter().try_fold(program, |command, word| {
         command.find_subcommand(word).filter(|found| !found.is_hide_set())
@@ -115,7 +115,7 @@ fn render(man: &Man, command: &Command, page: &mut dyn Write) -> std::io::Result
     man.render_version_section(page)
 }
 
-/// The part of a help text below `Examples:`, and the rest.
+/// Splits a help text into its examples, the lines below `Examples:` or `Start here:`, and the rest.
 fn examples_and_notes(help: &str) -> (String, String) {
     let (mut examples, mut notes) = (Vec::new(), Vec::new());
     let mut is_example = false;
@@ -132,14 +132,14 @@ fn examples_and_notes(help: &str) -> (String, String) {
     (examples.join("\n").trim_end().to_owned(), notes.join("\n").trim().to_owned())
 }
 
-/// A section whose lines stay as they are; none for an empty text.
+/// Writes a section whose lines are not filled; writes nothing for an empty text.
 fn section(page: &mut dyn Write, heading: &str, text: &str) -> std::io::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
     writeln!(page, ".SH \"{heading}\"\n.nf")?;
     for line in text.lines() {
-        // roff obeys lines that begin with a dot or an apostrophe
+        // roff takes a line that begins with a dot or an apostrophe for a request
         let protected = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
         writeln!(page, "{protected}{}", line.replace('\\', "\\e").replace('-', "\\-"))?;
     }
@@ -151,7 +151,8 @@ const EXIT_STATUS: &str = "0  done
 2  bad usage or bad input
 3  this host cannot do it, or the broker, the daemon or the policy that is needed is not there";
 
-/// Variables, each with the start of the pages' names that have it.
+/// Environment variables. Each entry is preceded by a prefix: the pages whose names begin with it show the
+/// entry.
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("", "NO_COLOR         is heeded: no output has colors"),
     (
@@ -170,7 +171,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("unisono-doctor", "TMPDIR           directory of the trials' files"),
 ];
 
-/// Files, each with the start of the pages' names that have it.
+/// Files. Each entry is preceded by a prefix: the pages whose names begin with it show the entry.
 const FILES: &[(&str, &str)] = &[
     (
         "unisono-events",

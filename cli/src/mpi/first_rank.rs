@@ -1,4 +1,4 @@
-//! An error that all ranks have in common is reported only by the first rank of each host.
+//! Lets only the first rank of each host report an error that all ranks have in common.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -6,17 +6,17 @@ use std::fs;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
 
-/// The variables in which launchers write a process's rank. Ranks counted on each host come first, because
-/// hosts may differ.
+/// The variables in which launchers write a process's rank. Those that number the ranks of each host
+/// separately come first, because an error may differ between hosts.
 const RANK_VARIABLES: [&str; 5] =
     ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
 
-/// Time that the other ranks wait before they end: a launcher may drop the output of the first rank once
-/// another rank has failed.
+/// Time that the other ranks wait before they end, because a launcher may drop the output of the first rank
+/// once another rank has failed.
 const REPORT_DELAY: Duration = Duration::from_millis(300);
 
-/// Whether this process ends in silence, because the first rank of this host reports the same error. Waits
-/// until the launcher has passed that report on.
+/// Whether this process should end without a message, because the first rank of this host reports the same
+/// error. If this is not the first rank, it first waits until the launcher has passed that report on.
 pub(super) fn first_rank_reports() -> bool {
     if is_first_rank() {
         return false;
@@ -25,7 +25,7 @@ pub(super) fn first_rank_reports() -> bool {
     !others_run_another_program()
 }
 
-/// Whether this process is the first rank of this host, or no rank.
+/// Whether this process is the first rank of this host, or not a rank of a job at all.
 pub(super) fn is_first_rank() -> bool {
     is_first_by(|name| env::var(name).ok())
 }
@@ -35,8 +35,8 @@ fn is_first_by(variable: impl Fn(&str) -> Option<String>) -> bool {
 }
 
 /// Whether the launcher also started another program (`mpiexec -n 1 A : -n 3 B`). The first rank may then
-/// have no error, and this process must report its own. A process before its execve(2) still has the
-/// launcher's command line, and an ended process has none.
+/// have no error, so this process must report its own. Children with the launcher's command line are ignored,
+/// because they have not called execve(2) yet; children without a command line have ended.
 fn others_run_another_program() -> bool {
     let command_line = |process: &str| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let launcher = parent_id().to_string();

@@ -99,7 +99,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The options that every rank of a job needs alike, apart from those that name files.
+    /// Returns the options that must be the same for every rank of a job, apart from those that name files.
     fn shared_options(&self) -> Vec<String> {
         let flags = [("--stats", self.stats), ("--messages", self.messages), ("--partly", self.partly)];
         let mut options: Vec<String> =
@@ -110,15 +110,16 @@ impl Args {
         options
     }
 
-    /// The options of the 'unisono mpi' that starts a spawned process. The parents write the file of
-    /// `--json`.
+    /// Returns the options of the 'unisono mpi' that starts a spawned process. `--json` is not among them,
+    /// because the parents write its file.
     fn options_of_children(&self) -> Vec<String> {
         let mut options = self.shared_options();
         options.extend(self.mpicc.iter().flat_map(|mpicc| ["--mpicc".to_owned(), mpicc.clone()]));
         options
     }
 
-    /// The words that every rank of a job must have in common: the version of Unisono and the options.
+    /// Returns the words that every rank of a job must have in common: the version of Unisono and the
+    /// options.
     fn agreement(&self) -> String {
         let mut words = vec![format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), libraries::build())];
         words.extend(self.shared_options());
@@ -207,7 +208,8 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     command.env("UNISONO_MPI_PROGRAM", unisono);
     command.env("UNISONO_MPI_OPTIONS", args.options_of_children().join("\n"));
     command.env("UNISONO_MPI_AGREEMENT", args.agreement());
-    // the launcher knows this process: the program replaces it, and reports at its end if it used no MPI
+    // The launcher knows this process's ID, which stays the same when the program replaces it. The process
+    // that has this ID reports at its end if it used no MPI.
     command.env("UNISONO_MPI_PROCESS", std::process::id().to_string());
     Err(start_error(&mut command, &program))
 }
@@ -237,13 +239,13 @@ fn check_network(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns this process into the program. Returns only if that fails, with the reason.
+/// Replaces this process by the program. Returns only if that fails, with the reason.
 fn start_error(command: &mut Command, program: &Path) -> anyhow::Error {
     let error = command.exec();
     Failure::Usage(format!("{} cannot be started: {error}", program.display())).into()
 }
 
-/// The library to preload, and the bridge compiled by `mpicc`, if one is given.
+/// Returns the library to preload, and the bridge compiled by `mpicc`, if one is given.
 fn find_libraries(mpicc: Option<&str>) -> Result<(PathBuf, Option<PathBuf>), Error> {
     let unisono = std::env::current_exe()
         .map_err(|source| Error::Io { what: "find this program's own path".to_owned(), source })?;

@@ -139,7 +139,7 @@ impl Args {
         Some(LinkSide { device: self.dev.clone()?, direction: self.direction })
     }
 
-    /// The backend that the options select.
+    /// Returns the backend that the options select.
     fn backend_kind(&self, has_shares: bool) -> Result<&'static BackendKind, Failure> {
         let side = self.side();
         let chosen = backends::choose(side.as_ref(), self.backend, self.kernel_queue);
@@ -244,7 +244,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The traffic of the next ten seconds, or until a signal.
+/// Watches the traffic of the device for ten seconds, or until a signal.
 fn watch(side: &LinkSide) -> anyhow::Result<Passage> {
     let begin = Reading::read(side)?;
     let watch = PassageWatch::start(&[&begin.live]);
@@ -255,7 +255,7 @@ fn watch(side: &LinkSide) -> anyhow::Result<Passage> {
     watch.judge(&[&end.live]).pop().context("a policy has a passage")
 }
 
-/// Applies the policy to the link and to processor time: to both, or to neither.
+/// Applies the policy both to the link and to processor time; if one fails, neither is changed.
 fn apply(
     args: &Args,
     name: &str,

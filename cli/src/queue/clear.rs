@@ -31,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (mut cleared, mut notes) = (Vec::new(), cpu::recover_all().map_err(failure::from_error)?);
     failure::warn(&notes);
-    // this also waits for commands that are still running
+    // this also waits for other `unisono queue` commands that are still running
     for recovered in failure::recover_all()? {
         notes.extend(recovered.notes);
         if recovered.is_as_before && args.sides.selects(&recovered.side).map_err(failure::from_error)? {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 done.map_err(failure::from_error)?;
                 cleared.push(side);
             }
-            // a missing device is an error, a device without a policy is not
+            // a device that does not exist is an error, a device without a policy is not
             Err(Error::NoPolicy { .. }) => Kernel::at(side).remove().map_err(failure::from_error)?,
             Err(error) => return Err(failure::from_error(error)),
         }

@@ -65,7 +65,7 @@ pub(crate) struct GuardArgs {
     process: u32,
 }
 
-/// The line of `--json` when the shares are in force.
+/// The line that `--json` prints when the shares are in force.
 const KEPT: &str = r#"{"format":"unisono-queue-cpu-1","kept":true}"#;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             (_, true) => KEPT,
             _ => "the control groups take turns now; Ctrl-C ends it",
         };
-        // the reader may have gone
+        // the reader may have closed the output
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
     };
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This group's share of the time that all groups used; zero if no group used any.
+/// Returns this group's share of the time that all groups used; zero if no group used any.
 fn share(time: &GroupTime, all: &[GroupTime]) -> f64 {
     let total: u64 = all.iter().map(|time| time.used_us).sum();
     time.used_us as f64 / total.max(1) as f64
@@ -122,14 +122,15 @@ pub(crate) fn guard(args: &GuardArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `/proc/self/exe` is this program even if its file was replaced.
+/// Returns a command that runs this program: `/proc/self/exe` is the running program even if its file was
+/// replaced.
 fn this_program(arguments: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(arguments);
     command
 }
 
-/// The command that enforces a policy's shares of processor time in the background.
+/// Returns the command that enforces a policy's shares of processor time in the background.
 pub(super) fn keeper(device: &str, turns: &Turns) -> Command {
     let quantum = format!("--quantum={}us", turns.quantum().as_micros());
     this_program(&["queue", "cpu", "-", "--of", device, &quantum])

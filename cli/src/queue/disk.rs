@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut server = DiskServer::open(&args.file, access, policy, user_id).map_err(in_words)?;
     server.listen(&args.listen, args.mode).map_err(in_words)?;
     let service = ServiceNotices::connect();
-    // removes the socket when this process has become a user that may not
+    // this process starts another one that removes the socket, because the user that it becomes may not
     let sweeper = match user.numbers()? {
         None => None,
         Some((user, group)) => {
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first line: the URI that a client needs.
+/// Returns the first line that the server prints, with the URIs that clients need.
 fn greeting(server: &DiskServer, file: &Path, socket: &Path) -> anyhow::Result<String> {
     let tree = &server.policy().hierarchy;
     let leaves = tree.classes().filter(|(id, _)| tree.is_leaf(*id));
@@ -134,7 +134,7 @@ fn greeting(server: &DiskServer, file: &Path, socket: &Path) -> anyhow::Result<S
     ))
 }
 
-/// A path as a URI has it: characters with a meaning there are written in hexadecimal digits.
+/// Escapes a path for a URI: bytes with a meaning there are percent-encoded.
 fn escaped(path: &str) -> String {
     let mut text = String::new();
     for byte in path.bytes() {

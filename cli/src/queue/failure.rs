@@ -1,16 +1,16 @@
-//! Errors and notes of a host's backends, with their exit codes.
+//! Converts errors of a host's backends to exit codes, and prints the notes of backends.
 
 use crate::exit::Failure;
 use unisono_enforce::{Blame, Error, Recovered};
 use unisono_linux::next_step::WITH_SUDO;
 use unisono_linux::process::is_root;
 
-/// An error of a command without a policy.
+/// Converts an error of a command that reads no policy.
 pub(super) fn from_error(error: Error) -> anyhow::Error {
     in_policy(None, error)
 }
 
-/// An error of a policy that was read from a file.
+/// Converts an error about a policy that was read from the file `name`.
 pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
     let blame = error.blame();
     let text = match (&error, name) {
@@ -19,7 +19,7 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
         _ => error.to_string(),
     };
     match blame {
-        // as without a broker or a daemon: nothing is wrong with the command line
+        // the same exit code as for a missing broker or daemon: nothing is wrong with the command line
         _ if matches!(error, Error::NoPolicy { .. }) => Failure::Host(text).into(),
         Blame::Input => Failure::Usage(text).into(),
         Blame::Host if !is_root() && !text.ends_with(WITH_SUDO) => {

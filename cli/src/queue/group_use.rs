@@ -1,4 +1,4 @@
-//! What the control groups of a policy use of processors and disks, for `unisono queue show`.
+//! How much the control groups of a policy use the processors and disks, for `unisono queue show`.
 
 use super::units;
 use crate::columns::cut;
@@ -26,7 +26,7 @@ pub(super) struct GroupCounter {
 }
 
 impl GroupReading {
-    /// The reading is empty if no backend enforces shares of control groups.
+    /// Reads the counters. The reading is empty if no backend enforces shares of control groups.
     pub(super) fn read(side: &LinkSide) -> Result<Self, unisono_enforce::Error> {
         if side.direction == TrafficDirection::In {
             return Ok(Self::default());
@@ -55,7 +55,7 @@ impl GroupReading {
         Ok(Self { cpu, disk })
     }
 
-    /// What the groups used since an earlier reading.
+    /// Returns what the groups used since an earlier reading.
     pub(super) fn since(&self, earlier: &Self, passed: Duration) -> GroupUses {
         let seconds = passed.as_secs_f64();
         let cpu = self.cpu.as_ref().map(|(by, now)| {
@@ -68,7 +68,8 @@ impl GroupReading {
     }
 }
 
-/// What each control group gets; processors: 1 means one whole processor; disks: bytes per second.
+/// What each control group gets. Unit of processors: 1 is one whole processor; unit of disks: bytes per
+/// second.
 #[derive(Default)]
 pub(super) struct GroupUses {
     cpu: Option<(&'static str, Vec<GroupUse>)>,
@@ -81,7 +82,7 @@ struct GroupUse {
     weight: f64,
     counted: Option<u64>,
     gets: f64,
-    /// Share of all groups' use, from 0 to 1.
+    /// The share of this group in the use of all groups, from 0 to 1.
     part: f64,
 }
 
@@ -126,9 +127,9 @@ impl GroupUses {
         self.disk.as_ref().map(object)
     }
 
-    /// A table for each resource, and with both a table of the three shares side by side.
+    /// Returns a table for each resource, and if there are both, a table of the three shares side by side.
     pub(super) fn table(&self, live: &Live, paces: &[Pace], width: usize) -> String {
-        // the three columns of numbers take the rest
+        // the three columns of numbers take 27 characters, the names the rest
         let name = width.saturating_sub(27).clamp(8, 36);
         let mut text = String::new();
         if let Some((by, groups)) = &self.cpu {

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<ExitCode> {
     for side in &sides(&args.dev, args.direction) {
-        // stopping the unit clears the device
+        // stopping the unit clears the policy from the device
         let path = service::uninstall(&unit::unit(side).map_err(bad_name)?, args.root.as_deref())?;
         output::answer(&format!("{side}: removed {}", path.display()))?;
     }
@@ -125,8 +125,8 @@ fn sides(devices: &[String], direction: TrafficDirection) -> Vec<LinkSide> {
     devices.iter().map(|device| LinkSide { device: device.clone(), direction }).collect()
 }
 
-/// Runs `unisono queue apply --check` with the options of the unit. Returns the exit code if it fails. If the
-/// unit is for another host, or the device does not exist yet, only the policy's text is checked.
+/// Runs `unisono queue apply --check` with the options of each unit. Returns its exit code if it fails. If
+/// the unit is for another host, or the device does not exist yet, only the policy's text is checked.
 fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Result<Option<ExitCode>> {
     for unit in units {
         let mut check = Command::new(program);

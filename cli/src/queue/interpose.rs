@@ -38,7 +38,7 @@ fn name_of<T: PartialEq>(value: T, all: &[(T, &'static str, &'static str)]) -> &
 }
 
 impl InterposeOptions {
-    /// Names of the options that were given.
+    /// Returns the names of the options that were given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let given = [
             ("--way", self.way.is_some()),
@@ -62,15 +62,15 @@ impl InterposeOptions {
         self.requested_options().applied_to(&Options::at(device))
     }
 
-    /// The interposed queue of a device, served by this program.
+    /// Returns the interposed backend of a device, whose queue is served by this program.
     pub(crate) fn backend(&self, device: &str) -> Interposed {
         Interposed::new(device, self.requested_options(), server)
     }
 }
 
-/// The command that serves a queue with these options.
+/// Returns the command that serves a queue with these options.
 pub(crate) fn server(options: &Options) -> Command {
-    // this link is the running program even if its file was replaced
+    // `/proc/self/exe` is the running program even if its file was replaced
     let mut command = Command::new("/proc/self/exe");
     command.args(["queue", "interpose"]).arg(format!("--dev={}", options.device));
     command.arg(format!("--way={}", name_of(options.way, &FramePathName::ALL)));
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Serves until a signal or `unisono queue clear` ends it.
 pub(crate) fn foreground(options: &Options, policy: &str) -> anyhow::Result<ExitCode> {
     let ready = || {
-        // the reader may have gone
+        // the reader may have closed the output
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{READY}").and_then(|()| output.flush());
     };

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(place) = &args.listen else {
         let text = scrape(&args.sides).map_err(failure::from_error)?;
         if args.sides.dev.is_some() {
-            // without this error, a missing policy would look like no traffic
+            // without this check, a missing policy would look the same as no traffic
             for side in args.sides.in_force().map_err(failure::from_error)? {
                 backends::in_force(&side).map_err(failure::from_error)?;
             }
@@ -48,9 +48,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     service::answer_scrapes(place, answer)
 }
 
-/// First undoes the changes that killed commands left, because these changes are not in force. Then returns
-/// the figures as text. If a device's backend does not answer, the text reports the device as down, and still
-/// has the others.
+/// First undoes the changes that killed commands left behind, because a policy that they applied in part is
+/// not in force. Then returns the figures as text. If the backend of a device does not answer, the text
+/// reports that device as down, and still has the others.
 fn scrape(sides: &WantedSides) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::recover_all()?);
     unisono_enforce::recover_all()?.iter().for_each(|recovered| failure::warn(&recovered.notes));

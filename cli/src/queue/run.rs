@@ -52,10 +52,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The policy in force that has the class; if no policy has it, the first one, which names its classes.
+/// Finds the policy in force that has the class. If no policy has it, returns the first policy, so that the
+/// error can name its classes.
 fn policy_with(args: &Args) -> anyhow::Result<(LinkSide, Policy)> {
     let mut sides = WantedSides::sending(args.dev.clone()).in_force().map_err(failure::from_error)?;
-    // packets that come in have no control group yet
+    // a policy for received packets cannot match a control group, because a packet has no process yet
     sides.retain(|side| side.direction == TrafficDirection::Out);
     let mut first = None;
     for side in sides {

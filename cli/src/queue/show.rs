@@ -101,7 +101,7 @@ fn lives(readings: &[Reading]) -> Vec<&Live> {
     readings.iter().map(|reading| &reading.live).collect()
 }
 
-/// All counters of a device at one moment.
+/// All counters of a device, read at the same time.
 pub(super) struct Reading {
     pub(super) live: Live,
     counters: Option<Counters>,
@@ -124,7 +124,7 @@ impl Reading {
     }
 }
 
-/// The counters and rates of a class.
+/// Returns the counters and rates of a class as JSON.
 fn class((class, pace): (&LiveClass, &Pace)) -> Value {
     json!({
         "name": class.name, "parent": class.parent, "guarantee": class.guarantee, "rate": pace.rate,
@@ -134,7 +134,7 @@ fn class((class, pace): (&LiveClass, &Pace)) -> Value {
     })
 }
 
-/// A row of a table for each class, with the device and the direction before its figures.
+/// Returns a row of a table for each class, with the device and the direction before its figures.
 fn rows(reading: &Reading, paces: &[Pace]) -> Vec<Value> {
     let Live { device, direction, classes, .. } = &reading.live;
     let row = |figures: Value| {
@@ -159,7 +159,7 @@ fn json(reading: &Reading, paces: &[Pace], uses: &GroupUses, passage: Option<&Pa
     })
 }
 
-/// Whether the flows of a class take turns, if that depends on the kernel.
+/// Says in which classes the flows take turns, if that depends on the kernel; otherwise empty.
 fn queues(live: &Live) -> String {
     let named = |wanted: fn(&str) -> bool| {
         let classes = live.classes.iter().filter(|class| class.queue.as_deref().is_some_and(wanted));
@@ -176,7 +176,7 @@ fn queues(live: &Live) -> String {
     }
 }
 
-/// The lines below the classes.
+/// Returns the lines below the classes.
 fn others(reading: &Reading, paces: &[Pace], uses: &GroupUses, width: usize) -> String {
     let mut text = String::new();
     text.push_str(&queues(&reading.live));
@@ -270,7 +270,7 @@ mod tests {
         let (before, mut now) = (reading(0, None), reading(1_000_000_000, None));
         now.live.classes[0].backlog = Backlog { packets: 40, bytes: 60_000 };
         let mut paces = now.live.paces(&before.live);
-        // 480,000 bits at 24 Mbit/s
+        // the expected wait: 480,000 bits at 24 Mbit/s
         let text = table(&now.live, &paces, usize::MAX);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with("waiting     wait"), "{text}");

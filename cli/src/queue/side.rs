@@ -1,4 +1,4 @@
-//! `--dev` and `--direction`: select policies.
+//! `--dev` and `--direction`: the options that select among the policies in force.
 
 use crate::completions;
 use crate::flags::one_of;
@@ -24,13 +24,13 @@ pub(super) fn direction() -> impl TypedValueParser<Value = TrafficDirection> {
 }
 
 impl WantedSides {
-    /// The policy for the packets that a device sends; all such policies if there is no device.
+    /// Selects the policy for the packets that a device sends; all such policies if no device is given.
     pub(super) fn sending(dev: Option<String>) -> Self {
         Self { dev, direction: Some(TrafficDirection::Out) }
     }
 
-    /// The selected policies in force, with the present names of their devices. A selected device without a
-    /// policy is in the list, too, so that the caller reports it.
+    /// Returns the selected policies in force, with the current names of their devices. If the options name a
+    /// device without a policy, the device is in the list, too, so that the caller reports it.
     pub(super) fn in_force(&self) -> Result<Vec<LinkSide>, Error> {
         let all = Journal::all()?.into_iter().map(|(side, _)| side);
         let Some(device) = &self.dev else { return Ok(all.collect()) };
@@ -50,15 +50,15 @@ impl WantedSides {
         Ok(found)
     }
 
-    /// Whether the options select this policy. `side` has the device's present name.
+    /// Whether the options select this policy. `side` has the device's current name.
     pub(super) fn selects(&self, side: &LinkSide) -> Result<bool, Error> {
         let is_meant = self.direction.is_none_or(|wanted| wanted == side.direction);
         let Some(device) = &self.dev else { return Ok(is_meant) };
         Ok(is_meant && Journal::find(&side.at(device))?.0 == *side)
     }
 
-    /// Whether the options select the shares of processor time that belong to this device, or to none. Such
-    /// shares belong to the policy of packets that a device sends.
+    /// Whether the options select the shares of processor time that belong to this device, or to no device.
+    /// Such shares belong to the policy for the packets that a device sends.
     pub(super) fn selects_shares_of(&self, device: Option<&str>) -> bool {
         self.direction != Some(TrafficDirection::In) && (self.dev.is_none() || self.dev.as_deref() == device)
     }

@@ -1,16 +1,16 @@
-//! Rates, sizes and times in readable units.
+//! Formats rates, sizes and times in readable units.
 
-/// A rate from bits per second.
+/// Formats a rate in bits per second.
 pub(super) fn rate(bits: f64) -> String {
     scaled(bits, &[(1e9, "gbit"), (1e6, "mbit"), (1e3, "kbit")], "bit")
 }
 
-/// A size from bytes.
+/// Formats a size in bytes.
 pub(super) fn size(bytes: u64) -> String {
     scaled(bytes as f64, &[(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB")], "B")
 }
 
-/// A time from nanoseconds.
+/// Formats a time in nanoseconds.
 pub(super) fn time(ns: u64) -> String {
     scaled(ns as f64, &[(1e9, "s"), (1e6, "ms"), (1e3, "us")], "ns")
 }

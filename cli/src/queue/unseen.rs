@@ -1,5 +1,5 @@
-//! Whether the traffic of a host passes the policy that was applied to it: a policy at the wrong device, or
-//! for the wrong direction, orders nothing, and its table looks well.
+//! Detects whether the traffic of a host passes the policy that was applied to it. A policy at the wrong
+//! device, or for the wrong direction, has no effect, and its table does not show that.
 
 use super::units;
 use std::time::{Duration, Instant};
@@ -7,15 +7,18 @@ use unisono_enforce::journal::LinkSide;
 use unisono_fairqueue::{Live, TrafficDirection};
 use unisono_linux::device_traffic::DeviceTraffic;
 
-/// The time after which traffic is judged. Chosen, not measured: longer than the pauses of a bulk transfer.
+/// The time for which traffic is watched before it is judged. Chosen, not measured: longer than the pauses of
+/// a bulk transfer.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
-/// Traffic beside the policy is reported from this multiple of the traffic that the policy sees. Chosen, not
-/// measured: acknowledgments are a fortieth of the data, and balanced traffic stays below it.
+/// Traffic that does not pass the policy is reported if it is at least this multiple of the traffic that
+/// does. Chosen, not measured: acknowledgments are a fortieth of the data, and the two directions of balanced
+/// traffic differ by less.
 const FACTOR: f64 = 4.0;
-/// Traffic below this part of the policy's rate is not reported, and a device that carries less is idle.
+/// Traffic below this part of the policy's rate is not reported, and a device with less traffic counts as
+/// idle.
 const IDLE: f64 = 0.01;
 
-/// The counters of the devices and policies at the beginning of a window.
+/// The counters of the devices and policies at the start of the window.
 pub(super) struct PassageWatch {
     began: Instant,
     devices: Vec<DeviceTraffic>,
@@ -32,7 +35,7 @@ pub(super) struct Passage {
     pub(super) unseen: Option<UnseenTraffic>,
 }
 
-/// The greatest traffic that passes no policy.
+/// The device and direction with the most traffic that passes no policy.
 #[derive(Debug, PartialEq, serde::Serialize)]
 pub(super) struct UnseenTraffic {
     device: String,
@@ -41,7 +44,8 @@ pub(super) struct UnseenTraffic {
 }
 
 impl PassageWatch {
-    /// A host that hides its counters has no devices here, so nothing is reported.
+    /// Reads the counters at the start. On a host that hides its counters the list of devices is empty, so
+    /// nothing is reported.
     pub(super) fn start(lives: &[&Live]) -> Self {
         Self {
             began: Instant::now(),
@@ -54,7 +58,7 @@ impl PassageWatch {
         self.began.elapsed() >= WINDOW
     }
 
-    /// The passage of each policy since the start, in the order of `lives`.
+    /// Returns the passage of each policy since the start, in the order of `lives`.
     pub(super) fn judge(&self, lives: &[&Live]) -> Vec<Passage> {
         let devices = DeviceTraffic::read_all().unwrap_or_default();
         let rates = rates(&self.devices, &devices, self.began.elapsed());
@@ -72,7 +76,7 @@ impl PassageWatch {
 }
 
 impl Passage {
-    /// What passed, and where more passes, in words.
+    /// Says how much traffic passed the policy, and where more passes.
     pub(super) fn in_words(&self) -> String {
         let Some(side) = &self.side else { return String::new() };
         let (seconds, seen) = (self.seconds, units::rate(self.seen));
@@ -106,8 +110,8 @@ fn side(live: &Live) -> LinkSide {
     LinkSide { device: live.device.clone(), direction: live.direction }
 }
 
-/// Bytes that came to the classes of a policy. The kernel counts dropped packets without their bytes; they
-/// count with the mean size of the others.
+/// Returns the number of bytes that arrived at the classes of a policy. The kernel counts dropped packets
+/// without their bytes, so each is counted with the mean size of the others.
 fn seen(live: &Live) -> f64 {
     let outermost = live.classes.iter().filter(|class| class.parent.is_none());
     let bytes = outermost.map(|class| {
@@ -117,7 +121,7 @@ fn seen(live: &Live) -> f64 {
     bytes.sum()
 }
 
-/// The rate of each device in each direction, in bits per second.
+/// Returns the rate of each device in each direction, in bits per second.
 fn rates(before: &[DeviceTraffic], now: &[DeviceTraffic], passed: Duration) -> Vec<(LinkSide, f64)> {
     let pairs =
         now.iter().filter_map(|now| Some((now, before.iter().find(|before| before.name == now.name)?)));
@@ -132,8 +136,9 @@ fn rates(before: &[DeviceTraffic], now: &[DeviceTraffic], passed: Duration) -> V
     rates.collect()
 }
 
-/// The greatest traffic beside a policy, if it is most of the traffic: of the same device, and of other
-/// devices if that one is idle. Devices of this program's own, and those with a policy, do not count.
+/// Returns the greatest traffic that does not pass the policy, if it is [`FACTOR`] times the traffic that
+/// does: of the same device, and also of other devices if the policy's traffic is idle. The loopback device,
+/// this program's own devices, and other directions with a policy do not count.
 fn unseen(
     side: &LinkSide,
     seen: f64,
@@ -150,7 +155,8 @@ fn unseen(
     };
     let least = (seen * FACTOR).max(limit * IDLE);
     let most = rates.iter().filter(|(other, rate)| *rate >= least && counts(other));
-    // the same device is named first where two carry the same traffic, as a bridge and its port do
+    // if two devices carry the same traffic, as a bridge and its port do, the policy's own device is
+    // preferred
     let most = most.max_by(|(left, a), (right, b)| {
         let near = |other: &LinkSide| other.device == side.device;
         near(left).cmp(&near(right)).then(a.total_cmp(b))
@@ -171,7 +177,7 @@ mod tests {
         LinkSide { device: device.to_owned(), direction }
     }
 
-    /// The words about a policy of 100 mbit for the packets that eth0 sends.
+    /// Returns the words about a policy of 100 mbit for the packets that eth0 sends.
     fn words(seen: f64, rates: &[(LinkSide, f64)], governed: &[LinkSide]) -> Option<String> {
         let side = at("eth0", Out);
         let unseen = Some(unseen(&side, seen, 1e8, rates, governed)?);

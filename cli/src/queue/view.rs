@@ -5,7 +5,8 @@ use crate::columns::{self, Column};
 use unisono_fairqueue::{Live, LiveClass, Pace, TrafficDirection};
 
 const BAR: usize = 12;
-/// The table in lines of at most `width` characters. With `usize::MAX` it has all columns and full names.
+/// Returns the table in lines of at most `width` characters. With `usize::MAX` it has all columns and full
+/// names.
 pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
     let direction = if live.direction == TrafficDirection::In { " in" } else { "" };
     let head = format!("{}{direction} ({})", live.device, live.backend);
@@ -14,7 +15,8 @@ pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
     columns::lines(&head, &names, columns(live, paces), width)
 }
 
-/// Time that a class's backlog needs at its present rate, in nanoseconds. `None` if the rate is zero.
+/// Returns the time in which a class's backlog drains at its present rate, in nanoseconds; `None` if the rate
+/// is zero.
 pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
     let bits = class.backlog.bytes as f64 * 8.0;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]

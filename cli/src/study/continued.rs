@@ -1,8 +1,8 @@
 //! `unisono study --continue DIR`: adds runs to a directory until its comparisons are decided.
 //!
-//! Each round is one more repetition of the undecided comparisons, and of the runs that were made in fewer
-//! rounds than a conclusion needs. The rounds end when no such run is left, when the time is over, or at
-//! Ctrl-C.
+//! Each round is one more repetition of the undecided comparisons, and of the runs that were repeated less
+//! often than a conclusion needs. The rounds end when no such run is left, when the time of `--for` is over,
+//! or at Ctrl-C.
 
 use super::{Args, Prepared, become_laboratory, laboratory, progress, report_outcome};
 use crate::exit::Failure;
@@ -23,7 +23,7 @@ use unisono_study::record_file::RecordFile;
 use unisono_study::runner::{self, StudyOutcome};
 use unisono_text::counted;
 
-/// The time of all rounds, if `--for` does not say.
+/// The limit on the time of all rounds, if `--for` does not set one.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 
 pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<ExitCode> {
     report_outcome(args, profile, &StudyOutcome { lines, stopped_by }, directory, &files)
 }
 
-/// The next repetition of each study with an undecided comparison.
+/// Plans the next repetition of each study that needs one.
 fn next_round(
     files: &[StudyFile],
     profile: Profile,
@@ -81,7 +81,8 @@ fn next_round(
     Ok(planned)
 }
 
-/// The files of the recorded studies, as this program has them, and the profile of the records.
+/// Returns the files of the recorded studies that this program knows or `--file` names, and the profile of
+/// the records.
 fn recorded_studies(args: &Args, lines: &[Line]) -> anyhow::Result<(Vec<StudyFile>, Profile)> {
     let mut known = library::studies()?;
     for path in &args.file {
@@ -116,8 +117,8 @@ fn recorded_studies(args: &Args, lines: &[Line]) -> anyhow::Result<(Vec<StudyFil
     Ok((files, profile))
 }
 
-/// The line that says how much longer undecided comparisons take, or figures that were seen once: `None` if
-/// all are decided.
+/// Returns a line that says how much longer it takes to decide the undecided comparisons, or to repeat
+/// figures that were seen once; `None` if nothing is left to do.
 pub(super) fn undecided_line(lines: &[Line], directory: &Path, files: &[StudyFile]) -> Option<String> {
     let (open, all) = undecided(lines);
     let Some(first) = open.iter().map(|one| one.needs).min() else {

@@ -1,5 +1,5 @@
-//! The studies of the papers are part of another program: `unisono-laboratory`. `unisono study` starts it for
-//! such a study.
+//! The studies of the papers are part of another program, `unisono-laboratory`. For such a study, `unisono
+//! study` executes that program.
 
 use crate::exit::Failure;
 use std::io;
@@ -61,19 +61,19 @@ pub const STUDIES: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// The names of the laboratory's topics and studies that this program does not have itself.
+/// Returns the names of the topics and studies that only the laboratory has.
 pub(super) fn names<'a>() -> impl Iterator<Item = &'a str> {
     let of = |(topic, ids): &(&'a str, &'a [&'a str])| std::iter::once(*topic).chain(ids.iter().copied());
     STUDIES.iter().filter(|_| !library::is_extended()).flat_map(of)
 }
 
-/// The first of these names that needs the laboratory.
+/// Returns the first of these names that needs the laboratory.
 pub(super) fn first_named<'a>(mut wanted: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     wanted.find(|name| names().any(|known| known == *name))
 }
 
-/// Becomes the laboratory with the arguments of this program; returns only if that fails. `needed` begins the
-/// message: `queue-shares is a study of`.
+/// Replaces this process by the laboratory, with the same arguments; returns only if that fails. The error
+/// message begins with `needed`, such as `queue-shares is a study of`.
 pub(crate) fn become_laboratory(needed: &str) -> anyhow::Error {
     let own = std::env::current_exe().ok();
     let Some(program) = find(own.as_deref()) else {
@@ -84,7 +84,7 @@ pub(crate) fn become_laboratory(needed: &str) -> anyhow::Error {
     anyhow::Error::new(failed).context(format!("cannot start {}", program.display()))
 }
 
-/// The laboratory's program: beside this one, or on `PATH`.
+/// Finds the laboratory's program beside this one, or on `PATH`.
 fn find(own: Option<&Path>) -> Option<PathBuf> {
     let beside = own.map(|own| own.with_file_name(PROGRAM)).filter(|path| path.is_file());
     beside.or_else(|| on_path(PROGRAM))

@@ -127,7 +127,7 @@ pub(crate) struct Args {
     csv: bool,
 }
 
-/// Completions for TOPIC: the topics, then the ids.
+/// Returns the completions for TOPIC: the topics, then the ids.
 fn topic_completions() -> Vec<String> {
     let all = library::studies().unwrap_or_default();
     let topics: BTreeSet<String> = all.iter().map(|file| file.topic.clone()).collect();
@@ -165,7 +165,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     measure(&args, profile, &planned)
 }
 
-/// The chosen studies, in the order of the report.
+/// Returns the chosen studies, in the order of the report.
 fn chosen_studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
     if !args.file.is_empty() {
         let read = |path: &PathBuf| StudyFile::read(path).map_err(|error| Failure::Usage(error.to_string()));
@@ -266,7 +266,8 @@ fn list(planned: &[(StudyFile, RunPlan)], profile: Profile, args: &Args) -> anyh
     Ok(ExitCode::SUCCESS)
 }
 
-/// The figures and tables of the paper that a study repeats: ` [figure 6]`. Empty if it repeats none.
+/// Returns the figures and tables of the paper that a study repeats, such as ` [figure 6]`; empty if it
+/// repeats none.
 fn paper_figures(file: &StudyFile) -> String {
     let texts = file.paper.iter().map(|paper| paper.place.as_str()).chain([file.title.as_str()]);
     let mut found: Vec<String> = Vec::new();
@@ -305,7 +306,8 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, RunPlan)]) -> a
     report_outcome(args, profile, &study_outcome, &out, &files)
 }
 
-/// Everything that the runs need: programs of peers, a directory, the load of others before the first run.
+/// Everything that the runs need: the compiled programs of peers, a directory, and the background load that
+/// was measured before the first run.
 struct Prepared {
     unisono: PathBuf,
     bench: PeerBench,
@@ -322,7 +324,7 @@ impl Prepared {
         progress: &mut Progress,
     ) -> anyhow::Result<Self> {
         let unisono = std::env::current_exe().context("cannot find the unisono program itself")?;
-        // before any thread starts, because a process with threads cannot enter a user namespace
+        // Before any thread is started: a process with several threads cannot enter a user namespace.
         if let Some(why) = enter_user_namespace(planned) {
             progress.print_line(&why);
         }
@@ -359,7 +361,7 @@ impl Prepared {
         Ok(Self { unisono, bench, temporary: TemporaryDirectory::create()?, cpus, began, background })
     }
 
-    /// The start of runs whose time counts from `began`, after the lines that are recorded.
+    /// Returns the start of runs whose time counts from `began` and that follow the lines already recorded.
     fn start(&self, began: Instant, recorded: Vec<Line>) -> Start {
         Start { began, background: self.background, recorded }
     }
@@ -375,7 +377,8 @@ impl Prepared {
     }
 }
 
-/// Enters a user namespace, where an ordinary user can create networks. Returns the reason if that fails.
+/// Enters a user namespace, where an ordinary user can create network namespaces. Returns the reason if that
+/// fails.
 fn enter_user_namespace(planned: &[(StudyFile, RunPlan)]) -> Option<String> {
     let wanted =
         planned.iter().flat_map(|(_, plan)| &plan.runs).any(|run| run.driver.needs_network_namespaces());
@@ -458,7 +461,7 @@ fn report_outcome(
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The figures and verdicts of every study, and the lessons of middleware studies.
+/// Returns the figures and verdicts of every study, and the lessons of middleware studies.
 pub(crate) fn tables_text(lines: &[Line]) -> String {
     let mut text = summary::summary_text(lines);
     for lesson in unisono_report::lessons(lines) {
@@ -484,7 +487,7 @@ impl TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // files that cannot be removed stay in the directory for temporary files, and `drop` cannot report an
+        // files that cannot be removed stay in the system's temporary directory: `drop` cannot report an
         // error
         std::fs::remove_dir_all(&self.0).ok();
     }

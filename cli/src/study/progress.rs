@@ -1,4 +1,4 @@
-//! The progress of a study: a bar with the time left on a terminal, otherwise a plain line now and then.
+//! Shows the progress of a study: on a terminal a bar with the time left, otherwise a line at intervals.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeSet;
@@ -11,10 +11,11 @@ use unisono_study::profile::Profile;
 use unisono_study::runner::{Observer, longest};
 use unisono_text::counted;
 
-/// Without a terminal, the least time between two lines of the same study.
+/// Without a terminal, the minimum interval between two lines about the same study.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The most different disturbances that are printed; on a busy machine each run may have another.
+/// Maximum number of different disturbances that are printed; on a busy machine each run may have another
+/// one.
 const MAX_DISTURBANCES: usize = 3;
 
 pub(super) struct Progress {
@@ -24,7 +25,7 @@ pub(super) struct Progress {
     total: usize,
     begun: usize,
     last_line: Option<(String, Instant)>,
-    /// The reasons of disturbed runs that were printed.
+    /// The disturbances that were printed.
     disturbances: BTreeSet<String>,
 }
 
@@ -92,7 +93,7 @@ impl Observer for Progress {
             self.print_line(&format!("run {}/{}, about {left} left: {here}", self.begun + 1, self.total));
             self.last_line = Some((file.id.clone(), Instant::now()));
         }
-        // one run may have many records
+        // the position is the number of runs, because one run may have several records
         self.bar.set_position(self.begun as u64);
         self.begun += 1;
     }
@@ -113,19 +114,20 @@ impl Observer for Progress {
     fn line_recorded(&mut self, _: &Line, json: &str) {
         if self.json {
             let mut out = std::io::stdout().lock();
-            // measuring continues after the reader has gone, because the records are kept in the file
+            // the study continues after the reader has closed the output, because the records are kept in the
+            // file
             let _gone = writeln!(out, "{json}").and_then(|()| out.flush());
         }
     }
 }
 
-/// Why a run was no data, with the foreign process that used most.
+/// Says why a run does not count, and names the foreign process that used the most processor time.
 fn disturbance(why: &str, culprit: Option<&str>) -> String {
     let most = culprit.map_or(String::new(), |culprit| format!("; most: {culprit}"));
     format!("disturbed: {why}{most}")
 }
 
-/// A time in words: `8 s`, `2 min 5 s`, `1 h 10 min`.
+/// Formats a time in words: `8 s`, `2 min 5 s`, `1 h 10 min`.
 pub(super) fn time(duration: Duration) -> String {
     let s = duration.as_secs_f64().ceil() as u64;
     match s {

@@ -17,7 +17,7 @@ use unisono_measure::bootstrap::Estimate;
 use unisono_measure::units;
 use unisono_text::counted;
 
-/// If the measurement takes longer, the expected time is announced.
+/// The expected time of the measurement is announced if it is longer than this.
 const LONG: Duration = Duration::from_secs(10);
 
 /// Measure barriers in the switches against the best barriers in software
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     leftovers::remove(RunningDeployments::Leave, None).map_err(failure)?;
     let _note = Note::write().map_err(failure)?;
     let network = &input.topology.network;
-    // the same members twice, so that both ways of turning have their registers at once
+    // one job for each turning point, with the same members, so that the registers of both are set up at once
     let turns = [TurnPoint::AtNode, TurnPoint::AtSwitch];
     let mut jobs = Vec::new();
     for (id, turn) in (0..).zip(turns) {
@@ -162,7 +162,7 @@ fn estimate(estimate: Estimate) -> serde_json::Value {
     json!({"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n})
 }
 
-/// The figures of each barrier.
+/// Returns the figures of each barrier.
 fn row_objects(rows: &[BenchRow]) -> Vec<serde_json::Value> {
     let object = |row: &BenchRow| {
         json!({"name": row.variant.to_string(), "us_per_barrier": row.micros.map(estimate), "runs_us": row.runs,

@@ -106,7 +106,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if has_cycle { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// The group of a tree: the one asked for. If there are several trees, each has its own.
+/// Finds the group of a tree: the one that the options name or, if there are several trees, the group that
+/// the tree's file names.
 fn group<'a>(
     args: &Args,
     input: &'a Input,

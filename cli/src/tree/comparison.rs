@@ -1,5 +1,5 @@
-//! Compares a barrier in a planned tree with messages through one root, with the paper's costs. `tree
-//! simulate` does the same with other costs.
+//! Compares a barrier in a planned tree with a barrier by messages through one root, with the paper's costs.
+//! `tree simulate` does the same with other costs.
 
 use super::planning::PlannedGroup;
 use super::slow::Slow;
@@ -57,7 +57,7 @@ impl SchemeComparison {
         out
     }
 
-    /// An object with the names of the schemes as keys; null if unknown.
+    /// Returns an object with the names of the schemes as keys; null if there are too many members or cables.
     pub(super) fn json(&self) -> Value {
         let one = |one: &Simulated| {
             let latency = one.latency().map(SimulatedTime::as_us);

@@ -10,7 +10,7 @@ use unisono_btin::routing::{RoutingChannel, UpDown};
 use unisono_btin::{NetworkFile, SwitchId, Tree};
 use unisono_text::counted;
 
-/// The most switches whose routes are checked, because each needs a search over the network.
+/// Maximum number of switches between which routes are checked, because each needs a search over the network.
 const MAX_ENDS: usize = 64;
 
 #[derive(clap::Args)]
@@ -54,7 +54,8 @@ impl DeadlockFlags {
         }
         let directions = UpDown::new(network, from);
         let storage = if self.without_room { Storage::Channel } else { Storage::Register };
-        // switches of one tree are connected, switches of several groups perhaps not
+        // The switches of the first tree: they are connected with each other, which those of several groups
+        // may not be.
         let ends: Vec<SwitchId> = trees[0].registers.keys().copied().take(MAX_ENDS).collect();
         let (routes, crossed) =
             judge_routes(network, &directions, &ends).map_err(|bad| Failure::Usage(bad.to_string()))?;

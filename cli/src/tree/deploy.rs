@@ -93,7 +93,7 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
-    input.group()?; // errors about groups name a place in the file
+    input.group()?; // fails if the file lacks the group that is asked for; `groups` does not check that
     let groups = input.groups()?;
     super::root("tree deploy")?;
     let job = |group: &BarrierGroup| BarrierJob {

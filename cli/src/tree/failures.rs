@@ -22,8 +22,8 @@ impl Failures {
         !self.without_link.is_empty() || !self.without_switch.is_empty()
     }
 
-    /// Lets the named links and switches fail one after the other. Returns the remaining network and tree,
-    /// and remarks about them, one line each.
+    /// Lets the named links and switches fail one after the other. Returns the network and the tree that
+    /// remain, and remarks about them, one line each.
     pub(crate) fn repair(
         &self,
         topology: &NetworkFile,
@@ -94,8 +94,8 @@ impl Failures {
     }
 }
 
-/// The switches of `A:B`. Names may have colons, too, as labels of InfiniBand do: the colon between two names
-/// of switches counts.
+/// Finds the two switches of `A:B`. Names may contain colons, as InfiniBand labels do: the text is split at
+/// the only colon that has the name of a switch on both sides.
 fn link_ends(topology: &NetworkFile, pair: &str) -> anyhow::Result<(SwitchId, SwitchId)> {
     let flag = "--without-link";
     let colons: Vec<(&str, &str)> =

@@ -1,15 +1,16 @@
-//! Lists of hosts as Slurm writes them: `gpu[001-004,7],login`; and the hosts of a partition, from Slurm itself.
+//! Host lists in the syntax of Slurm, such as `gpu[001-004,7],login`; and the hosts of a partition, which
+//! Slurm itself lists.
 //!
 //! A range keeps the width of its first number: `[08-11]` is 08, 09, 10, 11. A name with several brackets
-//! stands for all combinations. Reference: Slurm, scontrol(1), `show hostnames`; sinfo(1).
+//! stands for all combinations of their numbers. Reference: Slurm, scontrol(1), `show hostnames`; sinfo(1).
 
 use std::process::{Command, Stdio};
 
-/// The most names of a list. Chosen, not measured: ten times the nodes of the largest networks that are
-/// planned.
+/// Maximum number of names that one part of a list may stand for. Chosen, not measured: ten times the nodes
+/// of the largest networks that are planned.
 const MAX_NAMES: usize = 1 << 20;
 
-/// The parts of a list, divided by the commas outside of brackets.
+/// Splits a list at the commas outside of brackets.
 pub(super) fn parts(list: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     list.split(move |letter| {
@@ -24,7 +25,7 @@ pub(super) fn parts(list: &str) -> Vec<&str> {
     .collect()
 }
 
-/// The names that a part of a list stands for: itself, if it has no brackets.
+/// Returns the names that a part of a list stands for; a part without brackets stands for itself.
 pub(super) fn expand(part: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = part.split_once('[') else { return Ok(vec![part.to_owned()]) };
     let unclosed =
@@ -48,7 +49,7 @@ pub(super) fn expand(part: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The list of a partition's hosts, from Slurm's `sinfo`.
+/// Asks Slurm's `sinfo` for the list of a partition's hosts.
 pub(super) fn of_partition(partition: &str) -> Result<String, String> {
     let mut sinfo = Command::new("sinfo");
     sinfo.args(["--noheader", "--format=%N"]).arg(format!("--partition={partition}")).stdin(Stdio::null());
@@ -69,7 +70,7 @@ pub(super) fn of_partition(partition: &str) -> Result<String, String> {
     }
 }
 
-/// The numbers of a range, and the number of digits to which each is padded.
+/// Parses a range of numbers. Returns it with the number of digits to which each number is padded.
 fn numbers(range: &str) -> Option<(std::ops::RangeInclusive<u64>, usize)> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());

@@ -79,7 +79,7 @@ impl NetworkSource {
 }
 
 impl Input {
-    /// The group asked for. Fails if its members cannot reach each other.
+    /// Returns the group that the options name. Fails if its members cannot reach each other.
     pub(crate) fn group(&self) -> anyhow::Result<&BarrierGroup> {
         let group = self.topology.groups.iter().find(|group| group.id() == self.group).ok_or_else(|| {
             Failure::Usage(format!(
@@ -91,7 +91,7 @@ impl Input {
         Ok(group)
     }
 
-    /// All groups of the file. Fails if the members of a group cannot reach each other.
+    /// Returns all groups of the file. Fails if the members of a group cannot reach each other.
     pub(crate) fn groups(&self) -> anyhow::Result<&[BarrierGroup]> {
         self.topology.groups.iter().try_for_each(|group| self.check_members(group))?;
         Ok(&self.topology.groups)
@@ -114,7 +114,7 @@ impl Input {
         Ok(())
     }
 
-    /// An error about a member, at the place in the file that names it.
+    /// Returns an error about a member, at the place in the file that names it.
     fn at_member(&self, node: NodeId, problem: String) -> anyhow::Error {
         if self.language != Language::BtinTopo1 {
             let place = self.places.get(node.0 as usize).copied().unwrap_or_default();
@@ -126,12 +126,12 @@ impl Input {
     }
 }
 
-/// The error `file:line:column: element: problem`.
+/// Returns the error `file:line:column: element: problem`.
 pub(crate) fn error_at(name: &str, error: &ReadError) -> anyhow::Error {
     Failure::Usage(format!("{name}:{error}")).into()
 }
 
-/// The group that `--members` named.
+/// Returns the group of the nodes that `--members` names.
 pub(super) fn members_of(
     topology: &NetworkFile,
     id: GroupId,
@@ -148,8 +148,8 @@ pub(super) fn members_of(
         .map_err(|error| Failure::Usage(format!("--members {list}: {error}")))
 }
 
-/// Parses `all`, or numbers, ranges and names, separated by commas. Names may be lists of Slurm; `@FILE`
-/// stands for the lines of a file, `partition=NAME` for the hosts of a partition of Slurm.
+/// Parses `all`, or numbers, ranges and names, separated by commas. Names may be host lists of Slurm; `@FILE`
+/// stands for the lines of a file, `partition=NAME` for the hosts of a Slurm partition.
 pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, String> {
     if list == "all" {
         return Ok(topology.hosts().collect());
@@ -159,7 +159,7 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
         names.entry(name).or_insert(at);
     }
     let labels = unambiguous(topology.node_labels.iter());
-    // InfiniBand's labels are a host and its adapter, as in "gpu001 mlx5_0"
+    // an InfiniBand label is a host and its adapter, such as "gpu001 mlx5_0"
     let hosts =
         unambiguous(topology.node_labels.iter().map(|label| label.split(' ').next().unwrap_or(label)));
     let mut nodes = Vec::new();
@@ -219,7 +219,7 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
     Ok(nodes)
 }
 
-/// The number of each text; `None` for a text that occurs several times.
+/// Maps each text to its number in the sequence; `None` for a text that occurs several times.
 fn unambiguous<'a>(texts: impl Iterator<Item = &'a str>) -> HashMap<&'a str, Option<usize>> {
     let mut numbers = HashMap::new();
     for (number, text) in texts.enumerate() {
@@ -228,7 +228,7 @@ fn unambiguous<'a>(texts: impl Iterator<Item = &'a str>) -> HashMap<&'a str, Opt
     numbers
 }
 
-/// The nodes of a number, or of a range of numbers.
+/// Returns the nodes that a number, or a range of numbers, stands for.
 fn numbered(topology: &NetworkFile, item: &str) -> Result<impl Iterator<Item = NodeId>, String> {
     let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
     let (first, last) = item.split_once('-').unwrap_or((item, item));
@@ -244,7 +244,7 @@ fn numbered(topology: &NetworkFile, item: &str) -> Result<impl Iterator<Item = N
     Ok((first..=last).map(NodeId))
 }
 
-/// More attributes than this are only counted.
+/// Maximum number of ignored attributes that are listed by name; others are only counted.
 const MAX_NAMED: usize = 20;
 
 /// Prints on standard error the assumptions about a file and its ignored parts, one line each.

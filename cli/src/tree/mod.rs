@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Refuses to run without root, before anything is tried.
+/// Returns an error unless root runs this command, before the command changes anything.
 fn root(command: &str) -> anyhow::Result<()> {
     if unisono_linux::process::is_root() {
         return Ok(());

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// If a tree has more registers than this, the table shows only their number.
+/// If a tree has more registers than this, the output shows only their number.
 const MAX_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(trees.exit_code())
 }
 
-/// The file of the registers, with the figures of the table added.
+/// Returns the registers in the format of a tree file, with the figures of the table added.
 fn json(
     topology: &NetworkFile,
     PlannedGroup { plan, chosen, .. }: &PlannedGroup,
@@ -142,7 +142,8 @@ fn table(topology: &NetworkFile, group: &BarrierGroup, plan: &TreePlan) -> Strin
             ports(switch, &register.children),
             ports(switch, &register.locals),
         ];
-        // escaped before the columns are measured, because an escape is longer than the character
+        // escaped before the widths of the columns are computed, because an escape is longer than the
+        // character
         lines.push(line.map(|cell| output::plain(&cell).into_owned()));
         let children: Vec<SwitchId> = plan.children(&topology.network, switch).collect();
         open.extend(children.into_iter().rev().map(|child| (child, depth + 1)));

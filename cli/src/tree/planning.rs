@@ -1,4 +1,4 @@
-//! The options of `tree plan` and `tree simulate` that choose trees, and the chosen trees.
+//! The options of `tree plan` and `tree simulate` that decide how trees are planned, and the planned trees.
 
 use super::failures::Failures;
 use super::input::Input;
@@ -64,7 +64,7 @@ pub(crate) struct Planning {
     failures: Failures,
 }
 
-/// The groups whose trees are asked for.
+/// The groups for which trees are planned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AskedGroups {
     One,
@@ -76,8 +76,8 @@ pub(crate) enum AskedGroups {
 pub(crate) struct PlannedGroup {
     pub(crate) group: BarrierGroup,
     pub(crate) plan: TreePlan,
-    /// The rule that chose the root, and how far the choice is proved. `None` if links are shared or have
-    /// failed.
+    /// The rule that chose the root, and whether that choice is proved to be the best. `None` if links are
+    /// shared or have failed.
     pub(crate) chosen: Option<(Ties, Certainty)>,
     /// The gain of `--any-root`, and the changes by failures: one line each.
     notes: String,
@@ -86,7 +86,7 @@ pub(crate) struct PlannedGroup {
 /// The trees, and the network that remains after the failures.
 pub(crate) struct Trees {
     pub(crate) topology: NetworkFile,
-    /// The number that each link has in the file.
+    /// The number in the file of each remaining link.
     pub(crate) links: Vec<u32>,
     pub(crate) planned: Vec<PlannedGroup>,
     /// Number of members that no tree can reach after the failures.
@@ -96,20 +96,21 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
-    /// The exit code: 1 if failures cut members off, because the barrier is then not the one asked for.
+    /// Returns the exit code: 1 if failures cut off members, because the barrier is then not the one asked
+    /// for.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(u8::from(self.cut_off > 0))
     }
 }
 
 impl Planning {
-    /// Plans the trees. Consumes the input, so that the text of a large network does not stay in memory
+    /// Plans the trees. It consumes the input, so that the text of a large network does not stay in memory
     /// beside the network.
     pub(crate) fn trees(&self, input: Input, asked: AskedGroups) -> anyhow::Result<Trees> {
         let one = input.group()?.clone();
         let wrong = |problem: String| Failure::Usage(format!("{}: {problem}", input.name));
         let options = self.options(&input.topology.network);
-        // other groups matter only if they take links or registers
+        // the other groups of the file matter only if they use links or registers, too
         let matter = asked == AskedGroups::All || self.share_links || self.registers.is_some();
         let groups: Vec<BarrierGroup> = if matter { input.groups()?.to_vec() } else { vec![one.clone()] };
         let groups: Vec<&BarrierGroup> = groups.iter().collect();
@@ -183,7 +184,7 @@ impl Planning {
         options
     }
 
-    /// Compares the tree with the best tree whose root switch has members.
+    /// Compares the tree with the best tree whose root switch has members, and describes the gain.
     fn against_members(
         &self,
         topology: &NetworkFile,
@@ -205,8 +206,8 @@ impl Planning {
         ))
     }
 
-    /// Plans each group over the links that carry the fewest trees. `notes` gets the reduction of the busiest
-    /// link's load.
+    /// Plans each group over the links that carry the fewest trees. Appends to `notes` by how much the load
+    /// of the busiest link is reduced.
     fn shared(
         &self,
         topology: &NetworkFile,
@@ -233,8 +234,8 @@ impl Planning {
     }
 }
 
-/// Plans one group. If that takes long, it shows progress, and from then on Ctrl-C ends the search with the
-/// best tree so far.
+/// Plans one group. If that takes long, it shows progress, and from then on Ctrl-C stops the search, which
+/// returns the best tree so far.
 fn planned(
     network: &SwitchNetwork,
     group: &BarrierGroup,
@@ -243,19 +244,20 @@ fn planned(
     let mut slow = Slow::new();
     let planned = plan_watched(network, group, options, &mut |done, all| {
         if slow.planning(done, all) {
-            // without a handler Ctrl-C ends the program, as everywhere else
+            // if no handler can be installed, Ctrl-C ends the program, as elsewhere
             let _ = interrupt::catch();
         }
         if interrupt::caught().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     if slow.end() {
-        // later code does not check for signals
+        // restores the default action, because later code does not check for signals
         let _ = interrupt::usual();
     }
     planned.map_err(|error| error.to_string())
 }
 
-/// The reasons for the choice of the root, one line each. Empty if the paper's rule chooses that root.
+/// Returns the reasons for the choice of the root, one line each; empty if the paper's rule chooses that
+/// root.
 fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
     let mut notes = String::new();
     if ties == Ties::Fast {
@@ -280,7 +282,7 @@ fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
     notes
 }
 
-/// The registers that are in a node's memory instead of their switch.
+/// Lists the registers that are in the memory of a node instead of their switch.
 fn in_memory(topology: &NetworkFile, plan: &TreePlan) -> String {
     const NAMED: usize = 8;
     let place = |(switch, node): (&_, &_)| {

@@ -14,18 +14,19 @@ impl Slow {
         Self { since: Instant::now(), bar: None }
     }
 
-    /// `done` of `all` roots are measured. Returns true if the bar has just appeared.
+    /// Shows that `done` of `all` roots are measured. Returns true if the bar has just appeared.
     pub(super) fn planning(&mut self, done: usize, all: usize) -> bool {
         let template = "planning: {bar:30} root {pos} of {len}, {eta} left; Ctrl-C takes the best so far";
         self.show(template, done as u64, Some(all as u64), "")
     }
 
-    /// In the simulation of this scheme, messages have crossed `crossings` cables. The total is unknown.
+    /// Shows that messages have crossed `crossings` cables in the simulation of this scheme. The total is
+    /// unknown.
     pub(super) fn count(&mut self, scheme: &str, crossings: u64) {
         self.show("simulating {msg}: {human_pos} cables crossed, {elapsed}", crossings, None, scheme);
     }
 
-    /// `done` of `all` runs are over; the next is of this kind.
+    /// Shows that `done` of `all` runs are over, and that the next run is of this kind.
     pub(super) fn run(&mut self, done: u32, all: u32, kind: &str) {
         let template = "measuring: {bar:30} run {pos} of {len}, {eta} left; {msg}";
         self.show(template, done.into(), Some(all.into()), kind);

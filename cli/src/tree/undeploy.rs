@@ -1,4 +1,4 @@
-//! `unisono tree undeploy`: ends deployments, and removes what killed ones left.
+//! `unisono tree undeploy`: ends deployments, and removes what killed deployments have left behind.
 
 use super::deploy::failure;
 use crate::machine_output;

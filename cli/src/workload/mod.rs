@@ -1,9 +1,9 @@
-//! `unisono workload`: the processes that measurements start; hidden in `--help`, because users do not need
-//! it.
+//! `unisono workload`: the processes that measurements start. The command is hidden in `--help`, because
+//! users do not need it.
 //!
 //! The workloads of barriers take the same flags as the peers in C and C++, so that the study starts all of
-//! them alike. Null RPC reads a scene written by the study. Each file here parses arguments;
-//! `crates/study/src/workload` does the work.
+//! them alike. Null RPC reads a scene (a JSON file that describes its server and client), which the study
+//! writes. Each file here parses arguments; `crates/study/src/workload` does the work.
 
 mod ghost;
 mod null_rpc;
@@ -127,10 +127,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 impl KernelArgs {
-    /// The barrier that the flags name.
+    /// Returns the barrier that the flags name.
     ///
     /// # Errors
-    /// Names that are unknown, or do not go together.
+    /// A name is unknown, or the names do not go together.
     pub fn choice(&self) -> Result<BarrierChoice, Failure> {
         read_choice(self.algorithm.as_deref(), self.wait.as_deref(), self.spin_budget)
             .map_err(|error| Failure::Usage(error.to_string()))
@@ -154,7 +154,7 @@ fn hand_off(args: &HandOffArgs) -> anyhow::Result<ExitCode> {
 /// Runs a workload with these flags, and writes its result.
 ///
 /// # Errors
-/// The flags are no good, or the workload fails.
+/// The flags are invalid, or the workload fails.
 pub fn measure(
     flags: &WorkloadFlags,
     run: impl Fn(&Options) -> Result<Measurement, workload::Error>,

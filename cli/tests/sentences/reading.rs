@@ -1,9 +1,10 @@
-//! Reads every sentence that the grammar of answers can make: records of each study are made up for every
-//! situation, and the sentences of the last screen, of the page's cards and of the verdicts are checked.
+//! Checks every sentence that the grammar of answers can produce. Records of each study are made up for every
+//! situation; the sentences of the last screen, of the cards of the HTML report and of the verdicts are then
+//! checked.
 //!
-//! A sentence has a noun for each unit and names no variable of a study; a verdict has its number of runs;
-//! and an answer without a verdict says why, or how much more time would tell. With `UNISONO_SENTENCES=FILE`
-//! the test writes all sentences to FILE, for a person to read.
+//! A sentence must have a noun for each unit and name no variable of a study; a verdict must have its number
+//! of runs; and an answer without a verdict must say why, or how much more time would decide it. With
+//! `UNISONO_SENTENCES=FILE` the test writes all sentences to FILE, for a person to read.
 
 use std::collections::BTreeSet;
 use unisono_measure::record::{FORMAT, Figure, HostFacts, Line, Outcome, RunLine};
@@ -11,7 +12,7 @@ use unisono_study::file::StudyFile;
 use unisono_study::plan::plan;
 use unisono_study::profile::Profile;
 
-/// The values of a study's runs, or the reason why there are none.
+/// What the made-up runs of a study look like, or why there are none.
 #[derive(Clone, Copy, Debug)]
 enum Situation {
     /// Later variants have greater values.
@@ -20,7 +21,7 @@ enum Situation {
     Falling,
     Alike,
     Scattered,
-    /// The first variant runs one way or another from start to start.
+    /// The values of the first variant have two modes: some runs are fast, others slow.
     TwoModes,
     Nothing,
     Lost(Outcome),
@@ -57,14 +58,14 @@ impl Situation {
     }
 }
 
-/// The unit at the end of a figure's name.
+/// Returns the unit that the end of a figure's name stands for.
 fn unit(figure: &str) -> &'static str {
     let units = [("_ns", "ns"), ("_us", "us"), ("_ms", "ms"), ("_per_s", "1/s"), ("_percent", "%")];
     let known = units.into_iter().find(|(end, _)| figure.ends_with(end));
     known.map_or(if figure.contains("ns_per") { "ns" } else { "1" }, |(_, unit)| unit)
 }
 
-/// The records of one study in a situation, with this number of rounds.
+/// Returns the records of one study in a situation, with this number of rounds.
 fn records(file: &StudyFile, situation: Situation, rounds: u32) -> Vec<Line> {
     let head = file.line(Profile::Quick);
     let mut figures: BTreeSet<&str> =
@@ -76,7 +77,7 @@ fn records(file: &StudyFile, situation: Situation, rounds: u32) -> Vec<Line> {
             .map(String::as_str),
     );
     let planned = plan(file, Profile::Smoke, 1).expect("a good plan").runs;
-    // a run with parts is recorded under the parts' names, which the comparisons know
+    // the parts of a run are recorded as variants with the parts' names, which the comparisons use
     let mut variants: Vec<&str> = head.verdicts.iter().flat_map(|v| [&*v.variant, &*v.against]).collect();
     variants.extend(planned.iter().map(|run| &*run.variant));
     let mut names: Vec<&str> = Vec::new();
@@ -123,14 +124,15 @@ fn records(file: &StudyFile, situation: Situation, rounds: u32) -> Vec<Line> {
     lines
 }
 
-/// An answer of the last screen: the name of its topic, and its sentences.
+/// An answer on the last screen: the name of its topic, and its sentences.
 #[derive(Debug)]
 struct ShownAnswer {
     name: String,
     words: String,
 }
 
-/// The answers of the last screen. A name begins in the first column, and lines of its answer are indented.
+/// Parses the answers of the last screen. The name of a topic begins in the first column, and the lines of
+/// its answer are indented.
 fn shown(screen: &str) -> Vec<ShownAnswer> {
     let mut answers: Vec<ShownAnswer> = Vec::new();
     for line in screen.lines() {
@@ -144,7 +146,7 @@ fn shown(screen: &str) -> Vec<ShownAnswer> {
     answers
 }
 
-/// The texts between these starts and ends of an element, without tags inside.
+/// Returns the texts between these starts and ends of an element, without tags inside.
 fn texts_of(page: &str, start: &str, end: &str) -> Vec<String> {
     let parts = page.split(start).skip(1);
     let text = |part: &str| {
@@ -167,7 +169,7 @@ fn texts_of(page: &str, start: &str, end: &str) -> Vec<String> {
 const UNITS: [&str; 14] =
     ["ns", "us", "ms", "s", "1/s", "/s", "k/s", "M/s", "%", "Mbit/s", "Gbit/s", "KiB", "MiB/s", "x"];
 
-/// The fault of a sentence; `None` if it has none.
+/// Returns what is wrong with a sentence, if anything is.
 fn fault(text: &str) -> Option<String> {
     let text = text.replace('\u{a0}', " ");
     let marks = [
@@ -213,8 +215,8 @@ fn fault(text: &str) -> Option<String> {
     None
 }
 
-/// The fault of an answer: of its sentences, of a verdict without its runs, of a missing verdict without a
-/// reason or a time.
+/// Returns what is wrong with an answer: with one of its sentences, a verdict without the number of its runs,
+/// or a missing verdict without a reason or a time.
 fn fault_of_answer(text: &str, is_simulated: bool) -> Option<String> {
     if let Some(fault) = fault(text) {
         return Some(fault);

@@ -3,10 +3,10 @@
 //! ```sh
 //! cargo run --release -p unisono-advise --example watching -- 20 ./solver 1000
 //! ```
-//! Runs the program the given number of times in each of two ways, in turns (A B B A): only started and
-//! waited for; and also watched as in a trial. Prints the ratio with its interval; the budget is 1.02. Choose
-//! a program of about a second on a quiet machine: a shorter program is watched more often, relative to its
-//! length, than real programs are.
+//! Runs the program the given number of times in each of two ways, in turns (A B B A): without watching, and
+//! watched as in a trial. Prints the ratio of the times with its interval; the budget is 1.02. Choose a
+//! program that takes about a second, on a quiet machine: a shorter program is watched more often, relative
+//! to its length, than real programs are.
 #![allow(clippy::print_stdout, reason = "what it measured is its answer")]
 
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ use unisono_measure::record::Better;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Seconds of a run without watching.
+/// Runs the program without watching it; returns the seconds that it took.
 fn alone(command: &[OsString]) -> Option<f64> {
     let begin = Instant::now();
     let mut one = Command::new(&command[0]);
@@ -31,9 +31,9 @@ fn alone(command: &[OsString]) -> Option<f64> {
     status.success().then(|| begin.elapsed().as_secs_f64())
 }
 
-/// Seconds of a run with watching.
+/// Runs the program as a trial does, watching it; returns the seconds that it took.
 fn watched(programs: &Programs) -> Option<f64> {
-    // no time for a second round
+    // the total budget is used up after the first round
     let budget = TrialBudget { total: Duration::ZERO, run: LIMIT };
     let trials =
         trial::run(programs, &[TriedRemedy::Plain], budget, &mut |_, _| {}, &|_| true, &|| None).ok()?;

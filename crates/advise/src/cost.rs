@@ -1,4 +1,4 @@
-//! The cost by which remedies are compared, and the price that bystanders pay.
+//! The cost by which remedies are compared, and the processors that other programs (bystanders) lose.
 //!
 //! The idea: a remedy can be faster because it does the work with less processor time, or because it takes
 //! processors from other programs. Only the first is a gain for the machine. So the time of a remedy is
@@ -8,11 +8,11 @@
 //! that gains only what others lose has the fair time of plain Linux. `CostRule::Clock` leaves the correction
 //! out (`unisono advise --selfish`).
 //!
-//! If a quota stopped the programs beside other programs, processor time is compared, because the quota
-//! limits processor time, and the elapsed time depends on what the others leave.
+//! If a quota throttled the programs while other programs ran, processor time is compared, because the quota
+//! limits processor time, and the elapsed time depends on what the other programs leave.
 //!
-//! Cost: pure; a few sums for each remedy. When not to use: the use of other programs is counted in ticks of
-//! 10 ms, so runs that together last less than `MIN_SUM_S` show no loss.
+//! Cost: pure; a few sums for each remedy. When not to use: with runs that together last less than
+//! `MIN_SUM_S`. The use of other programs is counted in ticks of 10 ms, so such runs show no loss.
 
 use crate::remedy::TriedRemedy;
 use crate::trial::{RunEnd, TrialRun, TrialRuns};
@@ -20,70 +20,74 @@ use unisono_measure::bootstrap::LEVEL;
 use unisono_measure::paired;
 use unisono_measure::record::Better;
 
-/// Others count as a further program if they use more processors than this. Desktops and monitoring programs
-/// take some percent, a compiler or a second program a whole processor. Chosen between the two, not measured.
+/// Other programs count as a further program if together they use more processors than this. Desktops and
+/// monitoring programs take some percent, a compiler or a second program a whole processor. Chosen between
+/// the two, not measured.
 pub(crate) const MIN_OTHER_PROCESSORS: f64 = 0.3;
 
-/// The least loss of bystanders that counts, in processors: the use of a desktop varies by as much between
+/// The minimum loss of bystanders that counts, in processors: the use of a desktop varies by as much between
 /// two runs. Chosen, not measured.
 const MIN_LOSS: f64 = 0.1;
 
-/// Seconds of the shortest sum of runs with a figure for other programs: 20 ticks of 10 ms.
+/// The minimum sum of the runs' seconds from which the use of other programs is computed: 20 ticks of 10 ms.
 const MIN_SUM_S: f64 = 0.2;
 
-/// The greatest factor between fair time and time: beyond it, bystanders lost all that the programs used.
+/// The maximum factor between fair time and time: beyond it, the bystanders lost all that the programs used.
 const MAX_FACTOR: f64 = 1_000.0;
 
-/// Mean number of processors that bystanders used beside plain Linux, and beside a remedy.
+/// Mean number of processors that bystanders used while the programs ran under plain Linux (`had`), and under
+/// a remedy (`keep`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BystanderLoss {
     pub had: f64,
     pub keep: f64,
-    /// Processors that the programs used beyond those under plain Linux: more cannot have been taken.
+    /// Processors that the programs used beyond those under plain Linux, an upper bound on those that they
+    /// took.
     pub gained: f64,
 }
 
 impl BystanderLoss {
-    /// `None` if the runs of either side were too short.
+    /// Computes the loss under a remedy; `None` if the runs of either side were too short.
     pub fn for_remedy(trials: &TrialRuns, remedy: TriedRemedy) -> Option<Self> {
         let had = others_used(trials, TriedRemedy::Plain)?;
         let keep = others_used(trials, remedy)?;
         Some(Self { had, keep, gained: used(trials, remedy)? - used(trials, TriedRemedy::Plain)? })
     }
 
-    /// Processors that the bystanders lost to the programs, if they lost a notable number.
+    /// Returns the number of processors that the bystanders lost to the programs, if it is notable.
     pub fn lost(self) -> Option<f64> {
         let lost = (self.had - self.keep).min(self.gained);
         (lost >= MIN_LOSS).then_some(lost)
     }
 
-    /// For example `takes it from others: they keep 0.2 of 1.8 processors`. `None` if they lost nothing.
+    /// Returns words such as `takes it from others: they keep 0.2 of 1.8 processors`; `None` if the
+    /// bystanders lost nothing.
     pub fn in_words(self) -> Option<String> {
         self.lost()?;
         Some(format!("takes it from others: they keep {:.1} of {:.1} processors", self.keep, self.had))
     }
 }
 
-/// Mean number of processors that other programs used during all runs of a remedy. `None` if the runs were
-/// too short together.
+/// Returns the mean number of processors that other programs used during all runs of a remedy; `None` if the
+/// runs were too short together.
 pub fn others_used(trials: &TrialRuns, remedy: TriedRemedy) -> Option<f64> {
     let (others_s, seconds) = sums(trials, remedy, |run| run.observation.others * run.observation.seconds);
     (seconds >= MIN_SUM_S).then(|| (others_s / seconds).max(0.0))
 }
 
-/// Mean number of processors that the programs used during all runs of a remedy.
+/// Returns the mean number of processors that the programs used during all runs of a remedy.
 fn used(trials: &TrialRuns, remedy: TriedRemedy) -> Option<f64> {
     let (ran_s, seconds) = sums(trials, remedy, |run| run.observation.ran_s);
     (seconds > 0.0).then(|| ran_s / seconds)
 }
 
-/// The sum of a figure and of the seconds over all runs of a remedy.
+/// Returns the sum of a figure and the sum of the seconds over all runs of a remedy.
 fn sums(trials: &TrialRuns, remedy: TriedRemedy, figure: fn(&TrialRun) -> f64) -> (f64, f64) {
     let runs = || runs_of(trials, remedy);
     (runs().map(figure).sum(), runs().map(|run| run.observation.seconds).sum())
 }
 
-/// The factor from the time of a remedy to its fair time.
+/// Returns the factor from the time of a remedy to its fair time.
 fn fair_factor(trials: &TrialRuns, remedy: TriedRemedy) -> f64 {
     let Some(lost) = BystanderLoss::for_remedy(trials, remedy).and_then(BystanderLoss::lost) else {
         return 1.0;
@@ -96,23 +100,23 @@ fn fair_factor(trials: &TrialRuns, remedy: TriedRemedy) -> f64 {
 /// The cost of a run, by which remedies are compared; the lower cost wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CostRule {
-    /// Seconds by the clock.
+    /// Elapsed seconds.
     Clock,
-    /// Seconds without the processors that bystanders lost.
+    /// Fair time: seconds without the processors that bystanders lost.
     Fair,
     /// Seconds of processor time of all threads.
     ProcessorTime,
 }
 
 impl CostRule {
-    /// The rule for a trial, without regard to `--selfish`.
+    /// Chooses the rule for a trial, without regard to `--selfish`.
     pub(crate) fn choose(trials: &TrialRuns) -> Self {
         let is_stopped = trials.periods.is_some_and(|periods| periods.throttled > 0);
         let others = others_used(trials, TriedRemedy::Plain).unwrap_or(0.0);
         if is_stopped && others > MIN_OTHER_PROCESSORS { Self::ProcessorTime } else { Self::Fair }
     }
 
-    /// Costs of a remedy's runs that ended well, with their rounds.
+    /// Returns the costs of a remedy's runs that succeeded, with their rounds.
     fn by_round(self, trials: &TrialRuns, remedy: TriedRemedy) -> Vec<(usize, f64)> {
         let factor = if self == Self::Fair { fair_factor(trials, remedy) } else { 1.0 };
         let cost = |run: &TrialRun| match self {
@@ -123,7 +127,7 @@ impl CostRule {
         ended.map(|run| (run.round, cost(run))).collect()
     }
 
-    /// Costs of a remedy in the rounds that it ended well.
+    /// Returns the costs of a remedy's runs that succeeded.
     pub(crate) fn costs(self, trials: &TrialRuns, remedy: TriedRemedy) -> Vec<f64> {
         self.by_round(trials, remedy).into_iter().map(|(_, cost)| cost).collect()
     }
@@ -144,7 +148,7 @@ impl CostRule {
     }
 }
 
-/// Seconds of a remedy in the rounds that it ended well.
+/// Returns the seconds of a remedy's runs that succeeded.
 pub fn run_seconds(trials: &TrialRuns, remedy: TriedRemedy) -> Vec<f64> {
     CostRule::Clock.costs(trials, remedy)
 }
@@ -164,7 +168,8 @@ mod tests {
     use crate::watch::Observation;
     use proptest::prelude::*;
 
-    /// A run of `seconds` that used `ran_s`, beside others that used `others` processors.
+    /// Makes a run of `seconds` that used `ran_s` of processor time, beside others that used `others`
+    /// processors.
     fn run(remedy: TriedRemedy, seconds: f64, ran_s: f64, others: f64) -> TrialRun {
         let observation = Observation { seconds, ran_s, others, ..Observation::default() };
         TrialRun { remedy, round: 0, ended: RunEnd::Succeeded, seconds, observation }
@@ -181,24 +186,24 @@ mod tests {
 
     #[test]
     fn processors_taken_from_others_are_no_gain_and_processor_time_saved_is_one() {
-        // the same work with the same processor time, on the processors of the others
+        // the same work with the same processor time, but on processors taken from the others: no gain
         let taken = fair_gain(run(TriedRemedy::Gangs, 0.4, 0.8, 0.0));
         assert!((taken - 1.0).abs() < 1e-9, "{taken}");
-        // a quarter of the processor time, and the others lose nothing
+        // a quarter of the processor time, and the others lose nothing: four times as good
         let saved = fair_gain(run(TriedRemedy::Gangs, 0.5, 0.2, 1.6));
         assert!((saved - 4.0).abs() < 1e-9, "{saved}");
-        // half of the processor time, but on the others' processors: two times, not ten
+        // half of the processor time, but on processors taken from the others: twice as good, not ten times
         let both = fair_gain(run(TriedRemedy::Gangs, 0.2, 0.4, 0.0));
         assert!((both - 2.0).abs() < 1e-9, "{both}");
     }
 
     #[test]
     fn others_that_leave_by_themselves_were_not_taken_from() {
-        // the programs use less than under plain Linux, whatever the others do
+        // the programs use less than under plain Linux, so they took nothing, whatever the others do
         let all = trials(run(TriedRemedy::Gangs, 0.5, 0.1, 0.2));
         assert_eq!(BystanderLoss::for_remedy(&all, TriedRemedy::Gangs).and_then(BystanderLoss::lost), None);
         assert!((fair_gain(run(TriedRemedy::Gangs, 0.5, 0.1, 0.2)) - 4.0).abs() < 1e-9);
-        // they use 0.2 processors more, and the others 1.4 less
+        // the programs use 0.2 processors more, so of the 1.4 that the others lost, at most 0.2 were taken
         let gain = fair_gain(run(TriedRemedy::Gangs, 0.5, 0.3, 0.2));
         assert!((gain - 4.0 * 0.4 / 0.6).abs() < 1e-9, "{gain}");
     }

@@ -15,8 +15,8 @@
 //!
 //! Every remedy that is still in the trial runs once in each round, so a change of the machine affects all
 //! remedies alike. A remedy is compared with plain Linux in the same round. A remedy that failed or was
-//! stopped leaves the trial. A remedy is advised only if it beats plain Linux without the processors that it
-//! took from other programs, and a simpler remedy is preferred unless a later one is clearly faster.
+//! stopped leaves the trial. A remedy is advised only if it beats plain Linux even without the processors
+//! that it took from other programs, and a simpler remedy is preferred unless a later one is clearly faster.
 //!
 //! Cost: the programs run many times. During a run, reading `/proc` takes at most 1 % of one processor;
 //! readings that take longer are made less often. Do not use it for programs that must not run twice, or that

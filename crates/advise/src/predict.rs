@@ -20,9 +20,10 @@ use unisono_gang::simulate::{
 };
 use unisono_linux::clock::Duration;
 
-/// Seeds of the simulation. Plain Linux stacks threads with some seeds and spreads them with others.
+/// Seeds of the simulation. With some seeds, plain Linux places several threads on one processor; with
+/// others, it spreads them.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
-/// Simulated time: three turns of the longest slice for each of two gangs.
+/// Simulated time: three turns of each of two gangs at the maximum slice.
 const SIMULATED_TIME: Duration = Duration::from_millis(600);
 
 /// The observed properties of the programs that a simulation needs.
@@ -33,7 +34,7 @@ pub struct TeamShape {
     pub threads: usize,
     /// Work between two barriers.
     pub interval: Duration,
-    /// The longest additional time that a thread may compute before a barrier.
+    /// The maximum additional time that a thread may compute before a barrier.
     pub variance: Duration,
     pub wait: SimulatedWait,
     /// Whether the runtime starts as many threads as the affinity has processors.
@@ -47,7 +48,7 @@ pub struct Prediction {
     pub remedies: Vec<(TriedRemedy, f64)>,
 }
 
-/// `None` if the threads were not seen to wait for each other.
+/// Derives these properties from the runs; `None` if the threads were not seen to wait for each other.
 pub fn team_shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<TeamShape> {
     let programs = circumstances.programs.max(1);
     let seen = trials.runs.iter().map(|run| &run.observation);
@@ -56,11 +57,12 @@ pub fn team_shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<T
     if threads < 2 || sleeps < MIN_WAIT_SLEEPS_PER_S {
         return None;
     }
-    // the last thread of a team does not sleep; a sleep costs some of the work's time, but not all of it
+    // the last thread to arrive at a barrier does not sleep; a sleep takes some of the time between two
+    // barriers, but not all of it
     let between = 1e9 / sleeps * (threads - 1) as f64 / threads as f64;
     let interval = (between - WaitCosts::EXAMPLE_HOST.block.as_nanos() as f64).max(between / 2.0);
     let uneven = seen.map(|seen| seen.imbalance).filter(|one| *one >= 1.0).fold(f64::INFINITY, f64::min);
-    // the mean of the additional time is half of its maximum, the variance
+    // the mean of the additional time is half of its maximum, which is called `variance` here
     let variance = if uneven.is_finite() { interval * (uneven - 1.0).min(2.0) * 2.0 } else { 0.0 };
     let runtimes: Vec<&str> = trials.runtimes.iter().map(String::as_str).collect();
     Some(TeamShape {
@@ -77,7 +79,7 @@ pub fn team_shape(trials: &TrialRuns, circumstances: &Circumstances) -> Option<T
 
 const AFFINITY_COUNTING: [&str; 5] = ["libgomp", "libomp", "libiomp5", "libopenblas", "libmkl_"];
 
-/// How threads of these runtimes wait by default.
+/// Returns how threads of these runtimes wait by default.
 fn default_wait(runtimes: &[&str]) -> SimulatedWait {
     let has = |name: &str| runtimes.iter().any(|runtime| runtime.starts_with(name));
     if has("libmpi") {
@@ -90,7 +92,7 @@ fn default_wait(runtimes: &[&str]) -> SimulatedWait {
         // THREAD_TIMEOUT of 26: 2^26 cycles
         SimulatedWait::SpinBlock(Duration::from_millis(25))
     } else if has("libgomp") {
-        // GOMP_SPINCOUNT: 300,000 turns of about 16 ns
+        // GOMP_SPINCOUNT: 300,000 iterations of about 16 ns
         SimulatedWait::SpinBlock(Duration::from_millis(5))
     } else {
         SimulatedWait::Block
@@ -111,7 +113,8 @@ pub fn predict(
     Some(Prediction { shape: shape.clone(), remedies })
 }
 
-/// Barriers per second of all programs together. A barrier stands for the same work with every remedy.
+/// Returns the barriers per second of all programs together. A barrier stands for the same work with every
+/// remedy.
 fn simulated_rate(
     shape: &TeamShape,
     circumstances: &Circumstances,
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_sleeps_and_threads_that_never_sleep_have_none() {
-        // two programs of two threads; at each barrier, every 100 us, a program's first thread sleeps
+        // two programs of two threads; one thread of each program sleeps at each barrier, every 100 us
         let shape = team_shape(&trials(4, 4_655.0, &["libgomp.so.1.0.0"]), &two_on(2)).expect("they sleep");
         assert_eq!((shape.programs, shape.threads), (2, 2));
         assert!((99_000..101_000).contains(&shape.interval.as_nanos()), "{shape:?}");

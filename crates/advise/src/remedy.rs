@@ -1,4 +1,4 @@
-//! The remedies tried, and the command lines for each.
+//! The remedies that are tried, and the command line of each.
 //!
 //! Each remedy is a command that a user can paste: variables before the programs, or a command of Unisono
 //! around them. So the command that was tried is the command that is advised.
@@ -11,8 +11,8 @@ use unisono_linux::affinity::CpuSet;
 use unisono_text::named;
 
 named! {
-    /// The remedies tried, simpler ones first. The judge prefers an earlier remedy unless a later one is
-    /// clearly faster.
+    /// The remedies, simpler ones first. The judge prefers an earlier remedy unless a later one is clearly
+    /// faster.
     #[derive(PartialOrd, Ord)]
     pub enum TriedRemedy {
         Plain = "plain",
@@ -26,8 +26,8 @@ named! {
         Partition = "partition",
         /// One program after the other.
         InTurn = "in-turn",
-        /// The first program gets a higher priority than the others; a single program, a higher one than all
-        /// strangers.
+        /// The first program gets a higher priority than the others; a single program gets a higher priority
+        /// than all other programs of the machine.
         Priority = "priority",
         /// `unisono gang run`.
         Gangs = "gangs",
@@ -51,8 +51,8 @@ impl FitPlan {
         Self { set: settings.map(|set| set.name.to_owned()).collect() }
     }
 
-    /// Removes the variable that `fit` sets in case a program loads OpenBLAS, if OpenBLAS is not among the
-    /// runtimes found.
+    /// Unless OpenBLAS is among the runtimes found, removes the variable that `fit` sets only in case a
+    /// program loads OpenBLAS.
     #[must_use]
     pub fn for_runtimes(mut self, found: &BTreeSet<String>) -> Self {
         if !found.iter().any(|name| name.starts_with("libopenblas")) {
@@ -88,12 +88,13 @@ const PIN: [(&str, &str); 2] = [("OMP_PROC_BIND", "spread"), ("OMP_PLACES", "thr
 pub type StartedTogether = Vec<(Vec<OsString>, Vec<(&'static str, &'static str)>)>;
 
 impl TriedRemedy {
-    /// Whether this remedy is gangs with another slice. Such a remedy is tried only if gangs do well.
+    /// Whether this remedy is gangs with another slice than the default. Such a remedy is tried only if gangs
+    /// do well.
     pub fn is_other_slice(self) -> bool {
         matches!(self, TriedRemedy::GangsShort | TriedRemedy::GangsLong)
     }
 
-    /// For a remedy that only sets variables: prefixes of the names of the runtimes that read them.
+    /// Returns, for a remedy that only sets variables, prefixes of the names of the runtimes that read them.
     fn read_by(self) -> Option<&'static [&'static str]> {
         match self {
             TriedRemedy::Passive => Some(&["libgomp", "libomp", "libiomp5", "libmpi"]),
@@ -102,14 +103,14 @@ impl TriedRemedy {
         }
     }
 
-    /// Whether this remedy acts on programs that loaded these runtimes. A runtime linked into the program's
-    /// own file is not among them.
+    /// Whether this remedy acts on programs that loaded these runtimes. A runtime that is linked into the
+    /// program's own file is not among them.
     pub fn is_known_to_act(self, runtimes: &BTreeSet<String>) -> bool {
         let is_there = |known: &&str| runtimes.iter().any(|name| name.starts_with(*known));
         self.read_by().is_none_or(|all| all.iter().any(is_there))
     }
 
-    /// The slice of gangs, in milliseconds; `None` for other remedies.
+    /// Returns the slice of gangs, in milliseconds; `None` for other remedies.
     pub fn slice_ms(self) -> Option<u64> {
         match self {
             TriedRemedy::Gangs => Some(20),
@@ -135,21 +136,21 @@ impl TriedRemedy {
     }
 }
 
-/// The programs, and the facts that their command lines depend on.
+/// The programs, and what their command lines depend on.
 #[derive(Clone, Debug)]
 pub struct Programs {
     pub commands: Vec<Vec<OsString>>,
     /// Path of the program `unisono`.
     pub unisono: PathBuf,
-    /// Whether this process runs as root: only root may stop gangs by control groups, other users stop them
+    /// Whether this process runs as root. Only root may stop gangs by control groups; other users stop them
     /// by signals.
     pub root: bool,
-    /// Processors for each program alone, if there are enough of them.
+    /// A set of processors for each program; empty if there are too few of them.
     pub parts: Vec<CpuSet>,
 }
 
 impl Programs {
-    /// The remedies that can be tried with these programs on this host.
+    /// Returns the remedies that can be tried with these programs on this host.
     pub fn remedies(&self) -> Vec<TriedRemedy> {
         let several = self.commands.len() > 1;
         let makes_sense = |remedy: &TriedRemedy| match remedy {
@@ -163,7 +164,7 @@ impl Programs {
         TriedRemedy::ALL.into_iter().filter(makes_sense).collect()
     }
 
-    /// Words in front of each program's command that give it its processors or its priority.
+    /// Returns the words before each program's command that give it its processors or its priority.
     fn command_prefix(&self, remedy: TriedRemedy) -> Vec<Vec<String>> {
         let several = self.commands.len() > 1;
         let one = |number: usize| match remedy {
@@ -179,8 +180,8 @@ impl Programs {
         (0..self.commands.len()).map(|number| one(number).unwrap_or_default()).collect()
     }
 
-    /// The processes of a remedy, stage by stage: the processes of a stage run together, and a stage begins
-    /// when the stage before has ended.
+    /// Returns the processes of a remedy, stage by stage: the processes of a stage run together, and a stage
+    /// begins when the previous one has ended.
     pub fn stages(&self, remedy: TriedRemedy) -> Vec<StartedTogether> {
         let with = |variables: &[(&'static str, &'static str)]| -> StartedTogether {
             self.commands.iter().map(|program| (program.clone(), variables.to_vec())).collect()
@@ -207,12 +208,12 @@ impl Programs {
         }
     }
 
-    /// The programs as a user would type them after a command of Unisono: `./a 1 ::: ./b`.
+    /// Returns the programs as a user would type them after a command of Unisono: `./a 1 ::: ./b`.
     pub fn in_words(&self) -> String {
         self.commands.iter().map(|program| shell_quoted(program)).collect::<Vec<_>>().join(" ::: ")
     }
 
-    /// The command line of a remedy, as a user would type it in a shell.
+    /// Returns the command line of a remedy, as a user would type it in a shell.
     pub fn command(&self, remedy: TriedRemedy) -> String {
         let texts: Vec<String> = self.commands.iter().map(|program| shell_quoted(program)).collect();
         let each = |variables: &[(&str, &str)]| {
@@ -260,7 +261,7 @@ impl Programs {
     }
 }
 
-/// Options that choose a slice other than the default of `gang run`.
+/// Returns the options that choose a slice other than the default of `gang run`.
 fn slice_options(remedy: TriedRemedy) -> &'static [&'static str] {
     match remedy {
         TriedRemedy::GangsShort => &["--slice", "5ms"],
@@ -269,7 +270,7 @@ fn slice_options(remedy: TriedRemedy) -> &'static [&'static str] {
     }
 }
 
-/// A command, quoted for a shell.
+/// Quotes a command for a shell.
 fn shell_quoted(program: &[OsString]) -> String {
     let words: Vec<String> = program.iter().map(|word| shell_quoted_word(word)).collect();
     words.join(" ")

@@ -1,7 +1,7 @@
-//! How long threads work between two sleeps, from the kernel's records of context switches.
+//! Measures how long threads work between two sleeps, from the kernel's records of context switches.
 //!
-//! The counts of sleeps in `/proc/TID/status` give the number of sleeps. The records give the length of the
-//! work before each sleep, and so the spread of these lengths. The kernel records all the time, until a
+//! The counts of sleeps in `/proc/TID/status` give only the number of sleeps. The records give the length of
+//! the work before each sleep, and so the distribution of these lengths. The kernel records until a
 //! processor's ring of 4,000 switches is full; each call of `work_since_last` empties the rings. Needs
 //! `CAP_PERFMON`.
 //!
@@ -13,7 +13,7 @@ use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::{Duration, Instant};
 use unisono_linux::switches::{Recorder, Recording, SwitchReason};
 
-/// The most processors that are recorded: each ring takes 260 KB of memory that is never swapped.
+/// Maximum number of processors that are recorded: each ring takes 260 KB of memory that is never swapped.
 const MAX_PROCESSORS: usize = 64;
 
 /// Records the context switches of all processors that this thread may use.
@@ -38,8 +38,8 @@ impl SwitchWatch {
         self.problem.as_deref()
     }
 
-    /// The work of this reading's threads between two sleeps, as recorded since the previous call. The error
-    /// says why nothing was recorded.
+    /// Returns the work between two sleeps of this reading's threads, as recorded since the previous call.
+    /// The error says why nothing was recorded.
     pub fn work_since_last(&mut self, reading: &TreeReading) -> Result<RecordedWork, String> {
         if let Some(problem) = &self.problem {
             return Err(problem.clone());
@@ -49,8 +49,8 @@ impl SwitchWatch {
             self.recorders.clear();
             self.problem = Some(format!("the kernel does not record them any more: {error}"));
         }
-        // without valid records of one processor, the others' records are useless too, because threads move
-        // between processors
+        // without valid records of one processor, the records of the others are useless, too, because threads
+        // move between processors
         let Some(recordings) = stopped.into_iter().map(|one| one.ok().flatten()).collect::<Option<Vec<_>>>()
         else {
             return Err("the records of a processor cannot be read".into());
@@ -60,7 +60,8 @@ impl SwitchWatch {
     }
 }
 
-/// Recorders for all processors that this thread may use, or the reason why recording is impossible.
+/// Starts a recorder on each processor that this thread may use, or returns the reason why that is
+/// impossible.
 fn start_recorders() -> Result<Vec<Recorder>, String> {
     let refused = |error| format!("the kernel does not record them for this user: {error}");
     let cpus = affinity::allowed(Tid::SELF).map_err(refused)?;
@@ -73,22 +74,23 @@ fn start_recorders() -> Result<Vec<Recorder>, String> {
     Ok(recorders)
 }
 
-/// Work between two recorded sleeps, without the interruptions in between.
+/// The times that threads worked between two recorded sleeps, without the time in which they were preempted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedWork {
     pub whole: Vec<Duration>,
-    /// Number of works of unknown length: the kernel did not record each start and end of a run.
+    /// Number of pairs of sleeps with unknown work between them: the kernel did not record each time that the
+    /// thread got and lost a processor.
     pub incomplete: usize,
 }
 
-/// A thread's work since its last sleep.
+/// The work of a thread since its last sleep.
 #[derive(Default)]
 struct Work {
     running_since: Option<Instant>,
     sum: Duration,
     /// Whether that last sleep was recorded.
     follows_sleep: bool,
-    /// Whether a run since then has a start or an end without a record.
+    /// Whether a start or an end of a run on a processor since then was not recorded.
     has_gap: bool,
 }
 
@@ -108,11 +110,12 @@ impl Work {
         (self.running_since, self.has_gap) = (None, true);
     }
 
-    /// Ends the work; `None` if the sleep before was not recorded.
+    /// Ends the work at a sleep; `None` if the previous sleep was not recorded.
     fn sleep(&mut self) -> Option<Result<Duration, UnknownLength>> {
         let Work { sum, follows_sleep, has_gap, .. } = std::mem::take(self);
         self.follows_sleep = true;
-        // a thread that ran used time: without a difference, the clock of the records is too coarse
+        // a thread that ran used some time, so a sum of zero means that the clock of the records is too
+        // coarse
         let length = if has_gap || sum.is_zero() { Err(UnknownLength) } else { Ok(sum) };
         follows_sleep.then_some(length)
     }
@@ -173,7 +176,8 @@ mod tests {
         Recording { changes: changes.to_vec(), full: None }
     }
 
-    /// The recorded work of thread 7 in nanoseconds, and the number of its works of unknown length.
+    /// Returns the recorded work of thread 7 in nanoseconds, and the number of its pairs of sleeps with
+    /// unknown work.
     fn work(recordings: &[Recording]) -> (Vec<u64>, usize) {
         let RecordedWork { whole, incomplete } = between_sleeps(recordings, &BTreeSet::from([Tid(7)]));
         (whole.into_iter().map(Duration::as_nanos).collect(), incomplete)

@@ -28,13 +28,13 @@ pub struct ThreadReading {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TreeReading {
     pub at: Instant,
-    /// The threads, by process and thread number.
+    /// The threads, by process ID and thread ID.
     pub threads: BTreeMap<(i32, i32), ThreadReading>,
     /// Processor time that all programs on this machine used since it booted.
     pub machine_time: Duration,
 }
 
-/// The processes of the groups that `leaders` lead, and all descendants of `leaders`.
+/// Returns the processes of the groups that `leaders` lead, and all descendants of `leaders`.
 pub fn program_processes(leaders: &[i32]) -> BTreeSet<i32> {
     with_descendants(|one| leaders.contains(&one.number) || leaders.contains(&one.group))
 }
@@ -44,8 +44,8 @@ pub fn read(leaders: &[i32], at: Instant) -> TreeReading {
     let mut reading =
         TreeReading { at, threads: BTreeMap::new(), machine_time: machine_time().unwrap_or_default() };
     for process in program_processes(leaders) {
-        // without this, the figures of a running thread are as old as its last tick; of a process that has
-        // ended there is nothing to refresh
+        // Without this, the figures of a running thread are as old as its last tick. It fails for a process
+        // that has ended, which needs no refresh.
         let _ = schedstat::refresh(Tid(process));
         let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
         for thread in tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok()) {
@@ -59,13 +59,14 @@ pub fn read(leaders: &[i32], at: Instant) -> TreeReading {
     reading
 }
 
-/// Processor time of all programs since this machine booted, from the first line of `/proc/stat`.
+/// Returns the processor time of all programs since this machine booted, from the first line of `/proc/stat`.
 pub fn machine_time() -> Option<Duration> {
     // a tick is a hundredth of a second
     Some(Duration::from_millis(ProcessorTicks::now()?.busy * 10))
 }
 
-/// Loaded runtimes that decide how a process's threads wait, by file name with version: `libgomp.so.1.0.0`.
+/// Returns the loaded runtimes that decide how a process's threads wait, by file name with version:
+/// `libgomp.so.1.0.0`.
 pub fn loaded_runtimes(leaders: &[i32]) -> BTreeSet<String> {
     const KNOWN: [&str; 10] = [
         "libgomp",

@@ -2,8 +2,8 @@
 //!
 //! In the first round, a run that takes ten times as long as the best run so far is stopped: its remedy
 //! cannot win, and plain Linux can be a thousand times slower. Such a run counts as "at least this long", and
-//! its remedy leaves the trial. The programs read nothing from standard input. Their output is thrown away,
-//! except the last line of a failing program.
+//! its remedy leaves the trial. The programs read nothing from standard input. Their output is discarded,
+//! except the last line of standard error of a program that fails.
 //!
 //! A program is stopped by SIGTERM to its process group and two seconds later by SIGKILL, together with all
 //! processes that it started. If this process is killed, the kernel kills the programs that it started. If
@@ -27,12 +27,12 @@ use unisono_linux::usage;
 use unisono_measure::paired::MIN_PAIRS;
 
 /// Reading `/proc` takes at most 1/100 of a run's time. That is less than the difference that
-/// `SIMPLICITY_TOLERANCE` (judge.rs) ignores, even if the reader takes a core from the program.
+/// `SIMPLICITY_TOLERANCE` (judge/mod.rs) ignores, even if the reader takes a core from the program.
 const READ_COST_DIVISOR: u64 = 100;
-/// Minimum time between two readings. The kernel counts processor time in ticks of 10 ms, so ten ticks fit in
-/// between.
+/// Minimum time between two readings: the kernel counts processor time in ticks of 10 ms, so that ten ticks
+/// lie between two readings.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(100);
-/// Time of the first reading after the start: early, so that short runs are seen.
+/// Time from the start to the first reading: short, so that short runs are observed.
 const FIRST_READ_DELAY: Duration = Duration::from_millis(10);
 /// Time between SIGTERM and SIGKILL, in which a program may write its results. Chosen, not measured.
 const KILL_AFTER: Duration = Duration::from_secs(2);
@@ -41,15 +41,16 @@ const KILL_AFTER: Duration = Duration::from_secs(2);
 /// limit. With 3, a remedy whose first run includes compilation or a cold disk could lose by accident.
 /// Chosen, not measured.
 const STOP_RATIO: u64 = 10;
-/// Other slices are tried if gangs took at most this many times as long as the best remedy.
+/// Gangs with other slices are tried if gangs took at most this many times as long as the best remedy.
 const MAX_SWEEP_RATIO: f64 = 1.25;
-/// No run is stopped earlier than this: at ten times a run of 10 ms, a pause of the host would decide.
+/// No run is stopped before this time: if the limit were ten times a run of 10 ms, a pause of the host would
+/// decide.
 const MIN_RUN: Duration = Duration::from_secs(2);
-/// Rounds between two checks whether the trial can be decided. If nine of nine rounds agree, chance is
-/// excluded even for the best of ten remedies (two-sided sign test: 0.4 %). Fewer rounds may agree by chance;
-/// twice as many take twice the time.
+/// Number of rounds between two checks whether the trial can be decided. If nine of nine rounds agree, chance
+/// is excluded even for the best of ten remedies (two-sided sign test: 0.4 %). Fewer rounds may agree by
+/// chance; twice as many take twice the time.
 const ROUNDS_PER_CHECK: usize = 9;
-/// The most rounds of a trial that cannot be decided earlier.
+/// Maximum number of rounds of a trial that cannot be decided earlier.
 pub const MAX_ROUNDS: usize = 3 * ROUNDS_PER_CHECK;
 
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +80,7 @@ pub enum RunEnd {
         code: i32,
         last_line: String,
     },
-    /// It was stopped because it took too long.
+    /// The run was stopped because it took too long.
     Stopped,
     /// It was running before it was watched, and goes on.
     Watched,
@@ -91,7 +92,7 @@ pub struct TrialRun {
     /// Number of the round, from 0.
     pub round: usize,
     pub ended: RunEnd,
-    /// Time until the last program ended; of a stopped run, the limit.
+    /// Time until the last program ended; if the run was stopped, its time limit.
     pub seconds: f64,
     pub observation: Observation,
 }
@@ -100,11 +101,11 @@ pub struct TrialRun {
 pub struct TrialRuns {
     pub runs: Vec<TrialRun>,
     pub runtimes: BTreeSet<String>,
-    /// The reason why context switches were not recorded.
+    /// Why context switches were not recorded.
     pub unrecorded: Option<String>,
     /// Periods of the quota during the runs of plain Linux.
     pub periods: Option<QuotaPeriods>,
-    /// The reason why the trial ended before it was decided or complete.
+    /// Why the trial ended before it was decided or complete.
     pub stopped_early: Option<String>,
 }
 
@@ -138,8 +139,8 @@ pub struct TrialBudget {
     pub run: Duration,
 }
 
-/// Tries the remedies. Calls `on_run` with the round and the remedy before each run. Asks `is_decided` after
-/// every few rounds whether the runs decide; if they do, the trial ends.
+/// Tries the remedies in rounds. Calls `on_run` with the round and the remedy before each run. After every
+/// `ROUNDS_PER_CHECK` rounds it calls `is_decided`; if the runs decide, the trial ends.
 pub fn run(
     programs: &Programs,
     remedies: &[TriedRemedy],
@@ -150,8 +151,8 @@ pub fn run(
 ) -> Result<TrialRuns, Error> {
     let begin = clock::now();
     let mut trials = TrialRuns::default();
-    // `fit` first: its time shows how long the unhindered programs take, before plain Linux, which may be
-    // extremely slow, gets a limit of ten times that
+    // `fit` runs first: its time shows how long the programs take at best, so that plain Linux, which may be
+    // extremely slow, gets a limit of ten times that.
     let (others, mut left): (Vec<TriedRemedy>, Vec<TriedRemedy>) =
         remedies.iter().partition(|remedy| remedy.is_other_slice());
     left.sort_by_key(|remedy| (*remedy != TriedRemedy::Fit, *remedy));
@@ -182,7 +183,7 @@ pub fn run(
             }
             trials.runs.push(run);
         }
-        // a remedy that failed or was stopped once is not run again
+        // a remedy that failed or was stopped is not run again
         left.retain(|remedy| {
             trials.runs.iter().filter(|run| run.remedy == *remedy).all(|run| run.ended == RunEnd::Succeeded)
         });
@@ -217,9 +218,9 @@ fn gangs_do_well(runs: &[TrialRun]) -> bool {
     ended().any(|run| run.remedy == TriedRemedy::Gangs && run.seconds <= best * MAX_SWEEP_RATIO)
 }
 
-/// Leaves out the slowest remedies if the remaining seconds are too few for [`MIN_PAIRS`] rounds of all:
-/// three runs of the best remedies decide more than one run of each. Plain Linux and the best remedy always
-/// stay, and a remedy that was never run counts as long as gangs.
+/// Leaves out the slowest remedies if the remaining seconds are too few for [`MIN_PAIRS`] rounds of all,
+/// because three runs of the best remedies decide more than one run of each. Plain Linux and the best remedy
+/// always stay. A remedy that was never run is taken to last as long as gangs.
 fn keep_what_fits(left: &mut Vec<TriedRemedy>, runs: &[TrialRun], remaining: f64) {
     let of = |remedy: TriedRemedy| runs.iter().find(|run| run.remedy == remedy).map(|run| run.seconds);
     let seconds =
@@ -246,7 +247,7 @@ fn run_limit(runs: &[TrialRun], round: usize, budget: TrialBudget) -> Duration {
     let best =
         runs.iter().filter(|run| run.ended == RunEnd::Succeeded).map(|run| run.seconds).reduce(f64::min);
     match best {
-        // remedies that ended in round 0 need no tighter limit later
+        // only the first round has this limit, because later rounds have only remedies that ended in it
         Some(best) if round == 0 => {
             (Duration::from_nanos((best * 1e9) as u64) * STOP_RATIO).max(MIN_RUN).min(budget.run)
         }
@@ -268,7 +269,7 @@ struct TrialProcess {
 
 impl TrialProcess {
     fn signal(&self, signal: Signal) {
-        let _ = self.group.send_signal(signal); // every member belongs to another user now
+        let _ = self.group.send_signal(signal); // it fails only if every member belongs to another user now
     }
 }
 
@@ -283,7 +284,7 @@ impl Drop for TrialProcess {
     }
 }
 
-/// Runs the programs once; `None` if a signal asked to stop.
+/// Runs the programs once; `None` if a signal asked for the trial to stop.
 fn run_once(
     programs: &Programs,
     remedy: TriedRemedy,
@@ -329,7 +330,7 @@ fn run_once(
 }
 
 enum StageEnd {
-    /// All programs ended; the exit code and last line of the first that failed, if any.
+    /// All programs ended; the exit code and last line of the first one that failed, if any.
     Ended(Option<(i32, String)>),
     TimedOut,
     Interrupted,
@@ -351,7 +352,7 @@ impl RunningStage {
             let mut command = Command::new(name);
             command.args(arguments);
             for (name, value) in variables {
-                // the user's variables stay
+                // a variable that the user has set stays as it is
                 if std::env::var_os(name).is_none() {
                     command.env(name, value);
                 }
@@ -402,7 +403,8 @@ impl RunningStage {
                 if one.ended {
                     continue;
                 }
-                // a last reading between a process's end and `wait`, while its figures still exist
+                // the last reading is made after a process has ended and before `wait`, while its figures
+                // still exist
                 if one.process.has_ended(Some(Duration::ZERO.into()))? {
                     let status = one.child.wait()?;
                     one.ended = true;
@@ -422,10 +424,10 @@ impl RunningStage {
         unisono_linux::poll::readable_of(&running, Some(timeout.into())).map(|_| ())
     }
 
-    /// Sends SIGTERM to all, and SIGKILL to those still running after `KILL_AFTER`.
+    /// Sends SIGTERM to all processes, and SIGKILL to those that still run after `KILL_AFTER`.
     fn stop(&mut self) -> io::Result<()> {
         self.started.iter().for_each(|one| one.signal(Signal::Terminate));
-        // a stopped process handles SIGTERM only after SIGCONT
+        // a process that is stopped (SIGSTOP) handles SIGTERM only after SIGCONT
         self.started.iter().for_each(|one| one.signal(Signal::Continue));
         let end = clock::now() + KILL_AFTER;
         for one in self.started.iter_mut().filter(|one| !one.ended) {
@@ -439,7 +441,7 @@ impl RunningStage {
         Ok(())
     }
 
-    /// The last nonempty line that the programs wrote to standard error.
+    /// Returns the last nonempty line that the programs wrote to standard error.
     fn last_error_line(&self) -> String {
         let mut text = Vec::new();
         let mut file = &self.errors;

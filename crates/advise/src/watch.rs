@@ -1,7 +1,7 @@
-//! The observation of one run, computed from readings of `/proc`.
+//! Computes the observation of one run from readings of `/proc`.
 //!
-//! A thread that ends between two readings counts with its figures at the earlier one. Figures of threads
-//! that live shorter than the time between two readings (100 ms or more) are missing.
+//! A thread that ends between two readings counts with its figures at the earlier reading. The figures of
+//! threads that live shorter than the time between two readings (100 ms or more) may be missing.
 
 use crate::switches::RecordedWork;
 use crate::tree::{ThreadReading, TreeReading};
@@ -10,11 +10,12 @@ use unisono_linux::clock::Duration;
 use unisono_measure::noise::coefficient_of_variation;
 use unisono_measure::quantile;
 
-/// A thread that worked for less than this share of the run was idle and does not belong to the team. Helper
-/// threads of runtimes wake a few times a second; a team's thread with 1 % of a run has nothing to wait
-/// for. Chosen, not measured.
+/// A thread that worked for less than this share of the run counts as idle and does not belong to the team.
+/// Helper threads of runtimes wake a few times a second; a team's thread that works for only 1 % of a run has
+/// nothing to wait for. Chosen, not measured.
 const MIN_WORK_SHARE: f64 = 0.01;
-/// The most times between two sleeps kept for a run. The largest tenth of them are still 2,000.
+/// Maximum number of times between two sleeps that are kept for a run. A tenth of them, beyond the 90th
+/// percentile, is still 2,000.
 const MAX_WORK_SAMPLES: usize = 20_000;
 
 /// The recorded work of threads between two sleeps.
@@ -38,19 +39,19 @@ pub struct Observation {
     pub ran_s: f64,
     /// Time in which threads were runnable but had no processor, in seconds.
     pub waited_s: f64,
-    /// Sleeps of all threads per second of their processor time.
+    /// Number of sleeps of all threads per second of their processor time.
     pub sleeps_per_s: f64,
     /// `None` if the work was not recorded.
     pub between_sleeps: Option<WorkBetweenSleeps>,
     /// Why the work between two sleeps was not recorded.
     pub unrecorded: Option<String>,
-    /// Processor time of the busiest thread over the mean of the largest team; 1 if all are equal.
+    /// Processor time of the busiest thread divided by the mean of the largest team; 1 if all are equal.
     pub imbalance: f64,
-    /// Change in the use of processors between readings: standard deviation over mean.
+    /// Variation of the number of used processors between readings: standard deviation divided by mean.
     pub load_variation: f64,
     /// Mean number of processors that other programs used during the run. The kernel counts the machine's
-    /// time in ticks of 10 ms: of a short run, only the mean over many runs is meaningful, and one may be
-    /// negative.
+    /// time in ticks of 10 ms: for short runs, only the mean over many runs is meaningful, and the value of
+    /// one run may be negative.
     pub others: f64,
 }
 
@@ -78,9 +79,9 @@ pub struct RunWatch {
     processors_used: Vec<f64>,
     /// Work between two sleeps, in nanoseconds.
     work: Vec<f64>,
-    /// Pairs of recorded sleeps with work of unknown length between them.
+    /// Number of pairs of recorded sleeps with work of unknown length between them.
     incomplete_work: usize,
-    /// The last reason why nothing was recorded.
+    /// The latest reason why nothing was recorded.
     unrecorded: Option<String>,
 }
 
@@ -104,7 +105,7 @@ impl RunWatch {
         self.last = Some(reading);
     }
 
-    /// Adds recorded work between two sleeps, or the reason why nothing was recorded.
+    /// Adds the recorded work between two sleeps, or the reason why nothing was recorded.
     pub fn add_work(&mut self, recorded: Result<RecordedWork, String>) {
         let room = MAX_WORK_SAMPLES - self.work.len();
         match recorded {
@@ -119,7 +120,7 @@ impl RunWatch {
 
     fn between_sleeps(&self) -> Result<WorkBetweenSleeps, String> {
         let (whole, all) = (self.work.len(), self.work.len() + self.incomplete_work);
-        // a kernel that records the starts after some switches only would give the work before these
+        // if a kernel records only some of the starts, the known lengths are a biased sample
         if whole < self.incomplete_work {
             return Err(format!(
                 "the kernel recorded all starts and ends of a thread between only {whole} of {all} pairs of sleeps"
@@ -133,7 +134,7 @@ impl RunWatch {
         Ok(WorkBetweenSleeps { n: whole, low, median, high })
     }
 
-    /// The observation of a run: the totals of its processes and the figures from readings.
+    /// Returns the observation of a run: the totals of its processes and the figures from readings.
     pub fn observation(&self, totals: RunTotals) -> Observation {
         let waited: Duration = self.seen.values().map(|one| one.waited).sum();
         // of a program that was killed together with its parent, the totals know no time, but the readings do
@@ -158,7 +159,7 @@ impl RunWatch {
         }
     }
 
-    /// The observation between the first reading and the last, for processes that go on running.
+    /// Returns the observation between the first reading and the last, for processes that go on running.
     pub fn since_first(&self) -> Observation {
         let (Some(first), Some(last)) = (&self.first, &self.last) else { return Observation::default() };
         let mut later = self.clone();
@@ -176,7 +177,7 @@ impl RunWatch {
         })
     }
 
-    /// The imbalance of the largest team: the process with the most working threads.
+    /// Returns the imbalance of the largest team: the process with the most working threads.
     fn imbalance(&self, seconds: f64) -> f64 {
         let mut teams: BTreeMap<i32, Vec<f64>> = BTreeMap::new();
         for ((process, _), one) in &self.seen {

@@ -1,7 +1,7 @@
 //! Writes the files of an installation and keeps a list of them, which `cargo xtask uninstall` removes.
 //!
-//! The list is `share/unisono/installed-files` below the prefix: a path a line, files first, then the
-//! directories that the installation made, with a slash at the end and the deepest first.
+//! The list is `share/unisono/installed-files` below the prefix, with a path on each line: first the files,
+//! then the directories that the installation created, with a slash at the end and the deepest first.
 
 use super::InstallPrefix;
 use anyhow::{Context, ensure};
@@ -12,14 +12,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 const LIST: &str = "share/unisono/installed-files";
-/// The prefix itself, in the list.
+/// The line of the list that stands for the prefix itself.
 const PREFIX: &str = "./";
 
-/// An installation, while it is written.
+/// An installation that is being written.
 pub(crate) struct InstalledFiles {
     pub(super) prefix: InstallPrefix,
     files: BTreeSet<String>,
-    /// Directories that were not there before, with a slash at the end.
+    /// Directories that the installation created, with a slash at the end.
     made: BTreeSet<String>,
 }
 
@@ -50,7 +50,8 @@ impl InstalledFiles {
         Ok(())
     }
 
-    /// Makes the directories of a file, and notes both. Returns the file's path.
+    /// Creates the directories of a file, and adds the file and the new directories to the list. Returns the
+    /// file's path.
     fn place(&mut self, below: &str) -> anyhow::Result<std::path::PathBuf> {
         let path = self.prefix.path(below);
         for parent in Path::new(below).ancestors().skip(1) {
@@ -65,7 +66,7 @@ impl InstalledFiles {
         Ok(path)
     }
 
-    /// Writes the list. Removes files of an earlier installation that this one does not have.
+    /// Writes the list, and removes files of an earlier installation that this one does not have.
     pub(super) fn write_list(mut self) -> anyhow::Result<()> {
         if let Ok(earlier) = fs::read_to_string(self.prefix.path(LIST)) {
             for line in earlier.lines() {
@@ -77,15 +78,15 @@ impl InstalledFiles {
                 }
             }
         }
-        self.place(LIST)?; // it is in the list
+        self.place(LIST)?; // adds the list to itself
         let lines = self.files.iter().chain(self.made.iter().rev());
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         self.install(LIST, 0o644, text.as_bytes())
     }
 }
 
-/// Removes what `cargo xtask install` has written below the prefix, and directories that it made and that are
-/// empty now.
+/// Removes the files that `cargo xtask install` wrote below the prefix, and the directories that it created,
+/// if they are empty now.
 pub(crate) fn uninstall(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     let list = prefix.path(LIST);
     let text = fs::read_to_string(&list).with_context(|| {
@@ -101,7 +102,7 @@ pub(crate) fn uninstall(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     for line in text.lines() {
         let path = prefix.path(if line == PREFIX { "" } else { line });
         let removed = if line.ends_with('/') {
-            // the files that Python has compiled
+            // files that Python compiled after the installation
             if line.ends_with("/unisono/") {
                 let _ = fs::remove_dir_all(path.join("__pycache__"));
             }

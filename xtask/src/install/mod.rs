@@ -1,5 +1,5 @@
-//! `cargo xtask install`: the program, its libraries, header, package for Python, manual pages and
-//! completions, below a prefix.
+//! `cargo xtask install`: installs the program, its libraries, header, Python package, manual pages and
+//! completions below a prefix.
 //!
 //! ```text
 //! bin/unisono                            share/man/man1/unisono*.1, man5/unisono-*.5
@@ -12,7 +12,7 @@
 //! share/unisono/slurm/prolog.sh, epilog.sh
 //! share/unisono/installed-files          all of these, for `cargo xtask uninstall`
 //! ```
-//! Packages are made of the same files (`cargo xtask package`).
+//! `cargo xtask package` makes packages from the same files.
 
 mod installed;
 mod trial;
@@ -26,10 +26,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_host_tests::program::{target, workspace};
 
-/// The library's name for the dynamic linker (`abi/c/build.rs`).
+/// The library's soname, by which the dynamic linker finds it; `abi/c/build.rs` has the same name.
 pub(crate) const SONAME: &str = "libunisono.so.0";
 
-/// The directory that files are written to, and their prefix when they are used.
+/// The prefix of the files when they are used and, if it differs, the staging directory into which they are
+/// written.
 #[derive(Clone)]
 pub(crate) struct InstallPrefix {
     pub(crate) prefix: PathBuf,
@@ -64,7 +65,7 @@ impl InstallPrefix {
         Self { prefix, staging, libraries: "lib".to_owned(), python }
     }
 
-    /// Where a file is written.
+    /// Returns the path at which a file is written.
     pub(crate) fn path(&self, below: &str) -> PathBuf {
         let prefix = match &self.staging {
             Some(staging) => staging.join(self.prefix.strip_prefix("/").unwrap_or(&self.prefix)),
@@ -74,7 +75,7 @@ impl InstallPrefix {
     }
 }
 
-/// Builds missing files, and installs all of them.
+/// Builds the program and the library, and installs all files.
 pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     run(&mut build())?;
     let mut installed = InstalledFiles::below(prefix);
@@ -92,7 +93,8 @@ pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// The README's build. Other packages would enable other features, and all dependencies would be built again.
+/// Returns the README's build command. A build of other packages would enable other features, so all
+/// dependencies would be compiled again.
 fn build() -> Command {
     let mut cargo = unisono_host_tests::program::cargo();
     cargo.args(["build", "--release", "--locked"]).current_dir(workspace());
@@ -149,7 +151,7 @@ pub(crate) fn install_built(
     Ok(())
 }
 
-/// The files of a directory, sorted.
+/// Returns the files of a directory, sorted.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     let mut files: Vec<PathBuf> =
@@ -158,8 +160,8 @@ fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The directory for Python packages, below the prefix: the first that `python3` searches by default, or else
-/// a directory that PYTHONPATH has to name.
+/// Returns the directory for Python packages, below the prefix: the first one that `python3` searches by
+/// default, or otherwise a directory that PYTHONPATH has to name.
 fn python_packages(prefix: &Path) -> PathBuf {
     let print = "import site; print('\\n'.join([*site.getsitepackages(), site.getusersitepackages()]))";
     let looked = Command::new("python3").args(["-c", print]).output();
@@ -178,7 +180,7 @@ const UNITS: [&str; 4] = [
     "unisono-queue-guard.socket",
 ];
 
-/// docs/slurm.md explains how to configure Slurm for them.
+/// The scripts for Slurm. docs/slurm.md explains how to configure Slurm for them.
 const SLURM_SCRIPTS: [&str; 2] = ["prolog.sh", "epilog.sh"];
 
 fn unit_text(unit: &str, prefix: &Path) -> anyhow::Result<String> {
@@ -186,15 +188,15 @@ fn unit_text(unit: &str, prefix: &Path) -> anyhow::Result<String> {
     template(&format!("{file}.in"), prefix).or_else(|_| template(&file, prefix))
 }
 
-/// A file of the source tree, with the prefix filled in.
+/// Returns a file of the source tree, with the prefix filled in.
 fn template(file: &str, prefix: &Path) -> anyhow::Result<String> {
     let text =
         fs::read_to_string(workspace().join(file)).with_context(|| format!("{file} cannot be read"))?;
     Ok(text.replace("@PREFIX@", &prefix.display().to_string()))
 }
 
-/// The file for pkg-config. A program that is linked with a library outside the system's directories gets its
-/// path: the dynamic linker would not look there.
+/// Returns the file for pkg-config. If the library is outside the system's directories, the dynamic linker
+/// would not find it, so a program that is linked with it gets an rpath.
 fn pkg_config_file(prefix: &InstallPrefix, version: &str) -> anyhow::Result<String> {
     let template = fs::read_to_string(workspace().join("abi/c/unisono.pc.in")).context("unisono.pc.in")?;
     let rpath = if prefix.prefix == Path::new("/usr") { "" } else { " -Wl,-rpath,${libdir}" };
@@ -234,7 +236,7 @@ mod tests {
     #[allow(clippy::print_stderr, reason = "a skipped test says why")]
     fn systemd_finds_nothing_wrong_with_the_units() {
         let prefix = tempfile::tempdir().expect("there is room");
-        // systemd requires that the program exists
+        // systemd-analyze requires that the program of the unit exists
         fs::create_dir(prefix.path().join("bin")).expect("there is room");
         fs::copy("/bin/true", prefix.path().join("bin/unisono")).expect("there is room");
         let mut verify = Command::new("systemd-analyze");
@@ -260,7 +262,7 @@ mod tests {
         let prefix = tempfile::tempdir().expect("there is room");
         for unit in UNITS {
             let text = unit_text(unit, prefix.path()).expect("the template is there");
-            // programs of other users would all be one user
+            // with PrivateUsers, programs of all other users would appear to the broker as a single user
             assert!(!text.contains("PrivateUsers=yes"), "{text}");
             fs::write(prefix.path().join(unit), text).expect("there is room");
         }

@@ -1,5 +1,5 @@
-//! The test of an installation: a C program and a Python program use the installed files, then all is
-//! removed.
+//! The test of an installation: a C program and a Python program use the installed files, and then the files
+//! are removed.
 
 use super::{InstallPrefix, SONAME, build, run, run_with, uninstall, workspace};
 use anyhow::{Context, ensure};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Installs into a new directory, uses the installed files, and removes them.
+/// Installs into a new directory, uses the installed files, and removes them. Returns a line about it.
 pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
     let prefix = InstallPrefix::new(directory.join("prefix"), None);
     run_with(&prefix)?;
@@ -18,7 +18,7 @@ pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
     run(job.args(["run", "-n", "2"]).arg(&heat).args(["--size", "32", "--steps", "10"]))?;
     let pages = fs::read_dir(prefix.path("share/man/man1")).context("there are no manual pages")?.count();
     ensure!(pages > 20, "only {pages} manual pages");
-    // the linker wrote the library's own name into the example
+    // the linker must have written the library's soname into the example
     let needed = fs::read(&heat).context("the example cannot be read")?;
     let holds = needed.windows(SONAME.len()).any(|window| window == SONAME.as_bytes());
     ensure!(holds, "the example does not ask for {SONAME}");
@@ -37,7 +37,8 @@ fn is_fresh() -> anyhow::Result<bool> {
     Ok(output.status.success() && !said.lines().any(|line| line.trim_start().starts_with("Compiling ")))
 }
 
-/// Compiles as pkg-config says: its file is read here, so that the test does not need the program.
+/// Compiles with the flags of the pkg-config file, which this function reads itself, so that the test does
+/// not need the program pkg-config.
 fn compile_with_pkg_config(prefix: &InstallPrefix, source: &Path, to: &Path) -> anyhow::Result<()> {
     let file = prefix.path("lib/pkgconfig/unisono.pc");
     let text = fs::read_to_string(&file).context("unisono.pc cannot be read")?;
@@ -54,7 +55,7 @@ fn compile_with_pkg_config(prefix: &InstallPrefix, source: &Path, to: &Path) -> 
     run(gcc.args(link.split_whitespace()).arg("-lm"))
 }
 
-/// Imports the installed package. Returns the words for the test's answer.
+/// Imports the installed package. Returns words about it for the line of [`trial`].
 fn use_from_python(prefix: &InstallPrefix) -> anyhow::Result<&'static str> {
     let python = Command::new("python3")
         .args(["-c", "import unisono; print(unisono.library_version())"])

@@ -6,14 +6,15 @@ use proc_macro2::{Delimiter, Ident, LexError, TokenStream, TokenTree};
 /// A name and its line.
 pub(super) type At = (String, usize);
 
-/// A path as segments, starting at the crate's root.
+/// The segments of a path, starting at the crate's root.
 pub(super) type CratePath = Vec<String>;
 
 #[derive(Default)]
 pub(super) struct Code {
     /// Types, traits and aliases, except inside functions.
     pub(super) types: Vec<At>,
-    /// Paths of its own crate, from the root: `a::B` for `crate::a::B`, and for `super::B` in `a::c`.
+    /// The paths of its own crate that the code names, from the root: `a::B` for `crate::a::B`, and for
+    /// `super::B` in `a::c`. Each has its line.
     pub(super) paths: Vec<(CratePath, usize)>,
     /// The file's imports, by name: modules inside it reach these names through it.
     pub(super) offers: Vec<(String, CratePath)>,
@@ -51,7 +52,7 @@ impl Code {
                     let end = trees[at..].iter().position(|t| is(t, ';')).map_or(trees.len(), |n| at + n);
                     for (path, name) in paths(&trees[at + 1..end]) {
                         let known = absolute(&path, own);
-                        // a module does not itself use the names that it re-exports
+                        // a module that re-exports names does not thereby use them
                         if !is_public(&trees[..at]) {
                             let line = word.span().start().line;
                             self.paths.extend(known.clone().map(|path| (path, line)));
@@ -80,14 +81,14 @@ impl Code {
             self.types.push((defined.to_string(), defined.span().start().line));
         }
         if at >= 2 && is(&trees[at - 1], ':') && is(&trees[at - 2], ':') {
-            return; // inside a path
+            return; // the word continues a path that was read already
         }
         let line = word.span().start().line;
         let known = paths(&trees[at..]).into_iter().filter_map(|(path, _)| absolute(&path, own));
         self.paths.extend(known.map(|path| (path, line)));
     }
 
-    /// The end of the item that begins at `at`.
+    /// Returns the position of the end of the item that begins at `at`.
     fn skip_item(&mut self, trees: &[TokenTree], at: usize) -> usize {
         let is_end = |tree: &TokenTree| {
             is(tree, ';') || matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
@@ -120,13 +121,14 @@ fn is(tree: &TokenTree, sign: char) -> bool {
     matches!(tree, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 
-/// Whether this is `[cfg(test)]`, or `[cfg(all(test, ...))]`.
+/// Whether the attribute is `[cfg(test)]`, or `[cfg(all(test, ...))]`.
 fn is_for_tests(attribute: Option<&TokenTree>) -> bool {
     let text = attribute.map(ToString::to_string).unwrap_or_default().replace(' ', "");
     text.starts_with("[cfg(test)") || text.starts_with("[cfg(all(test")
 }
 
-/// The parameters of type `u64` of the function that begins here, and its name if it returns a `u64`.
+/// Returns the parameters of type `u64` of the function that begins here, and the function's name if it
+/// returns a `u64`.
 fn bare_numbers(function: &[TokenTree]) -> Vec<At> {
     let at = |name: &Ident| (name.to_string(), name.span().start().line);
     let list = function.iter().position(
@@ -161,8 +163,8 @@ fn is_public(before: &[TokenTree]) -> bool {
     matches!(before.last(), Some(TokenTree::Ident(word)) if word == "pub")
 }
 
-/// The paths that begin here, each with the name that it imports: `a::b` with `b` and `a::c` with `d` for
-/// `a::{b, c as d}`.
+/// Returns the paths that begin here, each with the name that it imports: for `a::{b, c as d}` it returns
+/// `a::b` with `b` and `a::c` with `d`.
 fn paths(trees: &[TokenTree]) -> Vec<(CratePath, String)> {
     let mut path = CratePath::new();
     let mut at = 0;
@@ -189,8 +191,8 @@ fn paths(trees: &[TokenTree]) -> Vec<(CratePath, String)> {
     path.last().cloned().map(|last| (path, alias.unwrap_or(last))).into_iter().collect()
 }
 
-/// Converts a path that the module `own` names to a path from the crate's root. `None`: the path may lead out
-/// of the crate, or names a module and no item in it, as `pub(super)` does.
+/// Converts a path that the module `own` names to a path from the crate's root. Returns `None` if the path
+/// may lead out of the crate, or names a module and no item in it, as `pub(super)` does.
 fn absolute(path: &[String], own: &[String]) -> Option<CratePath> {
     let first = path.first()?;
     let (base, rest) = match first.as_str() {
@@ -200,7 +202,7 @@ fn absolute(path: &[String], own: &[String]) -> Option<CratePath> {
             let up = path.iter().take_while(|word| *word == "super").count();
             (&own[..own.len().checked_sub(up)?], &path[up..])
         }
-        // at the root: the name of a module of the root, or of another crate
+        // at the root, the first segment is a module of the root, or another crate
         _ if own.is_empty() && path.len() > 1 => (own, path),
         _ => return None,
     };

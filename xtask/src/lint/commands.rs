@@ -3,7 +3,7 @@
 
 use super::sources::{SourceFile, Sources};
 
-/// The crates that know no program.
+/// The crates that do not depend on the program.
 const LIBRARIES: [&str; 13] = [
     "time",
     "text",
@@ -24,7 +24,8 @@ const COMMANDS: [&str; 12] = [
     "advise", "barrier", "doctor", "events", "fit", "gang", "mpi", "queue", "report", "run", "study", "tree",
 ];
 
-/// The first line of the unit file that the program installs: the program recognizes its own file by it.
+/// The exception: the first line of the unit file that the program installs, by which the program recognizes
+/// its own file.
 const ALLOWED: &str = "# Written by `unisono gang install`";
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {

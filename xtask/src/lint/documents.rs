@@ -1,9 +1,10 @@
-//! Each file has a `//!` comment, and no doc comment repeats a name. rustc's `missing_docs` demands a doc
-//! comment for every public item, so some get empty ones. This check finds those.
+//! Each file has a `//!` comment, and no doc comment merely repeats a name. rustc's `missing_docs` demands a
+//! doc comment for every public item, which tempts authors to write comments without content. This check
+//! finds those.
 
 use super::sources::{SourceFile, Sources};
 
-/// A doc comment of at most this many words adds no more than the name.
+/// A doc comment of at most this many words is taken to add nothing to the name.
 const MAX_EMPTY_WORDS: usize = 2;
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {

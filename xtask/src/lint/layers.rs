@@ -1,13 +1,13 @@
-//! Dependencies between the crates of the workspace point down, and no topic depends on another topic.
-//! Dependencies of tests may point anywhere.
+//! Dependencies between the crates of the workspace lead from higher layers to lower ones, and no topic
+//! depends on another topic. Dependencies of tests are not restricted.
 
 use super::sources::Sources;
 use serde_json::Value;
 
-/// The workspace crates that each crate depends on, no more and no less. A new crate or a new dependency is a
-/// decision: record it here.
+/// The workspace crates on which each crate depends, no more and no less. A new crate or a new dependency is
+/// a decision, which is recorded here.
 const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
-    // below all layers: neither a host nor another crate
+    // below all layers: crates that use neither the host nor another crate
     ("time", &[]),
     ("text", &[]),
     ("intrinsics", &[]),
@@ -127,7 +127,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 
 const ROW: &str = "row in xtask/src/lint/layers.rs";
 
-/// The name of a workspace crate without `unisono-`.
+/// Returns the name of a workspace crate without `unisono-`.
 fn name(value: &Value) -> &str {
     let name = value.as_str().unwrap_or_default();
     name.strip_prefix("unisono-").unwrap_or(name)
@@ -163,12 +163,13 @@ fn member_problems(package: &Value, sources: &Sources) -> Vec<String> {
     problems
 }
 
-/// The files of other crates that a crate compiles as its own modules: `#[path = "../../other/src/file.rs"]`.
+/// Returns the files of other crates that a crate compiles as its own modules: `#[path =
+/// "../../other/src/file.rs"]`.
 fn shared_files(folder: &str, sources: &Sources) -> Vec<String> {
     let files = sources.rust().filter(|file| file.path.starts_with(folder));
     let paths =
         files.flat_map(|file| file.text.lines()).filter_map(|line| line.strip_prefix("#[path = \"../"));
-    // from the root of the tree: such paths lead up to it
+    // such a path leads up to the root of the tree, so the rest of it begins there
     paths.map(|path| path.trim_end_matches("\"]").trim_start_matches("../").to_owned()).collect()
 }
 
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The problems of a crate that uses all of these dependencies.
+    /// Returns the problems of a crate that uses all of these dependencies.
     fn problems(name: &str, dependencies: &Value) -> Vec<String> {
         let text = "use unisono_linux::x; use unisono_sync::x; use unisono_gang::x; use unisono_text::x;";
         let sources = Sources::from_texts(&[("crates/a/src/lib.rs", text)]);

@@ -1,4 +1,4 @@
-//! A file that is too long contains a second concept.
+//! A file that is too long usually contains a second concept, so the length of a file is limited.
 
 use super::sources::Sources;
 

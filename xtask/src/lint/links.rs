@@ -35,7 +35,7 @@ fn problem(sources: &Sources, from: &SourceFile, target: &str) -> Option<String>
     (!known).then(|| format!("{} has no heading for #{heading}", file.path))
 }
 
-/// The targets of `[text](target)` outside code, with their line numbers.
+/// Returns the targets of `[text](target)` outside code, with their line numbers.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -46,7 +46,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
         if in_code {
             continue;
         }
-        // code spans contain no links: keep every second part
+        // code spans contain no links: only every second part, the text outside of backquotes, is kept
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for rest in prose.split("](").skip(1) {
             if let Some((target, _)) = rest.split_once(')') {
@@ -57,7 +57,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The anchor of a heading.
+/// Returns the anchor of a heading.
 fn anchor(heading: &str) -> String {
     heading
         .trim_start_matches('#')

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// A crate in a lock file.
 struct LockedCrate<'a> {
     name: &'a str,
-    /// Whether it comes from a registry or a repository.
+    /// Whether cargo fetches it from a registry or a repository.
     is_fetched: bool,
     dependencies: BTreeSet<&'a str>,
 }
@@ -32,8 +32,8 @@ fn lock_problems(path: &str, text: &str, metadata: &Value) -> Vec<String> {
     problems
 }
 
-/// The dependencies of a workspace crate without its features, and with all of them; without its tests'
-/// dependencies. `None`: it is no member.
+/// Returns the dependencies of a workspace crate without its features, and with all of them; dependencies of
+/// its tests are left out. `None`: the crate is no member of the workspace.
 fn dependencies<'a>(metadata: &'a Value, name: &str) -> Option<(BTreeSet<&'a str>, BTreeSet<&'a str>)> {
     let member = metadata["packages"].as_array()?.iter().find(|package| package["name"] == name)?;
     let shipped = member["dependencies"].as_array()?.iter().filter(|it| it["kind"] != "dev");
@@ -88,7 +88,7 @@ dependencies = [
 ]
 "#;
 
-    /// The problems if the broker depends on these.
+    /// Returns the problems if the broker depends on these crates.
     fn problems(dependencies: &Value) -> Vec<String> {
         let packages = json!({"packages": [{"name": "unisono-broker", "dependencies": dependencies}]});
         lock_problems("crates/join/Cargo.lock", LOCK, &packages)

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: checks those rules of this project that a machine can check.
+//! `cargo xtask lint`: checks the rules of this project that a machine can check.
 //!
 //! Each check is a function from the sources to problems; each problem names a file and a line.
 //! CONTRIBUTING.md gives the reason for each rule.
@@ -110,7 +110,7 @@ pub(crate) fn dependencies(install: Install) -> StepVerdict {
     if !has_deny() && install == Install::IfAllowed {
         println!("installing cargo-deny: a few minutes");
         let mut command = unisono_host_tests::program::cargo();
-        // a debug build takes half the time, and the program runs for only a second
+        // a debug build takes half the time to compile, and the program runs for only a second
         command.args(["install", "--locked", "--debug", "--quiet", "cargo-deny"]);
         TimedStep::new("cargo install cargo-deny", command).within(Duration::from_secs(15 * 60)).succeeds();
     }
@@ -128,8 +128,8 @@ fn has_deny() -> bool {
     version.status().is_ok_and(|status| status.success())
 }
 
-/// Checks the RustSec database, which cargo-deny fetches. Without a network the check is skipped with
-/// cargo-deny's own message.
+/// Checks the dependencies against the RustSec database, which cargo-deny fetches. Without a network the
+/// check is skipped with cargo-deny's own message.
 fn advisories() -> StepVerdict {
     let mut command = unisono_host_tests::program::cargo();
     command.args(["deny", "--workspace", "check", "--hide-inclusion-graph", "advisories"]);
@@ -151,7 +151,7 @@ fn advisories() -> StepVerdict {
     }
 }
 
-/// The line of cargo-deny's output about a failure to fetch the database.
+/// Returns the line of cargo-deny's output that reports a failure to fetch the database.
 fn database_out_of_reach(lines: &[String]) -> Option<&str> {
     let about = |line: &&String| line.contains("advisory database") && line.contains("fail");
     Some(lines.iter().find(about)?.trim())
@@ -159,7 +159,7 @@ fn database_out_of_reach(lines: &[String]) -> Option<&str> {
 
 /// Checks licences, bans and sources.
 fn deny() -> StepVerdict {
-    // cargo-deny also checks crates for other systems, so all of Cargo.lock must be on this machine
+    // cargo-deny also checks crates for other systems, so all crates of Cargo.lock are fetched first
     let quietly = |arguments: &[&str]| {
         let mut command = unisono_host_tests::program::cargo();
         command.args(arguments).current_dir(workspace());

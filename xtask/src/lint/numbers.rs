@@ -1,12 +1,12 @@
-//! A process number is used only while the process is held, because the kernel gives numbers to other
-//! processes: calls and files that take a bare number stand in the modules that hold processes.
+//! A process ID is used only while the process is held (by a pidfd, or as an unreaped child), because the
+//! kernel reuses IDs: calls and files that take a bare ID may occur only in the modules that hold processes.
 //!
-//! Tests are left out: their processes are their children.
+//! Tests are exempt: their processes are their children.
 
 use super::sources::{SourceFile, Sources};
 
-/// The start of a call with a bare process number, the form to write instead, and the places where the call
-/// may stand.
+/// The start of a call with a bare process ID, the form to write instead, and the files in which the call is
+/// allowed.
 const BARE: &[(&str, &str, &[&str])] = &[
     ("kill_process(", "PinnedProcess::send", &["crates/linux/src/fork.rs"]),
     ("kill_process_group(", "ProcessGroup::tell", &["crates/linux/src/process_group.rs"]),
@@ -46,16 +46,16 @@ const BARE: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// The numbers of the system calls that a filter lets through.
+/// Names system calls by their numbers in a filter; calls none of them.
 const ALLOWED_CALLS: &str = "crates/linux/src/seccomp.rs";
-/// The nice value of the calling thread.
+/// Reads and sets the nice value of the calling thread.
 const NICE: &str = "crates/linux/src/scheduling.rs";
-/// Only whether there is such a file.
+/// Only tests whether such a file exists.
 const FREEZER: &str = "crates/gang/src/";
-/// Only the network namespaces of its processes.
+/// Reads only the network namespaces of its processes.
 const NAMESPACES: &str = "crates/enforce/src/containers.rs";
 const EXISTS: &str = "crates/enforce/src/kernel/cgroups.rs";
-/// Figures to show; nothing is done to the process.
+/// Reads figures to show; nothing is done to the process.
 const SHOWN_THREADS: &str = "crates/advise/src/tree.rs";
 const SHOWN_LAUNCHER: &str = "cli/src/mpi/first_rank.rs";
 const SHOWN_CULPRIT: &str = "crates/study/src/foreign_load.rs";
@@ -77,7 +77,7 @@ fn of_file(file: &SourceFile) -> Vec<String> {
     for (line, at) in shipped.lines().zip(1..).filter(|(line, _)| !line.trim_start().starts_with("//")) {
         for (call, instead, allowed) in BARE {
             let may_stand = allowed.iter().any(|place| file.path.starts_with(place));
-            // the calling thread cannot be another one
+            // the ID of the calling thread cannot be reused while the thread runs
             if line.contains(call) && !line.contains(&format!("{call}Tid::SELF")) && !may_stand {
                 problems.push(format!("{}:{at}: {call} takes a bare number; use {instead}", file.path));
             }

@@ -1,5 +1,5 @@
-//! The tests that SECURITY.md names exist: each promise there names the test that shows it, as
-//! `` `FILE.rs`: `test`, `test` ``. A file is named from `crates/`, a host test by its file alone.
+//! The tests that SECURITY.md names exist. Each promise there names the tests that prove it, as `` `FILE.rs`:
+//! `test`, `test` ``. FILE is a path from `crates/`, or for a host test the name of the file alone.
 
 use super::sources::Sources;
 
@@ -10,7 +10,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     let mut file = None;
     for (line, at) in document.text.lines().zip(1..) {
-        // the file goes on over the end of a line, but not over the end of a table's row or a paragraph
+        // the file applies to the next line, too, but not beyond the end of a table row or a paragraph
         if line.trim().is_empty() || line.starts_with('|') {
             file = None;
         }
@@ -42,7 +42,7 @@ fn path_of(token: &str) -> String {
     }
 }
 
-/// The names of tests are sentences.
+/// Whether a word is the name of a test: these names are sentences, with several underscores.
 fn is_test_name(token: &str) -> bool {
     token.matches('_').count() >= 3
         && token.chars().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_')

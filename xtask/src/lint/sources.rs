@@ -1,5 +1,5 @@
-//! The text files of the project (the files that git tracks or, without git, all files below the directory),
-//! and its crates.
+//! Reads the text files of the project (the files that git tracks or, without git, all files below the
+//! directory) and the list of its crates.
 
 use serde_json::Value;
 use std::fs;
@@ -13,11 +13,11 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// Marks a generated file, if it is in the first lines.
+/// A file with this text in its first lines is generated.
 const GENERATED_MARK: &str = "do not edit";
 
 impl SourceFile {
-    /// Whether the file is generated, so that its style cannot be changed.
+    /// Whether the file is generated, so that its style is not checked.
     pub(super) fn is_generated(&self) -> bool {
         self.text.lines().take(3).any(|line| line.contains(GENERATED_MARK))
     }
@@ -73,7 +73,7 @@ fn metadata(root: &Path) -> io::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Tracked files, and new files that are not ignored.
+/// Returns tracked files, and new files that are not ignored.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])

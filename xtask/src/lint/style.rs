@@ -4,7 +4,7 @@
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeSet;
 
-/// Finds `name.rs` beside `name/`.
+/// Finds files `name.rs` that are beside a folder `name/`.
 pub(super) fn modules(sources: &Sources) -> Vec<String> {
     let mut folders: BTreeSet<&str> = BTreeSet::new();
     for file in sources.rust() {

@@ -1,11 +1,12 @@
-//! Every ordering that matters names its partner: `// SYNC(name) release: ...` at one side, `// SYNC(name)
-//! acquire: ...` at the other. If a name has only one side, the partner is missing.
+//! Every ordering that matters names its partner: `// SYNC(name) release: ...` on one side, `// SYNC(name)
+//! acquire: ...` on the other. If a name has only one side, the partner is missing.
 //!
-//! Every ordering stronger than `Relaxed` is below such a comment; an ordering without explanation is luck or
-//! waste. Tests may use any ordering.
+//! Every ordering stronger than `Relaxed` must be below such a comment, because nobody can check an ordering
+//! without an explanation: it may be missing its partner, or be unnecessary. Tests may use any ordering.
 //!
-//! A pair of fences that must not both come second is written `fence` on each side, or `light` where
-//! membarrier replaces the other side's fence.
+//! In a store-buffering pattern each side stores, fences and then loads, and at least one side must see the
+//! other's store. Write `fence` on each side; if one side calls membarrier, which replaces the other side's
+//! fence, write `light` on that other side.
 
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 /// The number of lines above an ordering that are searched for its comment.
 const MAX_DISTANCE: usize = 4;
 
-/// The facade over std's and loom's atomics only passes orderings on.
+/// This module wraps the atomics of std and loom, and only passes orderings on.
 const FACADE: &str = "crates/sync/src/atomics.rs";
 
 #[derive(Default)]
@@ -71,8 +72,8 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     problems
 }
 
-/// Orderings stronger than `Relaxed` without a comment near them. In a file without the word `Ordering`,
-/// `release` has another meaning.
+/// Finds orderings stronger than `Relaxed` without a comment near them. In a file without the word
+/// `Ordering`, a word such as `release` has another meaning.
 fn unexplained(file: &SourceFile) -> Vec<String> {
     if !file.path.contains("/src/") || file.path == FACADE || !file.text.contains("Ordering") {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! A file of tests is a test target of its crate, or a module of one. Cargo compiles no other file, and its
-//! tests would run nowhere.
+//! A file of tests is a test target of its crate, or a module of one. Cargo compiles no other file, so the
+//! tests in it would never run.
 
 use super::sources::Sources;
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     packages.flat_map(|package| forgotten(sources, package, &root)).collect()
 }
 
-/// The problems of one package.
+/// Returns the problems of one package.
 fn forgotten(sources: &Sources, package: &Value, root: &str) -> Vec<String> {
     let relative = |path: &Value| path.as_str().and_then(|path| path.strip_prefix(root)).map(str::to_owned);
     let Some(manifest) = relative(&package["manifest_path"]) else { return Vec::new() };

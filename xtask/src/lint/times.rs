@@ -1,7 +1,7 @@
-//! Time is a type: parameters and results that are times have the type `Instant` or `Duration`, so that a
-//! count cannot be mistaken for a time.
+//! Times have types of their own: parameters and results that are times have the type `Instant` or
+//! `Duration`, so that a count cannot be mistaken for a time.
 //!
-//! If the kernel's or C's interface uses `u64` (crates/linux, abi), the type stays `u64`.
+//! Where the interface of the kernel or of C uses `u64` (crates/linux, abi), the type stays `u64`.
 
 use super::code::Code;
 use super::sources::{SourceFile, Sources};

@@ -4,7 +4,7 @@ use super::code::Code;
 use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
-/// Names with the same meaning in each crate or subcommand.
+/// Names that may be used again, because they have the same meaning in each crate or subcommand.
 const ALLOWED: [&str; 3] = ["Error", "Args", "Options"];
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {

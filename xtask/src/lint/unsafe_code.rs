@@ -1,5 +1,5 @@
-//! Unsafe code stays in the crates whose subject it is; all others forbid it. (Clippy checks that each block
-//! has a SAFETY comment and contains a single operation.)
+//! Unsafe code is allowed only in the crates whose subject requires it; all others forbid it. (Clippy checks
+//! that each block has a SAFETY comment and contains a single operation.)
 
 use super::sources::Sources;
 

@@ -1,5 +1,5 @@
-//! Names use the field's words: a reader who searches for `MAX_` or `TIMEOUT` finds each bound and each limit
-//! of a wait.
+//! Names use the words of the field: a reader who searches for `MAX_` or `TIMEOUT` finds every bound and
+//! every time limit.
 //!
 //! Constants may not contain the words of [`NOT_IN_CONSTANTS`], nor consist of a word of [`NO_CONSTANTS`].
 //! Names of functions may not consist of a word of [`NO_FUNCTIONS`]. Types may not have the names that the
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 const GLOSSARY: &str = "docs/glossary.md";
 const TABLE: &str = "## Here we say / never";
-/// Words of constants, and the word to write.
+/// Words that constants may not contain, and the word to use instead.
 const NOT_IN_CONSTANTS: [(&str, &str); 11] = [
     ("MOST", "MAX"),
     ("LARGEST", "MAX"),
@@ -25,7 +25,7 @@ const NOT_IN_CONSTANTS: [(&str, &str); 11] = [
     ("LOOKS", "INTERVAL"),
     ("GLANCE", "INTERVAL"),
 ];
-/// Words that name no quantity, and what to write.
+/// Words that name no quantity, and what to use instead.
 const NO_CONSTANTS: [(&str, &str); 7] = [
     ("AGAIN", "X_INTERVAL or X_DELAY"),
     ("PAUSE", "X_INTERVAL or X_DELAY"),
@@ -35,7 +35,7 @@ const NO_CONSTANTS: [(&str, &str); 7] = [
     ("LATE", "MAX_LATENESS or X_TIMEOUT"),
     ("REST", "X_INTERVAL"),
 ];
-/// Words that do not name the act of a function, and the words to write instead.
+/// Words that do not name what a function does, and the words to use instead.
 const NO_FUNCTIONS: [(&str, &str); 20] = [
     ("of", "from_x, for_x or get"),
     ("one", "a verb"),
@@ -58,7 +58,7 @@ const NO_FUNCTIONS: [(&str, &str); 20] = [
     ("let_go", "release"),
     ("take_back", "undo_x, restore or revoke"),
 ];
-/// Terms of others that contain such a word.
+/// Established terms that contain such a word.
 const TERMS: [&str; 2] = ["LEAST_RECENTLY_USED", "DROP_LONGEST"];
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
@@ -94,12 +94,13 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     problems
 }
 
-/// A word that tests use for their own purposes misleads no reader of a search's results.
+/// Whether the file contains only tests, whose names are not checked: they do not mislead readers who search
+/// the code.
 fn is_for_tests(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// The name of the function that a line defines.
+/// Returns the name of the function that a line defines.
 fn function(line: &str) -> Option<&str> {
     let (before, rest) = line.trim_start().split_once("fn ").filter(|(_, rest)| rest.contains('('))?;
     let is_definition = |word: &str| {
@@ -108,7 +109,7 @@ fn function(line: &str) -> Option<&str> {
     before.split_whitespace().all(is_definition).then(|| rest.split(['(', '<']).next())?
 }
 
-/// The name of the constant that a line defines.
+/// Returns the name of the constant that a line defines.
 fn constant(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub") || *word == "in");
     let is_constant = matches!(words.next()?, "const" | "static");
@@ -116,8 +117,8 @@ fn constant(line: &str) -> Option<&str> {
     name.starts_with(|first: char| first.is_ascii_uppercase()).then_some(name)
 }
 
-/// The types among the names of the column "never". A name with a remark behind it is wrong only in the
-/// meaning that the remark gives; this check cannot see the meaning.
+/// Returns the types among the names of the column "never". A name that is followed by a remark is wrong only
+/// in the meaning that the remark gives, which this check cannot see.
 fn never_types(glossary: &str) -> BTreeSet<&str> {
     let table = glossary.split_once(TABLE).map_or("", |(_, table)| table);
     let rows = table.lines().filter_map(|line| line.strip_prefix('|')?.split('|').nth(1));

@@ -1,38 +1,39 @@
-//! The files that a change touches: the files of the working tree that differ from a base commit.
+//! The files of the working tree that differ from a base commit.
 
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::process::Command;
 
-/// Names the base commit, for a service that knows the commit of its last run.
+/// The variable that names the base commit, for a CI service that knows the commit of its last run.
 pub(super) const BASE: &str = "UNISONO_CI_BASE";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChangedFiles {
-    /// The base, in words.
+    /// What the base is, for messages.
     pub(super) base: String,
     /// Paths relative to the workspace, with `/`.
     pub(super) files: Vec<String>,
 }
 
 impl ChangedFiles {
-    /// The files of the repository at `root` that differ from the base `asked`. Without it the base is the
-    /// last commit that is also on the main branch of the remote repository. On that branch itself it is the
-    /// first parent, so that a merge counts as one change. `None`: there is no base, as in a shallow clone.
+    /// Finds the files of the repository at `root` that differ from the base. The base is the commit `asked`,
+    /// if there is one. Otherwise it is the last commit that is also on the main branch of the remote
+    /// repository; on that branch itself it is the first parent, so that a merge counts as one change.
+    /// `None`: there is no base, as in a shallow clone.
     pub(super) fn find(root: &Path, asked: Option<&str>) -> anyhow::Result<Option<Self>> {
         let Some((commit, base)) = base(root, asked)? else { return Ok(None) };
         let list = |arguments: &[&str]| -> anyhow::Result<Vec<String>> {
             let text = git(root, arguments).with_context(|| format!("git {}", arguments.join(" ")))?;
             Ok(text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
         };
-        // both names of a moved file: its old folder is touched, too
+        // a moved file is listed under both names, because its old folder changes, too
         let mut files = list(&["diff", "--name-only", "--no-renames", "-z", &commit])?;
         files.extend(list(&["ls-files", "--others", "--exclude-standard", "-z"])?);
         Ok(Some(Self { base, files }))
     }
 }
 
-/// The base commit, and the base in words.
+/// Returns the base commit, and its description.
 fn base(root: &Path, asked: Option<&str>) -> anyhow::Result<Option<(String, String)>> {
     let commit = |name: &str| git(root, &["rev-parse", "--verify", "--quiet", &format!("{name}^{{commit}}")]);
     if let Some(name) = asked {
@@ -48,7 +49,7 @@ fn base(root: &Path, asked: Option<&str>) -> anyhow::Result<Option<(String, Stri
     Ok(commit("HEAD^1").map(|found| (found, format!("the first parent of HEAD, because {BASE} is not set"))))
 }
 
-/// The output of a git command that succeeded.
+/// Returns the output of a git command; `None` if the command failed.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -63,7 +64,7 @@ mod tests {
     struct Repository(tempfile::TempDir);
 
     impl Repository {
-        /// A branch `main` with a commit for each of these files.
+        /// Creates a repository whose branch `main` has a commit for each of these files.
         fn new(files: &[&str]) -> Self {
             let repository = Self(tempfile::tempdir().expect("a directory"));
             repository.git(&["init", "--quiet", "--initial-branch", "main"]);
@@ -103,7 +104,7 @@ mod tests {
         repository.commit("c");
         repository.commit("d");
         assert_eq!(repository.files(None), names(&["c", "d"]));
-        // after the merge, main has the whole branch as one change
+        // after the merge, main contains the whole branch as one change
         repository.git(&["checkout", "--quiet", "main"]);
         repository.git(&["merge", "--quiet", "--no-ff", "--no-edit", "work"]);
         repository.git(&["update-ref", "refs/remotes/origin/main", "main"]);

@@ -5,7 +5,8 @@
 //!   nightly              x
 //!   nightly --changed                        x                               x
 //! ```
-//! Each part names the paths that touch it. The end of a run lists the parts that it left out.
+//! Each part lists the paths whose change makes it run. The run ends with a list of the parts that were left
+//! out.
 
 mod changes;
 
@@ -18,22 +19,22 @@ use changes::ChangedFiles;
 use std::time::{Duration, Instant, SystemTime};
 use unisono_host_tests::program::workspace;
 
-/// The number of days in which `--changed` runs every part.
+/// `--changed` runs every part at least once in this number of days.
 const DAYS: u64 = 10;
 
 struct NightlyPart {
     name: &'static str,
-    /// The beginnings of the paths whose change may break it.
+    /// The prefixes of the paths whose change may break it.
     paths: &'static [&'static str],
     work: PartWork,
-    /// The time on two processors in a clean checkout. Estimated, not measured.
+    /// The estimated time on two processors in a clean checkout; not measured.
     minutes: u64,
 }
 
 enum PartWork {
     /// The models of a crate's protocols (loom).
     Model(&'static str),
-    /// The crates with unsafe code, interpreted.
+    /// The tests of the crates with unsafe code, under Miri.
     Miri,
     /// Modules of host tests on a newer kernel, in a virtual machine.
     Vm(&'static [&'static str]),
@@ -43,13 +44,13 @@ enum PartWork {
     PropertyCases,
     /// Licences, sources and advisories of dependencies.
     Dependencies,
-    /// The README's build, installed into a new directory, with a program built against it.
+    /// An installation of the README's build in a new directory, and a program built against it.
     Installation,
-    /// The archives of the libraries, and a project outside the workspace for each.
+    /// The archives of the libraries, and for each library a project outside the workspace.
     Libraries,
-    /// The packages for users, each in a fresh root.
+    /// The packages for users, each installed in a fresh root directory.
     Packages,
-    /// Two builds of the packages, byte for byte.
+    /// Two builds of the packages, compared byte for byte.
     PackagesEqual,
     /// The sources, compiled for the other targets of packages.
     Targets,
@@ -68,7 +69,7 @@ const fn host(words: &'static [&'static str]) -> PartWork {
     PartWork::AllCases { program: unisono_host_tests::program::HOST_TESTS, words }
 }
 
-/// A new part goes to the end: the day selects by position.
+/// A new part is added at the end, because the day selects parts by their position.
 const PARTS: &[NightlyPart] = &[
     part("model-barrier", 3, &["crates/barrier/", "crates/sync/"], PartWork::Model("barrier")),
     part(
@@ -251,15 +252,15 @@ const PARTS: &[NightlyPart] = &[
     ),
 ];
 
-/// The choices of a command line.
+/// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NightlyOptions<'a> {
-    /// Only the parts that the change touches, and the tenth.
+    /// Run only the parts that the change touches, and a tenth of the others.
     changed: bool,
     tenth: Option<u64>,
-    /// No part starts that would end later by its estimate.
+    /// The time limit: a part does not start if its estimate exceeds the time that is left.
     minutes: Option<u64>,
-    /// These parts; none: all.
+    /// The parts to run; if empty, all.
     names: Vec<&'a str>,
 }
 
@@ -294,14 +295,14 @@ impl<'a> NightlyOptions<'a> {
 #[derive(Debug, PartialEq, Eq)]
 enum PartSelection {
     Asked,
-    /// The change touches it: this file of it is the first.
+    /// The change touches this file, which is the first one that the part lists.
     Touched(String),
     Turn,
     LeftOut(String),
 }
 
-/// The choice for a part at this position. `files` are the files of the change; `None`: they are not known,
-/// so every part may be touched.
+/// Decides whether the part at this position runs. `files` are the files of the change; `None`: they are not
+/// known, so every part may be touched.
 fn choose(at: usize, part: &NightlyPart, files: Option<&[String]>, tenth: u64) -> PartSelection {
     let Some(files) = files else { return PartSelection::Touched("(unknown files)".to_owned()) };
     let touches = |file: &&String| part.paths.iter().any(|path| file.starts_with(path));
@@ -318,7 +319,7 @@ fn choose(at: usize, part: &NightlyPart, files: Option<&[String]>, tenth: u64) -
     }
 }
 
-/// Days since 1970.
+/// Returns the number of days since 1970-01-01.
 fn today() -> u64 {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
     seconds / (24 * 60 * 60)
@@ -341,7 +342,7 @@ pub(crate) fn run(options: &NightlyOptions) -> anyhow::Result<bool> {
         let asked = |part: &&NightlyPart| options.names.is_empty() || options.names.contains(&part.name);
         PARTS.iter().filter(asked).map(|part| (part, PartSelection::Asked)).collect()
     };
-    // where the time is limited, touched parts go first, and the short parts before the long
+    // if the time is limited, parts that the change touches go first, and among these the short ones first
     chosen.sort_by_key(|(part, choice)| (matches!(choice, PartSelection::Turn), part.minutes));
     let cases = if options.changed { Cases::Some } else { Cases::All };
     let mut summary = StepSummary::default();
@@ -377,7 +378,8 @@ pub(crate) fn run(options: &NightlyOptions) -> anyhow::Result<bool> {
 }
 
 impl NightlyPart {
-    /// `cases` applies to the virtual machine. Other parts run all: `cargo xtask test` runs some.
+    /// Runs the part. `cases` applies to the virtual machine only; other parts run all their cases, because
+    /// `cargo xtask test` already runs some.
     fn run(&self, cases: Cases) -> StepVerdict {
         match self.work {
             PartWork::Model(name) => test::model(name),

@@ -1,5 +1,5 @@
-//! The test that two builds are equal (`cargo xtask nightly packages-equal`): the packages of this tree, and
-//! those of a clone of it in another folder with another target directory.
+//! The test that two builds are equal (`cargo xtask nightly packages-equal`). It compares the packages of
+//! this tree with those of a clone of it in another folder with another target directory.
 
 use super::{PackageKind, PackageOptions, run, run_quietly, toolchain};
 use crate::step::{StepVerdict, TimedStep};
@@ -43,7 +43,7 @@ fn sums(dist: &Path) -> anyhow::Result<String> {
     fs::read_to_string(dist.join("SHA256SUMS")).context("SHA256SUMS")
 }
 
-/// The names of files whose checksums differ, or that one list lacks.
+/// Returns the names of the files whose checksums differ, or that one list lacks.
 fn difference(one: &str, other: &str) -> Vec<String> {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
     let (one, other) = (lines(one), lines(other));

@@ -1,4 +1,5 @@
-//! The files beside the packages: licences of all parts, SBOM, how to sign, and the checksums of everything.
+//! Writes the files beside the packages: licences of all parts, SBOM, how to sign, and the checksums of all
+//! files.
 
 use super::release::{Release, VERSION, template};
 use super::{run_quietly, sbom};
@@ -8,7 +9,7 @@ use std::process::Command;
 
 const CHECKSUMS: &str = "SHA256SUMS";
 
-/// Writes them. Returns a line for people.
+/// Writes these files. Returns a line about them.
 pub(super) fn write_all(release: &Release) -> anyhow::Result<String> {
     let write = |name: &str, text: &str| {
         fs::write(release.dist.join(name), text).with_context(|| format!("cannot write {name}"))

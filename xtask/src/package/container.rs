@@ -33,8 +33,8 @@ pub(super) fn program(dist: &Path, processor: TargetProcessor) -> PathBuf {
     dist.join(format!("unisono-fit-{VERSION}-linux-{}", processor.name()))
 }
 
-/// Makes an image of the program, copies the program from it into another image, as the Containerfile says,
-/// and runs that one in a container that may use one processor.
+/// Makes an image of the program, makes another image that copies the program from the first, as the
+/// Containerfile says, and runs it in a container that may use one processor.
 pub(super) fn trial(dist: &Path) -> StepVerdict {
     match answer_in_container(dist) {
         Ok(answer) if answer["effective_processors"] == 1 => {
@@ -65,13 +65,13 @@ fn answer_in_container(dist: &Path) -> anyhow::Result<Value> {
     serde_json::from_slice(&output).context("what the program printed")
 }
 
-/// Writes the files of the second image into `rootfs`, where a bundle has them.
+/// Unpacks the second image into `rootfs`, where an OCI bundle has its files.
 fn write_root(dist: &Path, bundle: &Path) -> anyhow::Result<()> {
     let image = format!("unisono-fit:{VERSION}");
     let images = bundle.join("images");
     let build = |tag: &str, folder: &Path, output: &[String]| {
         let mut buildah = Command::new("buildah");
-        // without an overlay below an overlay, and without root's own images
+        // the vfs driver avoids an overlay on an overlay, and a store of its own leaves root's images alone
         buildah.args(["--storage-driver", "vfs", "--root"]).arg(images.join("store"));
         buildah.arg("--runroot").arg(images.join("run")).args([
             "build",

@@ -1,5 +1,5 @@
-//! The Debian package, by dpkg-deb, from the files of `cargo xtask install`. `packaging/deb` has the files
-//! that only Debian knows. The units of systemd are not enabled.
+//! Makes the Debian package with dpkg-deb from the files of `cargo xtask install`. `packaging/deb` has the
+//! files that only Debian needs. The systemd units are not enabled.
 
 use super::release::{Release, VERSION, template, write_group};
 use super::run_quietly;
@@ -22,7 +22,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
         python: "lib/python3/dist-packages".into(),
     };
     release.stage(&prefix)?;
-    // Debian's zsh looks there for completions of packages
+    // Debian's zsh searches this directory for the completions of packages
     let zsh = prefix.path("share/zsh/vendor-completions");
     fs::rename(prefix.path("share/zsh/site-functions"), zsh).context("completions for zsh")?;
     release.compress_pages(&prefix)?;
@@ -38,7 +38,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     for script in SCRIPTS {
         set_mode(tree.join("DEBIAN").join(script), 0o755)?;
     }
-    // Debian's libraries are not executable; those of RPM are
+    // Debian's policy: shared libraries are not executable; in RPM packages they are
     set_mode(prefix.path(&prefix.libraries).join(format!("libunisono.so.{VERSION}")), 0o644)?;
     let package = release.dist.join(format!("unisono_{VERSION}-1_{arch}.deb"));
     let mut build = Command::new("dpkg-deb");
@@ -47,7 +47,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     Ok(package)
 }
 
-/// The copyright, the changelogs, and the reasons why lintian is wrong about this package.
+/// Writes the copyright, the changelogs, and the overrides for lintian with their reasons.
 fn write_documents(release: &Release, prefix: &InstallPrefix) -> anyhow::Result<()> {
     let documents = prefix.path("share/doc/unisono");
     fs::create_dir_all(&documents).context("a directory")?;

@@ -1,5 +1,5 @@
-//! Whether built files run with the oldest C library that packages promise: the versions of symbols that they
-//! need, as readelf (binutils) lists them.
+//! Checks that built files run with the oldest C library that packages promise, by the versions of the
+//! symbols that they need, as readelf (binutils) lists them.
 
 use super::release::Release;
 use super::run_quietly;
@@ -24,7 +24,7 @@ fn check_file(file: &Path) -> anyhow::Result<String> {
     Ok(format!("{name} needs glibc {}.{}, at most {GLIBC}", needed.0, needed.1))
 }
 
-/// The newest version `GLIBC_X.Y` in readelf's output.
+/// Returns the newest version `GLIBC_X.Y` in readelf's output.
 fn newest(readelf: &str) -> Option<(u32, u32)> {
     readelf.split("Name: GLIBC_").skip(1).filter_map(|rest| version(rest.split_whitespace().next()?)).max()
 }

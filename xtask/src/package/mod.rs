@@ -1,4 +1,5 @@
-//! `cargo xtask package`: what users install, in `dist/`, which can be put on any download page as it is.
+//! `cargo xtask package`: makes the packages for users in `dist/`, which can be put on any download page as
+//! it is.
 //!
 //! ```text
 //! build for glibc 2.28 (zig)  ->  staged files (`cargo xtask install`)  ->  tarball, deb, rpm
@@ -50,7 +51,7 @@ pub(crate) enum PackageKind {
     Wheel,
     Deb,
     Rpm,
-    /// The static `unisono-fit` for images of containers.
+    /// The static `unisono-fit` for container images.
     Container,
 }
 
@@ -67,7 +68,7 @@ impl PackageKind {
         }
     }
 
-    /// Makes the package. Returns its file in `dist`.
+    /// Makes the package. Returns the path of its file in `dist`.
     fn make(self, release: &Release) -> anyhow::Result<PathBuf> {
         match self {
             Self::Tarball => tarball::make(release),
@@ -87,7 +88,7 @@ pub(crate) struct PackageOptions {
 }
 
 impl PackageOptions {
-    /// Reads `--only KIND` (several times, too) and `--out DIR`.
+    /// Reads `--only KIND`, which may be repeated, and `--out DIR`.
     pub(crate) fn parse(words: &[&str]) -> anyhow::Result<Self> {
         let (mut kinds, mut dist) = (Vec::new(), workspace().join("dist"));
         for pair in words.chunks(2) {
@@ -110,7 +111,7 @@ impl PackageOptions {
     }
 }
 
-/// Builds, and makes the packages. Returns whether all were made.
+/// Builds the programs and makes the packages. Returns whether all were made.
 pub(crate) fn run(options: &PackageOptions) -> anyhow::Result<bool> {
     let mut summary = StepSummary::default();
     let mut release = None;
@@ -177,7 +178,7 @@ fn run_for(
     Ok(())
 }
 
-/// The name and the size of a file, for people.
+/// Returns the name and the size of a file, for people.
 fn described(file: &std::path::Path) -> anyhow::Result<String> {
     let bytes = fs::metadata(file).with_context(|| file.display().to_string())?.len();
     Ok(format!(
@@ -187,7 +188,8 @@ fn described(file: &std::path::Path) -> anyhow::Result<String> {
     ))
 }
 
-/// Runs a command, and fails with its name and what it printed on standard error.
+/// Runs a command and returns its standard output. The error has the command's name and what it printed on
+/// standard error.
 fn run_quietly(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("{name} cannot be started"))?;

@@ -1,5 +1,5 @@
-//! The parts of the built program that others wrote: the crates that are linked, as cargo lists them, with
-//! their licences.
+//! Lists the parts of the built program that others wrote: the crates that are linked, according to cargo,
+//! with their licences.
 
 use super::processor::TargetProcessor;
 use super::{run_quietly, toolchain};
@@ -19,9 +19,9 @@ const BUILT: [&str; 2] = ["unisono", "unisono-c"];
 pub(super) struct LinkedCrate {
     pub(super) name: String,
     pub(super) version: String,
-    /// An SPDX expression.
+    /// The licence, as an SPDX expression.
     pub(super) licence: String,
-    /// Whether it comes from crates.io, not from this workspace.
+    /// Whether the crate comes from crates.io, not from this workspace.
     pub(super) is_foreign: bool,
     folder: PathBuf,
 }
@@ -48,7 +48,8 @@ fn linked(metadata: &Value) -> anyhow::Result<Vec<LinkedCrate>> {
     let mut seen: BTreeSet<&str> = open.iter().copied().collect();
     while let Some(id) = open.pop() {
         for dependency in nodes[id]["deps"].as_array().into_iter().flatten() {
-            // build dependencies and procedural macros run while the program is compiled, and are not in it
+            // build dependencies and procedural macros run during compilation, and are not part of the
+            // program
             let is_linked = list(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
             let id = dependency["pkg"].as_str().unwrap_or_default();
             if is_linked && !is_macro(&packages[id]) && seen.insert(id) {
@@ -74,7 +75,7 @@ fn linked_crate(package: &Value) -> LinkedCrate {
     LinkedCrate {
         name: text("name"),
         version: text("version"),
-        // the form before SPDX
+        // converts the older form of a licence, which separates alternatives by a slash, to SPDX
         licence: text("license").replace(" / ", " OR ").replace('/', " OR "),
         is_foreign: !package["source"].is_null(),
         folder: manifest.parent().unwrap_or(Path::new("")).to_owned(),
@@ -118,7 +119,7 @@ pub(super) fn licence_texts(processor: TargetProcessor) -> anyhow::Result<String
     Ok(all)
 }
 
-/// The licence files of a crate's archive, with one kind of line end.
+/// Returns the licence files of a crate's archive, with the same line ends.
 fn texts_of(folder: &Path) -> anyhow::Result<Vec<String>> {
     let is_licence = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_uppercase();

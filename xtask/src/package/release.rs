@@ -1,4 +1,4 @@
-//! A release that is built: where its files are, and how they are staged for a kind of package.
+//! A built release: where its files are, and how they are staged for each kind of package.
 
 use super::processor::TargetProcessor;
 use super::{parts, run_quietly, toolchain};
@@ -20,14 +20,14 @@ pub(super) struct Release {
     program_here: PathBuf,
     /// The directory of finished packages.
     pub(super) dist: PathBuf,
-    /// The time of the commit, in seconds since 1970: that of every file in a package.
+    /// The time of the commit, in seconds since 1970; every file in a package gets this time.
     pub(super) epoch: String,
-    /// The licence texts of all that is inside.
+    /// The licence texts of all parts.
     pub(super) licences: String,
 }
 
 impl Release {
-    /// Builds, and empties the folder of packages.
+    /// Builds the program and the library, and empties the folder of packages.
     pub(super) fn build(dist: &Path) -> anyhow::Result<Self> {
         let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(named) => named,
@@ -60,7 +60,7 @@ impl Release {
         })
     }
 
-    /// The time of the release in UTC, in a format of date(1).
+    /// Returns the time of the release in UTC, in a format of date(1).
     pub(super) fn time(&self, format: &str) -> anyhow::Result<String> {
         let moment = format!("--date=@{}", self.epoch);
         let mut date = Command::new("date");
@@ -68,7 +68,7 @@ impl Release {
         Ok(String::from_utf8_lossy(&text).trim().to_owned())
     }
 
-    /// A new directory for a kind of package, below the target directory.
+    /// Creates an empty directory for a kind of package, below the target directory.
     pub(super) fn scratch(&self, kind: &str) -> anyhow::Result<PathBuf> {
         let directory = toolchain::directory().join(kind);
         if directory.exists() {
@@ -78,14 +78,14 @@ impl Release {
         Ok(directory)
     }
 
-    /// Writes what `cargo xtask install` writes below a staging directory.
+    /// Installs the files of `cargo xtask install` below a staging directory.
     pub(super) fn stage(&self, prefix: &InstallPrefix) -> anyhow::Result<()> {
         ensure!(prefix.staging.is_some(), "a package is not made from the files of this host");
         install_built(&mut InstalledFiles::below(prefix), &self.built, &self.program_here)
     }
 
-    /// Gives all files and directories of a tree the time of the release, and modes that do not depend on the
-    /// umask.
+    /// Gives all files and directories of a tree the time of the release, and permissions that do not depend
+    /// on the umask.
     pub(super) fn normalize(&self, tree: &Path) -> anyhow::Result<()> {
         run_quietly(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(tree))?;
         let date = format!("--date=@{}", self.epoch);

@@ -1,5 +1,6 @@
-//! The RPM package, by rpmbuild, from the files of `cargo xtask install`. The package for Python is in
-//! `share/unisono/python`: each release of an RPM distribution has another directory for Python's packages.
+//! Makes the RPM package with rpmbuild from the files of `cargo xtask install`. The Python package is in
+//! `share/unisono/python`, because each release of an RPM distribution has another directory for Python
+//! packages.
 
 use super::release::{Release, VERSION, template, write_group};
 use super::run_quietly;
@@ -46,7 +47,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     Ok(package)
 }
 
-/// The files of the staged tree, and the directories that belong to this package alone.
+/// Lists the files of the staged tree, and the directories that belong to this package alone.
 fn file_list(tree: &Path) -> anyhow::Result<String> {
     let list = |arguments: &[&str]| -> anyhow::Result<String> {
         let mut find = Command::new("find");

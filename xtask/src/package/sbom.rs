@@ -1,5 +1,5 @@
-//! The software bill of materials: the crates inside the program, in CycloneDX's JSON. It has no random
-//! serial number and the time of the commit, so that two builds have the same.
+//! Writes the software bill of materials: the crates inside the program, in CycloneDX's JSON. It has no
+//! random serial number, and its time is that of the commit, so that two builds write the same file.
 
 use super::parts::{LinkedCrate, linked_crates};
 use super::release::{Release, VERSION};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use unisono_host_tests::program::workspace;
 
-/// The bill as text.
+/// Returns the bill of materials as text.
 pub(super) fn text(release: &Release) -> anyhow::Result<String> {
     let lock = fs::read_to_string(workspace().join("Cargo.lock")).context("Cargo.lock")?;
     let checksums = checksums(&lock);
@@ -45,7 +45,7 @@ fn component(part: &LinkedCrate, checksums: &BTreeMap<(String, String), String>)
     component
 }
 
-/// The checksums of archives in Cargo.lock, by name and version.
+/// Reads the checksums of archives from Cargo.lock, by name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let entry = |entry: &str| {
         let value = |key: &str| {

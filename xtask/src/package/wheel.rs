@@ -1,6 +1,6 @@
-//! The wheel: the Python package, the program and the library, for pip on any distribution.
-//! `packaging/wheel.py` writes the archive: the format is a zip file with a list, and a build backend would
-//! compile all again.
+//! Makes the wheel: the Python package, the program and the library, for pip on any distribution.
+//! `packaging/wheel.py` writes the archive, because the format is a zip file with a list of its files, and a
+//! build backend would compile everything again.
 
 use super::release::{Release, VERSION};
 use super::toolchain::{GLIBC, tools};

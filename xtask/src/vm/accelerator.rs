@@ -1,8 +1,8 @@
 //! Selects the virtual machine's accelerator: the host's processors (KVM), or QEMU's emulation (TCG).
 //!
 //! With KVM the host's processors execute the instructions, at nearly their own speed. KVM is used if a trial
-//! boot with it ends; otherwise QEMU translates the instructions (TCG), several times slower, and a line
-//! gives the reason. Cost: the trial, at most [`TRIAL_TIMEOUT`].
+//! boot with it ends; otherwise QEMU translates the instructions (TCG), which is several times slower, and a
+//! line gives the reason. Cost: the trial boot, at most [`TRIAL_TIMEOUT`].
 
 use super::kernel::UnpackedKernel;
 use super::qemu::{QEMU, Qemu};
@@ -12,17 +12,18 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::Duration;
 
-/// If KVM works, a kernel without a first program gives up after a second or two. If KVM stops the machine at
-/// an instruction that it does not support, QEMU waits for ever.
+/// If KVM works, a kernel that finds no init program panics after a second or two. If KVM stops the machine
+/// at an instruction that it does not support, QEMU waits forever.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(20);
-/// The KVM drivers that use the processor's own virtualization. Others interpret an unmodified kernel
-/// (kvm_pvm: after 240 s a kernel had not begun to start its processors).
+/// The KVM drivers that use the hardware virtualization of the processor. Others interpret an unmodified
+/// kernel (kvm_pvm: after 240 s a kernel had not begun to start its processors).
 const DRIVERS: [&str; 2] = ["kvm_intel", "kvm_amd"];
 
-/// For a machine with fair processors. An instruction takes 2^2 ns, so that busy-wait loops cost the host
-/// little; when all processors sleep, the clock runs ahead to the next timer. A test sees the same times on a
-/// busy host and on an idle one. The two processors share a host thread: with a thread each, the kernel
-/// crashed while it patched itself for sched_ext (QEMU 7.2, `int3` in `sched_balance_rq`).
+/// QEMU's -icount options for a machine whose processors get equal time. An instruction takes 2^2 ns of the
+/// machine's time, so that busy-wait loops cost the host little; when all processors sleep, the clock jumps
+/// to the next timer. So a test sees the same times on a busy host and on an idle one. The two processors
+/// share a host thread: with a thread each, the kernel crashed while it patched itself for sched_ext (QEMU
+/// 7.2, `int3` in `sched_balance_rq`).
 const ICOUNT_OPTIONS: &str = "shift=2,sleep=off";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,8 @@ impl Accelerator {
     }
 }
 
-/// Whether this process may use KVM, and KVM the processor; `root` is `/` except in tests.
+/// Checks that this process may use KVM, and that KVM uses the processor's virtualization. `root` is `/`
+/// except in tests.
 fn check_kvm(root: &Path) -> Result<(), String> {
     let device = root.join("dev/kvm");
     let open = OpenOptions::new().read(true).write(true).open(&device);

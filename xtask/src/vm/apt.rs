@@ -1,7 +1,7 @@
-//! Packages of another Debian suite, fetched and unpacked into a directory.
+//! Fetches packages of another Debian suite and unpacks them into a directory.
 //!
-//! They come from the mirror in this machine's apt configuration, with separate package lists, so the
-//! machine's package state does not change.
+//! The packages come from the mirror in this machine's apt configuration. The package lists are kept
+//! separately, so the machine's package state does not change.
 
 use anyhow::{Context, bail, ensure};
 use std::fs;
@@ -10,14 +10,15 @@ use std::process::{Command, Stdio};
 
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// apt with a source and lists of its own.
+/// apt with its own source and package lists.
 pub(super) struct Apt {
     directory: PathBuf,
     options: Vec<String>,
 }
 
 impl Apt {
-    /// Configures apt for this suite; makes the directory and keeps the lists in it.
+    /// Configures apt for this suite. The package lists are kept in the directory, which is created if
+    /// necessary.
     pub(super) fn new(directory: &Path, suite: &str) -> anyhow::Result<Self> {
         let mirror = mirror()?;
         let keys = if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
@@ -34,7 +35,7 @@ impl Apt {
             "Dir::Etc::sourceparts=-".to_owned(),
             format!("Dir::State::lists={place}/lists"),
             format!("Dir::Cache={place}/cache"),
-            // a user who cannot change to another user can still fetch
+            // lets a user who is not root fetch packages: apt need not change to another user
             "APT::Sandbox::User=".to_owned(),
             "Acquire::Languages=none".to_owned(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
@@ -45,12 +46,12 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The description of a package's newest version.
+    /// Returns the description of a package's newest version.
     pub(super) fn show(&self, package: &str) -> anyhow::Result<String> {
         self.run("apt-cache", &["--no-all-versions", "show", package])
     }
 
-    /// Unpacks packages into a directory inside this one, completely or not at all.
+    /// Unpacks packages into a subdirectory `into` of the directory, completely or not at all.
     pub(super) fn unpack(&self, packages: &[&str], into: &str) -> anyhow::Result<()> {
         self.run("apt-get", &[&["--quiet=2", "download"], packages].concat())?;
         let new = self.directory.join("new");
@@ -78,7 +79,7 @@ impl Apt {
     }
 }
 
-/// The Debian mirror that apt uses.
+/// Returns the Debian mirror that apt uses.
 fn mirror() -> anyhow::Result<String> {
     let targets = Command::new("apt-get")
         .args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"])

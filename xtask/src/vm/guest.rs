@@ -1,4 +1,4 @@
-//! Inside the virtual machine: this program is its first process, `/init`.
+//! The part of this program that runs inside the virtual machine as its first process, `/init`.
 //!
 //! It mounts the file systems that programs expect, loads modules, runs the commands, prints their result,
 //! and switches the machine off.
@@ -12,13 +12,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
-/// The modules' directory; they are loaded in the order of their names.
+/// The directory of kernel modules, which are loaded in the order of their names.
 pub(super) const MODULES: &str = "/modules";
-/// The commands: a word per line, and an empty line after each command.
+/// The file with the commands: a word per line, and an empty line after each command.
 pub(super) const COMMANDS: &str = "/commands";
-/// The commands' environment, a variable per line.
+/// The file with the commands' environment, a variable per line.
 pub(super) const ENVIRONMENT: &str = "/environment";
-/// Printed at the end, with the first exit code that is not 0.
+/// The text that is printed at the end, before the first exit code that is not 0, or 0.
 pub(super) const END_MARK: &str = "the commands ended: ";
 
 /// Whether this is the first process of a machine that [`super::run`] made.
@@ -26,12 +26,12 @@ pub(crate) fn is_guest() -> bool {
     std::process::id() == 1 && fs::exists(COMMANDS).unwrap_or(false)
 }
 
-/// Does not return if it can switch the machine off.
+/// Runs the commands and switches the machine off. Returns only if the machine does not switch off.
 pub(crate) fn run() {
     let code = commands().and_then(|code| {
         let log = kernel_log().context("read the kernel's log")?;
         if code != 0 {
-            // shows why the kernel ended a scheduler
+            // these lines say why the kernel ended a sched_ext scheduler
             log.lines().filter(|line| line.contains("sched_ext: ")).for_each(|line| println!("{line}"));
         }
         let kernel_warnings = kernel_warnings(&log);
@@ -44,7 +44,7 @@ pub(crate) fn run() {
     };
     println!("{END_MARK}{code}");
     rustix::fs::sync();
-    // with -no-reboot this ends the machine
+    // QEMU runs with -no-reboot, so a restart ends the machine
     if let Err(error) = reboot(RebootCommand::Restart) {
         println!("the machine does not switch off: {error}");
     }
@@ -59,7 +59,7 @@ fn kernel_log() -> io::Result<String> {
     loop {
         match log.read(&mut record) {
             Ok(length) => text.push_str(&String::from_utf8_lossy(&record[..length])),
-            // these records were overwritten before they were read
+            // the kernel overwrote records before they were read
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(text),
             Err(error) => return Err(error),
@@ -67,7 +67,7 @@ fn kernel_log() -> io::Result<String> {
     }
 }
 
-/// Lines with the kernel's reports of its own faults.
+/// Returns the lines in which the kernel reports faults of its own.
 fn kernel_warnings(log: &str) -> Vec<&str> {
     const WORDS: [&str; 5] = ["WARNING:", "BUG:", "Oops", "refcount_t:", "unregister_netdevice: waiting"];
     log.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()
@@ -84,11 +84,11 @@ fn commands() -> anyhow::Result<i32> {
         ("cgroup2", "/sys/fs/cgroup"),
     ];
     for (kind, place) in places {
-        // directories of the kernel's own file systems exist already
+        // the directory may exist already, for example in the kernel's own file systems
         let _ = fs::create_dir_all(place);
         mount(kind, place, kind, MountFlags::empty(), None).with_context(|| format!("mount {kind}"))?;
     }
-    // as systemd does
+    // enables these controllers for child groups, as systemd does
     fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu +pids").context("hand down controllers")?;
     let mut modules: Vec<_> = fs::read_dir(MODULES)?.flatten().map(|entry| entry.path()).collect();
     modules.sort();

@@ -1,4 +1,5 @@
-//! The file system of the virtual machine, in the format that the kernel unpacks into memory (cpio, "newc").
+//! Writes the file system of the virtual machine in the format that the kernel unpacks into memory (cpio,
+//! "newc").
 //!
 //! Reference: Documentation/driver-api/early-userspace/buffer-format.rst.
 
@@ -32,7 +33,7 @@ impl Image {
         }
     }
 
-    /// Adds a program without its debug information, and its shared libraries.
+    /// Adds a program, without its debug information, and its shared libraries.
     pub(super) fn program(&mut self, path: &str, program: &Path) -> anyhow::Result<()> {
         self.file(path, &stripped(program)?);
         let ldd = Command::new("ldd").arg(program).output().context("start ldd")?;
@@ -57,8 +58,8 @@ impl Image {
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
         let name = path.trim_start_matches('/');
         self.entries += 1;
-        // magic; inode, mode, owner, group, links, time, size, device and special device, length of the name,
-        // sum
+        // the fields of a header: magic; inode, mode, owner, group, links, time, size, device and special
+        // device, length of the name, checksum
         let numbers =
             [self.entries, mode, 0, 0, 1, 0, content.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
         self.bytes.extend(b"070701");
@@ -81,12 +82,12 @@ fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let copy = scratch.path().join("stripped");
     let strip = Command::new("strip").arg("-o").arg(&copy).arg(program).status();
-    // without strip the image is only larger
+    // if strip is missing or fails, the image is only larger
     let from = if strip.is_ok_and(|status| status.success()) { &copy } else { program };
     std::fs::read(from).with_context(|| format!("read {}", from.display()))
 }
 
-/// The paths in the output of ldd.
+/// Returns the paths in the output of ldd.
 fn libraries(said: &str) -> Vec<&str> {
     said.split_whitespace().filter(|word| word.starts_with('/')).collect()
 }

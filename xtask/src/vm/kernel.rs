@@ -1,5 +1,5 @@
-//! A newer kernel with its modules: Debian unstable's kernel for virtual machines, fetched by apt. It is
-//! kept; remove the directory to get a newer one.
+//! Provides a newer kernel with its modules: Debian unstable's kernel for virtual machines, fetched by apt.
+//! The kernel is kept; to get a newer one, remove the directory.
 
 use super::apt::Apt;
 use anyhow::{Context, ensure};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// This package depends on the newest version.
+/// The package that depends on the newest version of this kernel.
 const NEWEST: &str = "linux-image-cloud-amd64";
 const UNPACKED: &str = "kernel";
 
@@ -19,7 +19,7 @@ pub(super) struct UnpackedKernel {
 }
 
 impl UnpackedKernel {
-    /// The kernel that is kept in a directory, otherwise the newest.
+    /// Returns the kernel that is kept in a directory; fetches the newest one if there is none.
     pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
         let unpacked = directory.join(UNPACKED);
         if !unpacked.exists() {
@@ -39,7 +39,7 @@ impl UnpackedKernel {
         })
     }
 
-    /// Modules by name, each after the modules that it needs.
+    /// Returns the files of these modules, each after the modules on which it depends.
     pub(super) fn modules(&self, names: &[&str]) -> anyhow::Result<Vec<Vec<u8>>> {
         let (mut done, mut ordered) = (HashSet::new(), Vec::new());
         for name in names {
@@ -53,7 +53,7 @@ impl UnpackedKernel {
             return Ok(());
         }
         let file = format!("{name}.ko.xz");
-        // the names of a module and of its file differ in dashes and underscores
+        // the name of a module and the name of its file may differ in dashes and underscores
         let is_it = |path: &Path| {
             path.file_name()
                 .is_some_and(|found| found.to_string_lossy().replace('-', "_") == file.replace('-', "_"))
@@ -70,7 +70,7 @@ impl UnpackedKernel {
     }
 }
 
-/// The modules that a module depends on, according to its file.
+/// Returns the modules on which a module depends, according to its file.
 fn needs(module: &[u8]) -> Vec<String> {
     const DEPENDS: &[u8] = b"\0depends=";
     let begin = module.windows(DEPENDS.len()).position(|window| window == DEPENDS);

@@ -5,9 +5,10 @@
 //!   test programs and the programs that they start, this one as /init --> initramfs +--> qemu --> its output
 //! ```
 //!
-//! The machine runs on the host's processors if possible (KVM), and is emulated otherwise (`accelerator.rs`).
-//! Its test results are valid either way; times of an emulated machine do not apply to real processors. Cost:
-//! 16 MB of package lists and 37 MB of packages once (`qemu.rs` for a newer QEMU), then some seconds to boot.
+//! The machine runs on the host's processors if possible (KVM); otherwise it is emulated (`accelerator.rs`).
+//! Its test results are valid either way, but the times of an emulated machine do not apply to real
+//! processors. Cost: once 16 MB of package lists and 37 MB of packages (and a newer QEMU, see `qemu.rs`),
+//! then some seconds to boot each time.
 
 mod accelerator;
 mod apt;
@@ -36,12 +37,12 @@ use unisono_linux::bpf::compile::CSource;
 use unisono_linux::bpf::compile::compile;
 use unisono_linux::programs::on_path;
 
-/// Modules that the tests need; their dependencies are added.
+/// Kernel modules that the tests need; the modules on which these depend are added.
 const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf", "sch_htb"];
-/// C programs that the tests load; the machine has no compiler.
+/// C programs that the tests load. They are compiled on the host, because the machine has no compiler.
 const PROGRAMS_IN_C: [CSource; 2] = [FAIRQUEUE, GANGS];
-/// Host tests, with the selected cases of each. On an emulated machine all sched_ext cases take four minutes
-/// of a processor, and the usual selection half a minute.
+/// The host tests that run in the machine, with the selected cases of each. On an emulated machine all
+/// sched_ext cases take four minutes of processor time, and the usual selection takes half a minute.
 const TESTS: [GuestTest; 3] = [
     GuestTest { name: "queue_bpf", usually: &[], always: &[], needs: Processors::Any },
     GuestTest {
@@ -57,23 +58,23 @@ const TESTS: [GuestTest; 3] = [
         needs: Processors::Fair,
     },
 ];
-/// Programs that gangs run in the tests.
+/// Programs that the tests run as gangs; they are copied into the machine.
 const COMMANDS: [&str; 5] = ["sh", "sleep", "timeout", "true", "renice"];
 /// The limit for the whole run: generous, because only a hang should reach it.
 const RUN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// A module of the host tests, and its tests for the machine: all whose names contain any of these words;
-/// without a word, all.
+/// A module of the host tests, and the tests of it that run in the machine: all whose names contain any of
+/// these words, or all if there are no words.
 struct GuestTest {
     name: &'static str,
     usually: &'static [&'static str],
-    /// In a long run.
+    /// The additional words of a long run.
     always: &'static [&'static str],
     needs: Processors,
 }
 
 impl GuestTest {
-    /// The whole names of its tests among `all` that contain any of the words.
+    /// Selects from the list `all` the full names of this module's tests that contain any of the words.
     fn select<'a>(&self, all: &'a str, words: &[&str]) -> Vec<&'a str> {
         let names = all.lines().filter_map(|line| line.strip_suffix(": test"));
         let ours = names.filter(|name| name.split("::").next() == Some(self.name));
@@ -81,7 +82,7 @@ impl GuestTest {
     }
 }
 
-/// A test's demand on the machine's processors. There is a machine for each.
+/// What a test requires of the machine's processors. There is a machine for each value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processors {
     Any,
@@ -89,7 +90,7 @@ enum Processors {
     Fair,
 }
 
-/// The reason why no machine can run here, or an error.
+/// Why the tests did not run: no machine can run here, or an error occurred.
 enum VmUnavailable {
     Skip(String),
     Fail(anyhow::Error),
@@ -160,7 +161,7 @@ fn qemu(needs: Processors, accelerator: Accelerator, kept: &Path) -> anyhow::Res
     }
 }
 
-/// The file system of a machine that runs these tests.
+/// Builds the file system of a machine that runs these tests.
 fn image(
     tests: &[&GuestTest],
     kernel: &UnpackedKernel,
@@ -192,7 +193,7 @@ fn image(
         };
         words.extend(test.select(&all, asked));
     }
-    // without a name the harness would run every test
+    // without the name of a test the harness would run every test
     let commands = if words.len() > 2 { format!("{}\n\n", words.join("\n")) } else { String::new() };
     for (at, module) in kernel.modules(MODULES)?.iter().enumerate() {
         image.file(&format!("{}/{at:02}.ko", guest::MODULES), module);
@@ -226,7 +227,8 @@ fn boot(mut machine: Command, image: &[u8]) -> anyhow::Result<StepVerdict> {
     Ok(verdict)
 }
 
-/// Two processors and 1 GiB; a console, no network and no disk. The machine ends instead of rebooting.
+/// Returns the command that starts a machine with two processors and 1 GiB; it has a console, no network and
+/// no disk. The machine ends instead of rebooting.
 fn machine(qemu: &Qemu, kernel: &UnpackedKernel, accelerator: &[&str]) -> Command {
     let mut machine = qemu.command();
     machine.args(accelerator);
@@ -239,10 +241,10 @@ fn machine(qemu: &Qemu, kernel: &UnpackedKernel, accelerator: &[&str]) -> Comman
     machine
 }
 
-/// Builds the program of the host tests. Answers where it is.
+/// Builds the program of the host tests. Returns its path.
 fn build() -> anyhow::Result<PathBuf> {
     let mut cargo = unisono_host_tests::program::cargo();
-    // of the whole workspace, as `cargo xtask test` builds it: nothing is compiled again
+    // the whole workspace, as `cargo xtask test` builds it, so that nothing is compiled again
     cargo.args(["test", "--locked", "--workspace", "--test", HOST_TESTS, "--no-run"]);
     cargo.args(["--message-format", "json"]).current_dir(workspace());
     let output = cargo.output().context("start cargo")?;
@@ -256,7 +258,7 @@ fn build() -> anyhow::Result<PathBuf> {
     program.context("cargo did not say where it put the host tests")
 }
 
-/// The names of all host tests, a line each.
+/// Returns the names of all host tests, one on each line.
 fn list(program: &Path) -> anyhow::Result<String> {
     let output = Command::new(program).arg("--list").output().context("list the host tests")?;
     ensure!(output.status.success(), "the host tests cannot be listed: {}", output.status);

@@ -1,9 +1,9 @@
-//! Selects the QEMU that emulates the machine: this computer's, or a newer one from Debian's backports.
+//! Selects the QEMU that emulates the machine: the installed one, or a newer one from Debian's backports.
 //!
-//! Two emulated processors share a host thread. Until 8.1 QEMU let the first processor run until the next
+//! The two emulated processors share a host thread. Until 8.1 QEMU let the first processor run until the next
 //! timer was due, and then had no time left for the second: of two threads that compute on two processors,
-//! one did 1,748 rounds in 2 s, the other none (QEMU 7.2). Since then each gets half. Cost of fetching a
-//! newer QEMU: 14 MB of packages, once; it is kept and uses this computer's libraries.
+//! one did 1,748 rounds in 2 s, the other none (QEMU 7.2). Since 8.1 each processor gets half of the time.
+//! Cost of fetching a newer QEMU: 14 MB of packages, once; it is kept and uses this machine's libraries.
 
 use super::apt::Apt;
 use anyhow::{Context, ensure};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(super) const QEMU: &str = "qemu-system-x86_64";
-/// The first version that divides the time between the processors.
+/// The first version that divides the time equally between the processors.
 const MIN_FAIR_VERSION: (u32, u32) = (8, 1);
 const PACKAGES: [&str; 4] = ["qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios"];
 const UNPACKED_DIRECTORY: &str = "unpacked";
@@ -28,8 +28,8 @@ impl Qemu {
         Self { program: QEMU.into(), firmware: Vec::new() }
     }
 
-    /// A QEMU that divides the time between its emulated processors: the installed one if it does, otherwise
-    /// a newer one in this directory.
+    /// Returns a QEMU that divides the time equally between its emulated processors: the installed one if it
+    /// does, otherwise a newer one in this directory.
     pub(super) fn fair(directory: &Path) -> anyhow::Result<Self> {
         let installed = Self::installed();
         if installed.is_fair()? {
@@ -69,7 +69,7 @@ impl Qemu {
     }
 }
 
-/// The version in QEMU's own description.
+/// Parses the version in QEMU's own description.
 fn version(description: &str) -> Option<(u32, u32)> {
     let number = description.split("version ").nth(1)?.split_whitespace().next()?;
     let mut parts = number.split('.');

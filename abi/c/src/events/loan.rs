@@ -30,7 +30,7 @@ struct OwnedLoan {
     loan: EventLoan,
 }
 
-/// The loan behind a view.
+/// Returns the loan behind a view.
 ///
 /// # Safety
 /// `view` is null or was lent and not returned, and no other thread uses it now.

@@ -48,14 +48,14 @@ pub(crate) enum EventsError {
     Broker(#[from] unisono_events_client::Error),
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// Wrong arguments: the rest of this crate reports them as errors of the engine.
+    /// Wrong arguments, which the rest of this crate reports as errors of the engine (`unisono-rma`).
     #[error(transparent)]
     Argument(#[from] unisono_rma::Error),
     #[error("the options are no JSON that a broker knows: {0}")]
     Options(#[from] serde_json::Error),
     #[error("nothing came within {0:?}")]
     Nothing(Duration),
-    /// The event, or a part of it, is still in this process.
+    /// The time limit passed, and the event or a part of it is still in this process.
     #[error("no room for the event within {0:?}")]
     NoRoom(Duration),
 }
@@ -99,7 +99,7 @@ fn ffi_events_call(body: impl FnOnce() -> Result<(), EventsError>) -> CallStatus
     })
 }
 
-/// The connection behind a handle.
+/// Returns the connection behind a handle.
 ///
 /// # Safety
 /// `client` is null or a live handle that no other thread uses now.
@@ -109,7 +109,7 @@ unsafe fn connection<'a>(client: *mut ClientHandle) -> Result<&'a mut ClientHand
     handle.ok_or_else(|| null("client").into())
 }
 
-/// A text that the program passed; `what` names it in the error message if it is not UTF-8.
+/// Returns a text that the program passed; `what` names it in the error message if it is not UTF-8.
 ///
 /// # Safety
 /// `from` is null or a C string.
@@ -141,21 +141,21 @@ impl ClientHandle {
     }
 }
 
-/// The version of this library, such as "0.2.0"; never NULL.
+/// Returns the version of this library, such as "0.2.0"; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_version() -> *const c_char {
     // the macro makes the C string from the manifest's version
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// The current time of CLOCK_MONOTONIC in nanoseconds. Deadlines are on this clock.
+/// Returns the current time of CLOCK_MONOTONIC in nanoseconds. Deadlines are on this clock.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_now() -> u64 {
     now().as_nanos()
 }
 
-/// The time so many nanoseconds from now, for the deadline of an event: unisono_due_in(5 * 1000 * 1000) is in
-/// 5 ms. A time beyond the end of the clock is that end.
+/// Returns the time `length_ns` from now, for the deadline of an event: unisono_due_in(5 * 1000 * 1000) is in
+/// 5 ms. A time beyond the end of the clock becomes that end.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_due_in(length_ns: u64) -> u64 {
     unisono_now().saturating_add(length_ns)
@@ -164,12 +164,12 @@ pub extern "C" fn unisono_due_in(length_ns: u64) -> u64 {
 static ENDS_WAIT: OnceLock<extern "C" fn() -> c_int> = OnceLock::new();
 
 /// Sets a function for this process that each thread calls ten times a second while it waits in a function of
-/// this library. A result other than 0 ends the wait with UNISONO_STATUS_INTERRUPTED. For languages that
-/// handle signals between two calls, such as Python. Only the first function is kept.
+/// this library. If it returns a value other than 0, it ends the wait with UNISONO_STATUS_INTERRUPTED. This
+/// is for languages that handle signals between two calls, such as Python. Only the first function is kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_end_waits_by(ends: Option<extern "C" fn() -> c_int>) {
     if let Some(ends) = ends {
-        let _ = ENDS_WAIT.set(ends); // the first one stays
+        let _ = ENDS_WAIT.set(ends); // a later function is ignored
         interrupt::set_check(|| ENDS_WAIT.get().is_some_and(|ends| ends() != 0));
     }
 }
@@ -212,7 +212,7 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// A connection to the broker at an address, with default options.
+    /// Returns the options of a connection to the broker at an address, with the defaults.
     const fn at(address: *const c_char) -> Self {
         let (name, token) = (std::ptr::null(), std::ptr::null());
         Self { address, name, token, lease_ns: 0, wait: 0, reconnect_ns: 0 }
@@ -285,8 +285,8 @@ pub unsafe extern "C" fn unisono_client_open(
     })
 }
 
-/// The name that the broker knows this program by, valid until the connection is closed; NULL if `client` is
-/// NULL.
+/// Returns the name by which the broker knows this program, valid until the connection is closed; NULL if
+/// `client` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_name(client: *const ClientHandle) -> *const c_char {
     // SAFETY: unisono.h requires NULL or a live handle.
@@ -302,9 +302,10 @@ pub unsafe extern "C" fn unisono_client_alive(client: *mut ClientHandle) -> Call
     ffi_events_call(|| Ok(unsafe { connection(client) }?.client.alive()?))
 }
 
-/// The broker's statistics for all programs, as a JSON object with the keys of `unisono events top --json`,
-/// without rates. "consumers" has a row for each consumer with the "name" of its program. `*json` belongs to
-/// the library and is valid until the next call of this function or until the connection is closed.
+/// Gets the broker's statistics for all programs, as a JSON object with the keys of `unisono events top
+/// --json`, without rates. "consumers" has a row for each consumer with the "name" of its program. `*json`
+/// belongs to the library and is valid until the next call of this function or until the connection is
+/// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_statistics(
     client: *mut ClientHandle,
@@ -316,7 +317,7 @@ pub unsafe extern "C" fn unisono_client_statistics(
         *to = std::ptr::null();
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
-        // JSON text contains no zero byte: the zero character is written as an escape
+        // the text contains no zero byte, because JSON escapes that character
         let text = serde_json::to_string(&handle.client.statistics()?)?;
         handle.statistics = CString::new(text).unwrap_or_default();
         *to = handle.statistics.as_ptr();
@@ -336,8 +337,8 @@ pub unsafe extern "C" fn unisono_client_close(client: *mut *mut ClientHandle) ->
     })
 }
 
-/// The descriptor to poll for reading. It belongs to the library: never read, write or close it. Poll only
-/// after unisono_receive() with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT, because earlier
+/// Returns the descriptor to poll for reading. It belongs to the library: never read, write or close it. Poll
+/// only after unisono_receive() with a time limit of 0 has returned UNISONO_STATUS_TIMED_OUT, because earlier
 /// events may already be waiting in this process. The descriptor changes if the library reconnects, so get it
 /// again before each poll. -1 if `client` is NULL.
 #[unsafe(no_mangle)]
@@ -347,7 +348,7 @@ pub unsafe extern "C" fn unisono_client_descriptor(client: *const ClientHandle) 
     ffi_call_or(-1, || Ok(handle.map_or(-1, |handle| handle.client.as_fd().as_raw_fd())))
 }
 
-/// The size in bytes of the largest payload that the broker accepts; 0 if `client` is NULL.
+/// Returns the size in bytes of the largest payload that the broker accepts; 0 if `client` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_client_largest(client: *const ClientHandle) -> usize {
     // SAFETY: unisono.h requires NULL or a live handle.

@@ -125,7 +125,7 @@ unsafe fn advertisement(options: *const TopicOptions) -> Result<Advertisement, E
     Ok(made)
 }
 
-/// Refuses a value that is too long for a frame: the broker would close the connection.
+/// Refuses a value that is too long for a frame, because the broker would close the connection.
 fn within(what: &str, length: usize, max: usize) -> Result<(), EventsError> {
     match length > max {
         true => Err(argument(format!("{what} has {length}, and {max} is the most")).into()),
@@ -154,7 +154,7 @@ unsafe fn field<'a>(field: &EventField) -> Result<(&'a str, FieldValue), EventsE
     Ok((name, value))
 }
 
-/// An event without a writer's number.
+/// Reads an event that has no writer's number.
 ///
 /// # Safety
 /// As [`numbered`].
@@ -166,7 +166,7 @@ pub(super) unsafe fn draft<'a>(draft: *const PublishDraft) -> Result<EventDraft<
     }
 }
 
-/// An event and its writer's number, if it has one.
+/// Reads an event, and its writer's number if it has one.
 ///
 /// # Safety
 /// `draft` is null or readable, and so are all its pointers.
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn unisono_flush(client: *mut ClientHandle) -> CallStatus 
     ffi_events_call(|| Ok(unsafe { connection(client) }?.client.flush()?))
 }
 
-/// As unisono_publish(), but waits no longer than `timeout_ns` for room. UNISONO_STATUS_TIMED_OUT: if
+/// As unisono_publish(), but waits no longer than `timeout_ns` for room. After UNISONO_STATUS_TIMED_OUT: if
 /// `*taken` is 0, publish the event again; otherwise it leaves with later calls, such as
 /// unisono_flush_within(). A program that receives its own events by another connection takes them meanwhile.
 #[unsafe(no_mangle)]
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn unisono_ask(
         // SAFETY: unisono.h requires NULL or a live handle that no other thread uses now.
         let handle = unsafe { connection(client) }?;
         let topic = handle.topic(topic)?;
-        // a limit of a year is as good as none, and can be added to the clock without overflow
+        // a limit of a year is as good as no limit, and can be added to the clock without overflow
         let timeout = timeout(timeout_ns).map_or(MAX_TIMEOUT, |limit| limit.min(MAX_TIMEOUT));
         // SAFETY: unisono.h requires NULL or a draft whose pointers are null or valid.
         let reply = handle.client.request(topic, unsafe { self::draft(draft) }?, timeout)?;

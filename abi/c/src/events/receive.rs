@@ -162,7 +162,7 @@ pub struct EventView {
 struct OwnedEvent {
     view: EventView,
     event: Option<ReceivedEvent>,
-    /// A payload that could not stay in the event's memory.
+    /// The payload, if it cannot be used in the memory where it arrived.
     copy: Vec<u8>,
     texts: Vec<CString>,
     fields: Vec<EventField>,
@@ -199,11 +199,11 @@ impl OwnedEvent {
         Box::new(Self { view, event: None, copy, texts, fields, with: Vec::new(), with_views: Vec::new() })
     }
 
-    /// A C string of this text that lives as long as the reception. Zero bytes become spaces, because a C
-    /// string cannot contain them.
+    /// Makes a C string of this text that lives as long as the reception. Zero bytes become spaces, because a
+    /// C string cannot contain them.
     fn text(&mut self, text: &str) -> *const c_char {
         let made = CString::new(text).or_else(|_| CString::new(text.replace('\0', " "))).unwrap_or_default();
-        let at = made.as_ptr(); // points into the heap, so it stays valid when the string moves
+        let at = made.as_ptr(); // points into the heap, so it stays valid when the vector moves the string
         self.texts.push(made);
         at
     }
@@ -312,12 +312,12 @@ impl OwnedEvent {
     }
 }
 
-/// Makes an event that the program frees.
+/// Converts an event to a view that the program frees.
 pub(super) fn into_view(event: ReceivedEvent, number: u32) -> *mut EventView {
     OwnedEvent::event(event, number).into_raw_view()
 }
 
-/// The event of a view.
+/// Returns the event behind a view.
 ///
 /// # Safety
 /// `view` is null or was received and not freed.

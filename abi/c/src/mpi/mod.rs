@@ -38,12 +38,12 @@ use std::time::Duration as StdDuration;
 use unisono_linux::clock::{Duration, Ticks, ticks};
 use unisono_rma::{Error, HookOutcome, Job, JobMembership, Key, Rank, Window};
 
-/// The interval of progress calls into the host MPI while this rank waits. A wake-up costs a few
+/// The interval at which this rank calls the host MPI for progress while it waits. A wake-up costs a few
 /// microseconds; a message that needs this rank's progress waits at most this long.
 const PROGRESS_EVERY: StdDuration = StdDuration::from_micros(500);
-/// A progress call that takes longer has moved a part of a message: the host MPI does not report that, but an
-/// idle call takes 10 to 50 ns (MPICH 4.0 and Open MPI 4.1). A rank that lost its processor during the call
-/// counts as busy; that costs a few more calls.
+/// A progress call that takes longer than this has moved a part of a message. The host MPI does not report
+/// that, but an idle call takes 10 to 50 ns (MPICH 4.0 and Open MPI 4.1). A rank that lost its processor
+/// during the call is also taken for busy, which costs a few more calls.
 const MOVED_SOMETHING: Duration = Duration::from_micros(1);
 /// The time limit for the other ranks to arrive. All of them are in the same collective call, but they may
 /// share a processor.
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn unisono_mpi_job_messages(
     ffi_call(|| {
         // SAFETY: the shim passes a table of pointers, which is copied here.
         let callbacks = unsafe { *callbacks };
-        // messages need no key: only the job's ranks are in the communicator
+        // messages need no key, because only the job's ranks are in the communicator
         let place = membership(rank, size, Key::from_bytes([0; 16]))?;
         // SAFETY: the shim passes room for the handle.
         unsafe { job::write_handle(job, Job::over(HostMessages::new(place.rank, place.size, callbacks))) }

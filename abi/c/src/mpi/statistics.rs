@@ -1,9 +1,10 @@
 //! `UNISONO_MPI_STATS=1`: a table of the job's window operations, and a table of its wait times.
 //!
-//! Each process enters its windows into a [`StatsTable`] when they end, and its waits into a [`WaitStats`].
-//! In MPI_Finalize the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints
-//! the tables, or writes them as JSON into the file that `UNISONO_MPI_STATS_JSON` names. Ranks cannot gather
-//! if a session has no world or if the job aborts; then each process prints its own windows.
+//! Each process adds its windows to a [`StatsTable`] when they end, and its waits to a [`WaitStats`]. In
+//! MPI_Finalize the shim gathers both at the first rank of MPI_COMM_WORLD, which adds them up and prints the
+//! tables, or writes them as JSON into the file that `UNISONO_MPI_STATS_JSON` names. Ranks cannot gather if
+//! the program uses a session without a world, or if the job aborts; then each process prints its own
+//! windows.
 
 use super::host_waits::{JobWaits, WaitStats};
 use super::wanted::{is_table_wanted, is_wanted, json_file};
@@ -19,24 +20,24 @@ use unisono_rma::{StatsTable, WindowStats};
 static WINDOWS: Mutex<Option<StatsTable>> = Mutex::new(None);
 
 fn own_windows() -> MutexGuard<'static, Option<StatsTable>> {
-    // a panic leaves no half-made entry: `enter` panics before it changes the ledger or not at all
+    // a panic leaves no entry half changed: `enter` panics before it changes the table or not at all
     WINDOWS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Enters a window that ends.
+/// Adds a window that ends to the statistics.
 pub(crate) fn enter(name: &CStr, stats: WindowStats) {
     if is_wanted() {
         own_windows().get_or_insert_with(StatsTable::new).add_window(&name.to_string_lossy(), stats);
     }
 }
 
-/// Prints with a single write, so that no other output comes in between. The program may have closed standard
-/// error; then the table is lost.
+/// Prints with a single write, so that no other output comes in between. If the program has closed standard
+/// error, the table is lost.
 fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// 1 if the user asked for the tables, else 0.
+/// Returns 1 if the user asked for the tables, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_statistics_wanted() -> c_int {
     ffi_call_or(0, || Ok(c_int::from(is_wanted())))
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn unisono_mpi_statistics_take(rank: c_int, bytes: *mut us
     })
 }
 
-/// Decodes the entries of a process. `None`: the bytes are something else.
+/// Decodes the entries of a process. Returns `None` if the bytes are something else.
 fn decode(bytes: &[u8]) -> Option<(StatsTable, WaitStats)> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     let (windows, waits) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// The file that gets the statistics as JSON.
+/// Returns the path of the file that gets the statistics as JSON.
 pub(super) fn json_file() -> Option<PathBuf> {
     std::env::var_os("UNISONO_MPI_STATS_JSON").filter(|file| !file.is_empty()).map(PathBuf::from)
 }

@@ -1,8 +1,8 @@
 /*
- * The ABI of Open MPI 3 to 5 (libmpi.so.40): a handle is the address of a datum in that library. The bridge
- * is not linked to the library and looks up each address at run time, so each predefined handle is a variable
- * here. This header declares the part that the shim uses. A test compares each value with the mpi.h of every
- * installed MPI of this ABI.
+ * The ABI of Open MPI 3 to 5 (libmpi.so.40): a handle is the address of a data object in that library. The
+ * bridge is not linked to the library and looks up each address at run time, so each predefined handle is a
+ * variable here. This header declares the part that the shim uses. A test compares each value with the mpi.h
+ * of every installed MPI of this ABI.
  */
 #ifndef UNISONO_OPEN_MPI_ABI_H
 #define UNISONO_OPEN_MPI_ABI_H
@@ -143,7 +143,7 @@ enum {
 #define MPI_STATUSES_IGNORE ((MPI_Status *)0)
 #define MPI_ERRCODES_IGNORE ((int *)0)
 
-/* The handles: type, name, and the symbol of the datum whose address the handle is. */
+/* The handles: type, name, and the symbol of the data object whose address is the handle. */
 /* clang-format off */
 #define PREDEFINED_HANDLES(HANDLE) \
 	HANDLE(MPI_Comm, MPI_COMM_NULL, ompi_mpi_comm_null) \

@@ -1,15 +1,15 @@
 //! Starts an MPI program with Unisono's one-sided calls.
 //!
-//! The logic of `unisono mpi`: the preloaded libraries and their place in the cache ([`libraries`]), and
-//! facts about a program that are known before it starts ([`elf`], the launcher's environment).
+//! The logic of `unisono mpi`: the preloaded libraries and their place in the cache ([`libraries`]), and what
+//! can be found out about a program before it starts ([`elf`], the launcher's environment).
 //!
 //! The idea: handles differ between MPIs, but there are only three ABIs. So three bridges suffice, which are
 //! compiled with this crate. One preload exports the names of the MPI calls. At the first call it finds out
 //! which MPI the process has loaded, and opens that MPI's bridge and the core (`libunisono.so`, in the
 //! directory of `unisono` or in the libraries of its prefix). The user need not say which MPI a program uses.
 //!
-//! Cost: one jump for each call; the first process writes 700 kB into a cache. When not to use it: a program
-//! that is linked to its MPI statically cannot be overridden.
+//! Cost: one jump for each call; the first process writes 700 kB into a cache. When not to use it: with a
+//! program that is linked to its MPI statically, whose calls cannot be overridden.
 #![forbid(unsafe_code)]
 
 pub mod libraries;
@@ -34,7 +34,7 @@ named! {
 }
 
 impl HostMpi {
-    /// The MPI to which a shared library of this file name belongs.
+    /// Returns the MPI to which a shared library of this file name belongs.
     pub fn of_library(name: &str) -> Option<Self> {
         let is = |stem: &str| name == stem || name.starts_with(&format!("{stem}."));
         if is("libmpi_abi.so") || is("libmpifort_abi.so") {
@@ -51,7 +51,8 @@ impl HostMpi {
         open.into_iter().any(is).then_some(Self::OpenMpi)
     }
 
-    /// The MPI whose launcher started this process.
+    /// Returns the MPI whose launcher started this process, according to the launcher's environment
+    /// variables.
     pub fn of_launcher(variable: impl Fn(&str) -> bool) -> Option<Self> {
         if variable("OMPI_COMM_WORLD_SIZE") {
             return Some(Self::OpenMpi);
@@ -60,7 +61,7 @@ impl HostMpi {
     }
 }
 
-/// The reason why a program cannot start with the preload.
+/// Why a program cannot start with the preload.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -72,7 +73,7 @@ pub enum Error {
          '{launcher} -n N unisono mpi -- PROGRAM'"
     )]
     Launcher { launcher: String },
-    /// `unisono run` started the ranks, and no MPI knows of them.
+    /// The ranks were started by `unisono run`, so no MPI connects them.
     #[error(
         "'unisono run' starts programs without MPI: every rank of {program} would be alone; \
          write 'mpiexec -n {ranks} unisono mpi -- {program}'"
@@ -105,7 +106,7 @@ impl Error {
         move |source| Self::Io { what, source }
     }
 
-    /// Whether the cause is a missing part of this host, as opposed to a wrong argument or a failure.
+    /// Whether the cause is something that this host lacks, as opposed to a wrong argument or a failure.
     pub fn is_of_host(&self) -> bool {
         matches!(
             self,
@@ -124,7 +125,7 @@ pub fn require_launcher(program: &str, variable: impl Fn(&str) -> Option<String>
     Ok(())
 }
 
-/// The MPI that a program is linked to; `None` if the file cannot be read or is linked to no MPI.
+/// Returns the MPI that a program is linked to; `None` if the file cannot be read or is linked to no MPI.
 pub fn linked_to(program: &str) -> Option<HostMpi> {
     let bytes = fs::read(find(program).ok()?).ok()?;
     elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library))
@@ -151,11 +152,11 @@ pub fn is_launcher(program: &str) -> bool {
     ["mpiexec", "mpirun", "orterun", "prterun", "prun", "srun"].contains(&stem)
 }
 
-/// The MPI whose shared library a program's file is linked to, if any, and how the program is linked.
+/// Returns the MPI whose shared library a program's file is linked to, if any, and how the program is linked.
 /// [`Linking::Inside`] means that the MPI is linked statically into the program and cannot be replaced.
 /// [`Linking::Static`] means a static program without MPI: a library cannot be preloaded into it, but
 /// programs that it starts may be served. The preload decides in the running process which MPI it serves.
-/// Fails with [`Error::Io`] when the program cannot be read.
+/// Fails with [`Error::Io`] if the program cannot be read.
 pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
     let linked = elf::needed(&bytes).iter().find_map(|library| HostMpi::of_library(library));
@@ -163,16 +164,17 @@ pub fn linking_of(program: &Path) -> Result<(Option<HostMpi>, Linking), Error> {
     Ok((linked, linking))
 }
 
-/// The MPI whose launcher started this process, if that is another MPI than the program's, `mpi`. In such a
-/// job each rank believes to be the only rank. `None` for the standard ABI, because the library of any MPI
-/// may serve the program.
+/// Returns the MPI whose launcher started this process, if that is another MPI than the program's, `mpi`. In
+/// such a job each rank would take itself for the only rank. Returns `None` for the standard ABI, because the
+/// library of any MPI may serve the program.
 pub fn other_launcher(mpi: HostMpi) -> Option<HostMpi> {
     HostMpi::of_launcher(|name| env::var_os(name).is_some())
         .filter(|launcher| *launcher != mpi && mpi != HostMpi::Standard)
 }
 
-/// The command that runs `program` with `library` preloaded. Libraries that are already in `LD_PRELOAD` come
-/// first, so profiling tools that define `MPI_X` and call `PMPI_X` stand between the program and the preload.
+/// Returns the command that runs `program` with `library` preloaded. Libraries that are already in
+/// `LD_PRELOAD` come first, so profiling tools that define `MPI_X` and call `PMPI_X` stand between the
+/// program and the preload.
 #[must_use]
 pub fn command(program: &Path, library: &Path) -> Command {
     let mut preload = env::var_os("LD_PRELOAD").unwrap_or_default();

@@ -1,10 +1,11 @@
 //! The preloaded libraries: the preload itself with a bridge for each ABI, which are part of this crate, and
 //! bridges that an `mpicc` compiles for MPIs of another ABI.
 //!
-//! The cache holds them in one directory, together with a link to the core: the preload looks for its bridges
-//! in its own directory. The directory's name is a hash of all inputs. The ranks of a job start at the same
-//! time: one rank takes a lock and writes the files, and the others wait for it. The cache is private,
-//! because another user with write access could replace the library that the program preloads.
+//! The cache holds them in one directory, together with a link to the core (`libunisono.so`), because the
+//! preload opens its bridges and the core from its own directory. The directory's name is a hash of all
+//! inputs. The ranks of a job start at the same time: one rank takes a lock and writes the files, and the
+//! others wait for it. The cache is private, because another user with write access could replace the library
+//! that the program preloads.
 
 use crate::Error;
 use std::ffi::OsStr;
@@ -47,12 +48,13 @@ const BUILT: &[BuiltFile] = &[];
 pub const HAS_BRIDGES: bool = !BUILT.is_empty();
 
 const CORE: &str = "libunisono.so";
-/// The core's name for the dynamic linker (`abi/c/build.rs`).
+/// The soname of the core, by which the dynamic linker finds it (`abi/c/build.rs`).
 const CORE_ABI: &str = "libunisono.so.0";
 const PRELOAD: &str = "libunisono-mpi.so";
 const BRIDGE: &str = "bridge.so";
 
-/// A number of the preloaded libraries' contents, by which the ranks of a job notice that they have others.
+/// Returns a hash of the preloaded libraries' contents, by which the ranks of a job notice that their
+/// libraries differ.
 #[must_use]
 pub fn build() -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -60,14 +62,14 @@ pub fn build() -> u64 {
     hasher.finish()
 }
 
-/// The cache directory: private to this user, with a path that is valid in `LD_PRELOAD`.
+/// Returns the cache directory, which is private to this user and has a path that is valid in `LD_PRELOAD`.
 pub fn cache() -> Result<PrivateDirectory, Error> {
     PrivateDirectory::cache("mpi", preloadable).map_err(Error::io("keep the preload"))
 }
 
-/// Whether a path is valid in `LD_PRELOAD`. Spaces and colons separate the entries and cannot be quoted; a
-/// dollar sign may begin a token that the dynamic linker replaces, such as `$LIB`. The dynamic linker only
-/// complains about an entry that it does not find, and runs the program without it (ld.so(8)).
+/// Checks that a path is valid in `LD_PRELOAD`. Spaces and colons separate the entries and cannot be quoted;
+/// a dollar sign may begin a token that the dynamic linker replaces, such as `$LIB`. The dynamic linker only
+/// prints a message about an entry that it does not find, and runs the program without it (ld.so(8)).
 fn preloadable(path: &Path) -> Result<(), String> {
     let wrong = [' ', ':', '$']
         .into_iter()
@@ -84,13 +86,13 @@ pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
         let debian = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
         ["lib", &debian, "lib64"].map(|folder| prefix.join(folder))
     });
-    // packages of Debian and Red Hat have the link without a number only in their packages for developers
+    // on Debian and Red Hat the link without a version number is only in the packages for developers
     let installed = installed.flat_map(|folder| [folder.join(CORE), folder.join(CORE_ABI)]);
     let found = std::iter::once(beside.clone()).chain(installed).find(|path| path.is_file());
     found.ok_or(Error::NoCore { path: beside })
 }
 
-/// The directory `name` in the cache, and a lock on it if any of `files` is missing.
+/// Returns the directory `name` in the cache, and a lock on it if any of `files` is missing.
 fn directory(cache: &PrivateDirectory, name: &str, files: &[&str]) -> Result<CachePlace, Error> {
     let directory =
         cache.inside(name).map_err(Error::io(format!("use {}", cache.path().join(name).display())))?;
@@ -117,8 +119,8 @@ enum CachePlace {
     Empty { directory: PrivateDirectory, _lock: fs::File },
 }
 
-/// The path of the preload, whose directory also holds the bridges and the core. Writes them into `cache` if
-/// they are missing. Fails with [`Error::NoBridges`], [`Error::Io`].
+/// Returns the path of the preload, whose directory also holds the bridges and the core. Writes them into
+/// `cache` if they are missing. Fails with [`Error::NoBridges`], [`Error::Io`].
 pub fn preload(core: &Path, cache: &PrivateDirectory) -> Result<PathBuf, Error> {
     if BUILT.is_empty() {
         return Err(Error::NoBridges { arch: std::env::consts::ARCH });
@@ -145,14 +147,14 @@ pub fn preload(core: &Path, cache: &PrivateDirectory) -> Result<PathBuf, Error> 
 
 /// Moves a finished file into place.
 fn put(part: &Path, place: &Path) -> Result<(), Error> {
-    // set the mode independently of the umask: with a lax umask other users could write the library
+    // the mode is set explicitly, because with a lax umask other users could write the library
     fs::set_permissions(part, fs::Permissions::from_mode(0o755))
         .map_err(Error::io(format!("set the mode of {}", part.display())))?;
     fs::rename(part, place).map_err(Error::io(format!("move {}", part.display())))
 }
 
-/// The path of a bridge that `mpicc` compiles with its own `mpi.h`. An earlier result in `cache` is used
-/// again. `progress` receives a message before a compilation. Fails with [`Error::NoCompiler`],
+/// Returns the path of a bridge that `mpicc` compiles with its own `mpi.h`. An earlier result in `cache` is
+/// used again. `progress` is called with a message before a compilation. Fails with [`Error::NoCompiler`],
 /// [`Error::NotBuilt`], [`Error::Io`].
 pub fn compiled_bridge(
     mpicc: &str,
@@ -175,8 +177,8 @@ pub fn compiled_bridge(
     Ok(directory.path().join(BRIDGE))
 }
 
-/// The command line that an `mpicc -show` prints. It names the MPI's version and paths, so it is part of the
-/// cache key.
+/// Returns the command line that `mpicc -show` prints. It contains the MPI's version and paths, so it is part
+/// of the cache key.
 fn what_it_runs(compiler: &Path) -> Vec<u8> {
     Command::new(compiler)
         .arg("-show")

@@ -100,7 +100,7 @@ int main(int argc, char **argv)
 	CHECK_EQUAL(keyval, MPI_KEYVAL_INVALID);
 	MPI_Win_free_keyval(&second);
 
-	/* error handlers: the default handler ends the program, so only others are tested */
+	/* error handlers: the default handler ends the program, so only the other handlers are tested */
 	MPI_Win_get_errhandler(win, &read);
 	CHECK(read == MPI_ERRORS_ARE_FATAL);
 	MPI_Errhandler_free(&read);

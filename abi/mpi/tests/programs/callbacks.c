@@ -1,7 +1,7 @@
 /*
- * Delete callbacks that change the window's attributes themselves, more keys over time than exist at once,
- * and attributes that several threads use. On the host MPIs this program skips behavior that MPI does not
- * guarantee (there, deleting an attribute in its own callback ends in a recursion).
+ * Delete callbacks that change the window's attributes themselves, more keys over time than can exist at
+ * once, and attributes that several threads use. On the host MPIs this program skips behavior that MPI does
+ * not guarantee (there, deleting an attribute in its own callback leads to an endless recursion).
  */
 #include "check.h"
 #include <pthread.h>

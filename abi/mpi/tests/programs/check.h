@@ -33,7 +33,7 @@ static int rank, size, failures;
 		}                                                                                            \
 	} while (0)
 
-/* The class of an error code. */
+/* Returns the class of an error code. */
 static inline int class_of(int code)
 {
 	int found = MPI_SUCCESS;

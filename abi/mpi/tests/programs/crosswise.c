@@ -32,7 +32,7 @@ static void holds(int place, int expected)
 	}
 }
 
-/* Under a shared lock: atomic. */
+/* Adds under a shared lock, by an atomic operation. */
 static void add(int target, int place)
 {
 	int one = 1, before = -1;
@@ -42,7 +42,7 @@ static void add(int target, int place)
 	CHECK(before >= 0);
 }
 
-/* Under an exclusive lock: only exclusion keeps the count right. */
+/* Adds under an exclusive lock, by a read and a write: only exclusion keeps the count right. */
 static void read_and_write(int target, int place)
 {
 	int value = -1;
@@ -54,7 +54,7 @@ static void read_and_write(int target, int place)
 	MPI_Win_flush(target, win);
 }
 
-/* Even ranks go up, odd ones down. */
+/* Returns the `i`th target of this rank: even ranks count up, odd ranks count down. */
 static int nth(int i)
 {
 	return rank % 2 ? (rank + size - i) % size : (rank + i) % size;
@@ -78,8 +78,8 @@ static void one_by_one(void)
 }
 
 /*
- * Rank 0 locks 1, then 0; rank 1 locks 0, then 1, both held: `mine` is the kind of lock on target 1; target 0
- * is locked shared. Every other rank wants one of the two alone, exclusively.
+ * Rank 0 locks target 1, then 0; rank 1 locks 0, then 1; each holds both. `kind_of_1` is the kind of lock on
+ * target 1; target 0 is locked shared. Every other rank locks one of the two targets exclusively.
  */
 static void held_crosswise(int kind_of_1)
 {

@@ -1,4 +1,5 @@
-/* Derived datatypes on either and both sides, of every constructor, compared with copies made by hand. */
+/* Derived datatypes of every constructor, at the origin, at the target and at both, compared with copies
+ * made by hand. */
 #include "check.h"
 
 enum { SIDE = 12, CELLS = SIDE * SIDE * SIDE };

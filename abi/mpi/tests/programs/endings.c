@@ -2,7 +2,7 @@
  * A rank that goes away while the others wait for it, for the tests of how a job ends; its results are not
  * compared with another MPI's. `endings HOW WHERE [returned|handled]`: rank 1 ends by HOW (abort, kill, exit,
  * leave) while the others wait in WHERE. With `returned` the others get an error code, with `handled` an
- * error handler is called as well; every later call must return too.
+ * error handler is called as well; every later call must return, too.
  */
 #include "check.h"
 #include <signal.h>

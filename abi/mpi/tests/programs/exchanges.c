@@ -219,7 +219,7 @@ static void neighbours(MPI_Comm comm, int members, int length)
 	MPI_Comm_free(&ring);
 }
 
-/* Errors that the MPI finds at all members alike. */
+/* Errors that the MPI detects at all members. */
 static void errors(MPI_Comm comm, int members)
 {
 	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);

@@ -69,7 +69,7 @@ int main(int argc, char **argv)
 	}
 	MPI_Win_free(&win);
 
-	/* no rank holds an excluding lock: a rank that waits here waits to combine */
+	/* no rank holds an exclusive lock, so a rank that waits here waits for another rank's accumulate */
 	win = make("gate");
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(0, win);

@@ -285,8 +285,8 @@ static void pair(MPI_Win win, char *memory)
 	MPI_Win_unlock(rank, win);
 }
 
-/* Without elements there is no rule about elements: types without arithmetic and of several elements are
- * valid with any operation. */
+/* Transfers without elements, for which types without arithmetic and types of several elements are valid
+ * with any operation. */
 static void nothing(MPI_Win win)
 {
 	int lengths[] = { 1, 1 }, code;

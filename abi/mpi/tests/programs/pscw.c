@@ -58,7 +58,7 @@ static void window(MPI_Win win, int *memory)
 		CHECK_EQUAL(memory[0], rank % 2 ? 4711 : 0);
 	}
 
-	/* both at once with both neighbors; gets; a late poster */
+	/* exposure to both neighbors and access to both at the same time; gets; a late post */
 	int sides[2] = { left(), right() };
 	neighbours = group_of(sides, sides[0] == sides[1] ? 1 : 2);
 	for (int round = 0; round < 10; round++) {

@@ -1,6 +1,6 @@
 /*
  * MPI_Win_shared_query on windows of all flavors, as in MPI 4.1: memory that the caller cannot access has no
- * bytes and no address. The environment tells whether the ranks communicate by messages alone.
+ * bytes and no address. An environment variable says whether the ranks communicate by messages only.
  */
 #include "check.h"
 

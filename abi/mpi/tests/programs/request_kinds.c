@@ -37,7 +37,7 @@ static int cancel(void *extra, int complete)
 
 static MPI_Comm duplicates[2];
 
-/* Begins requests of a kind; returns their number, 0 if this MPI lacks the kind. */
+/* A function that begins requests of a kind; it returns their number, or 0 if this MPI lacks the kind. */
 typedef int kind(MPI_Request *requests);
 
 static int messages(MPI_Request *requests)

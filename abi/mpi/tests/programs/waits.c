@@ -282,7 +282,7 @@ static void handler(MPI_Comm *comm, int *code, ...)
 	handled++;
 }
 
-/* Errors go to the communicator's handler: returned errors have the host's classes. */
+/* Errors go to the communicator's handler. If they are returned, they have the host's classes. */
 static void errors(void)
 {
 	int two[2] = { 1, 2 }, one, class;

@@ -1,6 +1,6 @@
 /*
  * Threads of each rank that wait at the same time, each on a communicator of its own and all on a common one
- * with tags: no thread takes another's message, and no thread waits for ever.
+ * with tags: no thread takes another's message, and no thread waits forever.
  */
 #include "check.h"
 #include <pthread.h>

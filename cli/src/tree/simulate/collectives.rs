@@ -1,4 +1,4 @@
-//! The other collectives that registers allow, compared with messages.
+//! Simulates the other collectives that registers allow, and compares them with collectives by messages.
 
 use crate::exit::Failure;
 use serde_json::{Map, Value, json};
@@ -7,11 +7,11 @@ use unisono_btin::collective::{self, Collective};
 use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, SimulatedTime, Simulator};
 use unisono_btin::{NodeId, ReductionOperator};
 
-/// With more members, total exchange is left out: it takes a barrier for each member and a message for each
-/// pair.
+/// With more members, total exchange is left out, because it takes a barrier for each member and a message
+/// for each pair of members.
 const MAX_EXCHANGED: usize = 1024;
 
-/// The value that the multicast sends.
+/// The value that the multicast distributes.
 const TOLD: u8 = 42;
 
 /// One collective: its latency by the tree in both modes and by messages, and its result.
@@ -20,7 +20,7 @@ pub(super) struct CollectiveRow {
     btin: Option<SimulatedTime>,
     btin_turn: Option<SimulatedTime>,
     messages: Option<SimulatedTime>,
-    /// The value that all members got in each round, in both modes. `None` if they got different ones.
+    /// For each round, the value that all members got in both modes; `None` if members got different values.
     agreed: Vec<Option<u8>>,
 }
 
@@ -70,7 +70,7 @@ fn name(operation: ReductionOperator) -> &'static str {
     }
 }
 
-/// The result in words: `63`, `5 values`, or that members got different ones.
+/// Describes the result: `63`, `5 values`, or that members got different values.
 fn describe(row: &CollectiveRow) -> String {
     match row.agreed[..] {
         [] => "nothing".to_owned(),

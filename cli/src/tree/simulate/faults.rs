@@ -1,4 +1,4 @@
-//! The options for faults.
+//! The options that make links lose, duplicate or delay messages, or fail.
 
 use super::time;
 use crate::exit::Failure;
@@ -47,8 +47,8 @@ fn failing(text: &str) -> Result<(u32, SimulatedTime), String> {
 }
 
 impl FaultFlags {
-    /// The faults, with the present numbers of links. `links` maps these to the numbers in the file, whose
-    /// network has `all` links.
+    /// Returns the faults, with the current numbers of links. `links` maps these to the numbers in the file,
+    /// whose network has `all` links.
     pub(super) fn faults(&self, links: &[u32], all: usize) -> anyhow::Result<Faults> {
         let mut failing = Vec::new();
         for (link, when) in &self.fail_link {
@@ -58,7 +58,7 @@ impl FaultFlags {
                     format!("--fail-link {link}: there is no such link; the network has {all} (0 to {last})");
                 return Err(Failure::Usage(problem).into());
             }
-            // a link that had failed before carries no messages anyway
+            // a link that was removed before the simulation carries no messages anyway
             if let Ok(now) = links.binary_search(link) {
                 failing.push((u32::try_from(now)?, *when));
             }

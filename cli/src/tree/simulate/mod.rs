@@ -128,9 +128,10 @@ fn routes(text: &str) -> Result<Routes, String> {
 
 struct SimulationRun<'a> {
     trees: &'a Trees,
-    /// Each scheme, with the largest closed form of all groups.
+    /// Each simulated scheme, with the largest latency that the closed form gives for a group.
     schemes: Vec<(Simulated, SimulatedTime)>,
-    /// If some registers are in nodes' memory: the latencies of the schemes if all were in their switches.
+    /// The latencies of the schemes if all registers were in their switches. Empty unless some are in nodes'
+    /// memory.
     in_switches: Vec<(Scheme, Option<SimulatedTime>)>,
     collectives: Vec<CollectiveRow>,
 }

@@ -9,7 +9,7 @@ use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, SimulatedTime};
 use unisono_text::counted;
 
-/// The most waiting members, and the most awaited ports, that are listed by name.
+/// Maximum number of waiting members, and of ports that they wait for, that are listed by name.
 const NAMED: usize = 8;
 
 pub(super) fn text(run: &SimulationRun<'_>) -> String {
@@ -83,7 +83,7 @@ pub(super) fn text(run: &SimulationRun<'_>) -> String {
     out
 }
 
-/// The lines above the picture.
+/// Returns the lines above the picture.
 pub(super) fn notes(run: &SimulationRun<'_>) -> Vec<String> {
     let one = |(simulated, _): &(Simulated, SimulatedTime)| {
         let latency = simulated.latency().map_or("no end".to_owned(), |t| format!("{:.2} us", t.as_us()));
@@ -111,7 +111,8 @@ fn busiest(busiest: Option<Busiest>, topology: &NetworkFile) -> String {
     }
 }
 
-/// Lost messages and, if a barrier did not end, the waiting members and the ports that they wait for.
+/// Describes lost messages and, if a barrier did not end, the waiting members and the ports that they wait
+/// for.
 fn troubles(run: &SimulationRun<'_>, simulated: &Simulated) -> String {
     let topology = &run.trees.topology;
     let mut out = String::new();
@@ -175,7 +176,7 @@ pub(super) fn json(run: &SimulationRun<'_>, conditions: &Conditions, per_link: b
     })
 }
 
-/// The figures of each scheme, without those of each group.
+/// Returns the figures of each scheme without the lists of each group's figures.
 pub(super) fn rows(run: &SimulationRun<'_>) -> Vec<Value> {
     let row = |(simulated, analytic): &(Simulated, SimulatedTime)| {
         let mut figures = scheme(run, simulated, *analytic, false);

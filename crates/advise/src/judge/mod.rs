@@ -8,15 +8,15 @@
 //!
 //! *Clearly* allows for the number of remedies: with an interval of 95 % for each of eight remedies that
 //! change nothing, the best of them looks better than plain Linux in every third trial. It also allows for
-//! the runtimes that the programs loaded. Variables that none of these runtimes reads should have no effect.
-//! They are still advised after a gain too large for chance (`MAX_CLEAR_RATIO`), because a runtime may be
-//! linked into the program's own file.
+//! the runtimes that the programs loaded. If a remedy only sets variables that none of these runtimes reads,
+//! it should have no effect. It is advised nevertheless if its gain is too large for chance
+//! (`MAX_CLEAR_RATIO`), because a runtime may be linked into the program's own file.
 //!
 //! Remedies are compared by fair time: the time without the processors that other programs lost
-//! ([`crate::cost`]). A remedy that gains only what others lose is named, with their loss, and advised only
-//! if the user asks for it ([`Circumstances::selfish`]).
+//! ([`crate::cost`]). A remedy that gains only what others lose is named, together with their loss, and
+//! advised only if the user asks for it ([`Circumstances::selfish`]).
 //!
-//! The conditions are those of the paper (TR 745, section 3), and a sixth, the quota. A condition that
+//! The conditions are those of the paper (TR 745, section 3), and a sixth one, the quota. A condition that
 //! cannot be observed from outside is reported as unknown.
 
 use crate::cost::{BystanderLoss, CostRule, MIN_OTHER_PROCESSORS, against_plain, others_used, runs_of};
@@ -37,16 +37,18 @@ use unisono_text::named;
 /// one program on an idle host usually differ by 5 %, and a scheduler is not worth running for less. With
 /// 1.1, a gang that saves a tenth would never be advised. Chosen, not measured.
 pub const SIMPLICITY_TOLERANCE: f64 = 1.05;
-/// In fewer than [`MIN_ROUNDS`] rounds, a remedy must take at most this share of plain Linux's time in every
-/// round. So must a remedy that is not known to act on the loaded runtimes. Two runs of one program seldom
-/// differ by half as much again by chance. Chosen for this reason, not measured.
+/// In fewer than [`MIN_ROUNDS`] rounds, the upper bound of a remedy's time relative to plain Linux's must be
+/// below this value. So must that of a remedy that is not known to act on the loaded runtimes. The times of
+/// two runs of one program seldom differ by half as much again by chance. Chosen for this reason, not
+/// measured.
 const MAX_CLEAR_RATIO: f64 = 0.67;
-/// With fewer rounds, all rounds may agree by chance: with five, one trial of 16 does (two-sided sign test).
+/// Minimum number of rounds for a verdict at a smaller gain. In fewer rounds, all may agree by chance: five
+/// rounds do so in one trial of 16 (two-sided sign test).
 const MIN_ROUNDS: usize = 6;
-/// A remedy with fewer runs is never advised: two runs agree by chance every second time.
+/// Minimum number of runs of a remedy that is advised: two runs agree by chance every second time.
 const MIN_ADVISED_RUNS: usize = paired::MIN_PAIRS;
-/// Threads waited awake if plain Linux takes more than this multiple of a remedy's processor time for the
-/// same work. Two runs of one program differ by less. Chosen, not measured.
+/// Threads count as having waited awake if plain Linux takes more than this multiple of a remedy's processor
+/// time for the same work. Two runs of one program differ by less. Chosen, not measured.
 const MIN_SPIN_RATIO: f64 = 1.2;
 /// Synchronization counts as fine-grained if threads sleep more often than this per second of work: once per
 /// millisecond, where the cost of blocking (7 us each in the paper, 14 to 63 us on virtual machines) begins
@@ -72,12 +74,12 @@ named! {
         Priority = "priority",
         Gang = "gang",
         Nothing = "nothing",
-        /// The runs cannot decide.
+        /// The runs do not decide.
         Undecided = "undecided",
     }
 }
 
-/// The name of the condition that threads wait often.
+/// The name of the condition that threads wait for each other often.
 pub const FINE_GRAINED: &str = "fine-grained synchronization";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,21 +93,21 @@ pub struct GangCondition {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
     pub verdict: AdviceVerdict,
-    /// The remedy advised; plain Linux if none is.
+    /// The advised remedy; plain Linux if none is advised.
     pub remedy: TriedRemedy,
-    /// Plain Linux's time over this remedy's time, if both ended.
+    /// Plain Linux's time divided by this remedy's time, if both ended.
     pub gain: Option<Estimate>,
-    /// A lower bound of plain Linux's time over this remedy's time, if plain Linux was stopped.
+    /// A lower bound of plain Linux's time divided by this remedy's time, if plain Linux was stopped.
     pub at_least: Option<f64>,
-    /// What bystanders have under the remedy. `None` if no remedy is advised, or the runs were too short.
+    /// The loss of bystanders under the remedy. `None` if no remedy is advised, or the runs were too short.
     pub bystanders: Option<BystanderLoss>,
-    /// A remedy that is clearly faster by the clock, because it takes processors from others.
+    /// A remedy that is clearly faster in elapsed time, because it takes processors from others.
     pub selfish: Option<SelfishRemedy>,
     /// Whether threads were seen to wait for others, asleep or awake.
     pub threads_wait: bool,
     pub conditions: Vec<GangCondition>,
-    /// The length of a trial that would decide, if it is undecided and further rounds are like those so far.
-    /// `None` if it is decided, or if no trial is long enough.
+    /// The length of a trial that would decide, if this one is undecided and further rounds are like those so
+    /// far. `None` if it is decided, or if no trial is long enough.
     pub time_to_decide: Option<Duration>,
 }
 
@@ -113,12 +115,12 @@ pub struct Advice {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfishRemedy {
     pub remedy: TriedRemedy,
-    /// Plain Linux's time over this remedy's time.
+    /// Plain Linux's time divided by this remedy's time.
     pub gain: Estimate,
     pub bystanders: BystanderLoss,
 }
 
-/// Facts about the programs besides the runs.
+/// What the verdict needs to know about the programs besides the runs.
 #[derive(Clone, Debug, Default)]
 pub struct Circumstances {
     pub programs: usize,
@@ -141,7 +143,7 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
         Some(SelfishRemedy { remedy: clock.remedy, gain: clock.gain?, bystanders })
     });
     if selfish.is_some() && choice.verdict == AdviceVerdict::Undecided {
-        // the medians differ by what others lost; nothing else is left to decide
+        // the medians differ only by what others lost, so no gain is left to decide about
         choice = ChosenRemedy {
             verdict: AdviceVerdict::Nothing,
             remedy: TriedRemedy::Plain,
@@ -165,8 +167,8 @@ pub fn judge(trials: &TrialRuns, circumstances: &Circumstances) -> Advice {
     }
 }
 
-/// The length of a trial in which the remedy with the best median is compared often enough with plain Linux.
-/// A round takes the mean time of the rounds so far.
+/// Computes the length of a trial in which the remedy with the best median is compared with plain Linux often
+/// enough to decide. A further round is taken to last as long as the mean of the rounds so far.
 fn time_to_decide(trials: &TrialRuns, cost: CostRule, choice: &ChosenRemedy) -> Option<Duration> {
     let comparison = cost.against_plain(trials, choice.remedy, LEVEL)?;
     let wanted = pairs_to_decide(&comparison, Better::Lower).unwrap_or(0.0).max(MIN_ROUNDS as f64);
@@ -179,7 +181,7 @@ fn time_to_decide(trials: &TrialRuns, cost: CostRule, choice: &ChosenRemedy) -> 
     Some(Duration::from_nanos((seconds / rounds as f64 * wanted * 1e9) as u64))
 }
 
-/// The remedy that one rule chooses.
+/// The remedy that one cost rule chooses.
 #[derive(Debug)]
 struct ChosenRemedy {
     verdict: AdviceVerdict,
@@ -197,7 +199,7 @@ impl Default for ChosenRemedy {
 fn judge_by(cost: CostRule, trials: &TrialRuns, circumstances: &Circumstances) -> ChosenRemedy {
     let middle = |remedy: TriedRemedy| median(&cost.costs(trials, remedy));
     let runs = |remedy: TriedRemedy| cost.costs(trials, remedy).len();
-    // a way that was left out after the first round decides nothing beside ways with more runs
+    // a remedy that was left out after the first round is not compared with remedies that have more runs
     let enough = TriedRemedy::ALL.map(runs).into_iter().max().unwrap_or(0).min(MIN_ADVISED_RUNS);
     let has_enough = |remedy: &TriedRemedy| *remedy == TriedRemedy::Plain || runs(*remedy) >= enough;
     let ended = TriedRemedy::ALL.into_iter().filter(has_enough);
@@ -219,7 +221,7 @@ fn judge_by(cost: CostRule, trials: &TrialRuns, circumstances: &Circumstances) -
     }
     let plain_stopped =
         runs_of(trials, TriedRemedy::Plain).find(|run| run.ended == RunEnd::Stopped).map(|run| run.seconds);
-    // remedies with a better median whose runs cannot decide
+    // remedies close to the best median whose runs do not decide
     let mut unsure = Vec::new();
     for (remedy, spent) in ended {
         if spent > best * SIMPLICITY_TOLERANCE {
@@ -244,14 +246,14 @@ fn judge_by(cost: CostRule, trials: &TrialRuns, circumstances: &Circumstances) -
             MIN_ADVISED_RUNS..MIN_ROUNDS => comparison.ratio.high < MAX_CLEAR_RATIO,
             _ => comparison.finding(Better::Lower) == Finding::Better,
         };
-        // processor time alone is no gain: a user waits for the programs to end
+        // less processor time alone is no gain, because a user waits for the programs to end
         if sure && gain.value > 1.0 {
             return ChosenRemedy { verdict, remedy, gain: Some(gain), at_least: None };
         }
         unsure.push((remedy, gain, comparison.ratio.inverse()));
     }
     match unsure.first() {
-        // these remedies have the best medians, but no gain over plain Linux in the same rounds
+        // these remedies are close to the best median, but show no gain over plain Linux in the same rounds
         Some(_)
             if unsure
                 .iter()
@@ -274,8 +276,8 @@ fn threads_wait(trials: &TrialRuns, remedy: TriedRemedy, circumstances: &Circums
     threads > circumstances.programs.max(1) && (spun || wait_sleeps_per_s(trials) >= MIN_WAIT_SLEEPS_PER_S)
 }
 
-/// The most threads of the programs that worked at a time. Under remedies the threads of Unisono's commands
-/// count, too, so only runs without a remedy are asked.
+/// Returns the largest number of threads of the programs that worked at a time. Under remedies the threads of
+/// Unisono's commands count, too, so only the runs of plain Linux are used.
 pub fn threads_at_a_time(trials: &TrialRuns) -> usize {
     runs_of(trials, TriedRemedy::Plain).map(|run| run.observation.threads).max().unwrap_or(0)
 }
@@ -338,14 +340,15 @@ fn conditions(trials: &TrialRuns, circumstances: &Circumstances) -> Vec<GangCond
     ]
 }
 
-/// Sleeps per second of work. Threads that sleep while they wait show the number of their waits, unless they
-/// happen to run in step.
+/// Returns the sleeps per second of work. Threads that sleep while they wait sleep once per wait, unless they
+/// happen to run in step and need not wait.
 pub fn wait_sleeps_per_s(trials: &TrialRuns) -> f64 {
     let runs = runs_of(trials, TriedRemedy::Passive).chain(runs_of(trials, TriedRemedy::Plain));
     runs.map(|run| run.observation.sleeps_per_s).fold(0.0, f64::max)
 }
 
-/// With more sleeps per second of work than this, the sleeps count as waits for other threads, not for files.
+/// Above this number of sleeps per second of work, the sleeps count as waits for other threads; fewer may be
+/// waits for files.
 pub const MIN_WAIT_SLEEPS_PER_S: f64 = FINE_GRAINED_SLEEPS_PER_S / 10.0;
 
 fn fine_grained_evidence(sleeps: f64, team: Option<&Observation>) -> String {

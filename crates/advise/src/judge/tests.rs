@@ -1,4 +1,4 @@
-//! Tests of the judge: made trials, and the verdict for each.
+//! Tests of the judge: artificial trials, and the verdict for each.
 
 use super::*;
 use crate::cost::run_seconds;
@@ -107,7 +107,8 @@ fn the_best_of_many_remedies_that_change_nothing_is_seldom_advised() {
     let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(1);
     let mut advised = 0;
     for _ in 0..200 {
-        // times alternate between two values, as on a host whose cores are shared with another machine
+        // times alternate at random between two values, as on a host whose cores are shared with another
+        // machine
         let rounds: Vec<Vec<(TriedRemedy, f64)>> = (0..9)
             .map(|_| {
                 TriedRemedy::ALL.map(|remedy| (remedy, if random.random() { 0.17 } else { 0.28 })).into()
@@ -141,9 +142,9 @@ fn nothing_is_said_of_programs_that_fail_or_of_remedies_that_never_end() {
     assert_eq!(judge(&all, &two()).verdict, AdviceVerdict::Undecided);
 }
 
-/// Medians of an OpenMP loop in a quota of one of two processors, beside strangers that used one
-/// processor: elapsed seconds, and seconds of processor time. In this measurement the gangs had taken
-/// processors from the strangers.
+/// Makes a trial from medians that were measured: an OpenMP loop in a quota of one of two processors, beside
+/// other programs that used one processor. The figures are elapsed seconds and seconds of processor time. In
+/// this measurement the gangs had taken processors from the other programs.
 fn in_a_quota_beside_others(periods: Option<QuotaPeriods>) -> TrialRuns {
     let measured = [
         (TriedRemedy::Plain, 0.489, 0.503),
@@ -223,8 +224,8 @@ fn one_run_is_no_advice_however_fast() {
     assert_eq!((advice.verdict, advice.at_least), (AdviceVerdict::Undecided, Some(40.0)));
 }
 
-/// Two programs of one thread each beside three loops on two processors: plain
-/// Linux leaves them 0.8 processors, gangs take all.
+/// Makes a trial of two programs of one thread each beside three busy loops on two processors: plain Linux
+/// leaves the loops 0.8 processors, gangs take all.
 fn gangs_that_take_from_others(rounds: usize) -> TrialRuns {
     let round: &[(TriedRemedy, f64)] = &[(TriedRemedy::Plain, 2.0), (TriedRemedy::Gangs, 0.8)];
     let mut all = trials(&vec![round; rounds]);

@@ -1,9 +1,9 @@
-//! C files form no cycle: neither by `#include`, nor do the `.c` files of a folder use one another's
-//! functions in a circle.
+//! C files form no cycle: neither by `#include`, nor among the `.c` files of a folder by calls of one
+//! another's functions.
 //!
 //! A file that names a function uses it. Macros, and inline functions of headers, count as if their bodies
-//! stood where they are named. Functions that a macro defines, such as the exported ones of the MPI shim, are
-//! not seen: programs call them, and not the other files.
+//! were in the places where they are named. Functions that are defined by a macro, such as the exported ones
+//! of the MPI shim, are not found; they are called by programs, not by the other files.
 
 use super::graph::{self, Uses};
 use crate::lint::sources::{SourceFile, Sources};
@@ -34,13 +34,13 @@ type NameAt = (String, usize);
 #[derive(Default)]
 struct CFile {
     includes: Vec<NameAt>,
-    /// The functions that other files can use.
+    /// The functions with external linkage.
     functions: BTreeSet<String>,
-    /// The functions that only this file can use.
+    /// The functions that are `static`.
     own: BTreeSet<String>,
     /// The names in the bodies of functions and in initial values.
     names: Vec<NameAt>,
-    /// The names in the bodies of macros and, for a header, of functions: by macro or function.
+    /// The names in the bodies of macros and, in a header, of functions; the key is the macro or function.
     bodies: BTreeMap<String, Vec<String>>,
 }
 
@@ -99,7 +99,8 @@ impl CFile {
     }
 }
 
-/// The function that a declaration defines if a body follows; `None`: it is a type or a value.
+/// Returns the function that a declaration defines if a body follows; `None` if it declares a type or a
+/// value.
 fn defined_function<'a>(head: &[&'a str]) -> Option<&'a str> {
     let (mut depth, mut found) = (0, None);
     for (at, token) in head.iter().enumerate() {
@@ -117,7 +118,7 @@ fn defined_function<'a>(head: &[&'a str]) -> Option<&'a str> {
     found
 }
 
-/// Whether the next name is a member's, because `.` or `->` is before it.
+/// Whether the next name is a member's name, because `.` or `->` precedes it.
 fn is_member(before: &[NameAt]) -> bool {
     before.last().is_some_and(|(token, _)| {
         token == "." || token == ">" && before.len() > 1 && before[before.len() - 2].0 == "-"
@@ -142,8 +143,8 @@ fn tokens(code: &str) -> Vec<NameAt> {
     found
 }
 
-/// The code without comments, texts and directives, each line at its place; and the directives, each without
-/// `#` and in one line.
+/// Returns the code without comments, string contents and directives, with each line at its place; and the
+/// directives, each without `#` and in one line.
 fn without_comments(text: &str) -> (String, Vec<NameAt>) {
     let mut plain = String::new();
     let mut rest = text;
@@ -151,7 +152,7 @@ fn without_comments(text: &str) -> (String, Vec<NameAt>) {
         let skipped = match rest.as_bytes() {
             [b'/', b'*', ..] => rest.find("*/").map_or(rest.len(), |end| end + 2),
             [b'/', b'/', ..] => rest.find('\n').unwrap_or(rest.len()),
-            // the name of an included file is a text, too
+            // the name of an included file is kept, although it is in quotation marks
             [b'"', ..] if plain.rsplit('\n').next().is_some_and(|line| line.contains("include")) => 0,
             [quote @ (b'"' | b'\''), ..] => {
                 let escaped =
@@ -188,7 +189,7 @@ fn without_comments(text: &str) -> (String, Vec<NameAt>) {
     (code, directives)
 }
 
-/// For each file, the files that it includes.
+/// Maps each file to the files that it includes.
 fn include_uses(files: &[(&str, CFile)]) -> Uses {
     let mut uses = Uses::new();
     for (path, file) in files {
@@ -206,7 +207,7 @@ fn include_uses(files: &[(&str, CFile)]) -> Uses {
     uses
 }
 
-/// The path of a file that another file names by its place relative to itself.
+/// Resolves the name of an included file relative to the file that includes it.
 fn beside(path: &str, name: &str) -> String {
     let mut parts: Vec<&str> = folder_of(path).split('/').collect();
     for part in name.split('/') {
@@ -219,7 +220,7 @@ fn beside(path: &str, name: &str) -> String {
     parts.join("/")
 }
 
-/// For each `.c` file of a folder, the others whose functions it uses.
+/// Maps each `.c` file of a folder to the other `.c` files whose functions it uses.
 fn function_uses(folder: &str, files: &[(&str, CFile)]) -> Uses {
     let sources: Vec<&(&str, CFile)> =
         files.iter().filter(|(path, _)| folder_of(path) == folder && path.ends_with(".c")).collect();
@@ -227,7 +228,7 @@ fn function_uses(folder: &str, files: &[(&str, CFile)]) -> Uses {
     for (path, file) in &sources {
         file.functions.iter().for_each(|name| homes.entry(name).or_default().push(path));
     }
-    // the files of a folder of programs define functions of the same name, such as `main`
+    // a function that several files define, such as `main` in a folder of programs, says nothing about a use
     homes.retain(|_, paths| paths.len() == 1);
     let headers = || files.iter().filter(|(path, _)| path.ends_with(".h")).map(|(_, file)| file);
     let mut uses = Uses::new();

@@ -1,12 +1,12 @@
-//! Cycles in a graph of modules or files.
+//! Finds cycles in a graph of modules or files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// For each module or file, the others that it uses, each with a file and line.
+/// For each module or file, the others that it uses, each with the file and line of a use.
 pub(super) type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-/// One problem for each set of modules or files that reach one another: its shortest cycle. `nodes` says what
-/// they are.
+/// Returns one problem for each set of modules or files that reach one another: its shortest cycle. `nodes`
+/// is the word for them in the message.
 pub(super) fn cycles(folder: &str, nodes: &str, uses: &Uses) -> Vec<String> {
     let mut known = BTreeSet::new();
     let mut problems = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn cycles(folder: &str, nodes: &str, uses: &Uses) -> Vec<String> {
     problems
 }
 
-/// The shortest path with at least one edge.
+/// Returns the shortest path with at least one edge.
 fn shortest_path<'a>(uses: &'a Uses, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
     let mut paths = vec![vec![from]];
     let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Modules and files form no cycle: code that two of them share is in a third one, below both.
+//! Modules and files form no cycle: code that two of them share belongs in a third one, below both.
 
 mod c;
 mod graph;

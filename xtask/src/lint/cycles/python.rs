@@ -1,7 +1,7 @@
 //! The Python modules of a folder form no cycle, and the modules of a package do not import from the package
 //! itself.
 //!
-//! Imports inside functions and imports for type checkers count, too: a reader follows them as well.
+//! Imports inside functions and imports for type checkers count, too, because a reader follows them as well.
 
 use super::graph::{self, Uses};
 use crate::lint::sources::{SourceFile, Sources};
@@ -18,7 +18,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
         .collect()
 }
 
-/// The module of a package's own file, `__init__.py`.
+/// The name for the package's own file, `__init__.py`, in the graph.
 const PACKAGE: &str = "__init__";
 
 fn uses(folder: &str, files: &[&SourceFile]) -> Uses {
@@ -41,8 +41,8 @@ fn module_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path).trim_end_matches(".py")
 }
 
-/// The statements that import, each in one line and with the number of its first line. Docstrings are left
-/// out.
+/// Returns the statements that import, each in one line and with the number of its first line. Docstrings are
+/// left out.
 fn import_statements(text: &str) -> Vec<(usize, String)> {
     let mut statements = Vec::new();
     let mut in_docstring = false;
@@ -65,7 +65,7 @@ fn import_statements(text: &str) -> Vec<(usize, String)> {
     statements
 }
 
-/// The modules of the folder that a statement imports, or whose names it imports.
+/// Returns the modules of the folder that a statement imports, or from which it imports names.
 fn imported_modules<'a>(
     statement: &str,
     package: Option<&str>,
@@ -74,10 +74,10 @@ fn imported_modules<'a>(
     let names = |list: &str| -> Vec<String> {
         list.split(',').filter_map(|item| item.split_whitespace().next().map(str::to_owned)).collect()
     };
-    // the path of a module from the folder; `None`: a module of another folder
+    // returns the path of a module relative to the folder; `None` for a module of another folder
     let inside = |path: &str| -> Option<String> {
         match (path.strip_prefix('.'), package.and_then(|package| path.strip_prefix(package))) {
-            (Some(path), _) if path.starts_with('.') => None, // of the folder above
+            (Some(path), _) if path.starts_with('.') => None, // it leads to the folder above
             (Some(path), _) => Some(path.to_owned()),
             (None, Some("")) => Some(String::new()),
             (None, Some(path)) if path.starts_with('.') => Some(path[1..].to_owned()),
@@ -88,7 +88,7 @@ fn imported_modules<'a>(
     let paths: Vec<String> =
         match statement.strip_prefix("from ").and_then(|rest| rest.split_once(" import ")) {
             Some((from, list)) => match inside(from.trim()) {
-                // a name that is no module is in the package's own file
+                // an imported name that is no module is defined in the package's own file
                 Some(from) if from.is_empty() => names(list)
                     .into_iter()
                     .map(|name| if modules.contains(name.as_str()) { name } else { PACKAGE.to_owned() })

@@ -1,9 +1,9 @@
-//! The modules of a folder form no cycle: code that two of them share is in a third module, below both.
+//! The modules of a folder form no cycle: code that two of them share belongs in a third module, below both.
 //!
-//! A module, with all modules inside it, is compared with its siblings. A folder's own file (`mod.rs`) may
-//! name the modules in it, and they may name it: it holds their common parts, such as a trait, and is read
-//! together with them. The root of a crate is stricter: it names its modules, and they must not need a name
-//! that it defines.
+//! A module, together with all modules inside it, is compared with its siblings. A folder's own file
+//! (`mod.rs`) may name the modules in the folder, and they may name it: it holds their common parts, such as
+//! a trait, and is read together with them. The rule for the root of a crate is stricter: it names its
+//! modules, and they must not need a name that it defines.
 
 use super::graph::{self, Uses};
 use crate::lint::code::{Code, CratePath};
@@ -26,7 +26,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 /// The modules of a crate, without test modules.
 struct CrateModules<'a> {
     folder: &'a str,
-    /// By path from the root.
+    /// The modules, by their path from the root.
     modules: BTreeMap<CratePath, (Code, &'a SourceFile)>,
 }
 
@@ -54,11 +54,11 @@ impl<'a> CrateModules<'a> {
         Self { folder, modules }
     }
 
-    /// The module that defines the item of `path`; follows names that a module imports. `None`: the path
+    /// Finds the module that defines the item of `path`, and follows imports on the way. `None`: the path
     /// leads out of the crate.
     fn home(&self, path: &[String]) -> Option<CratePath> {
         let mut path = path.to_vec();
-        // no name is re-exported more often than this
+        // a limit for the case that re-exports form a loop; no name is re-exported more often than this
         for _ in 0..8 {
             let inside = (0..=path.len()).rev().find(|end| self.modules.contains_key(&path[..*end]))?;
             let offers = &self.modules[&path[..inside]].0.offers;
@@ -74,7 +74,7 @@ impl<'a> CrateModules<'a> {
         None
     }
 
-    /// For each folder, how its modules use one another.
+    /// Returns for each folder how its modules use one another.
     fn uses(&self) -> BTreeMap<String, Uses> {
         let mut folders: BTreeMap<String, Uses> = BTreeMap::new();
         for (own, (code, file)) in &self.modules {
@@ -99,7 +99,7 @@ impl<'a> CrateModules<'a> {
     }
 }
 
-/// Stands for the names that the root file itself defines and uses.
+/// Stands in the graph for the names that the root file itself defines and uses.
 const ROOT: &str = "the root";
 
 #[cfg(test)]

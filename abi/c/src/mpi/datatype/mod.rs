@@ -1,12 +1,12 @@
 //! Datatypes: flattens MPI's type constructors into the engine's layouts.
 //!
-//! The idea: a type is its runs (see [`Layout`]), its extent, and the element of all its data if there is
-//! only one. A constructor combines the runs of its parts and merges runs that touch: a vector of blocks is
-//! one run, a contiguous type of contiguous types is one block. Offsets count from the buffer's address, so a
-//! lower bound needs no field here. MPI supplies the extent.
+//! The idea: a type consists of its runs (see [`Layout`]), its extent, and the element type of all its data
+//! if there is a single one. A constructor combines the runs of its parts and merges adjacent runs: a vector
+//! of blocks becomes one run, and a contiguous type of contiguous types one block. Offsets count from the
+//! buffer's address, so a lower bound needs no field here. MPI supplies the extent.
 //!
-//! Cost: one run for each block that does not continue the block before. Reference: MPI-4.0 sections 5.1.2 to
-//! 5.1.8.
+//! Cost: one run for each block that does not continue the previous block. Reference: MPI-4.0 sections 5.1.2
+//! to 5.1.8.
 
 use crate::error::{argument, ffi_call_or};
 use crate::layout::{LayoutHandle, layout, slice};
@@ -14,10 +14,11 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 use unisono_rma::{Element, Error, Layout, Run};
 
-/// A description with more runs would take more memory than the data of any type in use.
+/// Maximum number of runs of a type: a description with more would take more memory than the data of any type
+/// in use.
 const MAX_RUNS: usize = 1 << 22;
 
-/// The runs of a layout. A contiguous layout, which stores none, yields a single run.
+/// Returns the runs of a layout. A contiguous layout, which stores none, yields a single run.
 fn runs_of(layout: &Layout) -> Cow<'_, [Run]> {
     if layout.is_contiguous() && layout.size() > 0 {
         let bytes = layout.size();
@@ -26,7 +27,8 @@ fn runs_of(layout: &Layout) -> Cow<'_, [Run]> {
     layout.runs().into()
 }
 
-/// The element that all of these types consist of. A type without data is ignored if its element is known.
+/// Returns the element type that all these layouts consist of, if it is the same. A layout without data is
+/// ignored if its element type is known.
 fn common(types: &[&Layout]) -> Option<Element> {
     let known = types.iter().filter(|one| one.element().is_none() || one.size() > 0);
     let mut known = known.map(|one| one.element());
@@ -40,7 +42,7 @@ fn named(element: Option<Element>, bytes: u64) -> Layout {
         .map_or_else(|| Layout::contiguous(bytes, None), Layout::from_element)
 }
 
-/// Runs in the order of the data, merged while they are added.
+/// A list of runs in the order of the data. Adjacent runs are merged when they are added.
 #[derive(Default)]
 struct Runs(Vec<Run>);
 
@@ -116,7 +118,7 @@ impl Runs {
     }
 }
 
-/// A constructor that makes a type from others.
+/// A constructor that makes a type from other types.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combiner {
@@ -178,8 +180,8 @@ fn combine(
     Layout::from_runs(runs.0, extent, common(children))
 }
 
-/// A box cut out of an array. The fastest dimension is a block; each further dimension repeats the box built
-/// so far.
+/// Makes the layout of a box cut out of an array. The fastest dimension is a block; each further dimension
+/// repeats the box that has been built so far.
 fn subarray(
     child: &Layout,
     sizes: &[i64],
@@ -275,7 +277,7 @@ pub unsafe extern "C" fn unisono_mpi_layout_traced(
     hand_out(|| traced(unsafe { slice(offsets, count, "offsets") }?, extent, element_of(element)))
 }
 
-/// The element type of all data in a layout; 0 if there is no single type.
+/// Returns the element type of all data in a layout; 0 if there is no single type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_element(layout: *const LayoutHandle) -> c_int {
     ffi_call_or(0, || {
@@ -285,7 +287,7 @@ pub unsafe extern "C" fn unisono_mpi_layout_element(layout: *const LayoutHandle)
     })
 }
 
-/// The element type if the layout is exactly a single element; 0 otherwise.
+/// Returns the element type if the layout is exactly a single element; 0 otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_layout_single(layout: *const LayoutHandle) -> c_int {
     ffi_call_or(0, || {

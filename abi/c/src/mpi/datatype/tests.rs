@@ -1,16 +1,17 @@
-//! Compares flattened types with type maps written out byte by byte.
+//! Compares flattened types with type maps that list every byte.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A type as the standard defines it: the offset of each byte of its data, in order, and its extent.
+/// A type map as the standard defines it: the offset of each byte of the type's data, in order, and its
+/// extent.
 #[derive(Clone, Debug)]
 struct Map {
     bytes: Vec<i64>,
     extent: i64,
 }
 
-/// A type constructor, for the reference and for the code under test.
+/// A type constructor, from which both the type map and the flattened type are made.
 #[derive(Clone, Debug)]
 enum Made {
     Named(u64),
@@ -27,7 +28,8 @@ fn placed(map: &Map, at: i64, count: i64, stride: i64) -> Vec<i64> {
 }
 
 impl Made {
-    /// The reference: slow and obvious. The extent ends at the last byte, as good a choice as any for a test.
+    /// The reference: slow and simple. The extent ends at the last byte, which is as good a choice as any for
+    /// a test.
     fn map(&self) -> Map {
         let closed = |bytes: Vec<i64>| {
             let extent = bytes.iter().max().map_or(0, |last| last + 1);
@@ -64,7 +66,7 @@ impl Made {
                 if *fortran {
                     order.reverse();
                 }
-                // now the last dimension is the fastest
+                // the dimensions are now ordered so that the last one is the fastest
                 let mut cells = vec![0_i64];
                 for (size, length, start) in &order {
                     cells =

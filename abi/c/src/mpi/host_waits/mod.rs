@@ -1,13 +1,16 @@
-//! Waits for the host MPI's own messages where ranks outnumber processors, or where other programs need them.
+//! Waits for the host MPI's own messages when ranks outnumber processors, or when other programs need the
+//! processors.
 //!
-//! An MPI that polls while it waits keeps the processor from the rank that it waits for. The shim asks the
-//! host MPI whether a call is complete (by `MPI_Test` or `MPI_Iprobe`), and this module decides how to wait
-//! between two questions: poll again at once, yield, or sleep. It does not see the messages.
+//! An MPI that polls while it waits keeps the processor from the rank that it waits for. The shim polls the
+//! host MPI for completion (by `MPI_Test` or `MPI_Iprobe`; such a poll is called a question here), and this
+//! module decides what to do between two questions: ask again at once, yield, or sleep. It does not see the
+//! messages.
 //!
-//! The idea: the ranks of a host share a page of lines. The adaptive waiting of `unisono-sync` decides
+//! The idea: the ranks of a host share a page of cache lines. The adaptive waiting of `unisono-sync` decides
 //! whether to poll, to yield or to sleep. Usually it waits for a flag, and checks now and then whether a
 //! member has died ([`Watch::check`]). Here no flag is ever set, and the check is the question to the host
-//! MPI. A sleeping rank wakes when its bell rings. The shim rings the bell of the rank that it sends to.
+//! MPI. A rank sleeps on a flag of its own line, its bell, for a limited time (a nap). The shim wakes the
+//! rank that it sends to: it rings that rank's bell.
 //!
 //! ```text
 //!   line 0             the regime
@@ -18,13 +21,13 @@
 //! ```
 //!
 //! A nap is *directed* if a send to this rank completes the call: the sender rings. It is *undirected* if the
-//! call needs an answer of another rank, as a long send, a synchronous send or a collective does. Then every
-//! rank that ends a wait rings. A bell can be missed, for example by a send that began before any rank had
-//! napped. So a sleeper also wakes by itself, first after `FIRST_NAP`.
+//! call may need any action of another rank, as a long send, a synchronous send or a collective does. Then
+//! every rank that ends a wait in which it napped rings. A bell can be missed, for example by a send that
+//! began before any rank had napped. So a sleeper also wakes by itself, first after `FIRST_NAP`.
 //!
-//! Cost: an indirect call for each question. Where each rank has a processor, a wait polls for its first
-//! `SPIN`, as the host MPI does. When not to use it: for an MPI that yields by itself (Open MPI). Reference:
-//! see adaptive waiting in `unisono-sync`.
+//! Cost: an indirect call for each question. If each rank has a processor, a wait polls for its first `SPIN`,
+//! as the host MPI does. When not to use it: for an MPI that yields by itself (Open MPI). Reference: adaptive
+//! waiting in `unisono-sync`.
 
 mod wait_stats;
 
@@ -43,36 +46,36 @@ use unisono_sync::{
 };
 use wait_stats::EndedWait;
 
-/// The time that a wait polls, where each rank has a processor, before it yields between two questions. Equal
-/// to the time of a wake-up across processors.
+/// If each rank has a processor, a wait polls for this time before it yields between two questions. It equals
+/// the time of a wake-up across processors.
 const SPIN: Duration = Duration::from_micros(50);
-/// Questions between two clock readings while a wait polls. A question takes 30 to 100 ns (MPICH 4.0), a
-/// reading 10 to 20 ns.
+/// Number of questions between two clock readings while a wait polls. A question takes 30 to 100 ns (MPICH
+/// 4.0), a reading 10 to 20 ns.
 const QUESTIONS_PER_CLOCK: u32 = 8;
-/// The length of the first nap if no bell rings: two wake-ups long. A bell that fails to ring (see
-/// [`unisono_mpi_crowd_ring`]) then at most triples the cost of a nap.
+/// The length of the first nap if no bell rings: the time of two wake-ups. A nap whose bell fails to ring
+/// (see [`unisono_mpi_crowd_ring`]) then costs at most three times as much.
 const FIRST_NAP: Duration = Duration::from_micros(100);
-/// Each nap of a wait is twice as long as the nap before, up to this limit. Two wake-ups per millisecond take
-/// 1 % of a processor (a wake-up by the timer takes 10 us in a virtual machine).
+/// Each nap of a wait is twice as long as the previous one, up to this limit. A wake-up by the timer takes 10
+/// us in a virtual machine, so a wake-up every 2 ms takes 0.5 % of a processor.
 const MAX_NAP: Duration = Duration::from_millis(2);
-/// The longest nap if messages may come from another host, whose ranks cannot ring.
+/// The maximum length of a nap if messages may come from another host, whose ranks cannot ring.
 const MAX_NAP_AMONG_HOSTS: Duration = Duration::from_micros(200);
 
-/// The longest undirected nap: fewer bells ring for it.
+/// The maximum length of an undirected nap, for which fewer bells ring.
 const MAX_UNDIRECTED_NAP: Duration = Duration::from_micros(400);
-/// How often an undirected wait rings before it naps. A question may complete a stage of a collective, and
-/// other ranks may sleep until that stage. Without a limit, two ranks that wait for a third rank would wake
-/// each other for ever. A collective of 8 ranks has 3 stages and an end.
+/// The number of times that an undirected wait rings before it naps. A question may complete a stage of a
+/// collective for which other ranks sleep. Without a limit, two ranks that wait for a third rank would wake
+/// each other forever. A collective of 8 ranks has 3 stages and an end.
 const RINGS: u32 = 4;
 
-/// The number of lines before the ranks' own.
+/// The number of shared lines before the lines of the ranks.
 const SHARED: usize = 2;
 const SLEEPING_RANKS: usize = 0;
 const UNDIRECTED_SLEEPERS: usize = 2;
 const HAS_SLEPT: usize = 4;
 const JOINED: usize = 6;
 const OWN_UNDIRECTED_SLEEPERS: usize = 8;
-/// A value that a bell's flag never reaches.
+/// A value that the flag of a bell never has.
 const NEVER: u32 = 1;
 
 /// The calls that wait, as the table of `--stats` names them.
@@ -111,7 +114,7 @@ pub enum WaitCall {
     NeighborAlltoallw = 29,
 }
 
-/// The event that completes a call.
+/// What completes a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitKind {
@@ -121,7 +124,7 @@ pub enum WaitKind {
     Undirected = 1,
 }
 
-/// A question to the host MPI; returns 0 while the call is not complete.
+/// A poll of the host MPI; returns 0 while the call is not complete.
 type HostQuestion = unsafe extern "C" fn(context: *mut c_void) -> c_int;
 
 #[derive(Debug)]
@@ -129,7 +132,7 @@ struct MpiHostRanks {
     lines: &'static [CacheLine],
     member: usize,
     max_nap: Duration,
-    /// Ranks outnumber the processors that they may use.
+    /// Whether the ranks outnumber the processors that they may use.
     oversubscribed: AtomicBool,
 }
 
@@ -141,7 +144,8 @@ thread_local! {
         SpinBudget::DEFAULT,
         Wakeups::Symmetric(Scope::Shared),
     ));
-    /// Whether this thread adapts the regime for all ranks; unknown before its first wait.
+    /// Whether this thread adapts the regime (how waits behave on this host) for all ranks; `None` before its
+    /// first wait.
     static IS_LEARNER: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -149,7 +153,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ServedWait {
     slept: Duration,
-    /// It lasted longer than [`SPIN`].
+    /// Whether the wait lasted longer than [`SPIN`].
     long: bool,
 }
 
@@ -158,7 +162,7 @@ impl MpiHostRanks {
         self.lines.len() - SHARED
     }
 
-    /// The number of ranks that have joined.
+    /// Returns the number of ranks that have joined.
     fn joined(&self) -> usize {
         // SYNC(joined) acquire: the processors of these ranks are known
         self.lines[1].word(JOINED).load(Ordering::Acquire) as usize
@@ -181,8 +185,8 @@ impl MpiHostRanks {
         self.oversubscribed.load(Ordering::Relaxed) || self.regime().is_asleep()
     }
 
-    /// Returns when `question` has returned true. `passed`: this thread's waits since its last call of this
-    /// function that their first question completed.
+    /// Asks `question` until it returns true. `passed` is the number of this thread's waits since its last
+    /// call of this function that were complete at their first question.
     fn wait(&self, kind: WaitKind, passed: u32, mut question: impl FnMut() -> bool) -> ServedWait {
         if !self.is_crowded() && spin(&mut question) {
             return ServedWait { slept: Duration::ZERO, long: false };
@@ -196,7 +200,7 @@ impl MpiHostRanks {
         let mut watch = CompletionWatch { ranks: self, question, nap: FIRST_NAP, longest, rings_left };
         let flag = self.lines[SHARED + self.member].flag(0);
         let slept = WAITER.with(|waiter| {
-            // The host MPI may call the program, and that code may wait in turn.
+            // The question may run code of the program inside the host MPI, and that code may wait in turn.
             let mut nested = None;
             let mut borrowed = waiter.try_borrow_mut().ok();
             let waiter = match &mut borrowed {
@@ -221,7 +225,7 @@ impl MpiHostRanks {
         ServedWait { slept, long: elapsed(begun) > SPIN }
     }
 
-    /// The first thread that waits in rank 0 adapts the regime for all ranks.
+    /// Whether this thread adapts the regime for all ranks: it is the first thread of rank 0 that waits.
     fn is_learner(&self) -> bool {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         IS_LEARNER.with(|is_learner| {
@@ -267,7 +271,7 @@ fn spin(question: &mut impl FnMut() -> bool) -> bool {
     }
 }
 
-/// A nap in progress: while it exists, the other ranks of the host ring.
+/// A nap in progress. While it exists, the shared counts tell the other ranks of the host to ring.
 struct Nap<'a> {
     ranks: &'a MpiHostRanks,
     kind: WaitKind,
@@ -302,7 +306,7 @@ impl Drop for Nap<'_> {
     }
 }
 
-/// Asks the host MPI where other waits check for dead members.
+/// The check of a wait: it asks the host MPI for completion, where other waits check for dead members.
 struct CompletionWatch<'a, F> {
     ranks: &'a MpiHostRanks,
     question: F,
@@ -327,7 +331,8 @@ impl<F: FnMut() -> bool> Watch for CompletionWatch<'_, F> {
     }
 }
 
-/// The processors that this process may use at a time by its quota, without end if it has none.
+/// Returns the number of processors that this process may use at a time by its quota; infinite if it has
+/// none.
 fn quota_of_process() -> f64 {
     static QUOTA: OnceLock<f64> = OnceLock::new();
     let read = || quota::limits().ok().and_then(|limits| limits.quota).map(|quota| quota.processors());
@@ -351,18 +356,18 @@ pub unsafe extern "C" fn unisono_mpi_crowd_join(
         ranks.regime().announce_processors();
         // SYNC(joined) release: publishes this rank's processors
         lines[1].word(JOINED).fetch_add(1, Ordering::Release);
-        // for the test of naps and bells; has no other use
+        // only for the test of naps and bells
         if std::env::var_os("UNISONO_MPI_CROWD").is_some_and(|value| value == "asleep") {
             ranks.regime().yield_took_long(Instant::ZERO);
             ranks.regime().yield_took_long(Instant::from_millis(5));
         }
-        // MPI begins once in a process; a second call would be a bug of the shim
+        // MPI_Init runs once in a process; a second call would be a bug of the shim
         let _ = HOST_RANKS.set(ranks);
         Ok(())
     });
 }
 
-/// 1 if all ranks of this host have joined, else 0.
+/// Returns 1 if all ranks of this host have joined, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_is_complete() -> c_int {
     ffi_call_or(0, || {
@@ -370,9 +375,9 @@ pub extern "C" fn unisono_mpi_crowd_is_complete() -> c_int {
     })
 }
 
-/// 1 if the ranks of this host that have joined outnumber the processors that they may use, else 0. Once all
-/// have joined, all ranks get the same answer, unless their quotas differ. Waits of this process give way
-/// according to the last answer.
+/// Returns 1 if the ranks of this host that have joined outnumber the processors that they may use, else 0.
+/// Once all have joined, all ranks get the same answer, unless their quotas differ. Until the next call,
+/// waits of this process yield or sleep according to the answer.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_is_full() -> c_int {
     ffi_call_or(0, || {
@@ -384,13 +389,13 @@ pub extern "C" fn unisono_mpi_crowd_is_full() -> c_int {
     })
 }
 
-/// The number of napping ranks of this host. The word changes at any time.
+/// Returns the address of the number of napping ranks of this host, which changes at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_napping() -> *const u32 {
     shared_word(SLEEPING_RANKS)
 }
 
-/// 0 until a rank of this host naps for the first time.
+/// Returns the address of a word that is 0 until a rank of this host naps for the first time.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_napped() -> *const u32 {
     shared_word(HAS_SLEPT)
@@ -406,9 +411,9 @@ fn shared_word(word: usize) -> *const u32 {
     })
 }
 
-/// Waits until `question` returns a nonzero value. `passed`: this thread's waits since its last call of this
-/// function that their first question completed. Returns 1 if the wait lasted longer than a wait does where
-/// each rank has a processor to itself, else 0.
+/// Waits until `question` returns a nonzero value. `passed` is the number of this thread's waits since its
+/// last call of this function that were complete at their first question. Returns 1 if the wait lasted longer
+/// than a wait does if each rank has a processor to itself, else 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_crowd_wait(
     call: WaitCall,
@@ -470,13 +475,13 @@ pub extern "C" fn unisono_mpi_crowd_ring_all() {
     }
 }
 
-/// The current time, for unisono_mpi_crowd_timed() and unisono_mpi_crowd_sampled().
+/// Returns the current time, for unisono_mpi_crowd_timed() and unisono_mpi_crowd_sampled().
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_now() -> u64 {
     ticks().0
 }
 
-/// 1 if this wait should run as the host MPI's own, so that --stats can compare, else 0.
+/// Returns 1 if this wait should run as the host MPI's own, so that --stats can compare, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
     ffi_call_or(0, || {
@@ -485,7 +490,7 @@ pub extern "C" fn unisono_mpi_crowd_samples() -> c_int {
     })
 }
 
-/// Enters a wait that began at `begun` and was only timed.
+/// Records a wait that began at `begun` and was only timed.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
     ffi_call_or((), || {
@@ -495,7 +500,7 @@ pub extern "C" fn unisono_mpi_crowd_timed(call: WaitCall, begun: u64) {
     });
 }
 
-/// Enters a sample: a wait of the host MPI's own that began at `begun`.
+/// Records a sample: a wait of the host MPI's own that began at `begun`.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_crowd_sampled(call: WaitCall, begun: u64) {
     ffi_call_or((), || {

@@ -1,5 +1,5 @@
-//! Each rank is a thread; the threads share one page. An atomic word stands for each rank's host MPI: a rank
-//! polls it for the end of its request.
+//! Tests with threads as ranks, which share a page. An atomic word stands for the host MPI of each rank: the
+//! rank polls the word for the end of its request.
 
 use super::*;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 use unisono_sync::Lines;
 
-/// The ranks of a host. Their shared page is leaked, because [`MpiHostRanks`] borrows it for `'static`.
+/// Makes the ranks of a host. Their shared page is leaked, because [`MpiHostRanks`] borrows it for `'static`.
 fn ranks(members: usize, oversubscribed: bool) -> Vec<MpiHostRanks> {
     let lines: &'static Lines = Box::leak(Box::new(Lines::on_heap(SHARED + members)));
     let first: *const CacheLine = lines.line(0);
@@ -22,7 +22,8 @@ fn ranks(members: usize, oversubscribed: bool) -> Vec<MpiHostRanks> {
     (0..members).map(of).collect()
 }
 
-/// Makes the waits of this host sleep instead of spin, as foreign load does: by two long yields.
+/// Makes the waits of this host sleep instead of spin, as the load of other programs does: by two long
+/// yields.
 fn beside_foreign_load(ranks: &MpiHostRanks) {
     for milliseconds in [1_000, 1_005] {
         ranks.regime().yield_took_long(Instant::from_millis(milliseconds));

@@ -1,9 +1,10 @@
-//! The cost of a rank's waits, by call: summed over ranks, and printed as a table or as JSON.
+//! The cost of a rank's waits, by call; summed over the ranks and printed as a table or as JSON.
 //!
-//! The idea: with `--stats` the length of each wait is recorded. A few crowded waits are left to the host MPI
-//! and recorded as samples. The gain is the difference of the two means, times the number of waits.
-//! Samples may take at most 1/[`SAMPLED`] of a rank's time, and long waits are sampled rarely. Cost: two
-//! clock readings and a mutex for each wait; nothing without `--stats`.
+//! The idea: with `--stats` the length of each wait is recorded. A few crowded waits (see [`super`]) are left
+//! to the host MPI and recorded as samples. The gain is the mean of the samples less the mean of the other
+//! crowded waits, times the number of these waits. Samples may take at most 1/[`SAMPLED`] of a rank's time,
+//! and long waits are sampled rarely. Cost: two clock readings and a mutex for each wait; nothing without
+//! `--stats`.
 
 use super::WaitCall;
 use crate::mpi::wanted;
@@ -15,7 +16,7 @@ use unisono_text::counted;
 
 /// Samples may take 1/50 (2 %) of a rank's time, so that sampling hardly changes the measured program.
 const SAMPLED: u64 = 50;
-/// With fewer samples of a call, their mean is meaningless.
+/// Minimum number of samples of a call: the mean of fewer samples is meaningless.
 const MIN_SAMPLES: u64 = 3;
 /// Maximum number of ranks with a row in the table, because a screen has 24 rows. The JSON has all ranks.
 const MAX_LINES: usize = 16;
@@ -74,7 +75,7 @@ struct CallStats {
     sampled: Duration,
 }
 
-/// The number of fields of a [`CallStats`] in the encoded form.
+/// The number of fields of a [`CallStats`] in its encoded form.
 const NUMBERS: usize = 7;
 
 impl CallStats {
@@ -103,13 +104,13 @@ impl CallStats {
         Self { calls, waited, slept, crowded, crowded_waited, samples, sampled }
     }
 
-    /// The mean length of the host MPI's own crowded waits, in seconds, if enough were sampled.
+    /// Returns the mean length of the host MPI's own crowded waits, in seconds, if enough were sampled.
     fn host_mean(self) -> Option<f64> {
         (self.samples >= MIN_SAMPLES).then(|| self.sampled.as_secs_f64() / self.samples as f64)
     }
 
-    /// Seconds that the host MPI's own waits would have taken in addition. Negative: they would have been
-    /// shorter.
+    /// Returns the seconds by which the host MPI's own waits would have taken longer; negative if they would
+    /// have been shorter.
     fn gained(self) -> Option<f64> {
         Some(self.host_mean()? * self.crowded as f64 - self.crowded_waited.as_secs_f64())
     }
@@ -119,7 +120,7 @@ impl CallStats {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitStats {
     rank: u64,
-    /// From the first entry to the end of MPI.
+    /// The time from the first recorded wait to the end of MPI.
     lasted: Duration,
     calls: [CallStats; CALLS.len()],
 }
@@ -133,7 +134,7 @@ struct OwnWaitStats {
 static OWN: Mutex<Option<OwnWaitStats>> = Mutex::new(None);
 
 fn own() -> MutexGuard<'static, Option<OwnWaitStats>> {
-    // a panic leaves no half-made entry: an entry is a few additions
+    // a panic leaves no entry half changed: an entry is changed by a few additions, which do not panic
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -155,8 +156,8 @@ pub(super) fn record(call: WaitCall, EndedWait { crowded, waited, slept }: Ended
     change(|own| own.wait_stats.calls[call as usize].add(account));
 }
 
-/// A sample also counts as a call with its waiting time, so that the table's sums cover all waits of the
-/// program.
+/// Records a sample. It also counts as a call with its waiting time, so that the table's sums cover all waits
+/// of the program.
 pub(super) fn record_sample(call: WaitCall, sampled: Duration) {
     let account = CallStats { calls: 1, waited: sampled, samples: 1, sampled, ..CallStats::default() };
     change(|own| own.wait_stats.calls[call as usize].add(account));
@@ -174,7 +175,7 @@ impl WaitStats {
         Self { rank, lasted: Duration::ZERO, calls: [CallStats::default(); CALLS.len()] }
     }
 
-    /// Takes this process's waits out of the ledger.
+    /// Takes the record of this process's waits, and leaves none.
     pub(crate) fn take(rank: u64) -> Self {
         own().take().map_or_else(
             || Self::new(rank),
@@ -187,8 +188,8 @@ impl WaitStats {
         [self.rank, self.lasted.as_nanos()].into_iter().chain(accounts).flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Decodes the result of [`encode`](Self::encode). `None`: the bytes are not such a result; any input is
-    /// safe.
+    /// Decodes the result of [`encode`](Self::encode). Returns `None` if the bytes are not such a result; any
+    /// input is safe.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let numbers: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -272,7 +273,7 @@ fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.0} %", 100.0 * part / whole) } else { "-".to_owned() }
 }
 
-/// Rows by call, then rows by rank.
+/// Writes the rows of the calls, then the rows of the ranks.
 impl fmt::Display for JobWaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let together = if self.0.len() == 1 { "" } else { " together" };

@@ -3,13 +3,13 @@
 //! It is a [`Transport`] made of four callbacks of the shim: `MPI_Isend`, `MPI_Test`, `MPI_Improbe` and
 //! `MPI_Mrecv`, on a private communicator, so that no packet meets a message of the program.
 //!
-//! The idea: users on clusters already run an MPI that reaches all their hosts. Its messages are ordered and
+//! The idea: users of clusters already run an MPI that reaches all their hosts. Its messages are ordered and
 //! reliable, and the engine needs no other property. MPI offers no way to sleep until a message arrives, so a
-//! waiter polls with growing pauses: a short wait ends at once, a long wait costs little.
+//! waiting rank polls with growing pauses: a short wait ends at once, and a long wait costs little.
 //!
 //! Cost: one message for each packet, copied once at each end. After a quiet time a packet may be noticed up
 //! to [`MAX_POLL_DELAY`] late. When not to use it: on one host, where memory is shared. The transport does
-//! not notice the death of a rank: a host MPI then ends the whole job.
+//! not notice the death of a rank; the host MPI then ends the whole job.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -20,11 +20,12 @@ use unisono_rma::wire::packet::{HEADER, PacketKind};
 use unisono_rma::wire::{Gone, Transport};
 use unisono_rma::{Error, Rank};
 
-/// Polls before the first pause. They take about as long as a message between idle hosts.
+/// Number of polls before the first pause. They take about as long as a message between idle hosts.
 const POLLS: u32 = 200;
 const FIRST_POLL_DELAY: Duration = Duration::from_micros(5);
 const MAX_POLL_DELAY: Duration = Duration::from_micros(200);
-/// MPIs send longer messages by a rendezvous; several packets in flight are faster than one long packet.
+/// Larger messages are sent by a rendezvous in most MPIs; several packets in flight are faster than one long
+/// packet.
 const MAX_PAYLOAD: usize = 256 * 1024;
 
 /// The host MPI's messages, for jobs of several hosts. Each function returns 0 or an MPI error code.
@@ -78,9 +79,9 @@ pub(crate) struct HostMessages {
     outgoing: VecDeque<UnsentPacket>,
     arrived: VecDeque<(Rank, Vec<u8>)>,
     gone: Vec<Gone>,
-    /// Peers that have sent a goodbye: their last packets are on their way.
+    /// The peers that have sent a goodbye, whose last packets have therefore been sent.
     left: Vec<bool>,
-    /// This rank has sent its goodbyes.
+    /// Whether this rank has sent its goodbyes.
     leaving: bool,
 }
 
@@ -94,7 +95,7 @@ impl HostMessages {
         Self { rank, size, callbacks, outgoing, arrived, gone, left: vec![false; size], leaving: false }
     }
 
-    /// Receives all packets that have arrived; true if there was one.
+    /// Receives all packets that have arrived; returns whether there was one.
     fn receive_arrived(&mut self) -> Result<bool, Error> {
         let mut any = false;
         loop {
@@ -121,7 +122,7 @@ impl HostMessages {
         }
     }
 
-    /// Drops the packets that the host MPI has sent; true if none remains.
+    /// Drops the packets that the host MPI has sent; returns whether none remains.
     fn drop_sent(&mut self) -> Result<bool, Error> {
         let Callbacks { context, sent, .. } = self.callbacks;
         let mut kept = VecDeque::with_capacity(self.outgoing.len());
@@ -235,7 +236,7 @@ impl Transport for HostMessages {
 }
 
 impl HostMessages {
-    /// Whether a goodbye of some peer is still missing.
+    /// Whether the goodbye of a peer is still missing.
     fn expects_goodbyes(&self) -> bool {
         let comes = |rank: usize| rank != self.rank.index() && !self.left[rank];
         self.leaving && (0..self.size).any(comes)
@@ -243,7 +244,7 @@ impl HostMessages {
 }
 
 /// Waits until the host MPI has read this rank's packets and has delivered the last packets of the other
-/// ranks: an MPI that shuts down with messages left in it warns, or hangs.
+/// ranks, because an MPI that shuts down with messages left in it prints a warning, or hangs.
 impl Drop for HostMessages {
     fn drop(&mut self) {
         let deadline = clock::now() + Duration::from_secs(5);

@@ -1,6 +1,6 @@
 //! Runs the transport's conformance suite over callbacks that pass messages between threads as an MPI does:
-//! matched in order, and completed only some time after the send began. Death is left out: an MPI does not
-//! show it.
+//! messages are matched in order, and a send completes only some time after it began. The death of a rank is
+//! not tested, because an MPI does not report it.
 
 use super::*;
 use std::sync::{Arc, Mutex};
