@@ -34,8 +34,8 @@ use unisono_linux::{interrupt, poll};
 /// same name and the same parent, the packets that wait in it are kept. With --backend kernel, packets of a
 /// class that is gone have 3 s to leave; then they are dropped.
 ///
-/// With --backend kernel the command changes only the named device, and the weights of the control groups that
-/// [cpu] and [io] name. --direction in also adds a device. --backend interposed also adds a device, a
+/// With --backend kernel the command changes only the named device, and the weights of the control groups
+/// that [cpu] and [io] name. --direction in also adds a device. --backend interposed also adds a device, a
 /// network namespace and two processes. --cpu-shares core also starts processes that stop and resume the
 /// control groups.
 #[derive(clap::Args)]

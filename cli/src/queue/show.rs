@@ -20,14 +20,14 @@ use unisono_fairqueue::{Live, LiveClass, Pace};
 
 /// Watch each class: rates, shares, drops, waiting packets
 ///
-/// The command prints a table at every interval until Ctrl-C. Rates come from two readings. On a terminal the
-/// new table replaces the old one, columns that do not fit are left out, and `q` and Esc end the command,
-/// too. The interposed backend, and Unisono's scheduler in the kernel, measure how long packets waited since
-/// the policy came into force: min, median, p99, max. The kernel's own classes do not measure it: for them
-/// "wait" is an estimate, the bytes that wait now divided by the rate of their class. If the policy has
-/// [cpu] or [io], tables show each control group's share of the processors and of the disks, too. Before it reads, the command
-/// cleans up after killed `unisono queue` commands. After ten seconds, and with --once,
-/// it also says when most traffic passes another device or the other direction.
+/// The command prints a table at every interval until Ctrl-C. Rates come from two readings. On a terminal
+/// the new table replaces the old one, columns that do not fit are left out, and `q` and Esc end the
+/// command, too. The interposed backend, and Unisono's scheduler in the kernel, measure how long packets
+/// waited since the policy came into force: min, median, p99, max. The kernel's own classes do not measure
+/// it: for them "wait" is an estimate, the bytes that wait now divided by the rate of their class. If the
+/// policy has [cpu] or [io], tables show each control group's share of the processors and of the disks, too.
+/// Before it reads, the command cleans up after killed `unisono queue` commands. After ten seconds, and with
+/// --once, it also says when most traffic passes another device or the other direction.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0

@@ -100,7 +100,7 @@ fn fair_factor(trials: &TrialRuns, remedy: TriedRemedy) -> f64 {
 /// The cost of a run, by which remedies are compared; the lower cost wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CostRule {
-    /// Elapsed seconds.
+    /// Elapsed seconds, whatever bystanders lost.
     Clock,
     /// Fair time: seconds without the processors that bystanders lost.
     Fair,

@@ -61,7 +61,7 @@ fn has_io_cost() -> bool {
 }
 
 /// The kernel's controller for one table of a policy (`[cpu]` or `[io]`).
-struct Controller {
+struct WeightController {
     /// The resource that the table shares, for messages.
     resource: &'static str,
     /// The controller's name in version 1 and version 2.
@@ -73,7 +73,7 @@ struct Controller {
     remedy: &'static str,
 }
 
-const CPU: Controller = Controller {
+const CPU: WeightController = WeightController {
     resource: "processor time",
     names: ["cpu", "cpu"],
     files: [&[("cpu.shares", 1024.0, 2.0..=262_144.0)], &[("cpu.weight", 100.0, 1.0..=10_000.0)]],
@@ -81,7 +81,7 @@ const CPU: Controller = Controller {
              or take [cpu] out",
 };
 
-const IO: Controller = Controller {
+const IO: WeightController = WeightController {
     resource: "disks",
     names: ["blkio", "io"],
     files: [
@@ -92,7 +92,7 @@ const IO: Controller = Controller {
              or take [io] out",
 };
 
-impl Controller {
+impl WeightController {
     fn hierarchy<'a>(&self, all: &'a [CgroupHierarchy]) -> Result<&'a CgroupHierarchy, Error> {
         let found = self.names.iter().find_map(|name| CgroupHierarchy::with(all, name));
         found.ok_or_else(|| Error::Lacks {

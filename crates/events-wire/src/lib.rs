@@ -21,6 +21,7 @@ mod content;
 pub mod datagram;
 mod destination;
 pub mod frame;
+mod greeting;
 pub mod interrupt;
 pub mod memory;
 mod name;
@@ -40,14 +41,15 @@ pub use channel_wait::{ChannelWait, spin_once};
 pub use content::{CONTENT_TYPE, PayloadForm, SCHEMA};
 pub use destination::{Destination, EVENT_COST, PathTransport, credit_cost};
 pub use frame::{Bad, Frame, PublishOutcome};
+pub use greeting::{Greeting, WelcomeTerms};
 pub use name::{check_program_name, own_program_name, shown};
 pub use notice::NoticeText;
 pub use reload::{EndedConnection, ReloadReport};
 pub use ring::{DirectCounts, RingOrder, RingReport};
 pub use spec::{
-    Advertisement, AgainSpec, Durability, EventOrder, ExceptSpec, Greeting, InterestError, InterestSpec,
-    KeptHistory, MIN_PERIOD, PartRule, PathSpec, RemoteSupplier, ReservedTime, ResumeSpec, SubscriptionSpec,
-    SupplierOrder, TogetherSpec, WelcomeTerms, WhenFull, WhenLate,
+    Advertisement, AgainSpec, Durability, EventOrder, ExceptSpec, InterestError, InterestSpec, KeptHistory,
+    MIN_PERIOD, PartRule, PathSpec, RemoteSupplier, ReservedTime, ResumeSpec, SubscriptionSpec,
+    SupplierOrder, TogetherSpec, WhenFull, WhenLate,
 };
 pub use statistics::{
     ClassStatistics, ConsumerStatistics, DelayDistribution, LogStatistics, OTHERS, Statistics,

@@ -136,7 +136,7 @@ impl AsFd for NetworkNamespace {
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name)?;
     match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        // EINVAL: nothing is mounted on the file, because its creator ended before it could mount the namespace
+        // EINVAL: nothing is mounted on the file, because its creator ended before it mounted the namespace
         Ok(()) | Err(Errno::INVAL) => fs::remove_file(path),
         Err(error) => Err(error.into()),
     }

@@ -5,7 +5,7 @@
 //! in braces. A sentence is left out if one of its figures is missing:
 //!
 //! ```text
-//!   {cable.delay_us us}                                    the average of a selector's values, and its format
+//!   {cable.delay_us us}                                    the median of a selector's values, and its format
 //!   {channel/tcp.delay_us .2}                              the ratio of two variants, pair by pair
 //!   {@members=most count}                                  the parameter's greatest value itself
 //!   {fair.rate per fifo.rate .2}   {a.x less b.x +us}      a ratio, a difference

@@ -307,8 +307,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Returns the reason why a run is no data. A smoke run is always data: it shows that the study works, even
-    /// on a busy machine.
+    /// Returns the reason why a run is no data. A smoke run is always data: it shows that the study works,
+    /// even on a busy machine.
     fn judge(&mut self, foreign: TickShare, steal: TickShare, figures: &[Figure]) -> Option<String> {
         let disturbance = self.normal.disturbance(foreign, steal, figures);
         self.normal.add_steal(steal);

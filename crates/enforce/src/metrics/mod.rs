@@ -26,6 +26,9 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use unisono_fairqueue::{GroupShare, Live, LiveClass};
 
+/// A control group with a share, and its counter. `None`: the group does not exist.
+type CountedShare = (GroupShare, Option<u64>);
+
 #[derive(Clone, Debug)]
 pub struct Scrape {
     pub side: LinkSide,
@@ -162,7 +165,7 @@ impl Scrapes {
     /// Returns one sample for each control group of each device: its share and its counter.
     fn of_groups(
         &self,
-        of: fn(&Scrape) -> &[(GroupShare, Option<u64>)],
+        of: fn(&Scrape) -> &[CountedShare],
     ) -> impl Iterator<Item = Sample<'_, (&GroupShare, Option<u64>)>> {
         self.0.iter().flat_map(move |reading| {
             of(reading).iter().map(|(share, used)| {

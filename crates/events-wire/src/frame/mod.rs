@@ -18,10 +18,11 @@ mod times;
 pub use reader::Bad;
 pub use times::{DeliverTimes, PublishDeadline};
 
+use crate::greeting::{Greeting, WelcomeTerms};
 use crate::notice::NoticeText;
 use crate::reload::ReloadReport;
 use crate::ring::{RingOrder, RingReport};
-use crate::spec::{Advertisement, Greeting, PathSpec, SubscriptionSpec, WelcomeTerms};
+use crate::spec::{Advertisement, PathSpec, SubscriptionSpec};
 use reader::FrameReader;
 use unisono_eventchannel::FieldSet;
 
