@@ -65,7 +65,7 @@ impl Durability {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteSupplier {
-    /// The run of that broker, [`WelcomeTerms::run`].
+    /// The run of that broker, [`WelcomeTerms::run`](crate::WelcomeTerms::run).
     pub run: u64,
     /// The supplier's number at that broker.
     pub supplier: u32,
