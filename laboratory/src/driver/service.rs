@@ -112,7 +112,7 @@ impl Default for ServiceDriver {
     }
 }
 
-/// The server for requests over HTTP, which is built on demand.
+/// The server for requests over HTTP, built on demand.
 const HTTP_SERVER: &str = "web-hyper";
 
 impl Driver for ServiceDriver {

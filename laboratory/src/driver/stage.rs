@@ -1,4 +1,4 @@
-//! Two network namespaces with a cable between them, which are removed with the run.
+//! Two network namespaces with a cable between them, removed with the run.
 //!
 //! The thread that creates them belongs to one run and ends with it. Programs that it starts are in its
 //! current namespace. Without root, all of this happens inside the user namespace that the study created at

@@ -8,7 +8,7 @@ use unisono_linux::programs::on_path;
 use unisono_study::child::{self, StudyChild};
 use unisono_study::driver::{Context, NoResult};
 
-/// The time limit for ffmpeg, which takes about a second.
+/// The time limit for ffmpeg. It takes about a second.
 const ENCODE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The options of ffmpeg: a moving pattern with noise, so that frames do not compress to almost nothing. The
 /// rate is constant, as in the paper's video. A group of pictures is half a second long.
@@ -20,7 +20,7 @@ pub(super) fn source() -> &'static str {
     if on_path("ffmpeg").is_some() { "ffmpeg" } else { "generator" }
 }
 
-/// Returns the encoded video, which is made once in a study, or `None` without ffmpeg.
+/// Returns the encoded video, made once in a study, or `None` without ffmpeg.
 pub(super) fn encoded(context: Context) -> Result<Option<PathBuf>, NoResult> {
     let Some(ffmpeg) = on_path("ffmpeg") else { return Ok(None) };
     let video = context.directory.join("video.m1v");

@@ -351,7 +351,7 @@ impl RivalRun<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OtherSubscriber {
     Absent,
-    /// A second subscriber, which is stopped when measuring begins.
+    /// A second subscriber, stopped when measuring begins.
     Stopped,
 }
 

@@ -38,7 +38,7 @@ use unisono_workload::barrier::run_iterations;
 use unisono_workload::barrier_choice::{BarrierChoice, BarrierMember};
 use unisono_workload::{Error, Measurement, Options};
 
-/// The number of different chunks, which a run uses in turn.
+/// The number of different chunks; a run uses them in turn.
 const CHUNKS: usize = 2;
 
 /// The arrival times of chunks.

@@ -88,7 +88,7 @@ pub fn coordinates(packet: &TcpPacket, gap: Duration) -> Coordinates {
     point
 }
 
-/// Computes the hash FNV-1a, which is the same on every machine.
+/// Computes the hash FNV-1a: it is the same on every machine.
 fn hash(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
