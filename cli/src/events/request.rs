@@ -1,4 +1,4 @@
-//! `unisono events request`: publishes an event and waits for its answer.
+//! `unisono events request`: publishes a request and waits for its reply.
 
 use super::flags::{BrokerFlag, EventFlags, StayFlags, in_words};
 use super::show;
@@ -15,7 +15,7 @@ use unisono_measure::units;
 /// A request carries the fields `reply_to` (a topic) and `request` (a number). A server publishes on that
 /// topic an event with the same number: `unisono events subscribe TOPIC --reply COMMAND` does, and so do
 /// `Client::reply` in Rust, `unisono_reply` in C and `unisono.serve` in Python. While nobody subscribes to
-/// the topic, the request waits.
+/// the request's own topic, the request waits.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono events subscribe clock --reply date &         answers requests

@@ -26,8 +26,9 @@ const FULL: Duration = Duration::from_millis(5);
 /// Starts the ranks, passes signals and output on, and waits until all have ended. `report` receives the
 /// launcher's own messages, one line each.
 ///
-/// The calling thread must not end before this function returns. The process should not have started other
-/// threads before, because signals are blocked only in threads that are started from here on. After
+/// Call it from a thread that lives until this function returns: the kernel kills the ranks when the thread
+/// that started them ends (`PR_SET_PDEATHSIG`). The process should not have started other threads before,
+/// because signals are blocked only in the calling thread and in threads that it starts from here on. After
 /// [`Error::Input`] or [`Error::Program`], no process was started; after [`Error::System`], all processes
 /// have been ended.
 pub fn run(options: &Options, report: impl Fn(&str)) -> Result<JobSummary, Error> {
@@ -92,8 +93,9 @@ pub(crate) enum Console {
     Framed,
 }
 
-/// Supervises the members (ranks or hosts) that `begin` starts, until all have ended. `begin` returns whether
-/// ranks were bound to processors, and the lowest rank.
+/// Supervises the members (ranks or hosts) that `begin` starts, until all have ended. `begin` returns what
+/// ranks were bound to, as a word for the summary (`core` or `none`; empty if other hosts decide), and the
+/// lowest rank.
 pub(crate) fn supervise(
     options: &Options,
     (word, names): (&'static str, Vec<String>),
@@ -155,7 +157,8 @@ pub(crate) struct StartedJob {
 }
 
 impl StartedJob {
-    /// Starts the ranks of a part of a job on this host. Returns whether they were bound to processors.
+    /// Starts the ranks of a part of a job on this host. Returns what they were bound to, as a word for the
+    /// summary (`core` or `none`).
     pub(crate) fn start(&mut self, options: &Options, part: &JobPart) -> Result<&'static str, Error> {
         let allowed =
             affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
@@ -358,7 +361,8 @@ impl StartedJob {
         actions
     }
 
-    /// Passes on the remaining output, unless another signal comes that asks the launcher to end.
+    /// Passes on the remaining output. Returns early when any watched signal arrives, even one that does not
+    /// ask the launcher to end, such as a change of the window's size.
     fn finish_output(&mut self, signals: &SignalFd) {
         let mut buffer = vec![0; READ];
         for rank in &mut self.ranks {

@@ -1,8 +1,9 @@
-//! Offloads of a device: work that it does instead of the kernel, switched on and off.
+//! Offloads of a device: work that it does instead of the kernel, and the kernel's merging of received frames
+//! (GRO), switched on and off.
 //!
-//! With checksum, segmentation or VLAN offload, the device receives unfinished frames. A program that reads
-//! frames from a device in software needs them finished. Cost: a system call each. Reference: ethtool(8),
-//! include/uapi/linux/ethtool.h.
+//! With checksum, segmentation or VLAN offload, the kernel hands unfinished frames to the device. A program
+//! that takes frames from a device in place of hardware needs them finished. Cost: a few system calls each.
+//! Reference: ethtool(8), include/uapi/linux/ethtool.h.
 
 use crate::interface::{self, any_socket, request_of};
 use crate::netlink::link::Index;
@@ -17,7 +18,7 @@ pub enum Offload {
     SendChecksums,
     /// Segmentation of TCP data that is sent.
     Segmentation,
-    /// Merging of received frames into larger ones.
+    /// Merging of received frames into larger ones, which the kernel does (GRO).
     Merging,
     /// Insertion of VLAN tags into sent frames.
     VlanTags,

@@ -12,12 +12,12 @@ use unisono_text::counted;
 #[template(path = "study.html")]
 pub(crate) struct StudySection<'a> {
     study: &'a Study<'a>,
-    /// Whether its first figure is visible at once.
+    /// Whether the study's first figure is visible at once.
     leads: bool,
     budgets: String,
     field: Option<RivalsTable>,
     warnings: Vec<String>,
-    /// Doubts that are folded.
+    /// Further warnings, which the page hides until the reader unfolds them.
     more: Vec<String>,
     missing: Vec<(String, usize)>,
     how: String,

@@ -1,8 +1,10 @@
-//! The long answers of topics: whether gang scheduling is worth it, and in which situations.
+//! The long answers of topics. This file makes two of them: what waiting at a barrier costs, and whether gang
+//! scheduling is worth it, and in which situations.
 //!
-//! It distinguishes three remedies, because they are often presented as one: *unstacking* (a core for each
-//! thread, no scheduler needed), *ganging* (the additional gain of running the threads together), and
-//! *leaving alone*. Every sentence is based on judgements; without judgements the page says so.
+//! The answer for gang scheduling distinguishes three remedies, because they are often presented as one:
+//! *unstacking* (a core for each thread, no scheduler needed), *ganging* (the additional gain of running the
+//! threads together), and *leaving alone*. Every sentence is based on judgements; without judgements the page
+//! says so.
 
 use crate::conditions;
 use crate::events;

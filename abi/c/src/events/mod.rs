@@ -7,6 +7,7 @@
 //! | `publish.rs` | topics and drafts, publishing, requests and replies |
 //! | `loan.rs` | memory for payloads that are written in place |
 //! | `receive.rs` | subscriptions, receiving, acknowledging |
+//! | `field.rs` | a field of an event in its C form |
 //!
 //! Topics and subscriptions are numbers that are valid within their connection: an unknown number is an error
 //! and not a crash. All times are nanoseconds; points in time are on `CLOCK_MONOTONIC`.
@@ -263,7 +264,8 @@ pub unsafe extern "C" fn unisono_client_connect(
     address: *const c_char,
     client: *mut *mut ClientHandle,
 ) -> CallStatus {
-    // SAFETY: unisono.h requires NULL or a C string, and for NULL or room for the handle.
+    // SAFETY: unisono.h requires NULL or a C string for `address`, and NULL or room for the handle for
+    // `client`.
     unsafe { unisono_client_open(&ConnectOptions::at(address), client) }
 }
 

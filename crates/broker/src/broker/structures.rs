@@ -6,8 +6,9 @@
 use crate::mqtt::LastWill;
 use unisono_events_wire::{Advertisement, InterestSpec, SubscriptionSpec};
 
-/// Bytes that a client may have beyond the memory of its rule, for its basic structures: its name, its
-/// topics, some filters. A rule may then allow exactly the queues that a client asks for.
+/// Bytes that a client may use beyond the memory limit in its access rule, for its basic structures: its
+/// name, its topics, some filters. So the memory limit in a rule can equal the size of the queues that the
+/// client asks for, with nothing added for names.
 pub(super) const NAMES: u64 = 64 << 10;
 /// A topic that a program publishes on: its outlet, and the supplier of the channel.
 const OUTLET: u64 = 1024;
@@ -27,7 +28,8 @@ pub(super) const OFFERED: u64 = 384;
 pub(super) const ALIAS: u64 = 128;
 /// The position of a logged message that waits for a session.
 pub(super) const WAITING_POSITION: u64 = 24;
-/// Messages of QoS 2 that are charged together once a client has as many unreleased ones.
+/// Unreleased messages of QoS 2 are charged in blocks of this many: each time a session has used up its
+/// block, it pays for the next one in advance.
 pub(super) const UNRELEASED: usize = 256;
 /// An unreleased message of QoS 2.
 pub(super) const UNRELEASED_ENTRY: u64 = 16;
@@ -36,7 +38,8 @@ fn length(text: &str) -> u64 {
     text.len() as u64
 }
 
-/// The charge of a program's outlet. The channel charges the topic's own name.
+/// The charge of a program's outlet, including the outlet's copies of the topic's name. The channel charges
+/// for its own copy of the name.
 pub(super) fn outlet(spec: &Advertisement) -> u64 {
     let texts = [Some(&spec.topic), spec.event_type.as_ref(), spec.writer.as_ref()];
     texts.into_iter().flatten().fold(OUTLET, |sum, text| sum.saturating_add(3 * length(text)))

@@ -60,7 +60,7 @@ fn with_length(properties: &[u8]) -> Vec<u8> {
 }
 
 impl Raw {
-    /// A connection without a CONNECT.
+    /// Opens a connection and sends no CONNECT.
     pub(crate) fn open(at: SocketAddr, version: u8) -> Self {
         let socket = TcpStream::connect(at).expect("it listens");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
@@ -68,41 +68,42 @@ impl Raw {
         Self { socket, version, session_present: false }
     }
 
-    /// A client with a clean session that ends with its connection.
+    /// Connects a client with a clean session that ends with its connection.
     pub(crate) fn connect(at: SocketAddr, version: u8, name: &str) -> Self {
         Self::open(at, version).connected((name, 2), 0, &[], &[])
     }
 
-    /// MQTT 5: a session that outlives its connection.
+    /// MQTT 5: connects with a session that outlives the connection by `seconds`.
     pub(crate) fn with_session(self, name: &str, seconds: u32) -> Self {
         let expiry = [&[0x11][..], &seconds.to_be_bytes()].concat();
         self.connected((name, 0), 0, &expiry, &[])
     }
 
-    /// MQTT 5: a client that limits the packet size.
+    /// MQTT 5: connects with a limit on the packet size.
     pub(crate) fn with_largest(self, name: &str, bytes: u32) -> Self {
         let largest = [&[0x27][..], &bytes.to_be_bytes()].concat();
         self.connected((name, 2), 0, &largest, &[])
     }
 
-    /// MQTT 5: a session, with a limit on concurrent messages of QoS 1 and 2.
+    /// MQTT 5: connects with a session that outlives the connection, and a limit on concurrent messages of
+    /// QoS 1 and 2.
     pub(crate) fn with_session_and_maximum(self, name: &str, maximum: u16) -> Self {
         let properties = [&[0x11, 0, 0, 0, 60, 0x21][..], &maximum.to_be_bytes()].concat();
         self.connected((name, 0), 0, &properties, &[])
     }
 
-    /// MQTT 5: a session, with a limit on the packet size.
+    /// MQTT 5: connects with a session that outlives the connection, and a limit on the packet size.
     pub(crate) fn with_session_and_largest(self, name: &str, bytes: u32) -> Self {
         let properties = [&[0x11, 0, 0, 0, 60, 0x27][..], &bytes.to_be_bytes()].concat();
         self.connected((name, 0), 0, &properties, &[])
     }
 
-    /// MQTT 5: a client that asks for no reason texts.
+    /// MQTT 5: connects and asks the broker to send no reason texts.
     pub(crate) fn without_reasons(self, name: &str) -> Self {
         self.connected((name, 2), 0, &[0x17, 0], &[])
     }
 
-    /// MQTT 5: a client that leaves its identifier to the broker; returns the broker's choice.
+    /// MQTT 5: connects and leaves the client identifier to the broker. Returns the broker's choice, too.
     pub(crate) fn with_chosen_name(mut self) -> (Self, String) {
         self.send_connect(("", 2), 0, &[], &[]);
         let (kind, body) = self.packet();
@@ -130,7 +131,7 @@ impl Raw {
         self.connected((name, 0x06), 0, &properties, &will)
     }
 
-    /// MQTT 5: a will with an expiry in seconds.
+    /// MQTT 5: connects with a will that expires after `seconds`.
     pub(crate) fn with_will_expiry(self, name: &str, topic: &str, seconds: u32) -> Self {
         let mut will = with_length(&[&[0x02][..], &seconds.to_be_bytes()].concat());
         will.extend(text(topic));
@@ -170,7 +171,7 @@ impl Raw {
         let _ = self.socket.write_all(bytes);
     }
 
-    /// The next packet: its first byte and the body behind its length.
+    /// Returns the next packet: its first byte, and the body behind its length.
     pub(crate) fn packet(&mut self) -> (u8, Vec<u8>) {
         self.try_packet().expect("the connection goes on")
     }
@@ -192,7 +193,8 @@ impl Raw {
         Ok((first, body))
     }
 
-    /// Whether the broker closes the connection next, possibly after a last packet.
+    /// Waits until the broker closes the connection, possibly after further packets. Returns whether it does
+    /// so before the timeout.
     pub(crate) fn ends(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.socket.read_to_end(&mut rest) {
@@ -201,7 +203,7 @@ impl Raw {
         }
     }
 
-    /// Whether the broker closes the connection next, without a packet.
+    /// Returns whether the broker closes the connection next, without a packet.
     pub(crate) fn ends_silently(&mut self) -> bool {
         let mut byte = [0];
         match self.socket.read(&mut byte) {
@@ -210,7 +212,7 @@ impl Raw {
         }
     }
 
-    /// MQTT 5: whether the broker sends DISCONNECT and closes the connection.
+    /// MQTT 5: returns whether the broker sends DISCONNECT and closes the connection.
     pub(crate) fn ends_after_disconnect(&mut self) -> bool {
         matches!(self.try_packet(), Ok((0xE0, _))) && self.ends()
     }
@@ -263,7 +265,7 @@ impl Raw {
         assert_eq!(self.packet().0, 0xB0);
     }
 
-    /// Publishes, and waits until the broker has the message.
+    /// Publishes. With QoS 1 or 2, waits until the broker has confirmed the message.
     pub(crate) fn publish(&mut self, topic: &str, payload: &[u8], qos: u8, retain: bool) {
         self.publish_full(topic, payload, qos, retain, None, &[]);
     }
@@ -293,7 +295,7 @@ impl Raw {
         }
     }
 
-    /// MQTT 5: publishes with QoS 0 and a content type.
+    /// MQTT 5: publishes with QoS 0, a payload format indicator and, if given, a content type.
     pub(crate) fn publish_typed(&mut self, topic: &str, content_type: Option<&str>, is_utf_8: bool) {
         let mut properties = vec![0x01, u8::from(is_utf_8)];
         if let Some(content_type) = content_type {
@@ -309,7 +311,7 @@ impl Raw {
         self.send_publish((topic, payload), qos, false, None, &[]);
     }
 
-    /// Publishes with a QoS of 1 or 2; returns the code of the answer.
+    /// Publishes with QoS 1 or 2. Returns the code of the answer.
     pub(crate) fn publish_code(&mut self, topic: &str, payload: &[u8], qos: u8) -> u8 {
         self.send_publish((topic, payload), qos, false, None, &[]);
         self.packet().1.get(2).copied().unwrap_or(0)
@@ -345,7 +347,7 @@ impl Raw {
         self.send(&[&[first][..], &with_length(&body)].concat());
     }
 
-    /// The next packet, which has to be a PUBLISH.
+    /// Returns the next packet, which has to be a PUBLISH.
     pub(crate) fn message(&mut self) -> Message {
         let (first, body) = self.packet();
         assert_eq!(first >> 4, 3, "{first:#x} {body:?}");
@@ -402,7 +404,7 @@ impl Raw {
         }
     }
 
-    /// No packet has come, and none comes before the answer to a ping.
+    /// Checks that no packet has come, and that none comes before the answer to a ping.
     pub(crate) fn is_quiet(&mut self) {
         std::thread::sleep(Duration::from_millis(50));
         self.send(&[0xC0, 0]);

@@ -2,8 +2,9 @@
 //!
 //! Graph programs use the word *node* for many things: `type="Node"` is a label for drawings in topology
 //! collections, and GraphML and DOT call every vertex a node. So a vertex gets its role only from an
-//! attribute for roles, and the word *node* counts only if the file also names a switch. A user can override
-//! this with `--role ATTRIBUTE=VALUE:switch` or `--role ATTRIBUTE=VALUE:host`.
+//! attribute for roles, and outside the attribute `role`, the word *node* counts only if all values of the
+//! same attribute are roles and one of them is a switch. In DOT it also counts if the cables fit hosts. A
+//! user can override this with `--role ATTRIBUTE=VALUE:switch` or `--role ATTRIBUTE=VALUE:host`.
 
 use super::Language;
 use super::draft::Draft;
@@ -12,7 +13,8 @@ use super::words::{ATTRIBUTES, RoleWords, VertexKind, VertexRole};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WordMeaning {
     Role(VertexKind),
-    /// The word *node* in a file that names no switch.
+    /// The word *node* in an attribute other than `role` that names no switch, or that has values which are
+    /// not roles.
     Doubtful,
     Nothing,
 }
@@ -65,9 +67,9 @@ impl Draft {
         Ok(())
     }
 
-    /// Decides which vertices with `type=node` are hosts. DOT has no attribute `type` of its own, so
-    /// `type=node` alone means a host if it fits: each such vertex has one cable, and no cable joins two of
-    /// them.
+    /// Decides whether the vertices whose word *node* is doubtful are hosts. DOT has no attribute `type` of
+    /// its own, so `type=node` alone means a host if the cables fit: each such vertex has at most one cable,
+    /// and no cable joins two of them.
     fn infer_hosts(&self, meanings: &mut [WordMeaning], stated: &RoleWords) {
         let mut doubtful = vec![false; self.vertices.len()];
         for (vertex, word) in &stated.pairs {

@@ -8,8 +8,8 @@
 //! No frame passes while the worker's own thread is busy with a request. Parsing and preparing a policy of
 //! 1,000 classes takes some 150 ms; the swap, which has to happen between two frames, takes 1 ms, and reading
 //! all counters 0.5 ms (medians of nine on a busy machine: `cargo bench -p unisono-enforce --bench interposed
-//! -- change`). This thread is not a real-time thread, and is under the same filter of system calls. It gives
-//! the worker's thread one order at a time.
+//! -- change`). This thread does not have real-time priority. It is restricted by the same system-call filter
+//! as the worker's own thread, and gives that thread one order at a time.
 //!
 //! Cost: two wake-ups for each request; none while there are no requests.
 
@@ -91,9 +91,9 @@ impl RequestThread {
         Ok((Self { channel, orders, replies, bell }, worker))
     }
 
-    /// Starts the thread; call it before the filter of system calls forbids new threads. The thread first
-    /// passes on the worker's message that it has begun. It ends after the last order, or if the guard or the
-    /// worker's thread is gone.
+    /// Starts the thread; call it before the system-call filter forbids new threads. The thread first passes
+    /// on the worker's message that the worker has begun. It ends after the last order, or if the guard or
+    /// the worker's thread is gone.
     pub(super) fn start(mut self) -> io::Result<JoinHandle<()>> {
         let run = move || {
             urgency::yield_to_frames();

@@ -7,13 +7,14 @@
 //!      +------- remove IFB <-- remove clsact if unused <-- remove filter <------+  cleared, failed, killed
 //! ```
 //! The filter is the last step of a start and the first step of an end, because a packet that is redirected
-//! to a missing device, or to one that is down, is lost. The IFB's number is computed from the device's
-//! number, with 2^30 added, while the kernel numbers devices up from 1. So the journal need not contain it: a
-//! process that finds the journal of a killed process knows which IFB to remove.
+//! to a missing device, or to one that is down, is lost. The IFB's number is the device's number plus 2^30.
+//! The kernel itself gives no other device such a number, because it numbers devices upward from 1. So the
+//! journal need not contain the IFB's number: a process that finds the journal of a killed process knows
+//! which IFB to remove.
 //!
 //! Differences from a policy for packets that a device sends: the packets have crossed the link already, so
 //! only senders that react to drops slow down; the receiving process is not known yet; packets that the
-//! device has merged (GRO) are scheduled whole, up to 64 KiB.
+//! kernel has merged (GRO) are scheduled whole, up to 64 KiB.
 
 use super::site::{HostDevice, ifb_index, ifb_name};
 use crate::error::Error;
@@ -72,7 +73,7 @@ pub(super) fn check_free(host: &mut HostDevice, side: &LinkSide) -> Result<(), E
     Ok(())
 }
 
-/// Returns whether the device has a discipline for filters that another program made.
+/// Returns whether another program made the device's discipline for filters (`clsact` or `ingress`).
 pub(super) fn has_foreign_clsact(host: &mut HostDevice, side: &LinkSide) -> Result<bool, Error> {
     let now = qdisc::of_device(&mut host.socket, host.link.index)?;
     let has_one = now.iter().any(|there| FILTERED.contains(&there.kind.as_str()));
@@ -99,7 +100,7 @@ pub(super) enum OnRefusal {
     GoOn,
 }
 
-/// Returns the first requests of a change, which make the IFB.
+/// Returns the first group of requests: they make the IFB.
 pub(super) fn make_ifb(host: &HostDevice) -> Vec<(OnRefusal, NetlinkRequest)> {
     vec![
         (OnRefusal::Stop, ingress::make_block(host.queue, &ifb_name(host.link.index))),
@@ -108,17 +109,19 @@ pub(super) fn make_ifb(host: &HostDevice) -> Vec<(OnRefusal, NetlinkRequest)> {
     ]
 }
 
-/// Returns the requests before the last one, which switch the IFB on and make the discipline for the filter.
+/// Returns the second group of requests: they switch the IFB on and make the discipline for the filter. Only
+/// the last request ([`redirect`]) follows them.
 pub(super) fn attach_filter(host: &HostDevice) -> Vec<(OnRefusal, NetlinkRequest)> {
     vec![
         (OnRefusal::Stop, link::set(host.queue, link::LinkState::Up)),
-        // refused if it exists already, for the policy of the other direction or for another program
+        // refused if the discipline exists already, for the policy of the other direction or for another
+        // program
         (OnRefusal::GoOn, traffic::clsact(host.link.index)),
     ]
 }
 
-/// Makes the last request: attaches the filter, behind those of other programs, because packets skip all
-/// filters when they return from the IFB.
+/// Makes the last request: attaches the filter behind those of other programs. Packets skip all filters when
+/// they return from the IFB, so a filter behind ours would never see them.
 pub(super) fn redirect(host: &mut HostDevice, redirect_all: &ClassifierProgram) -> Result<(), Refused> {
     let device = host.link.index;
     let preference = filter::our_preference(&mut host.socket, device, TrafficHook::Ingress)?;

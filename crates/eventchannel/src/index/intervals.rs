@@ -5,10 +5,11 @@
 //! begins above the key, and skips branches that end below it. So it enters only branches with a result, and
 //! at most one more on each level.
 //!
-//! Cost: a search visits `log(ranges) / log(16)` nodes, and a leaf for each 32 results. Each node is a
-//! contiguous array of numbers that is read from its start, so a search has a cache miss per level, and not
-//! per comparison. Adding and removing walk one path from the root. Nothing is rebuilt when subscriptions
-//! change. A node that loses ranges is not merged with another one; it is removed when it is empty.
+//! Cost: a search without results visits about `log(ranges) / log(16)` nodes; each result adds at most one
+//! path from the root, and neighbouring results share a leaf. Each node is a contiguous array of numbers that
+//! is read from its start, so a search has about one cache miss per visited node, and not per comparison.
+//! Adding and removing walk one path from the root. Nothing is rebuilt when subscriptions change. A node that
+//! loses ranges is not merged with another one; it is removed when it is empty.
 //!
 //! When not to use it: for equality, which a hash table finds in one step.
 //!
@@ -208,7 +209,7 @@ mod tests {
             ranges in prop::collection::vec((key(), key(), 0..3_u8), 0..200),
             keys in prop::collection::vec(key(), 1..20),
         ) {
-            // some ranges are removed again, some are inserted twice for the same clause
+            // each range is inserted one to three times for the same clause; then one copy of each is removed
             let ends = |(one, other, times): (u64, u64, u8)| (one.min(other), one.max(other), times);
             let ranges: Vec<_> = ranges.into_iter().map(ends).collect();
             let mut index = IntervalIndex::default();

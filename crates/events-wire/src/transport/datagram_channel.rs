@@ -1,10 +1,10 @@
 //! A link over UDP that stays alive even while its program makes no call.
 //!
-//! QUIC runs in the process, not in the kernel. So at a program's end a thread serves the link while the
-//! program computes: it acknowledges datagrams, retransmits lost ones and sends signs of life. The broker's
-//! end has no such thread: the broker never computes for long.
+//! QUIC runs in the process, not in the kernel. So on the program's side of the link, a thread serves the
+//! link while the program computes: it acknowledges datagrams, retransmits lost ones and sends signs of life.
+//! The broker's side has no such thread, because the broker never computes for long.
 //!
-//! Cost: an uncontended lock per call; at a program's end, a thread that wakes twice a second.
+//! Cost: an uncontended lock per call; on the program's side, a thread that wakes twice a second.
 
 use super::TransportError;
 use super::datagrams::DatagramEnd;
@@ -25,12 +25,12 @@ pub(super) struct DatagramChannel {
     end: Arc<Mutex<DatagramEnd>>,
     /// The descriptor on which callers wait.
     ready: OwnedFd,
-    /// The thread that serves the link; none at the broker's end.
+    /// The thread that serves the link; `None` on the broker's side.
     keeper: Option<Thread>,
 }
 
 impl DatagramChannel {
-    /// Makes the broker's end.
+    /// Makes the broker's side of a link.
     pub(super) fn new(
         socket: OwnedFd,
         remote: SocketAddr,
@@ -40,7 +40,7 @@ impl DatagramChannel {
         Self::over(DatagramEnd::new(socket, remote, link, Some(claim))?)
     }
 
-    /// Makes a program's end. Returns after the handshake.
+    /// Makes a program's side of a link. Returns after the handshake.
     pub(super) fn connect(
         socket: OwnedFd,
         remote: SocketAddr,
@@ -60,7 +60,8 @@ impl DatagramChannel {
     }
 
     pub(super) fn end(&self) -> MutexGuard<'_, DatagramEnd> {
-        // a thread that panicked in a call has left the end in a state between two datagrams
+        // a poisoned lock is harmless: a thread that panics in a call leaves this end consistent, as it is
+        // between two datagrams
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -10,8 +10,8 @@
 //! `worth.rs`. If the kernel does not count the groups' processor time, or does not record context switches,
 //! no gang rests.
 //!
-//! Cost: two small files per resting gang, five times a second; and a few turns in which the gang blocks, at
-//! growing intervals.
+//! Cost: reading two small files for each resting gang, five times a second. Also, at growing intervals, the
+//! gang gets a few turns again to be judged, and blocks in them.
 
 use super::worth::{GangTimes, TurnsVerdict, TurnsWorth, WatchedUse, WatchedVerdict, WatchedWorth};
 use crate::gang::GangId;
@@ -33,7 +33,7 @@ pub enum BlockedGangs {
 pub(crate) struct Resting {
     blocked: BlockedGangs,
     worths: BTreeMap<GangId, WatchedWorth>,
-    /// Gangs whose next watched turn may decide.
+    /// Gangs that rest if their next watched turn is like the last one.
     unsure: BTreeSet<GangId>,
     /// Number of watched turns whose gang was awake.
     awake: u64,
@@ -108,7 +108,7 @@ impl BlockedGang {
         Some(BlockedGang { worth: TurnsWorth::resting(before), meter, next: Instant::ZERO })
     }
 
-    /// Whether the gang, which can use `cores` cores at once, wants to take turns again.
+    /// Returns whether the gang, which can use `cores` cores at once, should take turns again.
     pub(crate) fn wakes(&mut self, group: &ControlGroup, cores: usize, now: Instant) -> bool {
         if now < self.next {
             return false;

@@ -1,5 +1,5 @@
-//! Queueing disciplines of a device: listing them, restoring them as another program made them, and short
-//! first-in-first-out queues.
+//! Queueing disciplines of a device: listing them, counting drops, restoring them as another program made
+//! them, and making first-in-first-out and `fq_codel` queues.
 //!
 //! A discipline's options are kept byte for byte as the kernel reports them, so that even a discipline of an
 //! unknown kind can be made again. A discipline with the handle 0 was made by the kernel itself; the kernel
@@ -48,7 +48,7 @@ pub fn of_device(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<Qdisc>
     Ok(entries.filter_map(qdisc).collect())
 }
 
-/// The number of packets that the root discipline of a device has dropped.
+/// Returns the number of packets that the root discipline of a device has dropped.
 pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 7;
     const QUEUE: u16 = 3;
@@ -60,7 +60,7 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
     Ok(queue.and_then(|queue| number(queue.get(8..12)?)).unwrap_or_default())
 }
 
-/// Makes a discipline again, in place of the present one.
+/// Makes a discipline, new or again, in place of the present one if there is one.
 pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
     let what = format!("add the queueing discipline {} to device {}", qdisc.kind, device.0);
     let fixed = head(device, qdisc.handle, qdisc.parent, 0);
@@ -137,7 +137,7 @@ pub fn fq_codel(device: Index, class: u32, codel: &FairCodel) -> NetlinkRequest 
     make(device, &Qdisc { handle: 0, parent: class, kind: "fq_codel".to_owned(), options })
 }
 
-/// Whether this kernel knows a kind of discipline whose first option is a number. Changes nothing: it
+/// Returns whether this kernel knows a kind of discipline whose first option is a number. Changes nothing: it
 /// requests the discipline with an option that is too short. Fails if the kernel does not permit this process
 /// to ask.
 pub fn knows(socket: &mut NetlinkSocket, kind: &str) -> Result<bool, Refused> {
@@ -165,8 +165,8 @@ pub fn fifo(device: Index, class: u32, room: Room) -> NetlinkRequest {
 mod tests {
     use super::*;
 
-    /// As `tc qdisc replace dev DEV parent 556e:2 fq_codel target 5ms interval 100ms ecn ce_threshold 1ms
-    /// memory_limit 4096` encodes it on a little-endian machine.
+    /// The expected bytes are those that `tc qdisc replace dev DEV parent 556e:2 fq_codel target 5ms interval
+    /// 100ms ecn ce_threshold 1ms memory_limit 4096` sends on a little-endian machine.
     #[test]
     #[cfg(target_endian = "little")]
     fn a_discipline_with_turns_for_flows_is_told_in_the_kernels_bytes() {

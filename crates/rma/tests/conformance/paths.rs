@@ -27,7 +27,8 @@ pub(crate) const ALL: [Path; 7] = [
 ];
 
 impl Path {
-    /// Makes a window of `bytes` a member on this path; a user's memory is never freed.
+    /// Makes a window on this path with `bytes` bytes for each member. Memory that stands for the user's own
+    /// (`Flavor::Created`) is never freed.
     pub(crate) fn window(&self, job: &mut Job, bytes: usize, spec: Spec) -> Result<Window, Error> {
         let spec = spec.style(self.style);
         match self.flavor {

@@ -2,8 +2,9 @@
 //!
 //! The reader accepts `graph` and `digraph` (cables have no direction), chains of edges, subgraphs as ends of
 //! edges, defaults (`node [type=switch]`), names in quotes and in HTML, and comments of all three kinds. A
-//! port is written `a:1`; compass points are ignored. It uses three attributes of a vertex: `type`, `ports`
-//! and `member`. It counts and reports all others.
+//! port is written `a:1`; compass points are ignored. The reader uses these attributes of a vertex: `role`,
+//! `type`, `kind`, `ports`, `member`, and those named by `--role`; and of an edge: `sourceport`, `tailport`,
+//! `targetport`, `headport`. It counts and reports all others.
 //!
 //! The parser is our own because errors must name line and column, and because the language is small.
 
@@ -22,7 +23,7 @@ const DEEPEST: usize = 64;
 /// to each vertex of the other.
 const MAX_CABLES: usize = 1_000_000;
 
-/// The maximum number of attributes that `node [...]` may set. Every vertex gets all of them, so the time
+/// The maximum number of attributes that `node [...]` may set. Every new vertex gets all of them, so the time
 /// grows with the product of their number and the number of vertices. Graphviz knows about 180.
 const MAX_DEFAULTS: usize = 256;
 
@@ -32,7 +33,7 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
     Ok(parser.draft)
 }
 
-/// The attributes set by `node [...]` or `edge [...]` that statements inherit.
+/// The attributes set by `node [...]`, which vertices that first appear later inherit.
 type Defaults = BTreeMap<String, String>;
 
 /// The vertices at one end of an edge, each with its port if the file names it.

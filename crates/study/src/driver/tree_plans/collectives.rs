@@ -1,4 +1,5 @@
-//! The other collectives of a barrier tree's registers, compared with the same collectives by messages.
+//! Compares collective operations other than the barrier: done by the registers of a barrier tree, and done
+//! by messages.
 //!
 //! The collectives are allreduce (a sum), multicast and total exchange. Each is done by the tree as in the
 //! paper, by the same tree turned at the root switch, and by messages. By messages, allreduce and multicast

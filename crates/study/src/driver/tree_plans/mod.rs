@@ -2,10 +2,16 @@
 //!
 //! | compared | parts | each measured at |
 //! |---|---|---|
-//! | roots | `paper`, `turned` at the root switch, `any` switch as root (and turned) | sizes of groups |
-//! | ties between parents, if `concurrent` | by `number`, by `load`: the link with the fewest groups | numbers of concurrent groups |
-//! | after failures, if `failed` | tree `repaired` link by link, planned `anew` | numbers of failed links of the tree |
+//! | roots | `paper`, `turned`, `any` | sizes of groups |
+//! | ties between parents, if `concurrent` | `number`, `load` | numbers of concurrent groups |
+//! | trees after failures, if `failed` | `repaired`, `anew` | numbers of failed links of the tree |
 //! | other collectives, if `collectives` | each by the tree, `turned`, by `messages` | sizes of groups |
+//!
+//! - `paper`: the paper's tree; `turned`: the same tree, with messages turned at the root switch instead of
+//!   the root node; `any`: any switch may be the root, also turned.
+//! - `number`: ties go by number, without regard to load; `load`: the link that the fewest groups use wins.
+//! - `repaired`: the tree is repaired after each failed link; `anew`: a new tree is planned on the links that
+//!   are left.
 //!
 //! A figure is the mean over a run's networks, as in [`super::tree`]. No figure depends on elapsed time.
 
@@ -35,7 +41,7 @@ enum PlanComparison<'a> {
     Collectives,
 }
 
-/// Parameters of records that are no settings.
+/// Parameters that the driver adds to the records. They are not settings of the study.
 const ADDED_PARAMETERS: [&str; 3] = ["members", "concurrent_groups", "failed_links"];
 
 pub(crate) const TREE_PLANS: DriverKind = DriverKind {
@@ -53,7 +59,8 @@ pub(crate) struct TreePlansDriver {
     concurrent: Option<Vec<u32>>,
     /// Numbers of failed links of a tree, one measurement each.
     failed: Option<Vec<u32>>,
-    /// Whether to compare the other collectives of a barrier tree's registers with messages.
+    /// Whether to compare collective operations other than the barrier: done by the registers of a barrier
+    /// tree, and done by messages.
     collectives: bool,
 }
 
