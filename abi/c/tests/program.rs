@@ -116,7 +116,7 @@ fn every_function_of_the_header_is_called_by_the_c_programs() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(here.join(path)).expect("a file of this crate");
     let header = read("include/unisono.h");
-    let programs = ["check.h", "every_call.c", "events.c", "loans.c"]
+    let programs = ["check.h", "every_call.c", "events.c", "loans.c", "socket_share.c"]
         .map(|file| read(&format!("tests/{file}")))
         .concat();
     let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '*', '\t']));

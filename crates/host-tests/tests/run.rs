@@ -4,7 +4,7 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -87,6 +87,23 @@ fn much_output_arrives_whole() -> TestOutcome {
     let sum: u64 = text(&output.stdout).lines().map(|line| line.parse::<u64>().expect("a number")).sum();
     assert_eq!(sum, 3 * 20_000 * 20_001 / 2);
     assert_eq!(text(&output.stderr).lines().count(), 3);
+    Ok(())
+}
+
+fn a_window_of_another_size_loses_no_output_of_ranks_that_have_ended() -> TestOutcome {
+    // 300,000 bytes: more than a pipe holds
+    let script = "echo $$; yes 123456789 | head -n 30000";
+    let (mut child, ranks, mut output) = start(&[], script, 1);
+    // the rank has written its last byte, and the launcher waits for this reader
+    until("the rank has ended", || is_gone(ranks[0]));
+    for _ in 0..5 {
+        send(child.id() as i32, Signal::WindowChange);
+        std::thread::sleep(Duration::from_millis(5)); // the signals stay apart
+    }
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest).expect("it can be read");
+    assert!(child.wait().expect("it is ours").success());
+    assert_eq!(rest, b"123456789\n".repeat(30_000));
     Ok(())
 }
 
@@ -245,6 +262,7 @@ host_tests![needs Nothing;
     lines_of_ranks_that_write_at_once_are_not_mixed,
     output_comes_while_the_job_runs,
     much_output_arrives_whole,
+    a_window_of_another_size_loses_no_output_of_ranks_that_have_ended,
     standard_input_is_rank_zeros,
     ranks_are_spread_where_there_are_processors_and_left_alone_elsewhere within 120,
     a_signal_reaches_every_rank_and_what_it_started_once,

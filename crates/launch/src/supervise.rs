@@ -8,7 +8,7 @@ use crate::rank::{Assignment, RankProcess};
 use crate::remote::Remote;
 use crate::sink::OutputSink;
 use crate::summary::{JobSummary, RankSummary};
-use crate::termination::{Action, ExitOutcome, Termination};
+use crate::termination::{Action, ExitOutcome, Termination, lets_run};
 use std::ffi::OsString;
 use std::io::{stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -361,8 +361,8 @@ impl StartedJob {
         actions
     }
 
-    /// Passes on the remaining output. Returns early when any watched signal arrives, even one that does not
-    /// ask the launcher to end, such as a change of the window's size.
+    /// Passes on the remaining output. Returns early if a signal asks the launcher to end; other signals, such
+    /// as a change of the window's size, lose no output.
     fn finish_output(&mut self, signals: &SignalFd) {
         let mut buffer = vec![0; READ];
         for rank in &mut self.ranks {
@@ -370,11 +370,16 @@ impl StartedJob {
                 sink.push(stream.drain(&mut buffer));
             }
         }
-        let [out, err] = &mut self.sinks;
-        while !(out.is_finished() & err.is_finished()) {
-            let pending = readable(&[signals.as_fd()], Some(Duration::from_millis(1)));
-            if pending.is_ok_and(|pending| pending == [true]) && signals.next().is_some() {
+        loop {
+            let [out, err] = &mut self.sinks;
+            if out.is_finished() & err.is_finished() {
                 return;
+            }
+            let pending = readable(&[signals.as_fd()], Some(Duration::from_millis(1)));
+            match pending.is_ok_and(|pending| pending == [true]).then(|| signals.next()).flatten() {
+                Some((Signal::Suspend, _)) => self.suspend(),
+                Some((signal, _)) if !lets_run(signal) => return,
+                _ => {}
             }
         }
     }

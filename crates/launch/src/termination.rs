@@ -134,6 +134,11 @@ pub struct Termination {
     timed_out: bool,
 }
 
+/// Whether a job goes on after a signal.
+pub(crate) fn lets_run(signal: Signal) -> bool {
+    matches!(signal, Signal::User1 | Signal::User2 | Signal::WindowChange | Signal::Continue)
+}
+
 impl Termination {
     /// Makes the state of a job of these members, all running.
     pub fn new(word: &'static str, names: Vec<String>, grace: Duration, limit: Option<Duration>) -> Self {
@@ -217,7 +222,7 @@ impl Termination {
     /// Handles a signal that the launcher has received.
     pub fn on_signal(&mut self, signal: Signal) -> Vec<Action> {
         // signals that do not ask for the end are passed on every time
-        if matches!(signal, Signal::User1 | Signal::User2 | Signal::WindowChange | Signal::Continue) {
+        if lets_run(signal) {
             return vec![Action::Signal(signal)];
         }
         if self.passed_on.is_none() {

@@ -166,6 +166,18 @@ impl Raw {
         self
     }
 
+    /// Waits until the kernel of the broker's host has all bytes: a connection that is closed with unread answers
+    /// loses those that had not left.
+    pub(crate) fn wait_until_sent(&self) {
+        let waits = || {
+            let state = unisono_linux::tcp::silence(&self.socket).expect("a TCP socket");
+            state.unacknowledged > 0 || state.unsent > 0
+        };
+        while waits() {
+            std::thread::sleep(Duration::from_millis(1)); // under the watchdog
+        }
+    }
+
     /// Sends bytes; a connection closed by the broker is no failure here.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.socket.write_all(bytes);
