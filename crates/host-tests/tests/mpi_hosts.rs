@@ -136,19 +136,20 @@ fn network(names: &[Option<String>]) -> tempfile::NamedTempFile {
     file
 }
 
-/// The output of the program of barriers, with ranks on all hosts; `options` are `mpiexec`'s.
+/// Returns the output of the program of barriers, with ranks on all hosts. `options` are `mpiexec`'s, `arguments`
+/// the program's: making a communicator takes a dozen of the MPI's collectives, slow where ranks are crowded.
 fn barriers(
     hosts: &Hosts,
     (mpi, each): (TestedMpi, usize),
     options: &[&str],
     network: &Path,
-    want: &str,
+    arguments: &[&str],
 ) -> Result<Output, Skipped> {
     let built = mpi.build("host_barriers.c")?;
     let wire = if mpi == TestedMpi::OpenMpi { Wire::Tcp } else { Wire::AsTheMpiLikes };
     let mut command = mpiexec(hosts, mpi, each, wire);
     command.args(options).arg(program::unisono()).args(["mpi", "--tree"]).arg(network).arg("--").arg(built);
-    Ok(command.arg(want).output().expect("ip starts because it was found"))
+    Ok(command.args(arguments).output().expect("ip starts because it was found"))
 }
 
 /// Hosts by address on even places, by name on odd places: the launcher starts the ranks of the first host
@@ -159,31 +160,32 @@ fn all_names(hosts: &Hosts) -> Vec<Option<String>> {
     (0..hosts.count()).map(name).map(Some).collect()
 }
 
-fn tree_of_hosts(mpi: TestedMpi, count: usize, each: usize) -> TestOutcome {
+fn tree_of_hosts(mpi: TestedMpi, count: usize, each: usize, communicators: [&str; 2]) -> TestOutcome {
     require::unshare(&["--uts"])?;
     let hosts = Hosts::at_a_switch(count)?;
     let network = network(&all_names(&hosts));
-    let output = barriers(&hosts, (mpi, each), &[], network.path(), "tree")?;
+    let output =
+        barriers(&hosts, (mpi, each), &[], network.path(), &["tree", communicators[0], communicators[1]])?;
     verdict("host_barriers", &output).expect("barriers are right, and leave nothing");
     Ok(())
 }
 
 fn barriers_of_mpich_on_two_hosts_follow_the_links_of_a_network_and_leave_nothing() -> TestOutcome {
-    tree_of_hosts(TestedMpi::Mpich, 2, 2)
+    tree_of_hosts(TestedMpi::Mpich, 2, 2, ["4", "100"])
 }
 
 fn barriers_of_mpich_on_four_hosts_follow_the_links_of_a_network_and_leave_nothing() -> TestOutcome {
-    tree_of_hosts(TestedMpi::Mpich, 4, 1)
+    tree_of_hosts(TestedMpi::Mpich, 4, 1, ["2", "10"])
 }
 
 fn barriers_of_open_mpi_on_two_hosts_follow_the_links_of_a_network_and_leave_nothing() -> TestOutcome {
-    tree_of_hosts(TestedMpi::OpenMpi, 2, 2)
+    tree_of_hosts(TestedMpi::OpenMpi, 2, 2, ["4", "100"])
 }
 
 fn a_host_that_a_network_lacks_is_named_and_the_barriers_stay_the_mpis() -> TestOutcome {
     let hosts = hosts()?;
     let network = network(&[Some(Hosts::address(0)), None]);
-    let output = barriers(&hosts, (TestedMpi::Mpich, 2), &[], network.path(), "host")?;
+    let output = barriers(&hosts, (TestedMpi::Mpich, 2), &[], network.path(), &["host", "2", "5"])?;
     verdict("host_barriers", &output).expect("barriers are right");
     let said = words(&output);
     let reason = format!(
@@ -201,7 +203,8 @@ fn a_rank_that_dies_in_a_barrier_of_hosts_is_named() -> TestOutcome {
     let hosts = hosts()?;
     let network = network(&all_names(&hosts));
     // otherwise MPICH's launcher ends the job before a rank can say anything
-    let output = barriers(&hosts, (TestedMpi::Mpich, 2), &["-disable-auto-cleanup"], network.path(), "die")?;
+    let output =
+        barriers(&hosts, (TestedMpi::Mpich, 2), &["-disable-auto-cleanup"], network.path(), &["die"])?;
     let said = words(&output);
     let gone = format!("rank 2 is gone (the first rank of host {}: it closed the connection)", hosts.name(1));
     assert!(said.contains(&gone) && !output.status.success(), "{said}");

@@ -2,7 +2,7 @@
  * MPI_Barrier among ranks of several hosts with one clock: no rank leaves before all have entered, on the
  * world, on random parts of it and on their duplicates; communicators that were freed leave no descriptor.
  * Arguments: "tree" if barriers between hosts have connections of their own; "die" if rank 2 ends during a
- * barrier.
+ * barrier. The second argument: random parts of the world; the third: communicators made and freed.
  */
 #include "check.h"
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 40, PARTS = 4, FREED = 100 };
+enum { ROUNDS = 40 };
 
 static long long now(void)
 {
@@ -73,6 +73,7 @@ static void hold_with_messages(void)
 int main(int argc, char **argv)
 {
 	const char *want = argc > 1 ? argv[1] : "";
+	int parts = argc > 2 ? atoi(argv[2]) : 4, freed = argc > 3 ? atoi(argv[3]) : 100;
 	int before, more = 0, all = 0;
 	MPI_Comm comm, copy;
 
@@ -85,18 +86,18 @@ int main(int argc, char **argv)
 		}
 	hold(MPI_COMM_WORLD, 0);
 	hold_with_messages();
-	for (int part = 1; part <= PARTS; part++) {
+	for (int part = 1; part <= parts; part++) {
 		srand(part * 1000 + rank);
 		MPI_Comm_split(MPI_COMM_WORLD, rand() % 2, rand(), &comm);
 		MPI_Comm_dup(comm, &copy);
 		hold(comm, part);
-		hold(copy, part + PARTS);
+		hold(copy, part + parts);
 		MPI_Comm_free(&comm);
 		hold(copy, part);
 		MPI_Comm_free(&copy);
 	}
 	before = descriptors();
-	for (int made = 0; made < FREED; made++) {
+	for (int made = 0; made < freed; made++) {
 		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 		for (int round = 0; round < 5; round++)
 			MPI_Barrier(comm);
