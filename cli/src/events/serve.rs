@@ -62,9 +62,10 @@ pub(crate) struct Args {
     mqtt: Vec<MqttAddress>,
     /// For ws: and wss: addresses: pages from there may connect, such as https://plant.example
     ///
-    /// A browser lets any page connect to any address, also to one of this host. So pages of other hosts are
-    /// refused, unless this option names where they come from. Programs that are no browsers name no origin,
-    /// and are not refused for it.
+    /// A browser lets any page connect to any address, also to one of this host. So only pages from localhost
+    /// or a loopback address may connect, and those whose origin this option names exactly: scheme, host, and
+    /// port if it is not the default. Programs other than browsers usually send no origin, and are not
+    /// refused.
     #[arg(long, value_name = "ORIGIN", requires = "mqtt")]
     mqtt_origin: Vec<String>,
     /// For tls: and udp: addresses: the broker's certificate (PEM), followed by the intermediate ones, if any

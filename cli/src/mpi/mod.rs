@@ -26,7 +26,8 @@ use unisono_mpi_preload::{self as preload, Error, libraries};
 ///
 ///   mpiexec -n 8 unisono mpi -- ./program
 ///
-/// Ranks on one host share memory. Between hosts the library uses the MPI's own messages.
+/// Ranks on one host share memory. Between hosts the library uses the MPI's own messages, except for barriers
+/// with --tree.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   mpiexec -n 8 unisono mpi -- ./program input
@@ -66,10 +67,11 @@ pub(crate) struct Args {
 
     /// Barriers between hosts follow the links of this network (btin-topo-1)
     ///
-    /// MPI_Barrier on a communicator with ranks on several hosts then is a tree of hosts, planned as 'unisono
-    /// tree plan' plans it; the ranks of a host share memory. Each host is found in the network by its name
-    /// or one of its addresses in `node_names`. Every host needs the same file under the same path. Where
-    /// that is not so, or the hosts cannot connect, one line says so and the barriers stay the MPI's.
+    /// MPI_Barrier on a communicator with ranks on several hosts then goes along a tree of hosts, planned as
+    /// 'unisono tree plan' plans it; the ranks of a host share memory. Each host is found in the network by
+    /// its name or one of its IPv4 addresses in `node_names`. Every host needs the same file under the same
+    /// path. Where that is not so, or the hosts cannot connect, one line says so and the barriers stay the
+    /// MPI's.
     #[arg(long, value_name = "NETWORK", conflicts_with = "messages")]
     tree: Option<PathBuf>,
 

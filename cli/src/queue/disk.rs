@@ -36,7 +36,7 @@ Examples:
   unisono queue disk disk.img --policy disk.toml --listen /run/user/1000/disk
   qemu-system-x86_64 -drive 'file=nbd+unix:///video?socket=/run/user/1000/disk,format=raw' ...
   nbdcopy 'nbd+unix:///backup?socket=/run/user/1000/disk' backup.img
-  sudo nbd-client -unix /run/user/1000/disk /dev/nbd0 -name video   then mount /dev/nbd0
+  sudo nbd-client -unix /run/user/1000/disk /dev/nbd0 -name video   then mount -o ro /dev/nbd0
 
 disk.toml:
   rate = \"800mbit\"           # a little less than the disk carries, so that requests wait here

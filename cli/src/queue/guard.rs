@@ -32,7 +32,8 @@ use unisono_linux::{activation, interrupt};
 Examples:
   sudo unisono queue apply streams.toml --dev eth0
   sudo unisono queue guard                                        until Ctrl-C
-  sudo systemctl enable --now unisono-queue-guard.socket          at every boot; the first request starts it
+  sudo unisono queue install /etc/unisono/streams.toml --dev eth0 at every boot, with:
+  sudo systemctl enable --now unisono-queue-guard.socket          the first request starts the guard
 
 streams.toml:
   rate = \"100mbit\"

@@ -136,8 +136,9 @@ fn network(names: &[Option<String>]) -> tempfile::NamedTempFile {
     file
 }
 
-/// Returns the output of the program of barriers, with ranks on all hosts. `options` are `mpiexec`'s, `arguments`
-/// the program's: making a communicator takes a dozen of the MPI's collectives, slow where ranks are crowded.
+/// Returns the output of the program of barriers, with ranks on all hosts. `options` are `mpiexec`'s,
+/// `arguments` the program's: making a communicator takes a dozen of the MPI's collectives, slow where ranks
+/// are crowded.
 fn barriers(
     hosts: &Hosts,
     (mpi, each): (TestedMpi, usize),

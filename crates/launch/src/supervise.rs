@@ -361,8 +361,8 @@ impl StartedJob {
         actions
     }
 
-    /// Passes on the remaining output. Returns early if a signal asks the launcher to end; other signals, such
-    /// as a change of the window's size, lose no output.
+    /// Passes on the remaining output. Returns early if a signal asks the launcher to end; other signals,
+    /// such as a change of the window's size, lose no output.
     fn finish_output(&mut self, signals: &SignalFd) {
         let mut buffer = vec![0; READ];
         for rank in &mut self.ranks {

@@ -166,8 +166,8 @@ impl Raw {
         self
     }
 
-    /// Waits until the kernel of the broker's host has all bytes: a connection that is closed with unread answers
-    /// loses those that had not left.
+    /// Waits until the kernel of the broker's host has all bytes: a connection that is closed with unread
+    /// answers loses those that had not left.
     pub(crate) fn wait_until_sent(&self) {
         let waits = || {
             let state = unisono_linux::tcp::silence(&self.socket).expect("a TCP socket");

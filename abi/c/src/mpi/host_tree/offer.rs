@@ -58,7 +58,8 @@ impl HostOffer {
             return Err("it has no names of nodes, by which hosts are found; add node_names".to_owned());
         }
         let names: Vec<&str> = file.node_names.iter().collect();
-        let labels = file.node_labels.iter();
+        // an InfiniBand label is a host and its adapter, such as "gpu001 mlx5_0"
+        let labels = file.node_labels.iter().map(|label| label.split(' ').next().unwrap_or(label));
         let is_named = |name: &str| is_same_host(name, &self.host) || self.has_address(name);
         let numbered = (0_u32..).zip(&names).map(|(node, name)| (node, *name)).chain((0_u32..).zip(labels));
         let mut found: Vec<u32> = numbered.filter(|(_, name)| is_named(name)).map(|(node, _)| node).collect();
@@ -175,6 +176,7 @@ mod tests {
             ("n1.cluster", r#","node_names":["n0","n1"]"#),
             ("n1", r#","node_names":["n0.cluster","n1.cluster"]"#),
             ("other", r#","node_names":["10.0.0.1","10.0.0.2"]"#),
+            ("gpu2", r#","node_names":["H-7a08","H-7a09"],"node_labels":["gpu1 mlx5_0","gpu2 mlx5_0"]"#),
         ] {
             assert_eq!(offer(host, names).node, Ok(1), "{host} {names}");
         }
