@@ -144,7 +144,7 @@ fn switches(summary: &RunSummary) -> String {
     format!("{count} of {:.0} us (99 %: {:.0} us){leak}", time.median, time.p99)
 }
 
-/// Returns the processor time that other programs got, and what they are guaranteed.
+/// Returns the processor time that other programs got, and their guaranteed share.
 fn others(summary: &RunSummary) -> String {
     let got = summary.others.map_or(String::new(), |others| {
         format!("other programs got {:.1} % of the time; ", others * 100.0)

@@ -79,7 +79,7 @@ fn numbers(text: &str) -> Option<(u32, u32)> {
     user_and_group(text).or_else(|| text.parse().ok().map(|user| (user, user)))
 }
 
-/// What a listening broker does to become another user.
+/// The steps of a listening broker that becomes another user.
 pub(super) struct BecomeUser<'a> {
     pub(super) user: NextUser,
     pub(super) log: Option<&'a Path>,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use unisono_btin::format::{JsonStep, ReadError};
 use unisono_btin::reach::Components;
 use unisono_btin::read::{self, Assume, Language, ReadReport, VertexRole};
-use unisono_btin::{BarrierGroup, GroupId, NetworkFile, NodeId};
+use unisono_btin::{BarrierGroup, GroupId, NetworkFile, NodeId, host_of_label};
 use unisono_linux::read::MACHINE_WRITTEN;
 use unisono_measure::units;
 use unisono_text::counted;
@@ -159,9 +159,7 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
         names.entry(name).or_insert(at);
     }
     let labels = unambiguous(topology.node_labels.iter());
-    // an InfiniBand label is a host and its adapter, such as "gpu001 mlx5_0"
-    let hosts =
-        unambiguous(topology.node_labels.iter().map(|label| label.split(' ').next().unwrap_or(label)));
+    let hosts = unambiguous(topology.node_labels.iter().map(host_of_label));
     let mut nodes = Vec::new();
     let mut add = |item: &str| -> Result<(), String> {
         let named = |name: &str| {
@@ -178,7 +176,7 @@ pub(super) fn nodes(topology: &NetworkFile, list: &str) -> Result<Vec<NodeId>, S
             match named(&name) {
                 Some(node) => nodes.push(node),
                 None if hosts.contains_key(name.as_str()) => {
-                    let of_host = |label: &&str| label.split(' ').next() == Some(&name);
+                    let of_host = |label: &&str| host_of_label(label) == name;
                     let adapters: Vec<String> = topology
                         .node_labels
                         .iter()

@@ -43,7 +43,7 @@ pub use group::{BarrierGroup, GroupError, GroupId};
 pub use member::{GroupMember, MemberRole};
 pub use member_tree::MemberTree;
 pub use message::{MessageKind, SyncMessage};
-pub use names::{Names, PortNames};
+pub use names::{Names, PortNames, host_of_label};
 pub use network::{End, Neighbour, NodeId, Port, SwitchId, SwitchLink, SwitchNetwork, SwitchNetworkError};
 pub use operation::ReductionOperator;
 pub use plan::{Certainty, Loads, PlanError, PlanOptions, Roots, Scan, Ties, TreePlan, plan, plan_watched};

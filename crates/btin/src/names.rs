@@ -43,6 +43,12 @@ impl Names {
     }
 }
 
+/// Returns the host in the label of a node: InfiniBand's labels are a host and its adapter, such as
+/// "gpu001 mlx5_0".
+pub fn host_of_label(label: &str) -> &str {
+    label.split(' ').next().unwrap_or(label)
+}
+
 impl<T: AsRef<str>> FromIterator<T> for Names {
     fn from_iter<I: IntoIterator<Item = T>>(names: I) -> Self {
         let mut all = Self::default();

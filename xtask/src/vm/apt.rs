@@ -35,7 +35,7 @@ impl Apt {
             "Dir::Etc::sourceparts=-".to_owned(),
             format!("Dir::State::lists={place}/lists"),
             format!("Dir::Cache={place}/cache"),
-            // lets a user who is not root fetch packages: apt need not change to another user
+            // apt fetches packages as the present user, who need not be root
             "APT::Sandbox::User=".to_owned(),
             "Acquire::Languages=none".to_owned(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),

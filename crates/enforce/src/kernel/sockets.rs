@@ -18,7 +18,7 @@ use super::socket_leaves::{CLASS_WORD, FIRST_LEAF, MAX_LEAVES, SocketLeaf, free_
 use super::{HTB_BACKEND, Kernel};
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
@@ -179,9 +179,9 @@ struct HeldPolicy {
 }
 
 impl HeldPolicy {
-    /// Whether the socket of a leaf exists.
-    fn has_socket(&self, class: &HtbStatistics) -> bool {
-        self.stored.leaves.iter().any(|leaf| htb_classes::class_handle(leaf.leaf) == class.number)
+    /// Returns the numbers of the classes whose sockets exist.
+    fn with_sockets(&self) -> HashSet<u32> {
+        self.stored.leaves.iter().map(|leaf| htb_classes::class_handle(leaf.leaf)).collect()
     }
 }
 
@@ -254,12 +254,10 @@ impl Kernel {
         let leaf = match present.filter(|present| present.class == number) {
             Some(present) => present.leaf,
             None => {
-                let there = leaves_at(&mut held.host)?;
-                let is_used = |own: u16| {
-                    there.iter().any(|class| class.number == htb_classes::class_handle(own))
-                        || held.stored.leaves.iter().any(|leaf| leaf.leaf == own)
-                };
-                free_number(is_used).ok_or(ShareError::DeviceFull { device })?
+                let mut used = held.with_sockets();
+                used.extend(leaves_at(&mut held.host)?.iter().map(|class| class.number));
+                free_number(|own| used.contains(&htb_classes::class_handle(own)))
+                    .ok_or(ShareError::DeviceFull { device })?
             }
         };
         let own = SocketLeaf { leaf, class: number, weight, user };
@@ -281,13 +279,15 @@ impl Kernel {
             return Ok(());
         };
         let there = leaves_at(&mut held.host)?;
-        if there.len() == held.stored.leaves.len() && there.iter().all(|class| held.has_socket(class)) {
+        let alive = held.with_sockets();
+        if there.len() == held.stored.leaves.len() && there.iter().all(|class| alive.contains(&class.number))
+        {
             return Ok(());
         }
         let _lock = journal.lock()?;
         let Some(mut held) = self.held_sockets(&journal, known)? else { return Ok(()) };
-        let there = leaves_at(&mut held.host)?;
-        let gone = there.iter().filter(|class| !held.has_socket(class) && class.waiting_packets == 0);
+        let (alive, there) = (held.with_sockets(), leaves_at(&mut held.host)?);
+        let gone = there.iter().filter(|class| !alive.contains(&class.number) && class.waiting_packets == 0);
         let device = held.host.queue;
         let remove: Vec<NetlinkRequest> = gone.map(|class| htb::remove_class(device, class.number)).collect();
         held.host.socket.run(&remove)?;

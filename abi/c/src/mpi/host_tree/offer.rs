@@ -5,7 +5,7 @@ use super::UNISONO_MPI_TREE_OFFER;
 use crate::error::argument;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
-use unisono_btin::{NetworkFile, NodeId};
+use unisono_btin::{NetworkFile, NodeId, host_of_label};
 use unisono_linux::netlink::address::DeviceAddress;
 use unisono_rma::Error;
 use unisono_text::counted;
@@ -58,8 +58,7 @@ impl HostOffer {
             return Err("it has no names of nodes, by which hosts are found; add node_names".to_owned());
         }
         let names: Vec<&str> = file.node_names.iter().collect();
-        // an InfiniBand label is a host and its adapter, such as "gpu001 mlx5_0"
-        let labels = file.node_labels.iter().map(|label| label.split(' ').next().unwrap_or(label));
+        let labels = file.node_labels.iter().map(host_of_label);
         let is_named = |name: &str| is_same_host(name, &self.host) || self.has_address(name);
         let numbered = (0_u32..).zip(&names).map(|(node, name)| (node, *name)).chain((0_u32..).zip(labels));
         let mut found: Vec<u32> = numbered.filter(|(_, name)| is_named(name)).map(|(node, _)| node).collect();

@@ -30,7 +30,7 @@ fn can_load() -> bool {
     loaded.is_ok()
 }
 
-/// What a frame has between its IP header and its ports.
+/// The headers of a frame between its IP header and its ports.
 #[derive(Clone, Debug)]
 enum Before {
     Nothing,
