@@ -27,7 +27,8 @@ struct AtBroker<'a> {
     /// The topic of each stream at the broker, or `None` if the broker refused it.
     topics: HashMap<JoinStream, Option<TopicHandle>>,
     handed: Vec<PublishReceipt>,
-    /// Announces this host to the other hosts, once it sends and receives.
+    /// The token that announces this host to the other hosts. `None`: this host does not send and receive
+    /// yet.
     token: Option<LivelinessToken>,
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn run(sight: &Sight, class: usize, network: &ClassNetwork) {
     network.close();
 }
 
-/// Handles hosts that came or went.
+/// Handles the hosts that appeared or disappeared since the last call.
 fn hosts(
     sight: &Sight,
     class: usize,
@@ -89,7 +90,8 @@ fn hosts(
 impl AtBroker<'_> {
     fn serve(&mut self, receiver: &mut JoinReceiver, present: &mut PresentJoins) -> Result<(), Error> {
         while !self.sight.stops() {
-            // only finds out whether the broker is still there; this client has no subscription
+            // only detects whether the connection has broken: this client has no subscription, so no events
+            // come
             while self.client.receive(Some(Duration::ZERO))?.is_some() {}
             if self.token.is_none() && self.sight.is_subscribed(self.class) {
                 match self.network.announce(self.client.broker_run()) {
@@ -176,7 +178,7 @@ impl AtBroker<'_> {
         let (mut published, mut refused, mut known) = (0, 0, 0);
         for handed in std::mem::take(&mut self.handed) {
             match self.client.outcome(handed) {
-                // another join of this host published it already
+                // another join of this host had published the event already
                 Ok(event) if event.outcome == PublishOutcome::Duplicate => known += 1,
                 Ok(_) => published += 1,
                 Err(Error::Rejected(_)) => refused += 1,

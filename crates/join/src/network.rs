@@ -22,7 +22,7 @@ pub(crate) struct ClassNetwork {
     host: String,
     session: Session,
     pub(crate) publisher: Publisher<'static>,
-    /// Kept alive: dropped subscribers receive nothing.
+    /// Holds the subscribers, because a dropped subscriber receives nothing.
     _subscribers: [Subscriber<()>; 2],
 }
 
@@ -57,7 +57,7 @@ fn listening(config: &Config) -> Vec<String> {
         Some(serde_json::Value::Array(endpoints)) => endpoints,
         Some(endpoint) => vec![endpoint],
         None if mode == "client" => Vec::new(),
-        // zenoh's own default
+        // the default of zenoh
         None => vec!["tcp/[::]:0".into()],
     };
     let text = |endpoint: serde_json::Value| match endpoint {
@@ -67,7 +67,7 @@ fn listening(config: &Config) -> Vec<String> {
     endpoints.into_iter().map(text).collect()
 }
 
-/// Whether a session of this configuration asks others for a certificate or a password.
+/// Returns whether a session of this configuration requires a certificate or a password from other hosts.
 fn proof(config: &Config) -> JoinProof {
     let certificates = value(config, "transport/link/tls/enable_mtls") == Some(true.into());
     let passwords = value(config, "transport/auth/usrpwd/dictionary_file").is_some();
@@ -87,8 +87,8 @@ impl ClassNetwork {
                 let mut config = Config::default();
                 config.insert_json5("mode", "\"peer\"").map_err(network_error)?;
                 config.insert_json5("scouting/multicast/enabled", "false").map_err(network_error)?;
-                // only the endpoints in the settings: by default zenoh would listen on a port at every
-                // address
+                // removes zenoh's default endpoint, a port at every address, so that the session listens only
+                // at the endpoints in the settings
                 config.insert_json5("listen/endpoints", "[]").map_err(network_error)?;
                 config
             }
@@ -127,7 +127,7 @@ impl ClassNetwork {
         Ok(Self { class: name, host, session, publisher, _subscribers: [envelopes, hosts] })
     }
 
-    /// Announces this host, with a broker of this run, until the token is dropped.
+    /// Announces this host and the run of its broker to the other hosts until the token is dropped.
     pub(crate) fn announce(&self, run: u64) -> anyhow::Result<LivelinessToken> {
         let key = format!("unisono/joined/{}/{}/{run:x}/{}", self.class, self.host, self.session.zid());
         self.session.liveliness().declare_token(key).wait().map_err(network_error)

@@ -1,6 +1,6 @@
 //! Passes events from the broker of this host to the network.
 //!
-//! Events that zenoh does not take yet wait in the subscription's queue at the broker; the subscription's
+//! Events that zenoh does not accept yet wait in the subscription's queue at the broker; the subscription's
 //! policy decides which of them are dropped.
 
 use crate::network::ClassNetwork;

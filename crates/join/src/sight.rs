@@ -12,12 +12,12 @@ use unisono_events_client::{BrokerAddress, Client, Error};
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ClassCounters {
     pub(crate) sent: SenderCounters,
-    /// Events that were sent while no other host was there.
+    /// Events that were sent while no other host was present.
     pub(crate) unheard: u64,
-    /// Events that zenoh did not take.
+    /// Events that zenoh did not accept.
     pub(crate) unsent: u64,
     pub(crate) received: ReceiverCounters,
-    /// Events that the broker of this host took.
+    /// Events that the broker of this host accepted.
     pub(crate) published: u64,
     /// Events that the broker refused, because they were late, too large or not permitted, or because they
     /// would have had to wait for a consumer's full queue.
@@ -51,7 +51,7 @@ pub(crate) struct Sight {
     /// Whether the sending thread of a class has subscribed at the broker.
     subscribed: Vec<AtomicBool>,
     stops: AtomicBool,
-    /// Whether the broker was there at the last check; `None` before the first check.
+    /// Whether the broker was reachable at the last check; `None` before the first check.
     broker: Mutex<Option<bool>>,
 }
 
@@ -111,8 +111,8 @@ impl Sight {
         eprintln!("unisono-join: {}: {what}", self.settings.classes[class].name);
     }
 
-    /// Connects to the broker. Returns `None` if the broker is not there now; this call has then already
-    /// waited the pause before the next attempt.
+    /// Connects to the broker. If the broker is unreachable or too old, sleeps for [`RECONNECT_DELAY`] and
+    /// returns `None`.
     pub(crate) fn connect(&self) -> Option<Client> {
         match Client::at(&self.at) {
             Ok(client) if client.broker_run() != 0 => {
