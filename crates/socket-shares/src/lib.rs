@@ -4,14 +4,15 @@
 //!   program --- class, weight, the socket's descriptor --> guard (root) --> a leaf of the socket's own below
 //!           <-- done, or an error ------------------------                  the class, for its packets
 //! ```
-//! [`share_socket`] is the whole client; [`message`] is what travels. The guard knows the program's user from
-//! the kernel (`SO_PEERCRED`), and keeps no copy of the descriptor, so that the share ends when the program
-//! closes the socket. The crate does *not* contain the guard.
+//! [`share_socket`] is the whole client; [`message`] has the format of the request and the answer. The guard
+//! knows the program's user from the kernel (`SO_PEERCRED`), and keeps no copy of the descriptor, so that the
+//! share ends when the program closes the socket. The crate does *not* contain the guard.
 //!
-//! Cost: one connection to a Unix socket, about a millisecond. When not to use it: if a program's packets can
-//! be told by port, address or control group; the policy's matches then need no change of the program.
-//! Reference: Goyal, Vin and Cheng, start-time fair queuing; the interface follows QLinux, in which a program
-//! "associate\[s\] its sockets to a different application class and assign\[s\] them an appropriate weight".
+//! Cost: one connection to a Unix socket, about a millisecond. When not to use it: if port, address or
+//! control group distinguish a program's packets; then matches in the policy suffice, and the program needs
+//! no change. Reference: Goyal, Vin and Cheng, start-time fair queuing; the interface follows QLinux, in
+//! which a program "associate\[s\] its sockets to a different application class and assign\[s\] them an
+//! appropriate weight".
 #![forbid(unsafe_code)]
 
 pub mod message;
@@ -31,11 +32,12 @@ pub const GUARD_VARIABLE: &str = "UNISONO_QUEUE_GUARD";
 /// The guard waits up to 10 s for another command that changes a queue.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a socket has no share of its own. Its packets are in the class that the policy gives them without one.
+/// Why a socket has no share of its own. Its packets stay in the class to which the policy assigns them
+/// without such a share.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No class has such a name, or no weight is such a number.
+    /// The name cannot be that of a class, or the number is not a valid weight.
     #[error("{0}")]
     Invalid(String),
     #[error("no guard answers at {}: {source}; root starts it: unisono queue guard", path.display())]
@@ -46,9 +48,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// The number of errno(3) that is closest; `ENOENT`: no class has the name, `EPERM`: the policy does not
-    /// permit it to this user, `ERANGE`: it does not permit the weight, `EDQUOT`: the user has as many
-    /// sockets as it permits, `ECONNREFUSED`: there is no guard.
+    /// Returns the closest error number of errno(3). `ENOENT`: no class has the name; `EPERM`: the policy
+    /// does not permit this user to use the class; `ERANGE`: the policy does not permit the weight; `EDQUOT`:
+    /// the user already has as many sockets as the policy permits; `ECONNREFUSED`: no guard answers.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Invalid(_) => Errno::INVAL.raw_os_error(),
@@ -58,15 +60,15 @@ impl Error {
     }
 }
 
-/// Gives a socket a share of its own in a class of the policy in force: its part of the class is its weight
-/// among the weights of the class's sockets. Sharing a socket again changes its class and weight. Waits for
-/// the guard's answer.
+/// Gives a socket a share of its own in a class of the policy in force. The socket's fraction of the class is
+/// its weight divided by the sum of the weights of the class's sockets. Sharing a socket again changes its
+/// class and weight. Waits for the guard's answer.
 pub fn share_socket(socket: impl AsFd, class: &str, weight: f64) -> Result<(), Error> {
     let named = std::env::var_os(GUARD_VARIABLE).filter(|path| !path.is_empty());
     share_socket_at(named.map_or_else(|| PathBuf::from(GUARD_SOCKET), PathBuf::from), socket, class, weight)
 }
 
-/// As [`share_socket`], by the guard at `path`.
+/// Does the same as [`share_socket`], but asks the guard at `path`.
 pub fn share_socket_at(
     path: impl AsRef<Path>,
     socket: impl AsFd,
@@ -79,13 +81,15 @@ pub fn share_socket_at(
         let stream = UnixStream::connect(path.as_ref())?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         match local_socket::send_with(&stream, &request.encode(), socket.as_fd()) {
-            // the guard refuses some users before it reads; its answer says so
+            // the guard refuses some users without reading the request; its answer, read below, has the
+            // reason
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent?,
         }
         let mut answer = Vec::new();
         match stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer) {
-            // likewise: the kernel tells that the request was not read, after the answer
+            // for the same reason: after the answer, the kernel reports the unread request as a reset
+            // connection
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !answer.is_empty() => {}
             read => drop(read?),
         }

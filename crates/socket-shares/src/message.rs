@@ -1,16 +1,17 @@
-//! What a program and the guard tell each other, as text.
+//! The messages between a program and the guard, as text.
 //!
 //! ```text
 //!   request   unisono-share-1 video 3   and zero bytes up to 128; with it the descriptor (SCM_RIGHTS)
 //!   answer    0                         or a number of errno(3), a space and a sentence; then the end
 //! ```
-//! A request has one length, so that the guard reads it in one call, together with its descriptor.
+//! All requests have the same length, so that the guard reads a request in one call, together with its
+//! descriptor.
 
 /// The length of a request.
 pub const REQUEST_BYTES: usize = 128;
 /// The longest answer that a client reads.
 pub const MAX_ANSWER_BYTES: u64 = 4096;
-/// The longest name of a class, as in policies.
+/// The maximum length of a class's name, as in policies.
 const MAX_CLASS: usize = 64;
 const FORMAT: &str = "unisono-share-1";
 
@@ -27,7 +28,7 @@ pub struct ShareRequest {
 pub struct BadRequest(String);
 
 impl ShareRequest {
-    /// Fails if no class can have such a name, or no socket such a weight.
+    /// Makes a request. Fails if the name cannot be that of a class, or if the weight is not valid.
     pub fn new(class: &str, weight: f64) -> Result<Self, BadRequest> {
         let is_part = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_');
         if !(1..=MAX_CLASS).contains(&class.len()) || !class.bytes().all(is_part) {
@@ -35,7 +36,7 @@ impl ShareRequest {
                 "{class:?} is no name of a class; it has 1 to 64 of a-z, A-Z, 0-9, - and _"
             )));
         }
-        // longer numbers have no place in a request
+        // these bounds limit the number's length as text, so that a request always fits into its 128 bytes
         if !(1e-9..=1e9).contains(&weight) {
             return Err(BadRequest(format!(
                 "{weight} is no weight; it is a positive number such as 3 or 0.5"
@@ -51,7 +52,7 @@ impl ShareRequest {
         bytes
     }
 
-    /// `None`: it is no request of this version.
+    /// Parses a request. Returns `None` if the bytes are not a valid request of this version.
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let length = bytes.iter().position(|byte| *byte == 0)?;
         let (text, rest) = bytes.split_at(length);
@@ -84,7 +85,7 @@ impl ShareAnswer {
         }
     }
 
-    /// `None`: it is no answer of this version, or half of one.
+    /// Parses an answer. Returns `None` if the bytes are not a complete answer of this version.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let line = str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
         if line == "0" {
