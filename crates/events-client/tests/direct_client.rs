@@ -151,7 +151,7 @@ fn a_supplier_that_left_its_ring_for_good_obeys_no_order_that_crossed_that() {
     assert!(is_event(&mut read(&bell)));
     supplier.publish(topic, &EventDraft::new(b"b").critical(1)).expect("it leaves");
     assert_eq!(broker.sent(), [supplies(1), left(1, true), SupplierSaid::Published(b"b".to_vec())]);
-    // the broker has not read that yet
+    // the broker has not read yet that the supplier left the ring for good
     let _bell = broker.introduce(2);
     supplier.publish(topic, &EventDraft::new(b"c")).expect("it leaves");
     assert_eq!(broker.sent(), [SupplierSaid::Published(b"c".to_vec())]);

@@ -16,7 +16,7 @@ struct ReceivedDeliveries {
     last: u64,
 }
 
-/// Consumer, topic and supplier, by the broker's numbers.
+/// The numbers of a delivery's consumer, topic and supplier.
 type DeliveryPair = (u32, u32, u32);
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct BestEffortReading {
 }
 
 impl BestEffortReading {
-    /// Takes a delivery. Returns `None` if the delivery is dropped, because it was already reported as lost
+    /// Handles a delivery. Returns `None` if the delivery is dropped, because it was already reported as lost
     /// or because its supplier is not known yet. Otherwise, returns the gap to report before the delivery, if
     /// any.
     pub(super) fn take(&mut self, head: &DeliverHead<'_>, topics: &TopicNames) -> Option<Option<Reception>> {
@@ -51,7 +51,7 @@ impl BestEffortReading {
         Some(gap)
     }
 
-    /// Handles the broker's report of the number of its deliveries. Returns the gap to report, if any.
+    /// Handles the broker's report of how many deliveries it has sent. Returns the gap to report, if any.
     pub(super) fn sent(
         &mut self,
         pair: DeliveryPair,

@@ -53,7 +53,8 @@ impl From<Errno> for Connecting {
     }
 }
 
-/// Connects by TCP. It waits as long as the kernel tries; the process's check may end the wait.
+/// Connects over TCP. Waits as long as the kernel tries to connect; the process's interrupt check may end the
+/// wait earlier.
 fn connect_in_slices(address: SocketAddr) -> Result<OwnedFd, Connecting> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -295,13 +295,14 @@ impl Client {
         token.ok_or_else(closed_topic)
     }
 
-    /// The event with the form of its topic's payloads. None: the topic says nothing about them.
+    /// Returns the event with the content type and the schema of its topic added, or `None` if the topic has
+    /// neither.
     pub(super) fn described<'a>(&self, number: u32, event: &EventDraft<'a>) -> Option<EventDraft<'a>> {
         let outlet = self.outlets.get(&number).filter(|outlet| !outlet.content.is_empty())?;
         Some(EventDraft { fields: outlet.content.complete(event.fields.clone()), ..event.clone() })
     }
 
-    /// Passes an event to the topic's ring, or as a frame to the transport; waits for room.
+    /// Writes an event into the topic's ring, or passes it as a frame to the transport. Waits for room.
     pub(super) fn enqueue_event(
         &mut self,
         number: u32,
@@ -323,7 +324,8 @@ impl Client {
             deadline if self.terms.same_clock || deadline == NO_DEADLINE => PublishDeadline::At(deadline),
             deadline => {
                 let now = clock::now();
-                // a broker with another clock could not distinguish it from an event that is due at once
+                // a broker with another clock could not distinguish an overdue event from one that is due at
+                // once
                 if deadline < now {
                     let error = PublishError::PastDeadline { by: now - deadline };
                     self.refuse(number, token, error.to_string());

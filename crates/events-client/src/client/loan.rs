@@ -20,7 +20,8 @@ enum LoanMemory {
     Own(Vec<u8>),
 }
 
-/// Memory for the payload of an event, and the other data of that event. Its drop returns the memory.
+/// Memory for the payload of an event, and the other data of that event. Dropping the loan returns the
+/// memory.
 #[derive(Debug)]
 pub struct EventLoan {
     memory: LoanMemory,

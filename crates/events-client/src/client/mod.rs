@@ -14,7 +14,7 @@
 //! # Ok(())
 //! # }
 //! ```
-//! A client belongs to one thread; other threads open their own clients. Apart from UDP connections it has no
+//! A client belongs to one thread; other threads open their own clients. Except over UDP, a client has no
 //! background thread: frames are read when a method is called, so a consumer has to call [`Client::receive`]
 //! often enough for its queue.
 
@@ -89,15 +89,15 @@ struct ClientOutlet {
     /// The default deadline, counted from the publication of an event.
     deadline_ns: Option<u64>,
     name: String,
-    /// The form of its payloads, for events that say nothing else.
+    /// The content type and the schema of its payloads, for events that do not have their own.
     content: PayloadForm,
     order: EventOrder,
     /// Whether the topic's events may be kept for later subscribers.
     keeps: bool,
     /// Whether a consumer got the last request on the topic.
     is_heard: bool,
-    /// Whether the topic's events permanently go to the broker. Orders for it that still come were sent
-    /// before the broker knew.
+    /// Whether the topic's events permanently go to the broker. The broker sent any later orders for the
+    /// topic before it learned this.
     left_rings: bool,
 }
 
@@ -340,7 +340,8 @@ impl Client {
     }
 
     /// Waits until the broker takes more frames. Reads the broker's frames while it waits, because the broker
-    /// must not wait for this program in turn. Fails with [`Error::NoRoom`] when the time is over.
+    /// must not wait for this program in turn. Fails with [`Error::NoRoom`] if there is no room by the time
+    /// `until`.
     fn make_room(&mut self, until: Option<StdInstant>) -> Result<(), Error> {
         while self.take_frame()? {}
         let left = until.map(|until| until.saturating_duration_since(StdInstant::now()));
@@ -356,8 +357,9 @@ impl Client {
         Ok(self.interrupt.poll()?)
     }
 
-    /// Takes one frame, if one comes before the timeout (`None`: no timeout). Returns whether one came. A
-    /// program that waits here is alive, so this renews its lease as often as necessary.
+    /// Waits for one frame for at most `timeout` (`None`: without a limit), and handles it. Returns whether a
+    /// frame came. A program that waits here is alive, so this method renews the program's lease as often as
+    /// necessary.
     fn receive_frame(&mut self, timeout: Option<StdDuration>) -> Result<bool, Error> {
         let Some(lease) = self.lease else { return self.wait_for_frame(timeout) };
         let until = timeout.map(|timeout| clock::now() + Duration::from(timeout));
@@ -399,8 +401,8 @@ impl Client {
             }
             self.interrupt.poll()?;
             let left = match until.map(|until| until - clock::now()) {
-                // after this the descriptor signals the next frame, as programs need that poll it in loops of
-                // their own
+                // after this call the descriptor signals the next frame, which programs that poll it in their
+                // own loops rely on
                 Some(Duration::ZERO) if self.wait == ChannelWait::Spin || self.may_be_polled()? => {
                     return Ok(false);
                 }
@@ -419,14 +421,14 @@ impl Client {
         }
     }
 
-    /// Prepares a poll of the descriptor. Returns whether the descriptor signals the next frame from now on;
-    /// false: a frame has come already.
+    /// Prepares a poll of the descriptor. Returns true if the descriptor signals the next frame from now on,
+    /// or false if a frame has come already.
     fn may_be_polled(&mut self) -> Result<bool, Error> {
         self.transport.woken()?;
         Ok(self.transport.prepare_to_wait(Awaited::FramesAndRoom)? == MayWait::Yes)
     }
 
-    /// Takes one frame that has come. Returns whether there was one.
+    /// Handles one frame that has come. Returns whether there was one.
     fn take_frame(&mut self) -> Result<bool, Error> {
         let Some(frame) = self.transport.receive()? else { return Ok(false) };
         let read = Frame::read(frame.bytes).map_err(|bad| Error::Strange(bad.to_string()))?;
@@ -536,7 +538,8 @@ impl Drop for Client {
         for number in std::mem::take(&mut self.outlets).into_keys() {
             let mut head = Vec::new();
             Frame::Close { number }.write(&mut head);
-            // if the broker is gone or takes no more frames, it sees only the end of the connection
+            // if the broker is gone or has no room for a frame, it learns of the end only from the closed
+            // connection
             let _ = self.transport.send(&head, PayloadRef::Bytes(&[]));
         }
         self.transport.close();

@@ -84,10 +84,11 @@ impl ClientOptions {
     }
 
     /// Makes the client reconnect after its connection has broken: it tries for at most this long, and
-    /// repeats its advertisements and subscriptions. It waits as long for a broker that does not serve yet.
-    /// Calls of the program wait in the meantime; [`Client::receive`] keeps its timeout, except that a single
-    /// attempt may take as long as the network needs. Subscriptions that [resume](crate::ResumeSpec) continue
-    /// after the last acknowledged event. Others have missed the events published in the meantime:
+    /// repeats its advertisements and subscriptions. The same time limit applies to a broker that does not
+    /// serve yet when the program first connects. Calls of the program wait in the meantime;
+    /// [`Client::receive`] keeps its timeout, except that a single attempt may take as long as the network
+    /// needs. Subscriptions that [resume](crate::ResumeSpec) continue after the last acknowledged event.
+    /// Others have missed the events published in the meantime:
     /// [`Reception::Reconnected`](super::Reception::Reconnected) has the duration. Paths end.
     #[must_use]
     pub fn reconnecting(mut self, within: Duration) -> Self {
@@ -162,8 +163,8 @@ impl ClientOptions {
         };
         let greeting = Greeting { token, ..greeting };
         let told = |error| match error {
-            // with TLS 1.3 a broker checks the program's certificate only after the program's end of the
-            // handshake, so a refusal shows later
+            // with TLS 1.3 a broker checks the program's certificate only after the program has completed its
+            // part of the handshake, so a refusal arrives later
             Error::Broken(TransportError::Tls(why)) => Error::Unsecured { address: address.address, why },
             other => other,
         };

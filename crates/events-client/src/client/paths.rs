@@ -60,7 +60,7 @@ pub(super) fn all_closed(paths: &mut BTreeMap<u32, ClientPath>, reason: &str) {
 }
 
 impl Client {
-    /// Opens a path in a class (empty: the policy's default) and waits until the broker has it. The
+    /// Opens a path in a class (empty: the policy's default) and waits until the broker has opened it. The
     /// connection to the destination may still be pending: if it fails, sending fails.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a message if there is credit for it. Returns whether it did.
+    /// Sends a message if there is credit for it. Returns whether the message was sent.
     ///
     /// # Errors
     /// The errors of [`send`](Self::send).

@@ -28,10 +28,10 @@ use unisono_events_wire::{EventOrder, SubscriptionSpec, WhenLate};
 use unisono_linux::clock::{self, Instant};
 
 /// The maximum number of late or lost events and of closed rings that one call skips, because the caller may
-/// have a timeout. To skip one takes only reads of memory, so the call ends soon.
+/// have a timeout. Skipping an item takes only reads of memory, so the call ends soon.
 const MAX_SKIPPED: usize = 64;
 
-/// The identity of a reading, as the broker has given it.
+/// The identity of a reading, as the broker has assigned it.
 #[derive(Clone, Debug)]
 pub(super) struct ReadingOf {
     pub(super) link: u32,
@@ -145,7 +145,7 @@ impl DirectReading {
                 return Ok(Some(notice));
             }
             self.sort_early();
-            // an event is a large value, so that each move of it into a queue and out again would cost a copy
+            // an event is a large value: moving it into a queue and out again would cost two copies
             let next = if self.sorted.is_empty() && self.ahead.is_none() {
                 self.next_in_ring()?
             } else {
@@ -414,7 +414,7 @@ impl DirectReading {
         Ok(self.sorted.first().or(ahead))
     }
 
-    /// Returns whether events or notices wait that were taken out of the ring.
+    /// Returns whether events or notices that were taken out of the ring wait to be handed out.
     fn has_taken(&self) -> bool {
         self.ahead.is_some() || !self.sorted.is_empty() || !self.notices.is_empty()
     }
@@ -434,8 +434,8 @@ impl DirectReading {
         !self.begun || (!self.has_taken() && self.ring.as_ref().is_none_or(MemoryConsumer::arm))
     }
 
-    /// Prepares for a sleep on the words of rings. A ring that has not begun is not among them: the broker's
-    /// frame announces its begin.
+    /// Prepares for a sleep on the words of rings. The words of a ring whose reading has not begun are left
+    /// out: a frame from the broker announces its beginning.
     pub(super) fn doze(&self) -> Dozing<'_> {
         match &self.ring {
             _ if self.has_taken() => Dozing::Awake,

@@ -1,4 +1,4 @@
-//! What a program receives.
+//! The items that a program receives: events and notices.
 
 use super::handles::{SubscriptionHandle, TopicHandle};
 use std::sync::Arc;
@@ -40,13 +40,13 @@ pub struct ReceivedEvent {
 }
 
 impl ReceivedEvent {
-    /// The content type of the payload, if its supplier says one.
+    /// Returns the content type of the payload, if the supplier has set one.
     #[must_use]
     pub fn content_type(&self) -> Option<&str> {
         self.text(CONTENT_TYPE)
     }
 
-    /// The name of the payload's schema, if its supplier says one.
+    /// Returns the name of the payload's schema, if the supplier has set one.
     #[must_use]
     pub fn schema(&self) -> Option<&str> {
         self.text(SCHEMA)
@@ -120,7 +120,7 @@ pub enum Reception {
 pub(super) struct CorrelatedParts(Vec<ReceivedEvent>);
 
 impl CorrelatedParts {
-    /// Takes a delivery. Returns the event once it is complete.
+    /// Adds a delivery. Returns the event once all its parts have come.
     pub(super) fn deliver(
         &mut self,
         topics: &TopicNames,

@@ -1,9 +1,9 @@
 //! Requests and replies, on top of events. A request names the topic on which its reply is expected, and a
 //! number.
 //!
-//! They are in the fields `reply_to` (the topic) and `request` (the number), and the reply has the same
-//! number. If the request failed, the reply has the field `reply_error` with the reason as a text. Any client
-//! library can do the same.
+//! The request has these in its fields `reply_to` (the topic) and `request` (the number), and the reply
+//! repeats the number. If the request failed, the reply has the field `reply_error` with the reason as a
+//! text. Any client library can do the same.
 
 use super::{
     BrokerAnswer, Client, Error, EventDraft, ReceivedEvent, Reception, SubscriptionHandle, TopicHandle,
@@ -60,8 +60,8 @@ impl Client {
             let is_over = match self.ask(topic, &event, (until, timeout)) {
                 Err(error) if self.note_disconnect(&error) => return Err(Error::Unanswered),
                 Ok(false) => until.saturating_duration_since(Instant::now()) <= ASK_AGAIN,
-                // the time is over before the broker has answered this attempt, but its answer to an earlier
-                // one was that there is no subscriber
+                // the timeout expired before the broker answered this attempt, but the broker's answer to an
+                // earlier attempt was that there is no subscriber
                 Err(Error::NoReply(_)) if was_unheard => true,
                 heard => {
                     heard?;
@@ -111,8 +111,8 @@ impl Client {
     }
 
     /// Publishes a request. Returns whether a consumer got it, or may get it later. If a consumer got the
-    /// topic's last request, it does not ask for the outcome, because that would cost an answer of the broker
-    /// for each request.
+    /// topic's last request, the client does not ask the broker for the outcome, because that would cost an
+    /// answer for each request.
     fn ask(
         &mut self,
         topic: TopicHandle,

@@ -33,7 +33,7 @@ impl From<&SubscriptionSpec> for SortedLimits {
 #[derive(Debug)]
 pub(super) struct SortedEvent {
     pub(super) event: ReceivedEvent,
-    /// Whether the broker has checked its deadline and counted it.
+    /// Whether the broker has checked the event's deadline and counted the event.
     pub(super) counted: bool,
 }
 

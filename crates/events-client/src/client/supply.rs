@@ -55,7 +55,7 @@ pub(super) struct DirectSupply {
     links: Vec<SupplyLink>,
     /// The number of events published in rings since the topic became direct.
     pub(super) events: u64,
-    /// The sequence number of the last event before those; `None` until the broker has sent it.
+    /// The sequence number of the last event before the events in rings; `None` until the broker has sent it.
     pub(super) last: Option<u64>,
     wait: Wait,
     until_look: u32,
@@ -113,7 +113,7 @@ impl DirectSupply {
         link.map_or("a consumer", |link| &link.consumer)
     }
 
-    /// Returns the bytes of the ring's memory.
+    /// Returns the size of the ring's memory in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.ring.as_ref().map_or(0, |ring| ring.geometry().bytes())
     }

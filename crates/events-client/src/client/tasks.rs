@@ -10,8 +10,8 @@
 //!
 //! Cost: two system calls for each wait, in addition to those of the runtime. Calls that wait for an answer
 //! of the broker ([`Client::advertise`], [`Client::subscribe`], [`Client::try_publish`]) and
-//! [`Client::request`] still block their thread; they are made through [`AsyncClient::client`]. A program had
-//! better use a client of its own for requests.
+//! [`Client::request`] still block their thread; they are made through [`AsyncClient::client`]. A program
+//! should use a separate client for requests.
 
 use super::{Client, Error, EventDraft, PublishProgress, Reception, TopicHandle};
 use futures_core::Stream;
@@ -37,9 +37,9 @@ const MAX_IN_A_ROW: u32 = 64;
 
 /// A [`Client`] for one task. It is a [`Stream`] of receptions, which ends after an error.
 ///
-/// `R` asks the runtime whether the descriptor has become readable, and makes it wake the task later if not.
-/// The example uses async-io; tokio's `AsyncFd` has `poll_read_ready(context).map_ok(|mut ready|
-/// ready.clear_ready())`.
+/// `R` asks the runtime whether the descriptor has become readable, and if not, makes the runtime wake the
+/// task once it has. The example uses async-io; tokio's `AsyncFd` has `poll_read_ready(context).map_ok(|mut
+/// ready| ready.clear_ready())`.
 ///
 /// ```
 /// # mod serving { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/serving.rs")); }
@@ -178,8 +178,8 @@ impl<R: FnMut(&mut Context<'_>) -> Poll<io::Result<()>>> AsyncClient<R> {
         Ok(())
     }
 
-    /// Makes `ready` watch the client's present descriptor. If it does already, the kernel checks the
-    /// descriptor again, so that a runtime that waits only for changes misses nothing.
+    /// Makes `ready` watch the client's present descriptor. If `ready` already watches it, the kernel checks
+    /// the descriptor again, so that a runtime that waits only for changes misses nothing.
     fn watch_client(&mut self) -> Result<(), Error> {
         let descriptor = self.client.as_fd();
         let of = (self.client.connection, descriptor.as_raw_fd());

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 pub enum PublishProgress {
     /// There was no room for the event: the program has to publish it again.
     NotTaken,
-    /// The client has it, and sends it with later calls, such as [`Client::flush_within`].
+    /// The client has taken the event, and sends it in later calls, such as [`Client::flush_within`].
     Leaving,
     Left,
 }
 
 impl Client {
     /// Publishes as [`publish`](Self::publish) does, but waits for room no longer than `timeout`. A program
-    /// that also consumes its own events, over another connection, can take them between two attempts.
+    /// that also consumes its own events, over another connection, can receive events between two attempts.
     ///
     /// # Errors
     /// The errors of [`publish`](Self::publish).
@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// Flushes as [`flush`](Self::flush) does, but waits no longer than `timeout`. Returns whether all events
-    /// have left. The others leave with later calls.
+    /// have left. The remaining events leave in later calls.
     ///
     /// # Errors
     /// The broker is gone.
