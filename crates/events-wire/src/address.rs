@@ -15,8 +15,8 @@ pub enum BrokerAddress {
     /// A Unix socket in the file system. It passes the descriptors of shared memory and wakes sleeping
     /// processes; the frames are in the shared memory.
     Shared(PathBuf),
-    /// The same kind of socket, which carries the frames of a program that shares no memory. A broker that
-    /// listens for one of the two kinds listens for the other, too.
+    /// The same kind of socket, but it carries the frames itself, because the program shares no memory. A
+    /// broker's socket accepts both kinds of programs.
     Unix(PathBuf),
     Tcp(SocketAddr),
     /// TCP with TLS.
@@ -40,7 +40,8 @@ pub struct TlsAddress {
 }
 
 impl TlsAddress {
-    /// Reads the files of a program's end. `scheme` (`tls` or `udp`) is for the error.
+    /// Reads the files that a program needs for this address. `scheme` (`tls` or `udp`) is named in the
+    /// error.
     ///
     /// # Errors
     /// A file is missing or not valid.

@@ -1,5 +1,5 @@
-//! Accounts for the buffers of connections: memory that no request asks for. It grows if a program sends
-//! large frames, or does not read.
+//! Accounts for the buffers of connections: memory that grows without a request, if a program sends large
+//! frames or does not read.
 //!
 //! ```text
 //!   the memory of all users     +  buffers  <=  the limit of all
@@ -71,8 +71,8 @@ impl BufferAccount {
         self.others.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes `bytes` more. Returns false, and takes nothing, if that would exceed the limit of the user or
-    /// the limit of all users.
+    /// Charges `bytes` more to the account. Returns false, and charges nothing, if that would exceed the
+    /// limit of the user or the limit of all users.
     fn take(&self, bytes: u64) -> bool {
         if !take(&self.used, bytes, (&self.others, self.most)) {
             return false;

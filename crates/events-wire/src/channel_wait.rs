@@ -28,8 +28,8 @@ pub enum ChannelWait {
     Spin,
     /// After each frame, polls for as long as a sleep would cost, and then sleeps. This costs at most twice
     /// as much as the better of the two choices (Karlin, Li, Manasse, Owicki, SOSP 1991). Over shared memory,
-    /// a client learns which of the two is better, as `unisono-sync` does. For processors that are idle
-    /// otherwise.
+    /// a client learns which of the two is better, as `unisono-sync` does. This suits processors that are
+    /// otherwise idle.
     Adaptive,
 }
 

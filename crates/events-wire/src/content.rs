@@ -1,11 +1,11 @@
 //! The form of payloads: their content type, and the schema that describes them.
 //!
-//! Both are fields of the events, so that everything that carries an event carries them: kept events, the
-//! log, direct rings, joined brokers, and programs that know nothing of them; filters can ask for them. A
-//! supplier's library gives them to each event of the topic, unless the event has its own.
+//! Both are fields of the events, so that they stay with the event in kept events, the log, direct rings,
+//! joined brokers, and programs that do not know these fields; filters can test them. A supplier's library
+//! adds them to each event of the topic, unless the event has its own.
 //!
-//! Cost: their bytes in each event, about 45 for `application/cbor`. Where they are known otherwise, leave
-//! them out.
+//! Cost: their bytes in each event, about 45 for `application/cbor`. Leave them out if consumers know the
+//! form from elsewhere.
 //!
 //! Reference: content types are media types (RFC 6838), as in MQTT 5.0, 3.3.2.3.9.
 
@@ -30,13 +30,14 @@ pub struct PayloadForm {
 }
 
 impl PayloadForm {
-    /// Whether nothing is said about the payloads.
+    /// Returns whether neither a content type nor a schema is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.content_type.is_none() && self.schema.is_none()
     }
 
-    /// The fields of an event with this form; fields that the event has by itself stay.
+    /// Adds this form to the fields of an event, and returns them. A field that the event already has is not
+    /// changed.
     #[must_use]
     pub fn complete(&self, mut fields: FieldSet) -> FieldSet {
         for (name, value) in [(CONTENT_TYPE, &self.content_type), (SCHEMA, &self.schema)] {

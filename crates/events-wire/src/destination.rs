@@ -50,9 +50,9 @@ impl Destination {
 
     /// Returns the bytes that an event with this payload takes on an Ethernet link of 1500-byte packets,
     /// headers included, as the kernel's queueing disciplines count them. For TCP this is an estimate,
-    /// because the kernel decides where segments begin. It is one, too, for a UDP datagram over IPv6 that has
-    /// to be fragmented: the fragments are counted with the size that they have over IPv4, and without their
-    /// fragment headers.
+    /// because the kernel decides where segments begin. The result is also an estimate for a UDP datagram
+    /// over IPv6 that has to be fragmented: the fragments are counted with the size that they have over IPv4,
+    /// and without their fragment headers.
     #[must_use]
     pub fn wire_length(&self, payload: usize) -> u32 {
         const ETHERNET: usize = 14;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use unisono_eventchannel::{ChannelNotice, Departed, Gap, GapCause};
 
-/// A notice. A topic is identified by its number, whose name came in an earlier frame.
+/// A notice. It identifies a topic by its number; the topic's name came in an earlier frame.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "kebab-case")]
 pub enum NoticeText {
@@ -20,7 +20,7 @@ pub enum NoticeText {
     Owner { topic: u32, supplier: u32 },
     /// The requested quality is no longer offered; the text has both values.
     Mismatch { topic: u32, text: String },
-    /// A period of a timer is over.
+    /// A period of a timer has elapsed.
     Tick { at_ns: u64 },
     /// No event has come since this time.
     Silence { since_ns: u64 },

@@ -82,7 +82,7 @@ pub struct Advertisement {
     #[serde(skip_serializing_if = "PayloadForm::is_empty")]
     pub content: PayloadForm,
     pub history: KeptHistory,
-    /// Whether only the events of the topic's strongest live supplier are delivered.
+    /// Whether the topic is exclusive: only the events of its strongest live supplier are delivered.
     pub exclusive: bool,
     pub strength: u32,
     /// The weight of the supplier's events at consumers that divide their time by shares. Left out: 1.
@@ -108,7 +108,7 @@ pub struct Advertisement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<String>,
     /// The remote supplier of these events, if they come from another broker. In this case this advertisement
-    /// does not declare the topic, other suppliers do, and `local_only` consumers do not get the events.
+    /// does not declare the topic (other suppliers do), and `local_only` consumers do not get the events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_elsewhere: Option<RemoteSupplier>,
 }
@@ -361,7 +361,8 @@ pub struct SubscriptionSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeSpec>,
     /// Whether events may come directly from suppliers through shared memory, where that is possible.
-    /// `docs/events.md` lists what the consumer does without in this case. Left out: they may.
+    /// `docs/events.md` lists what the consumer does without in this case. Left out: events may come
+    /// directly.
     #[serde(skip_serializing_if = "bool::clone")]
     pub direct: bool,
     /// Whether the consumer gets no events from programs of other brokers.

@@ -1,5 +1,5 @@
 //! Names and types of topics. The broker sends each once, and then only the topic's number. When a program
-//! has got as many names as the broker records, both ends forget all of them ([`ALL_TOPICS`]).
+//! has received as many names as the broker records, both ends forget all of them ([`ALL_TOPICS`]).
 
 use crate::frame::ALL_TOPICS;
 use std::sync::Arc;

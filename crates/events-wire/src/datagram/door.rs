@@ -42,8 +42,8 @@ impl DatagramDoor {
     /// # Errors
     /// The certificates do not allow TLS 1.3; the former ones stay in use.
     pub fn use_certificates(&mut self, certificates: &TlsCertificates) -> Result<(), TlsError> {
-        // a clone keeps the key of address validation, so that a program that is being admitted need not
-        // begin anew
+        // a clone keeps the key of address validation, so that cookies sent before remain valid for programs
+        // that are being admitted
         let mut config = (*self.configs.1).clone();
         config.crypto = server_tls(certificates)?;
         self.configs.1 = Arc::new(config);

@@ -1,4 +1,5 @@
-//! One connection as a state machine: it takes datagrams, bytes and times, and gives datagrams and bytes.
+//! One connection as a state machine: its inputs are datagrams, bytes and times, and its outputs are
+//! datagrams and bytes.
 
 use super::{client, endpoint};
 use crate::tls::{self, CertificateChain, TlsClient, TlsError};
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The number of bytes at the end of a write that may leave at once: two datagrams.
+/// The number of bytes at the end of a write that are taken only if they may leave at once: two datagrams.
 const LAST: usize = 2800;
 /// A datagram with less room than this cannot take another piece of the stream: up to 25 bytes precede the
 /// piece, and 16 bytes of TLS follow it.
@@ -29,7 +30,7 @@ pub enum LinkEnd {
     Refused(String),
 }
 
-/// What is known of bytes that were written and have not left.
+/// Whether written bytes have not left yet, as far as this is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unsent {
     Nothing,
@@ -134,8 +135,8 @@ impl DatagramLink {
     pub fn next_datagram(&mut self, now: Instant, into: &mut Vec<u8>) -> bool {
         let mut given = self.offer(now, into);
         if !given && self.unsent == Unsent::Unknown {
-            // the datagram of a ping also takes bytes of the stream that may leave; it may be held back
-            // itself
+            // the datagram of a ping also carries bytes of the stream that may leave; the datagram itself may
+            // be held back
             self.connection.ping();
             given = self.offer(now, into);
             if !given {
@@ -206,7 +207,7 @@ impl DatagramLink {
         self.end.get_or_insert(LinkEnd::Gone);
     }
 
-    /// Takes bytes for the other end. Returns the number of bytes taken.
+    /// Accepts bytes to send to the other end. Returns the number of bytes accepted.
     ///
     /// # Errors
     /// The other end is gone.
@@ -226,8 +227,8 @@ impl DatagramLink {
         Ok(taken + self.write_within(window - window / 8, last)?)
     }
 
-    /// Takes bytes for a datagram of their own, which may be lost. It is dropped at once if it is too large
-    /// or if the other end accepts none; if too many datagrams wait, the oldest is dropped.
+    /// Queues bytes to be sent in a separate datagram, which may be lost. The datagram is dropped at once if
+    /// it is too large or if the other end accepts none; if too many datagrams wait, the oldest is dropped.
     pub fn send_datagram(&mut self, bytes: Vec<u8>) {
         let _ = self.connection.datagrams().send(bytes.into(), true);
     }

@@ -58,7 +58,7 @@ const LOOSE: usize = 96 << 10;
 /// The number of bytes of a connection ID: two equal random ones among 2^64 are very unlikely.
 const NUMBER: usize = 8;
 
-/// Returns the transport parameters of an end that takes a silent other end for vanished after `idle`. The
+/// Returns the transport parameters of an end that considers a silent other end gone after `idle`. The
 /// shorter time of the two ends applies; a program sets none, so that the broker's applies.
 fn transport(idle: Option<Duration>) -> Arc<TransportConfig> {
     let idle = idle.map(|idle| idle.max(MIN_IDLE).as_millis());

@@ -118,17 +118,18 @@ pub enum PublishOutcome {
 pub enum Frame<'a> {
     /// Program: the first frame.
     Hello(Greeting),
-    /// Program: will publish on a topic, under a number of its own.
+    /// Program: announces that it will publish on a topic, under a number that the program chooses.
     Advertise { number: u32, spec: Advertisement },
     /// Program: an event; its payload is `payload`, or comes separately.
     Publish { head: PublishHead<'a>, payload: &'a [u8] },
-    /// Program: a consumer, under a number of its own.
+    /// Program: subscribes a consumer, under a number that the program chooses.
     Subscribe { number: u32, spec: Box<SubscriptionSpec> },
     /// Program: acknowledges a delivery.
     Acknowledge { consumer: u32, delivery: u64 },
     /// Program: ends a consumer.
     Unsubscribe { number: u32 },
-    /// Program: a path, under a number of its own; messages published on that number are forwarded.
+    /// Program: opens a path, under a number that the program chooses; messages published on that number are
+    /// forwarded.
     Open { number: u32, path: PathSpec },
     /// Program: ends a topic or a path; messages already sent are still delivered.
     Close { number: u32 },
@@ -221,7 +222,7 @@ impl<'a> Frame<'a> {
     /// Reads one frame.
     ///
     /// # Errors
-    /// The error is the first one in the frame.
+    /// The frame is malformed. The error describes the first defect in it.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
         let mut reader = FrameReader::new(bytes);
         let [kind, flags, criticality, repeated] = reader.array()?;

@@ -304,8 +304,8 @@ impl MemoryConsumer {
     fn publish_position(&mut self) {
         self.published_turn = self.turn;
         let page = &self.ring.page;
-        // SYNC(room-polled) fence: in `signal`, the position before who polls; the other side is in
-        // `MemorySupplier::polls_for_room`
+        // SYNC(room-polled) fence: in `signal`, the position is stored before `room_polled` is read; the
+        // other side is in `MemorySupplier::polls_for_room`
         page.position().signal(low(self.turn), Wakeups::Symmetric(Scope::Shared));
         if let Some(ring_supplier) = &mut self.ring_supplier
             && page.room_polled().load(Ordering::Relaxed) != 0
@@ -328,7 +328,7 @@ impl MemoryConsumer {
     #[inline]
     pub fn orders(&self) -> u32 {
         let header = self.ring.words.words(MemoryGeometry::header());
-        // SYNC(orders) acquire: a consumer that learned of an act after an order sees the order, too
+        // SYNC(orders) acquire: a consumer that learned of a later act of the supplier sees the order, too
         MemoryGeometry::orders(header).load(Ordering::Acquire)
     }
 
@@ -342,8 +342,8 @@ impl MemoryConsumer {
         early.wrapping_sub(low(self.turn)).cast_signed() > 0
     }
 
-    /// Waits in this consumer's way until an event or the end comes, or until `watch` stops the wait. A
-    /// supplier that dies sends no signal: `watch` must check whether it lives.
+    /// Waits by this consumer's method of waiting until an event or the end comes, or until `watch` stops the
+    /// wait. A supplier that dies sends no signal: `watch` must check whether it lives.
     pub fn wait<W: Watch>(&mut self, watch: &mut W) -> WatchVerdict {
         let (ring, turn) = (&*self.ring, self.turn);
         let regime = ring.page.regime();

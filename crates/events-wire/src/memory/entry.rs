@@ -83,8 +83,8 @@ impl<'a> RingEntry<'a> {
         self.words[LOW].store(low, Ordering::Release);
     }
 
-    /// Returns whether this entry of a ring of `depth` entries announces `turn`, which must belong to this
-    /// entry.
+    /// Returns the state of this entry, in a ring of `depth` entries, for a reader of `turn`, which must
+    /// belong to this entry.
     pub(super) fn check_turn(self, turn: u64, depth: u32) -> EntryState {
         let (wanted_low, wanted_high) = halves(turn);
         // SYNC(entry) acquire: the description of the event and the event are read after its turn

@@ -4,8 +4,8 @@
 //!   header (128 bytes) | entries: depth x 32 bytes | slots: each `largest` bytes, rounded up
 //!   header words:  0 magic   1 depth   2 largest   3 slots   16 closed   17 orders   18 early
 //! ```
-//! The kernel allocates a page at its first use. So slots that only slow consumers need take address space
-//! but no memory until they are used.
+//! The kernel allocates a page at its first use. So a slot that only slow consumers need uses address space,
+//! but no memory until its first use.
 
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{ForeignWords, PublishedWords};
@@ -71,7 +71,8 @@ impl MemoryGeometry {
             return None;
         }
         let spare = u32::try_from(spare(depth, largest)).ok()?;
-        // The slots in the ring; the one on loan; those retired but not examined yet; those held.
+        // The sum of the slots in the ring, the slot on loan, the retired slots that are not examined yet,
+        // and the held slots.
         let slots = depth + 1 + spare + consumers * HOLDS as u32;
         let geometry = Self { depth, largest, slots };
         (geometry.bytes() <= MAX_BYTES).then_some(geometry)

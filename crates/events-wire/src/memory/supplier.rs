@@ -121,7 +121,7 @@ pub struct MemorySupplier {
     held: usize,
     /// The slots that are lent to the program. Some may have been returned already.
     lent: Vec<u32>,
-    /// By slot: whether it is held. Working memory of [`reclaim`](Self::reclaim).
+    /// Whether each slot is held, by slot number. This is scratch memory of [`reclaim`](Self::reclaim).
     is_held: Box<[bool]>,
     attached: Vec<RingReader>,
     most_attached: u32,

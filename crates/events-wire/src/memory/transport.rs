@@ -314,7 +314,7 @@ impl MemoryTransport {
         }
         match self.offered.take() {
             None => {
-                // charges the program's short ring and the short ring to the program
+                // charges the short rings of both directions to the program
                 let short = usize::try_from(short.bytes()).unwrap_or(usize::MAX);
                 self.touch(short.saturating_mul(2))?;
                 self.offered = Some(ring);
@@ -346,8 +346,8 @@ impl MemoryTransport {
         }
     }
 
-    /// Returns the result if no frame has come: `None` while a frame may still come, or else the error that
-    /// the connection is closed.
+    /// Returns the result of `receive` when no frame has come: `None` while a frame may still come, or the
+    /// error that the connection is closed.
     fn nothing(&mut self) -> Result<Option<IncomingFrame<'_>>, TransportError> {
         self.poll_socket_rarely()?;
         let waits = self.has_come() == Some(true);
@@ -389,9 +389,9 @@ fn failed(error: io::Error) -> TransportError {
     }
 }
 
-/// Ends a wait in the ring when the other end is gone or the time is over. It yields the processor at each
-/// check: otherwise, three spinning threads on two processors would wait for the end of a time slice of the
-/// kernel, 4 ms per event.
+/// Ends a wait in the ring when the other end is gone or the timeout has expired. It yields the processor at
+/// each check: otherwise, three spinning threads on two processors would wait for the end of a time slice of
+/// the kernel, 4 ms per event.
 struct GivingWay<'a>(DoorbellWatch<'a>);
 
 impl Watch for GivingWay<'_> {

@@ -83,7 +83,7 @@ impl ByteChannel {
         }
     }
 
-    /// The other end's certificates, after the handshake. None: the connection has no TLS.
+    /// Returns the other end's certificates after the handshake, or `None` if the connection has no TLS.
     pub(super) fn peer_certificates(&self) -> Option<CertificateChain> {
         match self {
             Self::Socket(socket) => socket.peer_certificates(),

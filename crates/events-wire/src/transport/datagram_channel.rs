@@ -60,7 +60,7 @@ impl DatagramChannel {
     }
 
     pub(super) fn end(&self) -> MutexGuard<'_, DatagramEnd> {
-        // a poisoned lock is harmless: a thread that panics in a call leaves this end consistent, as it is
+        // a poisoned lock is harmless: a thread that panics in a call leaves this end as consistent as it is
         // between two datagrams
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,11 @@
-//! The listener for programs that connect by UDP.
+//! The listener for programs that connect over UDP.
 //!
 //! Each connection has a socket of its own, bound to the listener's address and connected to the program. The
-//! kernel lets several sockets share an address with `SO_REUSEADDR` or with `SO_REUSEPORT`. With the first,
-//! every user of the host could bind the port as well and receive the programs' datagrams; with the second,
-//! only sockets of one user share it (socket(7)). A process that becomes another user can still open such
-//! sockets if it gives the listener's socket to that user first ([`TransportListener::change_owner`]).
+//! kernel lets several sockets share an address with `SO_REUSEADDR` or with `SO_REUSEPORT`. With
+//! `SO_REUSEADDR`, every user of the host could bind the port as well and receive the programs' datagrams;
+//! with `SO_REUSEPORT`, only sockets of one user share the address (socket(7)). A process that becomes
+//! another user can still open such sockets if it gives the listener's socket to that user first
+//! ([`TransportListener::change_owner`]).
 
 use super::datagram_channel::DatagramChannel;
 use super::{AcceptedTransport, StreamTransport, TransportError, TransportListener, TransportPeer};

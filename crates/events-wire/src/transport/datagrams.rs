@@ -22,8 +22,7 @@ use std::time::{Duration, Instant};
 /// The size of the buffer for a received datagram. It is more than the 1452 bytes of the largest datagram
 /// that either end sends (an Ethernet frame without its headers). Longer datagrams are ignored.
 const MAX_DATAGRAM_BYTES: usize = 2048;
-/// The maximum number of datagrams that are taken at a time, so that a flood does not keep the caller
-/// forever.
+/// The maximum number of datagrams that one call receives, so that a flood does not keep the caller forever.
 const TURN: usize = 256;
 /// The maximum time for which a program that ends waits until the broker has all its bytes: enough for
 /// several retransmissions on a network with a round-trip time of 100 ms.
@@ -147,10 +146,10 @@ impl DatagramEnd {
         self.push()
     }
 
-    /// Returns whether the descriptor would wake a caller that sleeps now. It does not report datagrams that
-    /// were received during other calls. They may have brought bytes to read or made room to write, and
-    /// nothing else might wake the caller before the next sign of life. In this case the caller tries once
-    /// more.
+    /// Returns whether the descriptor would wake a caller that sleeps now. The descriptor does not report
+    /// datagrams that were received during other calls. These may have brought bytes to read or made room to
+    /// write, and nothing else might wake the caller before the next sign of life. So if such datagrams were
+    /// received, this returns false, and the caller tries once more.
     pub(super) fn may_sleep(&mut self) -> bool {
         !std::mem::take(&mut self.took_in)
     }
@@ -259,7 +258,7 @@ impl DatagramEnd {
         Ok(taken)
     }
 
-    /// Takes bytes for a datagram of their own, which leaves with the next flush and may be lost.
+    /// Queues bytes to be sent in a separate datagram, which leaves with the next flush and may be lost.
     pub(super) fn send_unreliable(&mut self, bytes: Vec<u8>) {
         self.link.send_datagram(bytes);
     }

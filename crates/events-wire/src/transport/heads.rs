@@ -13,7 +13,7 @@
 //!   payload
 //! ```
 //! A head that is sent as differences is remembered, too. Words are little-endian; the last one is padded
-//! with zeros. Heads of frames without a payload are not remembered: to remember the heads of answers between
+//! with zeros. Heads of frames without a payload are not remembered: remembering the heads of answers between
 //! events would cost more than it saves.
 
 /// Maximum length of a head that can be remembered: its length is seven bits of a form.
@@ -162,7 +162,7 @@ fn take_leb(bytes: &mut &[u8]) -> Option<u64> {
     Some(taken.iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f)))
 }
 
-/// Returns the begin and the end of a frame, or `None` until its length has come. A length has at most five
+/// Returns the start and the end of a frame, or `None` until its length has come. A length has at most five
 /// bytes.
 pub(super) fn span(bytes: &[u8]) -> Result<Option<(usize, usize)>, &'static str> {
     let mut left = &bytes[..bytes.len().min(5)];

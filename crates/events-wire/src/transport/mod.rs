@@ -27,14 +27,14 @@
 //!    descriptor may be ready without a frame.
 //! 5. Before a thread sleeps on the descriptor, it calls
 //!    [`prepare_to_wait`](FrameTransport::prepare_to_wait), and sleeps only if the result is
-//!    [`MayWait::Yes`]. Otherwise a frame could be missed that comes while the other end still takes the
-//!    thread for awake. When the descriptor was ready, the thread calls [`woken`](FrameTransport::woken),
-//!    which consumes the signals that made it ready.
+//!    [`MayWait::Yes`]. Otherwise, the thread could miss a frame that comes while the other end still
+//!    considers the thread awake. When the descriptor was ready, the thread calls
+//!    [`woken`](FrameTransport::woken), which consumes the signals that made it ready.
 //! 6. After [`close`](FrameTransport::close), or the drop of an end, or the death of its process, the other
 //!    end receives the frames that had left, and then [`TransportError::Closed`]. No name in a file system
 //!    and no memory is left behind.
-//! 7. Whatever bytes the other end sends, these rules hold at this end: lengths are checked after they are
-//!    copied. If the other end breaks the protocol, this end returns [`TransportError::Broken`], and the
+//! 7. These rules hold at this end whatever bytes the other end sends, because lengths are checked after they
+//!    are copied. If the other end breaks the protocol, this end returns [`TransportError::Broken`], and the
 //!    caller closes the connection.
 //!
 //! **Shared memory.** The frames are in rings in memfds, whose descriptors are passed over a Unix socket. The
@@ -160,7 +160,7 @@ pub enum PollFor {
     Anything,
 }
 
-/// The event that a sleeping thread waits for.
+/// The event for which a sleeping thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaited {
     FramesAndRoom,
@@ -275,7 +275,7 @@ pub trait FrameTransport: AsFd + Send + fmt::Debug {
     /// Returns the bytes of the largest frame, head and payload together. It is the same at both ends.
     fn largest(&self) -> usize;
 
-    /// Takes a frame, or returns that there is no room.
+    /// Takes a frame, or returns [`Taken::Full`] if there is no room.
     ///
     /// # Errors
     /// The frame is too large (the transport stays usable), or the other end is gone.
@@ -463,8 +463,9 @@ pub enum TransportPeer {
 }
 
 impl TransportPeer {
-    /// Returns the peer whose limits this one shares: whoever has one of a group of addresses has the others,
-    /// too. The groups are all loopback addresses, and each /64 of IPv6 (RFC 6177).
+    /// Returns the representative of a group of addresses, whose limits all peers in the group share: a host
+    /// that has one address of a group can use the others, too. One group is all loopback addresses, and each
+    /// /64 network of IPv6 is another (RFC 6177).
     #[must_use]
     pub fn party(self) -> Self {
         match self {
@@ -495,7 +496,7 @@ pub trait TransportListener: AsFd + Send + fmt::Debug {
         Framing::Length
     }
 
-    /// Uses other certificates for handshakes from now on. Listeners without TLS have none.
+    /// Uses other certificates for handshakes from now on. Listeners without TLS do nothing.
     ///
     /// # Errors
     /// The certificates are unsuitable; the former ones stay in use.
@@ -504,8 +505,8 @@ pub trait TransportListener: AsFd + Send + fmt::Debug {
         Ok(())
     }
 
-    /// Gives the listening sockets to a user, before this process becomes that user. Listeners that do not
-    /// open more sockets at their address later need not do so.
+    /// Gives the listening sockets to a user, before this process becomes that user. A listener that opens no
+    /// further sockets at its address does nothing.
     ///
     /// # Errors
     /// The kernel refuses, because only root may change the owner.
@@ -515,8 +516,8 @@ pub trait TransportListener: AsFd + Send + fmt::Debug {
     }
 }
 
-/// Sleeps until the descriptor is ready or the time is over. Returns whether it is ready. The sleep may end
-/// early, so that the caller checks the other end.
+/// Sleeps until the descriptor is ready or the timeout expires. Returns whether it is ready. The sleep may
+/// end early, so that the caller checks the other end.
 ///
 /// # Errors
 /// The other end is gone, or the kernel refuses to wait.

@@ -1,6 +1,6 @@
 //! Detects that the host of a TCP connection's other end, or the path to it, is gone.
 //!
-//! The other end's *kernel* answers, so a program that computes is not taken for dead. A connection has one
+//! The other end's *kernel* answers, so a program that computes is not considered dead. A connection has one
 //! of three states:
 //!
 //! | the connection | is noticed by |
@@ -23,7 +23,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use unisono_linux::tcp;
 
-/// The resolution of the kernel's times: a tick of up to 10 ms.
+/// The maximum length of a kernel tick, which is the resolution of the kernel's times.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The end of the connection that watches the other one.

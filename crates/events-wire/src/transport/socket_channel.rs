@@ -1,4 +1,4 @@
-//! The bytes of a connected socket: as they are, or in TLS.
+//! The bytes of a connected socket, plain or encrypted with TLS.
 
 use super::socket::{self, Intake};
 use super::tls::TlsChannel;
@@ -14,7 +14,7 @@ pub(super) enum SocketChannel {
 }
 
 impl SocketChannel {
-    /// Number of accepted bytes; 0 if the call would block.
+    /// Writes bytes. Returns the number of accepted bytes, or 0 if the call would block.
     pub(super) fn write(&mut self, pieces: &[&[u8]]) -> Result<usize, TransportError> {
         match self {
             Self::Plain(plain) => socket::write(plain.as_fd(), pieces),
@@ -22,7 +22,7 @@ impl SocketChannel {
         }
     }
 
-    /// Sends the accepted bytes; returns whether all have left.
+    /// Sends the accepted bytes. Returns whether all have left.
     pub(super) fn flush(&mut self) -> Result<bool, TransportError> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -37,7 +37,8 @@ impl SocketChannel {
         }
     }
 
-    /// The events to poll the socket for; `unsent`: whether bytes wait for room in it.
+    /// Returns the events for which to poll the socket. `unsent` is whether bytes wait for room in the
+    /// socket.
     pub(super) fn poll_for(&self, unsent: bool) -> PollFor {
         let wants_room = match self {
             Self::Plain(_) => unsent,
@@ -46,7 +47,7 @@ impl SocketChannel {
         if wants_room { PollFor::FramesAndRoom } else { PollFor::Frames }
     }
 
-    /// The other end's certificates, after the handshake. None: the connection has no TLS.
+    /// Returns the other end's certificates after the handshake, or `None` if the connection has no TLS.
     pub(super) fn peer_certificates(&self) -> Option<CertificateChain> {
         match self {
             Self::Plain(_) => None,

@@ -130,11 +130,11 @@ pub struct StreamTransport {
     outbox: Vec<u8>,
     sent: usize,
     /// The number of bytes that remained when the kernel last had no room for all. 0: the kernel has taken
-    /// all bytes since. Until then, no frame is taken: events had better wait elsewhere, where they wait in
-    /// the order of their deadlines; here they would leave in the order of arrival.
+    /// all bytes since. While this number is not 0, no frame is taken: events should wait elsewhere, in the
+    /// order of their deadlines, because from here they would leave in the order of arrival.
     refused: usize,
     /// The number of bytes after which frames leave without a flush, from [`MIN_BATCH`] to [`BATCH`]. It is
-    /// halved when the kernel has no room for all bytes, and doubled when it has.
+    /// halved when the kernel has no room for all bytes, and doubled when it has room for all.
     batch: usize,
     /// Received bytes: `inbox[start..end]` is not consumed yet. Before `start` there is room for a
     /// decompressed head.

@@ -1,4 +1,4 @@
-//! The listener for programs that connect by a Unix socket, or by a TCP socket with or without TLS.
+//! The listener for programs that connect over a Unix socket, or over a TCP socket with or without TLS.
 
 use super::channel::ByteChannel;
 use super::socket_channel::SocketChannel;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use unisono_linux::local_socket;
 
-/// The maximum number of bytes of a TCP connection that the kernel takes before it can send them
+/// The maximum number of bytes of a TCP connection that the kernel buffers before it can send them
 /// (`TCP_NOTSENT_LOWAT`). Bytes in the kernel and in the outbox leave in the order of arrival, so no event
 /// with an earlier deadline can overtake them. Without a bound the kernel takes megabytes. At 100 Mbit/s 64
 /// KiB take 5 ms.
@@ -25,7 +25,8 @@ pub struct StreamListener {
     largest: usize,
     /// The certificates for TLS. `None`: the connections are not encrypted.
     tls: Option<TlsCertificates>,
-    /// The origins of a listener for WebSockets. None: its connections are plain streams.
+    /// The origins whose pages may open WebSockets. `None`: the connections are plain streams, not
+    /// WebSockets.
     origins: Option<WebOrigins>,
 }
 
@@ -47,14 +48,15 @@ impl StreamListener {
         Ok(Self { socket, framing, largest, tls: None, origins: None })
     }
 
-    /// Accepts WebSockets, from programs and from pages of this host and of these origins.
+    /// Makes this a listener for WebSockets. It accepts programs, and web pages that this host or one of
+    /// these origins served.
     #[must_use]
     pub fn for_websockets(mut self, origins: WebOrigins) -> Self {
         self.origins = Some(origins);
         self
     }
 
-    /// Accepts connections with TLS.
+    /// Makes this a listener for connections with TLS.
     #[must_use]
     pub fn encrypted(mut self, certificates: TlsCertificates) -> Self {
         self.tls = Some(certificates);
@@ -80,8 +82,8 @@ pub(crate) fn accept(socket: &OwnedFd) -> Result<Option<(OwnedFd, TransportPeer)
     Ok(peer.and_then(Result::ok).map(|address| (socket, TransportPeer::Address(address.ip()))))
 }
 
-/// Bounds the unsent bytes of a connection that the kernel takes. Linux before 3.12 has no such bound, so an
-/// urgent event waits longer there.
+/// Bounds the number of unsent bytes that the kernel buffers for a connection. Linux before 3.12 has no such
+/// bound, so an urgent event waits longer there.
 fn bound_unsent(socket: &OwnedFd) {
     let _ = unisono_linux::socket::bound_unsent(socket, UNSENT);
 }

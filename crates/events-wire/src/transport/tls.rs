@@ -21,8 +21,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The maximum number of bytes that TLS holds for the other end, before or after encryption: half of the 128
-/// KiB that a stream collects before it writes.
+/// The maximum number of bytes that TLS buffers for the other end, before or after encryption: half of the
+/// 128 KiB that a stream collects before it writes.
 const HELD: usize = 64 << 10;
 /// The number of bytes of ciphertext to read at a time: about the longest TLS record.
 const ARRIVED: usize = 16 << 10;

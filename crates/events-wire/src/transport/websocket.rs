@@ -1,17 +1,17 @@
-//! A broker's end of a WebSocket (RFC 6455) over a socket or TLS: the bytes of its binary messages are the
-//! stream, as MQTT asks for (MQTT 5.0, section 6).
+//! A broker's end of a WebSocket (RFC 6455) over a socket or TLS: the payload bytes of its binary messages
+//! form the stream, as MQTT requires (MQTT 5.0, section 6).
 //!
 //! ```text
 //!   GET, Upgrade: websocket, protocol mqtt  ->  101  ->  frames: payload bytes go on, pings are answered
 //! ```
-//! Payloads are unmasked where they are read to, so that no message is collected here. The handshake is
-//! bounded in bytes by [`MAX_HANDSHAKE`], and in time by the limit for a program's greeting.
+//! Payloads are unmasked in the caller's buffer, so that this channel collects no whole message. The
+//! handshake is bounded in bytes by [`MAX_HANDSHAKE`], and in time by the limit for a program's greeting.
 //!
-//! A browser lets every page connect to every address, the broker of this host included, and says in `Origin`
-//! where the page is from. Pages of other hosts are refused unless the operator names them.
+//! A browser lets every page connect to every address, the broker of this host included, and names the page's
+//! origin in the header `Origin`. Pages from other hosts are refused unless the operator lists their origins.
 //!
-//! Cost: a copy of outgoing bytes, and an exclusive-or of incoming ones, beside a plain socket; 8 KiB for the
-//! handshake and for headers.
+//! Cost: in addition to a plain socket, a copy of outgoing bytes and an exclusive-or of incoming ones; 8 KiB
+//! for the handshake and for headers.
 
 use super::socket::Intake;
 use super::socket_channel::SocketChannel;
@@ -26,19 +26,19 @@ use tungstenite::handshake::server::{Request, create_response, write_response};
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
-/// Maximum bytes of a request: as much as common servers take for all headers. Chosen, not measured.
+/// Maximum bytes of a request: as many as common servers accept for all headers. Chosen, not measured.
 const MAX_HANDSHAKE: usize = 8 << 10;
-/// Bytes of one outgoing frame.
+/// Maximum payload bytes of one outgoing frame.
 const MAX_OUTGOING_FRAME: usize = 64 << 10;
-/// Bytes that wait for room before pings are no longer answered.
+/// The number of unsent bytes from which on pings are no longer answered.
 const MAX_PONGS: usize = 4 << 10;
 /// Maximum frames in a row without a byte of a message: a flood of them must not keep the reader from its
-/// other connections. Clients send a ping now and then. Chosen by this argument, not measured.
+/// other connections. An honest client sends only occasional pings. Chosen by this argument, not measured.
 const MAX_EMPTY_FRAMES: usize = 1024;
 /// Maximum bytes of a control frame's payload (RFC 6455, 5.5).
 const MAX_CONTROL: u64 = 125;
 
-/// The origins of pages that may connect, beside those of this host: `https://plant.example`.
+/// The origins whose pages may connect, in addition to those of this host: `https://plant.example`.
 pub type WebOrigins = Arc<[String]>;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) struct WebSocketChannel {
     below: SocketChannel,
     origins: WebOrigins,
     state: WebSocketState,
-    /// Bytes that are not taken yet: `arrived[start..end]`.
+    /// Received bytes; `arrived[start..end]` is not consumed yet.
     arrived: Box<[u8]>,
     start: usize,
     end: usize,
@@ -54,7 +54,7 @@ pub(super) struct WebSocketChannel {
     frame: Option<IncomingFrameState>,
     /// The payload of a control frame.
     control: Vec<u8>,
-    /// Whether more frames of a message follow.
+    /// Whether more frames of the current message follow.
     in_message: bool,
     /// Bytes for the channel below; the bytes before `sent` have left.
     outgoing: Vec<u8>,
@@ -74,7 +74,7 @@ struct IncomingFrameState {
     kind: OpCode,
     left: u64,
     mask: [u8; 4],
-    /// The place in the mask of the next byte.
+    /// The index of the mask byte for the next payload byte.
     turn: usize,
 }
 
@@ -206,7 +206,7 @@ impl WebSocketChannel {
         }
     }
 
-    /// Reads more bytes behind those that have arrived.
+    /// Reads more bytes from the channel below, and appends them to those that have arrived.
     fn fill(&mut self) -> Result<Intake, TransportError> {
         self.arrived.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -217,7 +217,7 @@ impl WebSocketChannel {
         Ok(intake)
     }
 
-    /// Answers the request, once it has arrived; returns whether it has.
+    /// Answers the handshake request once the whole request has arrived. Returns whether it has.
     fn shake_hands(&mut self) -> Result<bool, TransportError> {
         let answer = match Request::try_parse(&self.arrived[..self.end]) {
             Ok(None) if self.end < self.arrived.len() => return Ok(false),
@@ -273,7 +273,7 @@ impl WebSocketChannel {
         Ok(bytes)
     }
 
-    /// Takes the header of the next frame, once it has arrived; returns whether it has.
+    /// Consumes the header of the next frame once the whole header has arrived. Returns whether it has.
     fn begin_frame(&mut self) -> Result<bool, TransportError> {
         let mut cursor = Cursor::new(&self.arrived[self.start..self.end]);
         let parsed = FrameHeader::parse(&mut cursor).map_err(|error| broken(&error.to_string()))?;
@@ -318,7 +318,7 @@ impl WebSocketChannel {
         self.outgoing.extend_from_slice(payload);
     }
 
-    /// Sends bytes that wait; returns whether all have left for the channel below.
+    /// Passes waiting bytes to the channel below. Returns whether it has accepted all of them.
     fn push(&mut self) -> Result<bool, TransportError> {
         while self.sent < self.outgoing.len() {
             match self.below.write(&[&self.outgoing[self.sent..]])? {
@@ -331,7 +331,7 @@ impl WebSocketChannel {
         Ok(true)
     }
 
-    /// Says that no more bytes follow; bytes that do not leave now are lost.
+    /// Tells the other end that no more bytes follow. Bytes that do not leave now are lost.
     pub(super) fn send_close(&mut self) {
         if self.state == WebSocketState::Open {
             self.put(OpCode::Control(Control::Close), &u16::from(CloseCode::Normal).to_be_bytes());
@@ -352,7 +352,7 @@ impl AsFd for WebSocketChannel {
     }
 }
 
-/// Whether an origin (`http://localhost:8080`) is a page that this host served.
+/// Returns whether an origin, such as `http://localhost:8080`, is `localhost` or a loopback address.
 fn is_of_this_host(origin: &str) -> bool {
     let Some((_, place)) = origin.split_once("://") else { return false };
     let host = match place.strip_prefix('[') {
