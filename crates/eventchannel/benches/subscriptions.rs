@@ -17,7 +17,8 @@ use unisono_eventchannel::{FieldSet, Interest, SubscriptionId, SubscriptionIndex
 
 const KINDS: [&str; 6] = ["topic", "equal", "range", "half", "prefix", "mixed"];
 
-/// Makes the subscription number `at` of `all` of a kind. Each two subscriptions ask for the same events.
+/// Makes the subscription number `at` of `all` of a kind. Subscriptions `2n` and `2n + 1` ask for the same
+/// events.
 fn interest(kind: &str, at: u32, all: u32) -> Interest {
     let (at, all) = (at / 2, all / 2);
     let filter = match kind {

@@ -1,9 +1,9 @@
 //! Admission control for consumers: checks worst-case execution times and periods against the guaranteed
 //! shares of the classes.
 //!
-//! A consumer with a reservation states its worst-case execution time per event (`C`), the minimum distance
-//! between its events (`T`), and its relative deadline (`D`), counted from the arrival of an event. Whenever
-//! a consumer connects, two conditions are checked for each class with reservations:
+//! A consumer with a reservation states its worst-case execution time per event (`C`), the minimum
+//! inter-arrival time of its events (`T`), and its relative deadline (`D`), counted from the arrival of an
+//! event. Whenever a consumer connects, two conditions are checked for each class with reservations:
 //!
 //! 1. Utilization: the sum of `C / T` does not exceed the share that the policy guarantees the class.
 //! 2. Demand: for each interval `t`, the work that is due within `t` when the first events of all consumers
@@ -87,8 +87,8 @@ impl ExecutionTime {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reservation {
-    /// The minimum distance between two events. An event that comes earlier is treated as if it came at this
-    /// distance, so that a consumer that gets more events than it stated delays only its own events.
+    /// The minimum inter-arrival time of two events. An event that comes earlier is treated as if it came
+    /// after this time, so that a consumer that gets more events than it stated delays only its own events.
     pub period: Duration,
     /// The time from an event's arrival within which its delivery is finished. An event's own deadline counts
     /// only if it is later than that.

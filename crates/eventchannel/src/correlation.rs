@@ -7,7 +7,7 @@
 //! | rule | complete when |
 //! |---|---|
 //! | any | one part has come |
-//! | all | all parts have come within the time, in any order; of a part the latest event counts |
+//! | all | all parts have come within the time, in any order; only the latest event of each part counts |
 //! | sequence | all parts have come within the time, in their order |
 //!
 //! Cost: for a sequence one chain of events for each of its parts. Of several chains of equal length, the
@@ -144,7 +144,7 @@ impl<P> Correlator<P> {
         complete
     }
 
-    /// Returns the events of incomplete chains.
+    /// Returns the events of all incomplete chains.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<ChannelEvent<P>>> {
         self.chains.iter().flatten().flatten()
     }

@@ -1,5 +1,5 @@
-//! Counts events that are larger than their queue. A queue takes such an event, alone, so that its capacity
-//! does not bound its memory. Instead, all such events of a tenant have a common bound.
+//! Counts events that are larger than their queue. A queue accepts such an event, which then waits alone, so
+//! the queue's capacity does not bound the memory. Instead, all such events of a tenant have a common bound.
 //!
 //! An event that waits in several queues counts once.
 //!

@@ -37,8 +37,8 @@ pub struct TenantLimits {
 impl Default for TenantLimits {
     /// The default limits of a tenant: for topics and parties, half of a channel's default limits. 32,768
     /// operations take the publisher of an event about 0.3 ms. 20,000 rings per second take 2 % of a
-    /// processor, and are two timers of 100 us. With 4096 broad subscriptions, each of the consumers has two.
-    /// Chosen by these arguments.
+    /// processor, and are the rings of two timers with periods of 100 us. 4096 broad subscriptions are two
+    /// for each consumer. Chosen by these arguments.
     fn default() -> Self {
         Self {
             topics: 32_768,

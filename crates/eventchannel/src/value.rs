@@ -84,12 +84,12 @@ impl Numeric {
     pub(crate) fn order_key(self) -> Option<u64> {
         let number = self.to_f64();
         let bits = number.to_bits();
-        // a negative number is the smaller, the greater its bits are; for a positive one it is the reverse
+        // positive numbers have the order of their bits, negative numbers the reverse order
         (!number.is_nan()).then_some(if bits >> 63 == 1 { !bits } else { bits | 1 << 63 })
     }
 
-    /// Applies one of the operators `+`, `-`, `*` and `/`. Whole numbers stay whole while they fit; `/`
-    /// divides as decimals do.
+    /// Applies one of the operators `+`, `-`, `*` and `/`. Whole numbers stay whole while they fit; `/` is a
+    /// floating-point division.
     pub(crate) fn calculate(self, operation: char, other: Self) -> Self {
         if let (NumericForm::Whole(one), NumericForm::Whole(other)) = (self.0, other.0) {
             let whole = match operation {

@@ -201,7 +201,7 @@ fn a_class_that_is_full_refuses_the_next_consumer_and_takes_it_when_another_has_
         bench.channel.connect(Instant::ZERO, ConsumerSpec::new("viewer").with(spec.clone()))
     };
     let admitted: Vec<_> = std::iter::from_fn(|| connect(&mut bench).ok()).collect();
-    // the class is sure of half of each ms, less twice the longest event of the class and its share of
+    // the class is guaranteed half of each ms, less twice the longest event of the class and its share of
     // another one: 2.5 events
     assert_eq!(admitted.len(), 2);
     let said = connect(&mut bench).expect_err("it is full").to_string();

@@ -95,7 +95,7 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// Returns an unacknowledged event to its inbox.
+    /// Puts an unacknowledged event back into its inbox.
     pub(super) fn requeue(&mut self, now: Instant, inbox: InboxId, parcel: Parcel<P>) {
         let arrival = self.arrival();
         if let Some(receiver) = self.receivers.get_mut(&inbox) {

@@ -6,8 +6,8 @@ use crate::ids::{InboxId, TopicId};
 use crate::pattern::TopicPattern;
 use std::collections::{BTreeSet, HashSet};
 
-/// The maximum number of patterns that are recorded as changed; beyond it, all topics count as changed. One
-/// frame may change as many. Chosen, not measured.
+/// The maximum number of patterns that are recorded as changed; beyond it, all topics count as changed. A
+/// single frame may change this many patterns. Chosen, not measured.
 const MAX_CHANGES: usize = 4096;
 
 /// The topics whose consumers may have changed.

@@ -23,7 +23,7 @@ impl<P: EventPayload> EventChannel<P> {
     ///
     /// # Errors
     /// The consumer does not exist, there are no parts or too many, or an existing topic or offer does not
-    /// meet its request.
+    /// meet the consumer's request.
     pub fn correlate(
         &mut self,
         consumer: ConsumerId,

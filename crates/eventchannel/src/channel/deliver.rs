@@ -157,8 +157,8 @@ impl<P: EventPayload> EventChannel<P> {
 }
 
 impl<P: EventPayload> Receiver<P> {
-    /// Queues the notices of departed suppliers once their last events have been delivered. It must not do so
-    /// with the last event itself, because the notices of a delivery precede its event.
+    /// Queues the notices of departed suppliers once their last events have been delivered. Such a notice
+    /// must not come with the last event itself, because the notices of a delivery precede its event.
     fn report_departed(&mut self) {
         if self.inbox.has_departed() {
             let gone = |(topic, supplier, why)| (NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });

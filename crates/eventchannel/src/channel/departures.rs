@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of steps of reporting departures between two calls of
 /// [`take_work`](EventChannel::take_work) or of [`next`](EventChannel::next); further departures are reported
-/// later. About a millisecond.
+/// later. So many steps take about a millisecond.
 const MAX_TOLD: usize = 1024;
 
 /// The departure of a supplier from a topic.
@@ -88,7 +88,7 @@ impl<P: EventPayload> EventChannel<P> {
         for SupplierDeparture { supplier, why, owner } in departures {
             self.work += inboxes.len();
             for inbox in &inboxes {
-                // consumers get the notice of its departure only after its last event
+                // consumers get the notice of a supplier's departure only after the supplier's last event
                 let receiver = self.receivers.get_mut(inbox);
                 if !receiver.is_some_and(|it| it.inbox.departs(topic, supplier, why)) {
                     self.notify(*inbox, NO_DEADLINE, ChannelNotice::Gone { topic, supplier, why });
@@ -102,7 +102,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Elects the owner of a topic with exclusive ownership. Returns the new owner if consumers are to be
-    /// notified: of every owner but the first.
+    /// notified; they are notified of every owner except the first.
     pub(super) fn elect(&mut self, id: TopicId) -> Option<SupplierId> {
         let topic = self.topics.get_mut(&id)?;
         if topic.spec.ownership == Ownership::Shared {

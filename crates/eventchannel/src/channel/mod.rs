@@ -404,7 +404,7 @@ impl<P: EventPayload> EventChannel<P> {
         self.admission.utilization(class)
     }
 
-    /// Counters of the inbox of a consumer or its group.
+    /// Returns the counters of the inbox of a consumer or its group.
     #[must_use]
     pub fn counters(&self, consumer: ConsumerId) -> Option<InboxCounters> {
         Some(self.receiver(consumer)?.inbox.counters)

@@ -226,10 +226,10 @@ impl<P: EventPayload> EventChannel<P> {
         self.kept.check_name(keeping, charge).map_err(names_full)
     }
 
-    /// Retires the unused topics. Returns whether there were any. After a search that found none, there is no
-    /// other search for a second, unless many offers are withdrawn in the meantime: otherwise a tenant that
-    /// holds all topics could make the channel search all topics and all waiting events for each refused
-    /// topic.
+    /// Retires the unused topics. Returns whether there were any. After a search that found none, the channel
+    /// does not search again within one second, unless many offers are withdrawn in the meantime: otherwise a
+    /// tenant that holds all topics could make the channel search all topics and all waiting events for each
+    /// refused topic.
     pub fn retire_for_room(&mut self) -> bool {
         if let Some(BarrenLook { at, withdrawn }) = self.barren
             && self.clock - at < Duration::SECOND

@@ -1,8 +1,8 @@
 //! Publishes events: checks an event, finds the matching subscriptions, and puts the event into the inbox of
 //! each consumer that asked for it.
 //!
-//! Either all of these inboxes take the event or none does. The channel checks whether any of them blocks
-//! before it puts the event into the first.
+//! Either all of these inboxes take the event or none does. Before the channel puts the event into the first
+//! inbox, it checks whether any of them blocks.
 
 use super::{ChannelLimits, Destined, EventChannel, OfferState, WORK_STEPS};
 use crate::error::PublishError;

@@ -52,8 +52,8 @@ impl<P: EventPayload> EventChannel<P> {
     /// except those for which another subscription of the inbox asks.
     ///
     /// # Errors
-    /// The consumer does not exist, a topic that it names does not meet its request, or there are too many
-    /// subscriptions.
+    /// The consumer does not exist, a topic that the interest names does not meet the consumer's request, or
+    /// there are too many subscriptions.
     pub fn subscribe(
         &mut self,
         now: Instant,
@@ -83,7 +83,7 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     /// Adds several subscriptions for a consumer or its group, as [`subscribe`](Self::subscribe) adds one:
-    /// existing topics and offers are compared with its request once.
+    /// existing topics and offers are compared with the consumer's request only once.
     ///
     /// # Errors
     /// The errors of [`subscribe`](Self::subscribe); subscriptions before the refused one stay.

@@ -14,7 +14,7 @@
 //! | `x starts_with "ab"` | a text that begins so |
 //! | `exists x` | the event has the field |
 //! | `x` alone | `x == true` |
-//! | `+` `-` `*` `/` | on numbers; `/` divides as decimals do |
+//! | `+` `-` `*` `/` | on numbers; `/` is a floating-point division |
 //! | `"text"`, with `\"` and `\\` | a text |
 //!
 //! A field's name consists of letters, digits, `_` and `.`, and begins with a letter or `_`. A comparison

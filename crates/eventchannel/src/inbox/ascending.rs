@@ -95,7 +95,7 @@ mod tests {
             for step in steps {
                 match step {
                     Some(which) if which % 3 > 0 => {
-                        // a key that is in the queue, or was, or is the next one
+                        // a key that is or was in the queue, or the next key
                         let key = u32::from(which) % (next + 1);
                         prop_assert_eq!(queue.remove(&key), map.remove(&key));
                     }

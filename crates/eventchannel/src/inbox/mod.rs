@@ -348,8 +348,8 @@ impl<P: EventPayload> Inbox<P> {
         self.queue.len() < (events / 2).clamp(1, MAX_PAST) && self.bytes < (bytes / 2).max(1)
     }
 
-    /// Returns an event that was delivered and not acknowledged to the queue, or gives it up after the last
-    /// attempt.
+    /// Puts an event that was delivered and not acknowledged back into the queue, or gives it up after the
+    /// last attempt.
     pub(crate) fn push_again(&mut self, now: Instant, arrival: u64, mut parcel: Parcel<P>) {
         parcel.repeated += 1;
         if self.spec.redelivery.is_none_or(|redelivery| parcel.repeated >= redelivery.attempts) {
@@ -469,8 +469,8 @@ impl<P: EventPayload> Inbox<P> {
         self.queue.first().or(gap)
     }
 
-    /// Removes the next event; the flag says whether it is late. Late events that the policy does not deliver
-    /// are removed first.
+    /// Removes and returns the next event; the flag is true if the event is late. Late events that the policy
+    /// does not deliver are removed first.
     pub(crate) fn pop(&mut self, now: Instant, arrival: u64) -> Option<(Parcel<P>, bool)> {
         loop {
             let (turn, parcel) = self.queue.take_first()?;
@@ -526,7 +526,7 @@ impl<P: EventPayload> Inbox<P> {
         !self.gaps.is_empty()
     }
 
-    /// Takes the gaps, and the number of missing events that are in none of them.
+    /// Removes and returns the gaps, and the number of missing events that are in none of them.
     pub(crate) fn take_gaps(&mut self) -> (Vec<Gap>, u64) {
         match self.gaps.is_empty() {
             true => (Vec::new(), 0),

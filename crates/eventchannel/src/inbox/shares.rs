@@ -112,14 +112,14 @@ impl<P: EventPayload> SharedParcels<P> {
         }
     }
 
-    /// Takes the next event. The supplier is charged later, by [`charge`](Self::charge).
+    /// Removes and returns the next event. The supplier is charged later, by [`charge`](Self::charge).
     pub(super) fn take_first(&mut self) -> Option<(DueTurn, Parcel<P>)> {
         let supplier = self.busy.first()?.1;
         let turn = self.lanes.get(&supplier)?.queue.first()?;
         Some((turn, self.take(supplier, turn)?))
     }
 
-    /// Takes the event to drop from a full inbox.
+    /// Removes and returns the event that a full inbox drops.
     pub(super) fn take_victim(&mut self, now: Instant, full: FullInbox) -> Option<(DueTurn, Parcel<P>)> {
         let supplier = self.loads.last()?.1;
         let turn = self.lanes.get_mut(&supplier)?.queue.victim(now, full)?;

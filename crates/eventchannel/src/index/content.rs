@@ -34,7 +34,8 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum ClauseNode {
     Always(bool),
-    /// Ascending, each once: the order in which a filter names its parts does not matter.
+    /// The parts in ascending order, each once, so that the order in which a filter names them does not
+    /// matter.
     All(Box<[ClauseId]>),
     Any(Box<[ClauseId]>),
     Is(Predicate),
@@ -53,7 +54,7 @@ struct ClauseVerdict {
 pub(crate) struct ContentIndex {
     nodes: Vec<ClauseNode>,
     verdicts: Vec<ClauseVerdict>,
-    /// For each node, the number of nodes and roots that need it.
+    /// For each node, the number of references to it from other nodes and from roots.
     needed: Vec<u32>,
     free: Vec<ClauseId>,
     ids: HashMap<ClauseNode, ClauseId>,
@@ -147,7 +148,7 @@ impl ContentIndex {
     }
 
     /// Returns the subscriptions that may match, whatever their filters; of an owner's equal subscriptions,
-    /// one.
+    /// only one.
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = u32> {
         let filtered = self.roots.values().map(|root| &root.subscriptions);
         std::iter::once(&self.unfiltered).chain(filtered).flat_map(|list| list.as_slice()).copied()
@@ -201,7 +202,8 @@ impl ContentIndex {
         }
     }
 
-    /// Returns the node of a clause, made if there is none, and counts one more need of it.
+    /// Returns the node of a clause, and adds one to its number of references. Makes the node if there is
+    /// none.
     fn intern(&mut self, clause: &Clause) -> ClauseId {
         let node = match clause {
             Clause::Always(value) => ClauseNode::Always(*value),
@@ -240,7 +242,7 @@ impl ContentIndex {
         ids.into()
     }
 
-    /// Counts one need of a node less, and removes the node if nothing needs it any more.
+    /// Subtracts one from the number of references to a node, and removes the node if none is left.
     fn release(&mut self, id: ClauseId) {
         let at = id.0 as usize;
         self.needed[at] -= 1;

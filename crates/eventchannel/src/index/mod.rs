@@ -127,7 +127,7 @@ impl Interest {
 /// A pattern, the requested type, and the excepted topics.
 type PatternKey = (TopicPattern, Option<Arc<str>>, Arc<[ExceptedTopics]>);
 
-/// Subscriptions, and which of them an event matches.
+/// An index of subscriptions, which finds those that an event matches.
 #[derive(Debug, Default)]
 pub struct SubscriptionIndex {
     trie: PatternTrie,

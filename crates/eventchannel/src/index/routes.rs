@@ -1,15 +1,15 @@
 //! The patterns that match a topic, so that an event need not search for them.
 //!
-//! A topic stores a *route*, the patterns that match it, itself if they are few. If all topics stored many
-//! patterns, the memory would grow with topics times patterns. So the long routes of all topics have a common
-//! bound: the least recently used route is dropped first, and is searched again at its next use. To have
-//! another topic's route dropped, a client has to cause as many searches as there are routes. Cost: a look-up
-//! and a logarithm for an event on a topic that many patterns match.
+//! The *route* of a topic is the set of patterns that match it. If they are few, the topic itself stores
+//! them. If all topics stored many patterns, the memory would grow with topics times patterns. So the long
+//! routes of all topics have a common bound: the least recently used route is dropped first, and is searched
+//! again at its next use. To have another topic's route dropped, a client has to cause as many searches as
+//! there are routes. Cost: a look-up and a logarithm for an event on a topic that many patterns match.
 
 use crate::number_map::NumberMap;
 use std::collections::BTreeMap;
 
-/// The maximum number of patterns that a topic stores itself. Chosen, not measured.
+/// The maximum number of patterns that a topic itself stores. Chosen, not measured.
 const MAX_SHORT: usize = 64;
 /// The maximum number of patterns in all long routes together: 4 MiB. One route has at most as many patterns
 /// as a channel has subscriptions, 65,536. Chosen, not measured.
