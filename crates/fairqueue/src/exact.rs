@@ -10,7 +10,7 @@
 //! weights of all siblings together. When not to use it: where time matters, and where
 //! [`Scheduler::is_exact`] holds; [`start_time`] then uses the scheduler. Limits of classes are not applied.
 //!
-//! Reference: as [`Scheduler`].
+//! Reference: the same as for [`Scheduler`].
 
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
@@ -53,7 +53,7 @@ pub struct Exact<T> {
     queues: PacketQueues<T>,
     /// The leaf in service, and the length of its packet in bytes.
     in_service: Option<(usize, u32)>,
-    /// The number of times that a class, any class, has begun to wait.
+    /// The number of times that any class has begun to wait.
     entered: u64,
     waiting: Backlog,
 }

@@ -128,8 +128,8 @@ pub struct Hierarchy {
     default: Option<ClassId>,
 }
 
-/// The most classes. Numbers above it are used otherwise: one bit marks inner classes, and `NONE` is the
-/// greatest number.
+/// The most classes. Larger numbers have other uses: one bit marks inner classes, and `NONE` is the greatest
+/// number.
 const MAX_CLASSES: u32 = 1 << 30;
 
 impl Hierarchy {
@@ -181,7 +181,7 @@ impl Hierarchy {
         Ok(self)
     }
 
-    /// Sets the order in which packets of a class leave; an unknown class changes nothing.
+    /// Sets the order in which packets of a class leave. Does nothing if there is no such class.
     #[must_use]
     pub fn ordering(mut self, name: &str, order: Order) -> Self {
         if let Some(id) = self.find(name) {

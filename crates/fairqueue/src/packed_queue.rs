@@ -2,10 +2,10 @@
 //!
 //! Each child has a place among its siblings, a digit of five bits. The waiting children form a number of
 //! such digits; the lowest digit is the next child. To insert a child, the queue counts the tags that are not
-//! greater, without a branch on any of them, and shifts the digits of the later children to make room. To
-//! take the next child, it shifts back. So a decision costs the same whatever the tags are. (A search among
-//! six siblings would take few instructions, but a single mispredicted branch in it costs more than they do.)
-//! The order is exact; equal tags leave first in, first out.
+//! greater than the child's, without a branch on any of them, and shifts the digits of the later children to
+//! make room. To take the next child, the queue shifts the digits back. So a decision costs the same whatever
+//! the tags are. (A search among six siblings would take few instructions, but a single mispredicted branch
+//! in it costs more than they do.) The order is exact; equal tags leave first in, first out.
 
 use unisono_intrinsics::prefetch;
 

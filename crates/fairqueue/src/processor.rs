@@ -84,8 +84,8 @@ impl Processor {
     }
 
     /// Does what [`ran`](Self::ran) with [`Wants::More`] and then [`dispatch`](Self::dispatch) do, at less
-    /// cost, if no other program is runnable: the same class runs again. Otherwise returns false; the quantum
-    /// has then not ended, so call those two.
+    /// cost, if no other program is runnable: the same class runs again. Otherwise returns false and does not
+    /// end the quantum; the caller then calls those two methods.
     #[inline]
     pub fn go_on(&mut self, used: u32) -> bool {
         if self.running.is_none() {

@@ -72,8 +72,8 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reads a decimal number and its unit, from `units` (the shortest last); returns it in base units, rounded
-/// down.
+/// Reads a decimal number and its unit, which is one of `units` (with the shortest name last). Returns the
+/// number in base units, rounded down.
 pub(crate) fn measured(text: &str, units: &[(&str, u128)]) -> Option<u128> {
     let (number, of) = units.iter().find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of)))?;
     let number = number.trim_end();

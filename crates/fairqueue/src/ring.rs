@@ -181,7 +181,7 @@ impl PageRing {
     pub(crate) fn sort(&mut self, place: usize) {
         let first = self.pages[place].first;
         if first == END || self.is_sorted(first) {
-            return; // sorting would read the tag of END, which may be any
+            return; // sorting would read the tag of END, which is arbitrary
         }
         // `sorted[size]` is END or a sorted list of 2^size entries; lists of equal length are merged
         let mut sorted = [END; u32::BITS as usize];

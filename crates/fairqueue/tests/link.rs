@@ -57,7 +57,7 @@ proptest! {
         lengths in prop::collection::vec(prop::collection::vec(1..1500_u32, 1..9), 8),
         nested in any::<bool>(),
     ) {
-        // nested, the siblings share the bandwidth that their parent gets beside another class
+        // if `nested`, the siblings share what their parent gets in competition with another class
         let hierarchy = if nested {
             let inner = weights.iter().enumerate().map(|(at, each)| {
                 ClassSpec::new(format!("c{at}")).weighing(weight(&each.to_string()))

@@ -23,7 +23,7 @@ fn hierarchy(most: usize, skew: bool) -> impl Strategy<Value = Hierarchy> {
         let mut parents = vec![0];
         let mut weights = vec![Weight::ONE];
         for (at, (parent, weight)) in classes.iter().enumerate() {
-            // a skewed tree hangs almost everything below the last class but one
+            // in a skewed tree, two of three classes are children of the class before them
             let parent = if skew && at % 3 != 0 { at } else { parent.index(at + 1) };
             parents.push(parent);
             weights.push(*weight);

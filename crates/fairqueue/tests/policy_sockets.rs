@@ -1,4 +1,4 @@
-//! The key `sockets` of a class: whose sockets may have leaves of their own in it.
+//! Tests the key `sockets` of a class: the users whose sockets may have leaves of their own in the class.
 
 use unisono_fairqueue::Policy;
 

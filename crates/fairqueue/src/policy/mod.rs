@@ -169,7 +169,7 @@ pub struct DiskClass {
 #[non_exhaustive]
 pub struct SocketClass {
     pub class: ClassId,
-    /// The users who may ask: names or numbers.
+    /// The names or numbers of the users who may request a leaf for a socket.
     pub from: Vec<String>,
     /// The most sockets of each user at a time.
     pub max: u32,
@@ -202,12 +202,13 @@ impl Policy {
         self.queues.get(class.index())?.congestion
     }
 
-    /// Whose sockets may have leaves of their own in a class.
+    /// Returns the terms on which sockets may have leaves of their own in a class, or `None` if none may.
     pub fn sockets(&self, class: ClassId) -> Option<&SocketClass> {
         self.sockets.iter().find(|sockets| sockets.class == class)
     }
 
-    /// The highest rate of a class: its own ceiling, or the ceiling of the nearest ancestor that has one.
+    /// Returns the highest rate of a class: its own ceiling, or the ceiling of the nearest ancestor that has
+    /// one.
     pub fn ceiling(&self, mut class: ClassId) -> Rate {
         loop {
             match self.ceilings.get(class.index()).copied().flatten() {

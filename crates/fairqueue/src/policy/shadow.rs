@@ -15,8 +15,8 @@ use super::dscp::Dscp;
 use super::matcher::{Facts, IpProtocol, Matcher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Returns the earlier rules that together match all packets of `rule`, or none if there is a packet for
-/// `rule`.
+/// Returns the earlier rules that together match all packets of `rule`, or an empty list if a packet is left
+/// for `rule`.
 pub(super) fn shadows_of<'a>(rule: &Matcher, earlier: &'a [Rule]) -> Vec<&'a Rule> {
     if let Some(one) = earlier.iter().find(|one| one.matcher.contains(rule)) {
         return vec![one];

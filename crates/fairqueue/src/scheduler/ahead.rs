@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(ahead(&mut scheduler), None, "it is 300 bytes ahead");
         let order: Vec<u32> =
             std::iter::from_fn(|| scheduler.dequeue(Instant::ZERO)).map(|(_, packet)| packet.item).collect();
-        // a is owed three, then both take turns; a was entered first
+        // class `a` first catches up with three packets, then both classes take turns, and `a` begins because
+        // it was inserted first
         assert_eq!(order, [0, 1, 2, 13, 3, 14, 4, 15, 5]);
         assert_eq!(scheduler.dequeue_ahead(Instant::ZERO, a, u32::MAX), None, "nothing waits");
     }

@@ -224,8 +224,8 @@ impl<T> Scheduler<T> {
         packets
     }
 
-    /// Inserts every class with packets among its siblings: first the classes that waited before, in their
-    /// order, then the others.
+    /// Inserts, among its siblings, every class that has packets: first the classes that waited before, in
+    /// their order, then the others.
     fn want_service(&mut self, waited: Vec<u32>) {
         let mut slot = self.in_service.unwrap_or(ROOT);
         while slot != ROOT {

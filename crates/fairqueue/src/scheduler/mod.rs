@@ -330,8 +330,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Ends the service of the packet in service: charges its classes, and inserts each that has more packets
-    /// among its siblings.
+    /// Ends the service of the packet in service: charges its classes, and inserts again, among its siblings,
+    /// each class that has more packets.
     #[inline]
     fn end_service(&mut self, leaf: u32) {
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));

@@ -7,11 +7,12 @@ use toml::de::DeValue;
 
 const KEYS: [&str; 3] = ["from", "max", "weight"];
 const EXAMPLE: &str = "sockets = { from = [\"alice\"], max = 1000, weight = \"1..100\" }";
-/// The most sockets of a user in a class, unless the policy says another number.
+/// The most sockets of a user in a class, unless the policy states another number.
 const DEFAULT_SOCKETS: u32 = 1000;
-/// The weights, unless the policy says others: the range that turns of bytes express well.
+/// The range of weights, unless the policy states another one: turns measured in bytes express these weights
+/// well.
 const DEFAULT_WEIGHTS: (u32, u32) = (1, 100);
-/// The highest allowed ratio of two weights. A turn of the heaviest socket is as many packets long.
+/// The highest allowed ratio of two weights. A turn of the heaviest socket has as many packets as this ratio.
 const MAX_RATIO: f64 = 1000.0;
 
 /// The value of the key.
