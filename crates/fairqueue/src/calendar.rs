@@ -99,7 +99,7 @@ impl Calendar {
         self.base = tag;
         self.today = tag >> self.shift;
         self.bring_near(self.today);
-        // other entries of the same page have moved into the ring with this one
+        // the other entries of the same page are in the ring now
         self.ring.sort(self.ring.place(self.today));
         Some(TaggedSlot::new(tag, slot))
     }
