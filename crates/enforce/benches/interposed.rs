@@ -113,8 +113,8 @@ fn main() {
     }
 }
 
-/// Measures the change to another policy of so many classes while a frame of each waits: the time to prepare
-/// the change, which another thread does, and the time for which the link stops.
+/// Measures the change to another policy with `classes` classes while a frame of each class waits: the time
+/// to prepare the change, which another thread does, and the time for which the link stops.
 fn change(classes: usize, repeats: usize) {
     let policy = |turn: usize| {
         let class = |number: usize| {

@@ -36,7 +36,7 @@ pub trait Backend: fmt::Debug {
 
     fn side(&self) -> LinkSide;
 
-    /// Returns notes of the last call for the user, besides its result.
+    /// Returns the notes of the last call for the user, in addition to the call's result.
     fn notes(&self) -> &[String];
 
     /// Checks whether this backend can enforce a policy on this device. Changes nothing.
@@ -96,7 +96,7 @@ pub enum BackendName {
 }
 
 impl BackendName {
-    /// Each with its name and its description on the command line.
+    /// All values, each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Kernel, "kernel", "The kernel's own classes (HTB)"),
         (
@@ -115,7 +115,7 @@ pub enum KernelQueueName {
 }
 
 impl KernelQueueName {
-    /// Each with its name and its description on the command line.
+    /// All values, each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Htb, "htb", "The kernel's token buckets"),
         (
@@ -126,12 +126,13 @@ impl KernelQueueName {
     ];
 }
 
-/// Called before every step of a change; returns the cause of an interruption.
+/// A check that is called before every step of a change. It returns the cause if the change is to be
+/// interrupted.
 pub type InterruptCheck = Box<dyn FnMut() -> Option<String> + Send>;
 
 /// A kind of backend, and the options that select it.
 pub struct BackendKind {
-    /// Its name in journals and answers.
+    /// The backend's name in journals and answers.
     pub name: &'static str,
     pub backend: BackendName,
     pub kernel_queue: Option<KernelQueueName>,
@@ -147,7 +148,7 @@ impl fmt::Debug for BackendKind {
     }
 }
 
-/// Counters of an interposed queue besides its classes.
+/// Counters of an interposed queue in addition to those of its classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames that the queue received.
@@ -171,7 +172,8 @@ pub struct Counters {
     pub unattended: u64,
 }
 
-/// For backends in which sockets get no leaves of their own; `place` is one in which they do.
+/// Fails if sockets have leaves of their own in the policy, for a backend that cannot give them any. `place`
+/// is the place where they can have leaves, for the message.
 pub(crate) fn refuse_sockets(policy: &Policy, place: &str) -> Result<(), Error> {
     let Some(sockets) = policy.sockets.first() else { return Ok(()) };
     let class = &policy.hierarchy.class(sockets.class).name;

@@ -30,7 +30,8 @@ pub(crate) fn start(
     lock: Option<&DirectoryLock>,
     input: &[u8],
 ) -> io::Result<StartOutcome> {
-    // first, because it would also close the descriptor of the lock, which a following line keeps open
+    // this comes first, because it would otherwise also close the descriptor of the lock, which a later line
+    // keeps open
     descriptors::close_inherited(&mut command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(lock) = lock {

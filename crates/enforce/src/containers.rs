@@ -183,7 +183,7 @@ fn processes_below(directory: &Path, processes: &mut Vec<u32>) {
 }
 
 /// Returns whether the network namespace of a process has a device whose other end is a device of this
-/// thread's namespace; true also if that cannot be found out.
+/// thread's namespace; also returns true if this cannot be determined.
 fn leads_here(process: u32) -> bool {
     let devices = || {
         let mut socket = NetlinkSocket::open().ok()?;
@@ -191,7 +191,7 @@ fn leads_here(process: u32) -> bool {
     };
     let Some(here) = devices() else { return true };
     let Ok(there) = NetworkNamespace::of_process(process) else { return true };
-    // a thread of its own, because it cannot return from the other namespace
+    // uses a separate thread, because a thread cannot return from the other namespace
     let entered = std::thread::spawn(move || there.enter().ok().and_then(|()| devices()));
     let Ok(Some(there)) = entered.join() else { return true };
     let is_ours = |index: Index| here.iter().any(|device| device.index == index);

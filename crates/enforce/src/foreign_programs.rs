@@ -43,7 +43,8 @@ impl ChainEnd {
         }
     }
 
-    /// Returns the answer for a program. A program whose instructions cannot be read may do anything.
+    /// Returns the packets for which a program ends the chain. If its instructions cannot be read, it may end
+    /// the chain for some.
     fn of_program(program: &LoadedProgram) -> Self {
         match program.instructions() {
             Ok(code) if !code.is_empty() => Self::of_values(&ReturnValues::of_program(&code)),

@@ -20,7 +20,7 @@ const REPLY_MAGIC: u32 = 0x6744_6698;
 const FLAG_FUA: u16 = 1 << 0;
 const FLAG_NO_HOLE: u16 = 1 << 1;
 
-/// Why a request was refused, or failed, by the numbers of the protocol.
+/// The reason why a request was refused or failed. The values are the numbers of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum NbdError {
@@ -94,7 +94,7 @@ pub enum WriteDurability {
     OnReply,
 }
 
-/// What becomes of the space of zeroed bytes.
+/// What happens to the disk space of zeroed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZeroedSpace {
     MayBeHole,

@@ -166,7 +166,8 @@ impl RequestQueue {
                     };
                     *counter += bytes;
                     if step == Step::More {
-                        // before the service of this piece ends, so that the class stays backlogged
+                        // queues the next piece before the service of this one ends, so that the class stays
+                        // backlogged
                         state.add(now, job);
                         state.cello.complete(now);
                         continue;
@@ -196,7 +197,7 @@ impl RequestQueue {
         }
     }
 
-    /// Waits until a request is there and the pace lets it begin. Returns `None` at the end.
+    /// Waits until a request is queued and the pace lets it begin. Returns `None` at the end.
     fn next(&self) -> Option<RequestTask> {
         let mut state = self.state();
         loop {
@@ -303,7 +304,7 @@ mod tests {
         let (queue, backing, (replies, received)) = (RequestQueue::new(&policy), backing(), channel());
         for request in 0..800 {
             let class = if request % 2 == 0 { a } else { b };
-            // some of several pieces
+            // some requests have several pieces
             queue.submit(class, request, read(0, if request % 8 < 2 { 1 << 20 } else { 65_536 }), &replies);
         }
         queue.end();

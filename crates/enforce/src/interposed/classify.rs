@@ -30,7 +30,7 @@ const REMEMBERED: usize = 64;
 /// The control groups, priorities and marks that a policy names, in the order of their numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// With the deepest first.
+    /// The control groups, with the deepest first.
     cgroups: Vec<String>,
     priorities: Vec<u32>,
     marks: Vec<u32>,

@@ -15,7 +15,7 @@ use unisono_linux::undo::Author;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct BeforeQueue {
-    /// Whether we made the clsact discipline.
+    /// Whether this queue made the device's clsact discipline.
     pub(super) made_clsact: bool,
     /// The name of the queue's own device.
     pub(super) queue: String,

@@ -7,10 +7,10 @@
 //!
 //! The worker's request thread ([`super::request_thread`]) has the worker's list.
 //!
-//! Both are lists of permitted calls; every other call fails with `EPERM`. No permitted call can give a
-//! socket an address, so a packet socket that is bound to one device can send only there. `sendmsg` is on
-//! neither list, because its destination is behind a pointer, which a filter cannot follow; frames in several
-//! pieces are sent by `writev`.
+//! [`WORKER`] and [`GUARD`] are lists of permitted calls; every other call fails with `EPERM`. No permitted
+//! call can give a socket an address, so a packet socket that is bound to one device can send only there.
+//! `sendmsg` is on neither list, because its destination is behind a pointer, which a filter cannot follow;
+//! frames in several pieces are sent by `writev`.
 //!
 //! If a filter forbids a call that turns out to be necessary, the worker ends or the guard cannot answer.
 //! When the worker ends, the traffic continues unscheduled, as after any other end. Reference: seccomp(2);

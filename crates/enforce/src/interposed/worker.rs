@@ -59,7 +59,7 @@ pub enum WaitStrategy {
 }
 
 impl WaitStrategy {
-    /// Each with its name and its description on the command line.
+    /// All values, each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 3] = [
         (Self::Spin, "spin", "Poll without a pause"),
         (

@@ -131,7 +131,8 @@ impl Kernel {
         Error::Occupied { device: self.site.device(), kind: "htb".to_owned() }
     }
 
-    /// The longest packets, and the limit for the device; `set` is the limit that a policy has set already.
+    /// Returns the lengths of the longest packets, and the limit to set at the device. `set` is the limit
+    /// that a policy has already set.
     fn longest(
         &self,
         host: &HostDevice,
@@ -150,7 +151,8 @@ impl Kernel {
         (Longest { sent: longest, arriving }, gso_max_size)
     }
 
-    /// `before`: the policy in force.
+    /// Checks a policy and prepares everything that can be prepared before the change. `before` is the state
+    /// that the policy in force has recorded.
     fn plan_policy(
         &mut self,
         host: &mut HostDevice,
@@ -256,7 +258,8 @@ impl Kernel {
         root_qdisc(&mut host.socket, &self.site.side.device, host.queue)
     }
 
-    /// After a failed change: restores the policy that was `held`, or the device without any policy.
+    /// Restores, after a failed change, the policy that was `held`, or the state of the device without a
+    /// policy.
     fn roll_back(
         &mut self,
         host: &mut HostDevice,
@@ -426,7 +429,8 @@ impl Backend for Kernel {
         };
         self.site.check_senders(&host, policy)?;
         let before = held.as_ref().map(|held| &held.before);
-        // the classifier before refers to it, and comes back if the change fails
+        // keeps the storage of the previous classifier open, because that classifier is attached again if the
+        // change fails
         let _sockets_before = before.and_then(|before| SocketStorage::open(before.sockets?).ok());
         let wanted = self.plan_policy(&mut host, policy, before)?;
         let had_clsact = match (before, self.site.side.direction) {
@@ -458,7 +462,7 @@ impl Backend for Kernel {
             let both = held.before.numbers.iter().map(|(name, number)| (format!("{name} before"), *number));
             changing.before.numbers.extend(both);
         }
-        // whatever happens, there is disk space for the record
+        // writes the final record now, so that no later step needs space in the file system
         let mut holds = changing.clone().in_force();
         holds.before.clone_from(&then);
         let as_wanted = journal.prepare(&holds)?;

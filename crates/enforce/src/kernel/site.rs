@@ -169,7 +169,8 @@ pub(crate) trait KernelBackend {
         Ok(None)
     }
 
-    /// Removes the journal of a policy whose device is gone, and with it the classes.
+    /// Removes the journal of a policy whose device no longer exists. The kernel has removed the classes with
+    /// the device.
     fn forget_device(&mut self, journal: &Journal) -> Result<(), Error> {
         if let Some(record) = self.record(journal)? {
             self.restore_outside_device(&record)?;

@@ -1,11 +1,13 @@
-//! Leaves of sockets: the class of a socket's own below a class of the policy. Pure.
+//! Leaves of sockets: a leaf is a class for the packets of one socket, below a class of the policy. Pure
+//! logic.
 //!
 //! The kernel keeps a [`SocketLeaf`] at the socket ([`unisono_linux::bpf::SocketStorage`]). The classifier
-//! reads it there, and a scan of all sockets is the list of leaves; there is no other list that could differ.
+//! reads it there. A scan of all sockets gives the list of leaves, and no other list exists that could differ
+//! from it.
 
 use unisono_linux::bpf::SocketWords;
 
-/// The numbers of such leaves begin here; classes of the policy have lower numbers.
+/// The lowest number of a leaf. Classes of the policy have lower numbers.
 pub(super) const FIRST_LEAF: u16 = 0xf000;
 /// The most leaves of sockets at a device.
 pub(super) const MAX_LEAVES: usize = (u16::MAX - FIRST_LEAF) as usize + 1;
@@ -18,20 +20,20 @@ pub(super) struct SocketLeaf {
     pub(super) leaf: u16,
     /// The number of the class of the policy.
     pub(super) class: u16,
-    /// Relative to the other leaves of the class; positive.
+    /// The weight relative to the other leaves of the class; positive.
     pub(super) weight: f64,
-    /// The user who asked for it.
+    /// The user who requested the leaf.
     pub(super) user: u32,
 }
 
 impl SocketLeaf {
-    /// The words at the socket; `handle` is the leaf's number with the discipline's.
+    /// Returns the words to store at the socket. `handle` is the discipline's number and the leaf's number.
     pub(super) fn words(self, handle: u32) -> SocketWords {
         let bits = self.weight.to_bits();
         [handle, self.class.into(), bits as u32, (bits >> 32) as u32, self.user]
     }
 
-    /// `None`: the words were cleared.
+    /// Reads a leaf from the words at a socket. Returns `None` if the words were cleared.
     pub(super) fn from_words([handle, class, low, high, user]: SocketWords) -> Option<Self> {
         let leaf = (handle & 0xffff) as u16;
         let class = u16::try_from(class).ok().filter(|class| *class != 0)?;
@@ -45,7 +47,7 @@ impl SocketLeaf {
     }
 }
 
-/// The lowest number that no leaf has. `None`: there are [`MAX_LEAVES`].
+/// Returns the lowest number that no leaf has, or `None` if there are [`MAX_LEAVES`] leaves.
 pub(super) fn free_number(used: impl Fn(u16) -> bool) -> Option<u16> {
     (FIRST_LEAF..=u16::MAX).find(|number| !used(*number))
 }

@@ -1,13 +1,13 @@
-//! Leaves of sockets at a device: made on request, changed with the others of their class, removed after
-//! their sockets.
+//! The leaves of sockets at a device: they are made on request, changed whenever another leaf of their class
+//! comes or goes, and removed after their sockets are closed.
 //!
 //! ```text
 //!   request --> permitted? --> a free number --> class at the device --> words at the socket --> its packets
 //!   socket gone --> its words are gone --> a class without words, and empty --> removed
 //! ```
-//! The list of leaves is what the kernel keeps at the sockets ([`socket_leaves`]); a process that was killed
-//! leaves nothing that a later one does not find there. Rates and turns of all leaves of a class follow from
-//! that list, as they follow from the policy for its classes.
+//! The kernel stores the list of leaves at the sockets ([`socket_leaves`]), so a later process finds there
+//! all leaves that a killed process has made. The rates and turns of a class's leaves are computed from that
+//! list, as those of the classes are computed from the policy.
 //!
 //! Cost: a request changes the other leaves of its class, about 10 us each.
 
@@ -64,7 +64,7 @@ fn one_of(classes: &[String]) -> String {
 }
 
 impl ShareError {
-    /// The code of errno(3) that says this to programs.
+    /// Returns the number of errno(3) that programs get for this error.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::NoClass { .. } => Errno::NOENT,
@@ -102,7 +102,7 @@ pub(crate) struct AppliedPlan {
     plan: Vec<PlannedClass>,
 }
 
-/// The leaves of sockets of a policy, as the kernel keeps them.
+/// The leaves of sockets of a policy, as the kernel stores them.
 pub(super) struct StoredSockets {
     pub(super) storage: SocketStorage,
     /// The kernel's number of the storage.
@@ -112,7 +112,8 @@ pub(super) struct StoredSockets {
     pub(super) leaves: Vec<SocketLeaf>,
 }
 
-/// Opens the storage that a policy in force has, or makes one. `None`: no class has leaves of sockets.
+/// Opens the storage `id` of the policy in force, or makes one. Returns `None` if sockets have leaves in no
+/// class of `policy`.
 pub(super) fn stored(
     policy: &Policy,
     numbers: &ClassNumbers,
@@ -123,7 +124,7 @@ pub(super) fn stored(
         return Ok(None);
     }
     let made = || -> io::Result<StoredSockets> {
-        // to load it takes milliseconds, and the guard needs it every second
+        // loading the scan takes milliseconds, and the guard needs it every second
         static SCAN: OnceLock<StorageScan> = OnceLock::new();
         let scan = match SCAN.get() {
             Some(scan) => scan,
@@ -150,7 +151,8 @@ fn class_numbers(policy: &Policy, numbers: &ClassNumbers) -> Vec<u16> {
     policy.sockets.iter().map(|sockets| numbers[name(sockets)].own).collect()
 }
 
-/// Clears what sockets keep of classes that the policy in force has no more: another class gets the number.
+/// Clears the words at all sockets except those in classes in which `policy`, now in force, permits leaves of
+/// sockets. Otherwise a class that gets the number of a removed class would get its sockets, too.
 pub(super) fn forget_gone(policy: &Policy, before: &BeforeKernel) -> Result<(), Error> {
     let Some(id) = before.sockets else { return Ok(()) };
     clear_all_but(id, &class_numbers(policy, &before.numbers))
@@ -163,7 +165,7 @@ fn clear_all_but(id: u32, classes: &[u16]) -> Result<(), Error> {
     cleared.map(drop).map_err(|source| Error::System { what: "clear the leaves of sockets", source })
 }
 
-/// The leaves of sockets at a device, whether or not their sockets exist.
+/// Returns the leaves of sockets at a device, whether or not their sockets still exist.
 pub(super) fn leaves_at(host: &mut HostDevice) -> Result<Vec<HtbStatistics>, Error> {
     let mut classes = htb::statistics(&mut host.socket, host.queue)?;
     classes.retain(|class| class.number & !0xffff == HANDLE && class.number & 0xffff >= FIRST_LEAF.into());
@@ -186,8 +188,8 @@ impl HeldPolicy {
 }
 
 impl Kernel {
-    /// The policy of this device, if it is in force and has classes with leaves of sockets. `known` need not
-    /// be parsed again.
+    /// Returns the policy of this device, if it is in force and sockets may have leaves in its classes. If
+    /// `known` is the same policy, its text is not parsed again.
     fn held_sockets(&mut self, journal: &Journal, known: &Arc<Policy>) -> Result<Option<HeldPolicy>, Error> {
         let is_ours = |record: &Record<serde_json::Value>| {
             record.backend == HTB_BACKEND && record.phase == Phase::Holds
@@ -267,7 +269,7 @@ impl Kernel {
         held.stored.storage.set(socket, &words).map_err(ShareError::NoSocket)
     }
 
-    /// Removes the leaves of sockets that are gone, and divides their class among the others.
+    /// Removes the leaves of sockets that are gone, and divides their classes among the remaining leaves.
     pub(crate) fn remove_ended_leaves(
         &mut self,
         known: &Arc<Policy>,
@@ -296,7 +298,8 @@ impl Kernel {
         self.set_plan(&mut held, &leaves, applied)
     }
 
-    /// Takes the leaves of all sockets away; their packets wait in their class again.
+    /// Removes the leaves of all sockets. Packets of these sockets then wait with the other packets of their
+    /// class.
     pub(crate) fn remove_all_leaves(&mut self, known: &Arc<Policy>) -> Result<(), Error> {
         let Some(_lock) = Journal::lock_if_used()? else { return Ok(()) };
         let journal = self.site.journal()?;

@@ -19,8 +19,8 @@ const ENOENT: i32 = Errno::NOENT.raw_os_error();
 const EOPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
 /// The time limit for removed classes to become empty, because no packet ever leaves a device that is down.
 const MAX_DRAIN: Duration = Duration::from_secs(3);
-/// The interval of checks whether they are empty. A check is a request to the kernel of some tens of
-/// microseconds, so about 1 % of the time.
+/// The interval of checks whether removed classes are empty. A check is a request to the kernel of some tens
+/// of microseconds, so about 1 % of the time.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(super) enum KernelStep<'a> {

@@ -37,8 +37,8 @@ pub struct Scrape {
     /// The processor time that each control group in `[cpu]` has used, in nanoseconds, or `None` for a group
     /// that does not exist.
     pub processor_time: Vec<(GroupShare, Option<u64>)>,
-    /// The bytes that each control group in `[io]` has read from disks and written to them, or `None`
-    /// likewise.
+    /// The bytes that each control group in `[io]` has read from disks and written to them, or `None` for a
+    /// group that does not exist.
     pub disk_bytes: Vec<(GroupShare, Option<u64>)>,
 }
 

@@ -7,13 +7,13 @@
 //!                                                       descriptor closed, then the answer <------+
 //!   every second:    leaves whose sockets are gone are removed
 //! ```
-//! The guard keeps no list of leaves: the kernel keeps at each socket which leaf it has, and forgets it with
-//! the socket. So a guard that was killed has lost nothing, and the next one goes on from there. `clear`
-//! takes the leaves away with the other classes.
+//! The guard stores no list of leaves: the kernel stores the leaf of each socket at the socket, and frees
+//! this data with the socket. So nothing is lost if the guard is killed, and the next guard continues from
+//! the same state. `unisono queue clear` removes the leaves together with the other classes.
 //!
-//! Cost: a wake-up a second; a request some milliseconds and the change of the other leaves of its class.
-//! When not to use it: for programs that a match can tell apart. Reference: section 2.3.1 of the paper on
-//! middleware and operating systems (QLinux), Documentation/bpf/map_sk_storage.rst.
+//! Cost: a wake-up a second; for each request some milliseconds, and a change of the other leaves of its
+//! class. When not to use it: for programs that a match can distinguish. Reference: section 2.3.1 of the
+//! paper on middleware and operating systems (QLinux), Documentation/bpf/map_sk_storage.rst.
 
 mod server;
 
@@ -34,13 +34,14 @@ use unisono_socket_shares::message::ShareRequest;
 pub const SOCKET: &str = unisono_socket_shares::GUARD_SOCKET;
 const ROOT_USER: u32 = 0;
 
-/// The number of a user, by name.
+/// A function that returns the number of a user with a given name.
 pub type UserLookup = Box<dyn Fn(&str) -> Option<u32> + Send + Sync>;
 
-/// The classes for sockets of the policies in force in this network namespace.
+/// The state of the guard, for the policies in force in this network namespace.
 struct SocketGuard {
     user_id: UserLookup,
-    /// The policies as they were last read, by device: to parse a long one takes milliseconds.
+    /// The policies as they were last read, by device. They are kept because parsing a long policy takes
+    /// milliseconds.
     parsed: Mutex<BTreeMap<LinkSide, Arc<Policy>>>,
     /// The classes as they were last set, by device. One request at a time changes them.
     applied: Mutex<BTreeMap<LinkSide, Option<AppliedPlan>>>,
@@ -51,7 +52,7 @@ impl SocketGuard {
         Self { user_id, parsed: Mutex::default(), applied: Mutex::default() }
     }
 
-    /// The devices whose policies may have classes for sockets, with these policies.
+    /// Returns the devices whose policies may have classes for sockets, each with its policy.
     fn policies(&self) -> Result<Vec<(LinkSide, Arc<Policy>)>, Error> {
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut policies = BTreeMap::new();
@@ -74,7 +75,7 @@ impl SocketGuard {
         user == ROOT_USER || sockets.from.iter().any(is_user)
     }
 
-    /// Whether any policy lets a user ask.
+    /// Returns whether any policy permits a user to request leaves for sockets.
     fn knows(&self, user: u32) -> Result<bool, Error> {
         let all = self.policies()?;
         let mut classes = all.iter().flat_map(|(_, policy)| &policy.sockets);
@@ -125,7 +126,7 @@ impl SocketGuard {
         Ok(errors)
     }
 
-    /// Takes the leaves of all sockets away.
+    /// Removes the leaves of all sockets.
     fn remove_all(&self) -> Result<(), Error> {
         let _applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         for (side, policy) in self.policies()?.iter().filter(|(_, policy)| !policy.sockets.is_empty()) {

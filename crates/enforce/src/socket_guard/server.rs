@@ -1,9 +1,9 @@
 //! The server of the guard: its socket, its clients, its end.
 //!
-//! Clients may be hostile. A user whom no policy names is told so before a byte is read. The others have
-//! [`MAX_REQUESTS_OF_USER`] requests at a time, each in a thread of its own: to close a descriptor that a
-//! client passes can take as long as the client likes (`SO_LINGER`, a file system in user space), and then
-//! only requests of this user wait.
+//! Clients may be hostile. A user whom no policy names gets a refusal before a byte of the request is read.
+//! Every other user may have [`MAX_REQUESTS_OF_USER`] requests at a time, each in a thread of its own.
+//! Closing a descriptor that a client has passed can take as long as the client likes (`SO_LINGER`, a file
+//! system in user space), and then only requests of the same user wait.
 
 use super::{SocketGuard, UserLookup};
 use crate::error::Error;
@@ -23,10 +23,10 @@ const MAX_REQUESTS_OF_USER: usize = 8;
 const MAX_REQUESTS: usize = 64;
 /// A client sends its request in one call, right after it has connected.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the server asks whether it shall end.
+/// The interval at which the server checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a leaf may outlive its socket. Chosen, not measured: such a leaf has no packets, and its
-/// guarantee is lent to the others.
+/// The interval at which leaves without sockets are removed. Chosen, not measured: such a leaf has no
+/// packets, and its guarantee is lent to the others.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why there is no guard.
@@ -46,20 +46,21 @@ pub enum GuardError {
 /// Serves requests for leaves.
 pub struct GuardServer {
     listener: UnixListener,
-    /// The socket's file, which goes with it. `None`: the service manager made it.
+    /// The path of the socket, which is removed when this value is dropped. `None`: the service manager made
+    /// the socket.
     path: Option<PathBuf>,
     requests: Arc<Requests>,
 }
 
-/// The requests under way.
+/// The requests in progress.
 struct Requests {
     guard: SocketGuard,
-    /// Their numbers, by user.
+    /// The number of requests in progress, by user.
     open: Mutex<BTreeMap<u32, usize>>,
 }
 
 impl GuardServer {
-    /// Listens at a socket of this mode. The socket of a guard that was killed is replaced.
+    /// Listens at a Unix socket with this file mode. Replaces a socket that a killed guard has left.
     pub fn listen(path: &Path, mode: u32, user_id: UserLookup) -> Result<Self, GuardError> {
         let refused = |source| GuardError::Listen { path: path.to_owned(), source };
         if let Some(above) = path.parent() {
@@ -72,7 +73,7 @@ impl GuardServer {
         })?;
         let mut server = Self::at(listener, user_id);
         server.path = Some(path.to_owned());
-        // the umask may have narrowed it
+        // the umask may have removed bits of the mode
         local_socket::set_mode(path, mode).map_err(refused)?;
         Ok(server)
     }
@@ -83,7 +84,8 @@ impl GuardServer {
         Self { listener, path: None, requests: Arc::new(requests) }
     }
 
-    /// Serves until `is_over`; then takes the leaves of all sockets away. `note` gets the errors of devices.
+    /// Serves until `is_over` returns true, and then removes the leaves of all sockets. Passes errors of
+    /// devices to `note`.
     pub fn serve(&self, is_over: &dyn Fn() -> bool, note: &dyn Fn(&str)) -> Result<(), GuardError> {
         self.listener.set_nonblocking(true).map_err(GuardError::Server)?;
         let (mut scanned, mut noted) = (None::<Instant>, Vec::new());
@@ -91,7 +93,7 @@ impl GuardServer {
             if scanned.is_none_or(|scanned| scanned.elapsed() >= SCAN_INTERVAL) {
                 let errors =
                     self.requests.guard.remove_ended().unwrap_or_else(|error| vec![error.to_string()]);
-                // the same error comes every second
+                // reports only new errors, because the same error may come every second
                 errors.iter().filter(|error| !noted.contains(*error)).for_each(|error| note(error));
                 (scanned, noted) = (Some(Instant::now()), errors);
             }
@@ -104,7 +106,8 @@ impl GuardServer {
     }
 
     fn accept(&self) {
-        // too many open files, or a client that has gone again: the others are served
+        // fails if there are too many open files, or if the client has gone again; the other clients are
+        // served
         let Ok((stream, _)) = self.listener.accept() else {
             thread::sleep(POLL_INTERVAL);
             return;
@@ -208,7 +211,7 @@ fn refused(errno: Errno, text: &str) -> ShareAnswer {
     ShareAnswer::Refused { errno: errno.raw_os_error(), text: text.to_owned() }
 }
 
-/// An answer fits into the socket's buffer, so nothing waits for the client.
+/// Writes an answer. It fits into the socket's buffer, so this does not wait for the client.
 fn answer(mut stream: &UnixStream, answer: &ShareAnswer) {
     let _ = stream.write_all(&answer.encode()); // the client may have gone
 }
@@ -220,7 +223,7 @@ mod tests {
     #[test]
     fn one_user_has_a_bounded_number_of_requests_at_a_time() {
         let requests = Requests { guard: SocketGuard::new(Box::new(|_| None)), open: Mutex::default() };
-        // root needs no policy that names it
+        // root may send requests even if no policy names it
         let enter = |user| match requests.enter(user) {
             Ok(()) => 0,
             Err(ShareAnswer::Refused { errno, .. }) => errno,

@@ -39,7 +39,7 @@ pub enum EngineDiscipline {
 }
 
 impl EngineDiscipline {
-    /// Each with its name and its description on the command line.
+    /// All values, each with its name and its description on the command line.
     pub const ALL: [(Self, &str, &str); 2] = [
         (Self::Fair, "hsfq", "Hierarchical start-time fair queuing"),
         (Self::Fifo, "fifo", "First in, first out"),
@@ -119,8 +119,8 @@ impl<F> Engine<F> {
 
     /// Replaces the policy. No waiting frame is lost, and the statistics of classes with the same name
     /// continue. The ceilings of all classes begin anew, so a class that was held at its ceiling may send at
-    /// once. An error leaves the previous policy, and only this effect on the held classes. Returns the parts
-    /// that the engine no longer needs, so that another thread can free them.
+    /// once. After an error the previous policy stays in force, and only the restart of the ceilings has an
+    /// effect. Returns the parts that the engine no longer needs, so that another thread can free them.
     pub fn change(&mut self, change: EngineChange) -> Result<ReplacedParts, EngineChangeError> {
         let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(EngineChangeError::Fifo) };
         for (_, class) in self.held.drain(..) {
@@ -215,7 +215,7 @@ impl<F> Engine<F> {
         NextFrame::Send(packet.item.frame)
     }
 
-    /// Whether the frame that was sent last waited longer than its class's `ecn`.
+    /// Returns whether the frame that was sent last waited longer than its class's `ecn`.
     pub fn was_late(&self) -> bool {
         self.was_late
     }

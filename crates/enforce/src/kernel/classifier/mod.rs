@@ -16,8 +16,8 @@
 //!
 //! Later fragments of a packet carry no ports. If a rule names ports, the class of a first fragment is
 //! remembered ([`REMEMBERED`]), with the fields that all fragments share as the key, and later fragments get
-//! that class. If it is not remembered, they get the class of a packet without ports. The interposed backend
-//! ([`crate::interposed`]) does the same.
+//! that class. If the class is not remembered, they get that of a packet without ports. The interposed
+//! backend ([`crate::interposed`]) does the same.
 //!
 //! Cost: about a nanosecond an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
 
@@ -53,7 +53,7 @@ const PRIORITY: i16 = 32;
 const SOCKET: i16 = 168;
 
 const PACKET: BpfRegister = BpfRegister(6);
-/// 4, 6, or 0 for packets that are not IP.
+/// The version of IP: 4, 6, or 0 for packets that are not IP.
 const FAMILY: BpfRegister = BpfRegister(7);
 /// The protocol inside the IP packet, or [`NONE`].
 const CARRIES: BpfRegister = BpfRegister(8);
@@ -117,7 +117,8 @@ impl ProgramSources {
         Ok(Self { cgroups, fragments, sockets: None })
     }
 
-    /// With leaves of sockets below the classes of these numbers. Only for a program that returns the class.
+    /// Adds leaves of sockets below the classes of these numbers. This is only for a program that returns the
+    /// class.
     pub(super) fn with_sockets(self, storage: SocketStorage, classes: Vec<u16>) -> Self {
         Self { sockets: Some((storage, classes)), ..self }
     }
@@ -223,8 +224,8 @@ fn write_after(
     code.finish()
 }
 
-/// Ends with the leaf of the packet's socket, if the socket has one below a class of the policy in force. R1
-/// is the packet, before and after.
+/// Emits code that ends the program with the leaf of the packet's socket, if the socket has one below a class
+/// of the policy in force. R1 holds the packet before and after this code.
 fn leaf_of_socket(code: &mut Assembler, storage: &SocketStorage, classes: &[u16]) {
     let (none, found) = (code.label(), code.label());
     code.copy(PACKET, R1);
@@ -240,7 +241,8 @@ fn leaf_of_socket(code: &mut Assembler, storage: &SocketStorage, classes: &[u16]
     code.here(none).copy(R1, PACKET);
 }
 
-/// Ends with a class, and remembers it if this is the first fragment of a packet.
+/// Emits code that ends the program with a class, and remembers the class if this is the first fragment of a
+/// packet.
 fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: ClassUse) {
     if let Some(fragments) = fragments {
         let unfragmented = code.label();

@@ -4,7 +4,7 @@
 //! The BPF program counts, one histogram for each class (`count_delay` in fairqueue.bpf.c); this module reads
 //! and adds the histograms.
 
-/// As in `fairqueue.bpf.c`.
+/// The same values as in `fairqueue.bpf.c`.
 const MIN_DELAY_LOG2: u32 = 9;
 const BUCKETS: usize = 96;
 /// Bytes of a histogram.

@@ -4,11 +4,11 @@
 //! - *Ceiling*: the policy's, or the parent's, or the link's rate.
 //! - *Longest packet*: programs pass down up to 64 KiB in one piece. At 100 Mbit/s this takes 5 ms, while all
 //!   other packets wait. So the device gets at most as many bytes at once as the link carries in
-//!   [`GSO_TIME_NS`]. That binds the sockets of this host; packets of other hosts come merged to 64 KiB, and
-//!   a host that forwards has turns and queues for them.
-//! - *Quantum*: by share; the smallest is the longest packet. The kernel gives a borrowing class its turn
-//!   however little of its quantum is left. If packets were longer than a quantum, every turn would be one
-//!   packet, and lending equal.
+//!   [`GSO_TIME_NS`]. This limits only the sockets of this host. Packets of other hosts arrive merged to up
+//!   to 64 KiB, so on a host that forwards, turns and queues are made for packets of this length.
+//! - *Quantum*: in proportion to the share; the smallest quantum is the longest packet. The kernel gives a
+//!   borrowing class its turn however little of its quantum is left. If packets were longer than a quantum,
+//!   every turn would be one packet, and all classes would borrow equally.
 //! - *Sockets*: a class in which sockets have leaves of their own is divided among these leaves and one for
 //!   its other packets.
 //! - *Queue*: if the kernel has `fq_codel`, the flows of a class take turns, and packets that waited too long
@@ -162,17 +162,19 @@ pub(super) struct Number {
     pub(super) kind: LeafKind,
 }
 
-/// The name of the leaf for the packets of a class without a leaf of their socket. No class has such a name.
+/// Returns the name of the leaf for packets of a class whose sockets have no leaves of their own. No class of
+/// a policy has such a name.
 pub(super) fn others(class: &str) -> String {
     format!("{class}/others")
 }
 
-/// The number of the class in which the packets of a leaf of the policy wait.
+/// Returns the number of the kernel's class in which packets of a leaf of the policy wait, unless their
+/// socket has a leaf of its own.
 pub(super) fn packet_class(numbers: &ClassNumbers, leaf: &str) -> u16 {
     numbers.get(&others(leaf)).unwrap_or_else(|| &numbers[leaf]).own
 }
 
-/// A class's number with the discipline's.
+/// Returns the handle of a class: the discipline's number and the class's number.
 pub(super) fn class_handle(number: u16) -> u32 {
     HANDLE | u32::from(number)
 }
@@ -226,7 +228,7 @@ pub(super) fn removed_numbers(before: &ClassNumbers, now: &ClassNumbers) -> Vec<
     gone
 }
 
-/// The depth of the classes, including the link and the leaves of sockets.
+/// Returns the depth of the classes, including the link and the leaves of sockets.
 pub(super) fn levels(policy: &Policy) -> usize {
     let hierarchy = &policy.hierarchy;
     let depth = |mut id: ClassId| {
@@ -245,11 +247,12 @@ pub(super) fn levels(policy: &Policy) -> usize {
 pub(super) struct Longest {
     /// The longest packet of this host's own sockets.
     pub(super) sent: u64,
-    /// The longest packet of any origin: of other hosts, too, if this host forwards their packets.
+    /// The longest packet of any origin, including the packets of other hosts if this host forwards them.
     pub(super) arriving: u64,
 }
 
-/// The leaves below a class in which sockets have some: their numbers, and their parts of the class.
+/// Returns the leaves below a class in which sockets may have leaves: the number of each leaf, and its
+/// fraction of the class. Returns none for any other class.
 fn parts_of_sockets(
     policy: &Policy,
     id: ClassId,
@@ -268,7 +271,7 @@ fn parts_of_sockets(
     parts
 }
 
-/// The classes, parents first, and the leaves of these sockets.
+/// Returns the classes of a policy, parents first, and the leaves of these sockets.
 pub(super) fn plan(
     policy: &Policy,
     numbers: &ClassNumbers,
@@ -314,7 +317,8 @@ pub(super) fn plan(
                 LeafKind::Fair => {
                     LeafDiscipline::Fair(codel(class.limit, policy.congestion(id), (rate, ceiling), longest))
                 }
-                // a socket may have all that its class has, and its send buffer bounds its packets
+                // the leaf of a socket may hold as much as its whole class, because the socket's send buffer
+                // bounds its packets
                 _ => LeafDiscipline::Together(room(class.limit, guaranteed, arriving)),
             }),
         }
@@ -326,7 +330,7 @@ pub(super) fn plan(
         let Some(Number { own: others, kind, .. }) = numbers.get(&others(&class.name)).copied() else {
             continue;
         };
-        // turns of flows take 70 KiB of the kernel's memory, and a socket is mostly one flow
+        // an `fq_codel` queue takes 70 KiB of the kernel's memory, and a socket mostly has a single flow
         let kind_of_sockets = if policy.congestion(id).is_some() { kind } else { LeafKind::Bytes };
         for (leaf, part) in &parts[id.index()] {
             let kind = if *leaf == others { kind } else { kind_of_sockets };
