@@ -1,4 +1,5 @@
-//! Cost of an event through shared memory, beside TCP, a Unix socket and iceoryx2, between two processes.
+//! Measures the cost of an event between two processes through shared memory, TCP, a Unix socket and
+//! iceoryx2.
 //!
 //! ```text
 //! cargo bench -p unisono-broker --bench memory -- [CASE...] [samples=7] [ms=200]
@@ -189,7 +190,7 @@ impl End {
     }
 }
 
-/// Nanoseconds one way.
+/// Returns the nanoseconds one way.
 fn exchange(variant: &str, bytes: usize, time: Duration) -> f64 {
     let other = Other::start(variant, "exchange", bytes);
     let mut end = End::new(variant, bytes, other.socket.try_clone().expect("a descriptor is free"));
@@ -238,7 +239,7 @@ fn publish_for(supplier: &mut MemorySupplier, event: &[u8], copies: bool, time: 
     (supplier.turn() - first) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Events a second.
+/// Returns the events a second.
 fn throughput(variant: &str, bytes: usize, time: Duration) -> f64 {
     let other = Other::start(variant, "throughput", bytes);
     let event = vec![1; bytes];
@@ -282,7 +283,7 @@ fn swallow(variant: &str, bytes: usize, socket: OwnedFd) {
     }
 }
 
-/// Events a second of a fast consumer, alone or beside a stopped one.
+/// Returns the events a second of a fast consumer, alone or beside a stopped one.
 fn stopped(variant: &str, bytes: usize, time: Duration) -> f64 {
     let (fast, slow) = (
         Other::start("copy-adaptive", "throughput", bytes),
@@ -317,7 +318,7 @@ fn peer() -> Result<PathBuf, String> {
     Err(said.lines().find(|line| line.starts_with("error")).unwrap_or("cargo said nothing").to_owned())
 }
 
-/// Nanoseconds one way through iceoryx2.
+/// Returns the nanoseconds one way through iceoryx2.
 fn iceoryx2(program: &PathBuf, bytes: usize, time: Duration) -> f64 {
     let name = format!("unisono-bench-{}-{:?}", std::process::id(), Instant::now());
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();

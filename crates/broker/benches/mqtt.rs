@@ -110,7 +110,7 @@ fn client(at: SocketAddr, name: u8) -> TcpStream {
     socket
 }
 
-/// Messages per second.
+/// Returns the messages per second.
 fn run(at: SocketAddr, bytes: usize, messages: usize) -> f64 {
     let mut reader = client(at, b'r');
     reader.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 0]).expect("it reads");

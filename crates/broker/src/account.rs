@@ -22,7 +22,7 @@ impl Account {
         self.delay.record_nanos((now - came).as_nanos());
     }
 
-    /// Microseconds from arrival to sending.
+    /// Returns the microseconds from arrival to sending.
     pub(crate) fn delay_us(&self) -> Option<DelayDistribution> {
         let delay = self.delay.distribution(1e3)?;
         Some(DelayDistribution {

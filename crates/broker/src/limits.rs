@@ -89,8 +89,8 @@ impl Limits {
     /// Bytes that may wait for each program.
     const WAITING: u64 = 4 << 20;
 
-    /// Limits for this many programs at a time; never below the defaults. One user has half of all, so that
-    /// others find room.
+    /// Returns the limits for this many programs at a time; never below the defaults. One user has half of
+    /// all, so that others find room.
     #[must_use]
     pub fn for_clients(clients: u32) -> Self {
         let (count, usual) = (clients as usize, Self::default());
@@ -107,7 +107,7 @@ impl Limits {
         }
     }
 
-    /// The limits of the channel. A tenant has half of each number, so that others find room.
+    /// Returns the limits of the channel. A tenant has half of each number, so that others find room.
     pub(crate) fn of_channel(&self) -> ChannelLimits {
         let usual = ChannelLimits::default();
         // a session has a consumer for each QoS that it uses, and most use one
@@ -122,7 +122,7 @@ impl Limits {
         ChannelLimits { payload: self.largest as usize, suppliers, consumers, subscriptions, tenant, ..usual }
     }
 
-    /// Each limit with its reason and the option that sets it.
+    /// Returns each limit with its reason and the option that sets it.
     #[must_use]
     pub fn lines(&self) -> Vec<LimitLine> {
         let channel = self.of_channel();
@@ -232,13 +232,14 @@ impl Limits {
         ]
     }
 
-    /// Bytes of the largest frame.
+    /// Returns the number of bytes of the largest frame.
     #[must_use]
     pub fn largest_frame(&self) -> usize {
         self.largest as usize + Self::MAX_HEAD
     }
 
-    /// Bytes of the largest frame of a program whose payloads have at most `payload` bytes.
+    /// Returns the number of bytes of the largest frame of a program whose payloads have at most `payload`
+    /// bytes.
     pub(crate) fn largest_frame_for(&self, payload: usize) -> usize {
         payload.min(self.largest as usize) + Self::MAX_HEAD
     }

@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for NameOwner {
 }
 
 impl NameOwner {
-    /// The identity of the owner's programs, for its accounts.
+    /// Returns the identity of the owner's programs, for its accounts.
     pub(crate) fn identity(&self) -> ClientIdentity {
         match self {
             Self::User(user) => ClientIdentity::Unix(*user),
@@ -106,7 +106,7 @@ impl NameOwner {
         format!("{self}\0{name}").into()
     }
 
-    /// The owner in 32 hexadecimal digits, for names of files and of writers.
+    /// Returns the owner in 32 hexadecimal digits, for names of files and of writers.
     pub(crate) fn digest(&self) -> String {
         use sha2::{Digest as _, Sha256};
         Sha256::digest(self.to_string())[..16].iter().map(|byte| format!("{byte:02x}")).collect()

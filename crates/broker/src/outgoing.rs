@@ -124,7 +124,7 @@ impl OutgoingSocket {
         Ok(Flushed::All)
     }
 
-    /// The socket's pending error, if any.
+    /// Returns the socket's pending error, if any.
     pub(crate) fn error(&self) -> Option<Errno> {
         sockopt::socket_error(&self.socket).ok().and_then(Result::err)
     }

@@ -49,7 +49,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.find(key).ok().map(|place| self.0.remove(place).1)
     }
 
-    /// The value of a key, which `new` makes if there is none.
+    /// Returns the value of a key, which `new` makes if there is none.
     pub(crate) fn get_or_insert_with(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
         let place = self.find(&key).unwrap_or_else(|place| {
             self.0.insert(place, (key, new()));

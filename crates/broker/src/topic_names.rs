@@ -44,12 +44,12 @@ impl AnnouncedTopics {
         self.names.len()
     }
 
-    /// An empty set for a program that asks for types.
+    /// Makes an empty set for a program that asks for types.
     pub(crate) fn with_types() -> Self {
         Self { types: Some(ToldTypes::default()), ..Self::default() }
     }
 
-    /// Whether the name of a topic was announced to the program.
+    /// Returns whether the name of a topic was announced to the program.
     pub(crate) fn has(&self, topic: TopicId) -> bool {
         self.names.contains(&topic)
     }
@@ -58,8 +58,8 @@ impl AnnouncedTopics {
         self.types.is_some()
     }
 
-    /// Whether a frame with the topic's number can be sent at once, without its name or type before it. False
-    /// if the program asks for types, which may change.
+    /// Returns whether a frame with the topic's number can be sent at once, without its name or type before
+    /// it. False if the program asks for types, which may change.
     #[inline]
     pub(crate) fn has_all_of(&self, topic: TopicId) -> bool {
         self.types.is_none() && self.names.contains(&topic)

@@ -17,7 +17,7 @@ use unisono_events_wire::Frame;
 use unisono_events_wire::frame::{PublishFlags, PublishHead};
 use unisono_events_wire::transport::TransportPeer;
 
-/// A frame as a socket carries it.
+/// Returns a frame as a socket carries it.
 fn framed(frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     frame.write(&mut bytes);
@@ -41,7 +41,7 @@ impl Socket {
         self.0.write_all(bytes).expect("it is there");
     }
 
-    /// The next frame, in the form of `Debug`.
+    /// Returns the next frame, in the form of `Debug`.
     fn heard(&mut self) -> String {
         let mut length = [0; 4];
         self.0.read_exact(&mut length).expect("a frame");
@@ -233,7 +233,7 @@ fn a_token_that_others_could_read_on_its_way_is_refused_and_counted() {
     }
 }
 
-/// A broker whose log is in a directory, while a test runs.
+/// Runs a test with a broker whose log is in a directory.
 fn with_log(directory: &Path, test: impl FnOnce(&mut Client, &Path)) {
     let bounds = LogBounds { bytes: 1 << 20, age: Duration::MAX };
     let log = EventLog::open(&directory.join("log"), bounds).expect("the log opens");
@@ -252,7 +252,7 @@ fn publish(client: &mut Client, payloads: &[&[u8]]) {
     }
 }
 
-/// The payloads and losses that a consumer of the whole log is told.
+/// Returns the payloads and losses that a consumer of the whole log is told.
 fn told(client: &mut Client, count: usize) -> Vec<String> {
     let resume = Some(ResumeSpec { name: "reader".to_owned(), after: Some(0), ..ResumeSpec::default() });
     let spec = SubscriptionSpec { resume, ..SubscriptionSpec::new("kept/#") };

@@ -26,7 +26,7 @@ use unisono_events_wire::transport::{
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 use unisono_linux::clock::{Duration, Instant};
 
-/// `control` is guaranteed three quarters, `rest` one quarter.
+/// Makes a broker in which `control` is guaranteed three quarters, and `rest` one quarter.
 fn three_to_one() -> Broker {
     let control = ClassSpec::new("control").weighing("3".parse().expect("a weight"));
     let tree = ClassSpec::new("all").with([control, ClassSpec::new("rest")]);
@@ -197,7 +197,7 @@ const FLOODED: [(ClientId, &str, Duration); 2] =
     [(ClientId(2), "control", Duration::from_micros(25)), (ClientId(3), "rest", Duration::from_micros(50))];
 const EXECUTION: Duration = Duration::from_micros(50);
 
-/// A broker with these programs; the first topic belongs to the reserved consumer, whose reservation is
+/// Makes a broker with these programs; the first topic belongs to the reserved consumer, whose reservation is
 /// optional.
 fn simulated(reserve: Option<ReservedTime>) -> Broker {
     let mut broker = three_to_one();

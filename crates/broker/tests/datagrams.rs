@@ -173,7 +173,7 @@ fn exchange(network: &mut Network, bytes: &[Vec<u8>; 2]) -> [Vec<u8>; 2] {
     exchange_beside(network, bytes, |_| ())
 }
 
-/// Like [`exchange`], and calls `beside` after each step of the network.
+/// Does the same as [`exchange`], and calls `beside` after each step of the network.
 fn exchange_beside(
     network: &mut Network,
     bytes: &[Vec<u8>; 2],
@@ -337,7 +337,8 @@ fn nobody_gets_a_link_or_a_long_answer_without_the_cookie() {
     assert!(matches!(network.door.knock(network.now, own, &second, &mut answer), Knock::Opened(_)));
 }
 
-/// A broker that listens with UDP alone; `asks` for certificates of the programs' authority.
+/// Runs a test with a broker that listens with UDP alone. If `asks` is true, it asks for certificates of the
+/// programs' authority.
 fn with_udp(
     permissions: Option<&str>,
     test: impl FnOnce(&dyn Fn(Option<CertifiedFiles>) -> TlsAddress, &Authority) + Send + 'static,

@@ -26,7 +26,7 @@ fn blocking(topic: &str) -> SubscriptionSpec {
     SubscriptionSpec { full: WhenFull::BlockSupplier, ..direct(topic) }
 }
 
-/// A consumer and a supplier with a ring in use between them; the first event has come.
+/// Connects a consumer and a supplier, with a ring in use between them. The first event has come.
 fn pair(addresses: &Addresses, spec: &SubscriptionSpec) -> (Client, Client, TopicHandle) {
     let (mut consumer, mut supplier) = (shared(addresses), shared(addresses));
     consumer.subscribe(spec).expect("it fits");

@@ -24,7 +24,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// Called by the broker in each turn; waits while the gate is closed.
+    /// Waits while the gate is closed. The broker calls this in each turn.
     fn pass(&self) -> bool {
         let mut state = self.state.lock().expect("nobody panics in it");
         state.is_waiting = true;
@@ -60,7 +60,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Whether a thread of this process is in interruptible sleep.
+/// Returns whether a thread of this process is in interruptible sleep.
 fn sleeps(thread: &Path) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(thread).join("stat")).expect("it runs");
     let after_name = stat.rsplit(") ").next();

@@ -11,7 +11,7 @@ use unisono_events_client::{
 /// Events of a supplier: many more than fit into the consumer's inbox.
 const EVENTS: u64 = 200;
 
-/// A consumer that has one event at a time, and room for four.
+/// Makes the terms of a consumer that has one event at a time, and room for four.
 fn narrow() -> SubscriptionSpec {
     SubscriptionSpec {
         queue_events: 4,

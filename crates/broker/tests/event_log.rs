@@ -20,7 +20,7 @@ fn append(log: &mut EventLog, payload: &[u8]) -> u64 {
 /// A position and a payload.
 type KeptEvent = (u64, Vec<u8>);
 
-/// The reader's output from a position on: events with their payloads, and lost ranges.
+/// Returns the reader's output from a position on: events with their payloads, and lost ranges.
 fn read(log: &EventLog, from: u64) -> (Vec<KeptEvent>, Vec<(u64, u64)>) {
     let (mut cursor, mut events, mut lost) = (LogCursor::at(from), Vec::new(), Vec::new());
     while let Some(entry) = log.read(&mut cursor).expect("it can be read") {

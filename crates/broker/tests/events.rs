@@ -311,7 +311,7 @@ fn a_sequence_comes_as_one_in_its_order_alone_and_the_first_of_any_parts_comes_a
     });
 }
 
-/// A correlation of `open` and `close`.
+/// Makes a subscription to a correlation of `open` and `close`.
 fn together(rule: PartRule, within_ns: u64) -> SubscriptionSpec {
     let part = |topics: &str| InterestSpec { topics: topics.to_owned(), ..InterestSpec::default() };
     let together = Some(TogetherSpec { rule, within_ns, report: true });

@@ -84,7 +84,7 @@ fn start(directory: &Path) -> BrokerBench {
     bench.with_log(directory, 64 << 20)
 }
 
-/// The owner in the key of a name: none, if rules list the name.
+/// Returns the owner in the key of a name: none, if rules list the name.
 fn owner_of(identity: usize, name: &str) -> Option<usize> {
     (!LISTED.contains(&name)).then_some(identity)
 }
@@ -180,7 +180,7 @@ impl World {
         self.gone(at);
     }
 
-    /// A connection has ended.
+    /// Records that a connection has ended.
     fn gone(&mut self, at: usize) {
         for number in self.connections[at].consumers.keys().copied().collect::<Vec<_>>() {
             self.left(at, number);
@@ -201,7 +201,7 @@ impl World {
         self.groups.retain(|_, group| !group.members.is_empty() || group.lingers.is_some());
     }
 
-    /// A consumer of a program has ended.
+    /// Records that a consumer of a program has ended.
     fn left(&mut self, at: usize, number: u32) {
         let Connection { client, identity, .. } = self.connections[at];
         match self.connections[at].consumers.remove(&number) {
@@ -306,8 +306,8 @@ impl World {
         }
     }
 
-    /// The events that a consumer got; it acknowledges them. Each event of its program must be visible to its
-    /// identity.
+    /// Takes the events that a consumer got, and acknowledges them. Each event of its program must be visible
+    /// to its identity.
     fn take_events(&mut self, at: usize, consumer: u32) -> Vec<u64> {
         let Connection { client, identity, .. } = self.connections[at];
         let mut numbers = Vec::new();
@@ -489,7 +489,8 @@ impl World {
         self.groups.retain(|_, group| !group.members.is_empty());
     }
 
-    /// No identity was given an event that it may not see, and none ended another one's connection.
+    /// Checks that no identity was given an event that it may not see, and that none ended another one's
+    /// connection.
     fn check(&mut self) {
         for at in 0..self.connections.len() {
             let Connection { client, identity, identifier, .. } = self.connections[at];
@@ -507,7 +508,7 @@ impl World {
         }
     }
 
-    /// Each consumer that resumes still gets all events that came while it was away.
+    /// Checks that each consumer that resumes still gets all events that came while it was away.
     fn finish(&mut self) {
         self.restart();
         let owners: Vec<(&'static str, Option<usize>)> = self.durable.keys().copied().collect();

@@ -20,7 +20,7 @@ fn bring(join: &mut Client, topic: TopicHandle, number: u64) -> PublishOutcome {
     join.outcome(handed).expect("taken").outcome
 }
 
-/// The next event's payload, if an event has come.
+/// Returns the next event's payload, if an event has come.
 fn waiting(client: &mut Client) -> Option<Vec<u8>> {
     match client.receive(Some(Duration::from_millis(300))).expect("it goes on") {
         Some(Reception::Event(event)) => Some(event.payload.bytes().to_vec()),

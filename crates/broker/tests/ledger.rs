@@ -33,7 +33,7 @@ fn resident() -> u64 {
     kibibytes.expect("a number") << 10
 }
 
-/// A broker with a log in this directory.
+/// Makes a broker with a log in this directory.
 fn broker(log: &Path) -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let rules = "[[allow]]\nwho = [\"*\"]\npublish = [\"#\"]\nsubscribe = [\"#\"]\nmemory = 4194304";

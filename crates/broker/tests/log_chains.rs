@@ -28,7 +28,7 @@ fn append(log: &mut EventLog, owner: u32, payload: &[u8], published: WallTime) -
     log.append_to(chain, &event).expect("there is room")
 }
 
-/// The events that a reader finds from a position on, and the positions that it is told are lost.
+/// Returns the events that a reader finds from a position on, and the positions that it is told are lost.
 fn read(log: &EventLog, from: u64) -> (BTreeMap<u64, Vec<u8>>, Vec<u64>) {
     let (mut cursor, mut events, mut lost, mut next) =
         (LogCursor::at(from), BTreeMap::new(), Vec::new(), from);
@@ -73,14 +73,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..80)
 }
 
-/// The bytes of the files of a log's segments.
+/// Returns the bytes of the files of a log's segments.
 fn on_disk(path: &Path) -> u64 {
     let entries = fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry"));
     let segments = entries.filter(|entry| entry.path().extension().is_some_and(|it| it == "events"));
     segments.map(|entry| entry.metadata().expect("it is there").len()).sum()
 }
 
-/// The segment that ends with the record at this position, with a payload of this many bytes.
+/// Returns the segment that ends with the record at this position, with a payload of this many bytes.
 fn ends_with(path: &Path, position: u64, length: usize) -> PathBuf {
     let entries = fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry").path());
     let mut segments = entries.filter(|path| path.extension().is_some_and(|it| it == "events"));

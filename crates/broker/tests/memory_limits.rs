@@ -14,7 +14,7 @@ use unisono_fairqueue::{ClassSpec, Hierarchy};
 
 const MIB: usize = 1 << 20;
 
-/// 16 MiB in total, 8 MiB per user.
+/// Makes a broker with a memory limit of 16 MiB in total and 8 MiB per user.
 fn small() -> Broker {
     let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
     let limits = Limits { memory: 16 << 20, memory_of_user: 8 << 20, ..Limits::default() };

@@ -55,7 +55,7 @@ impl Reader {
         }
     }
 
-    /// The next line with a message, or with the confirmation of the subscription.
+    /// Returns the next line with a message, or with the confirmation of the subscription.
     fn line(&mut self) -> String {
         if let Some(line) = self.early.pop_front() {
             return line;
@@ -78,7 +78,7 @@ impl Drop for Reader {
     }
 }
 
-/// The next event; a notice about a departed supplier is skipped.
+/// Returns the next event; a notice about a departed supplier is skipped.
 fn next_event(program: &mut Client) -> ReceivedEvent {
     loop {
         match program.receive(Some(Duration::from_secs(20))).expect("it goes on") {

@@ -22,7 +22,7 @@ fn broker(directory: &Path, bytes: u64) -> Broker {
     broker.with_log(log.expect("the log opens"), Duration::ZERO, kept)
 }
 
-/// A broker that serves programs and MQTT clients with the log in a directory.
+/// Runs a test with a broker that serves programs and MQTT clients, with the log in a directory.
 fn serving(directory: &Path, bytes: u64, test: impl FnOnce(std::net::SocketAddr, &Path)) {
     let mut server = Server::new(broker(directory, bytes), ChannelWait::Sleep).expect("descriptors");
     let unix = directory.join("events");
@@ -106,7 +106,8 @@ impl Packets {
         packets
     }
 
-    /// The packets that the broker answers with; an empty one: it ends the connection.
+    /// Sends a packet. Returns the packets of the broker's answer; an empty one means that it ends the
+    /// connection.
     fn say(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         let _ = self.0.received(Instant::from_nanos(1), CLIENT, bytes, None);
         self.heard()
@@ -135,7 +136,7 @@ fn publish(topic: &str, qos: u8, id: u8) -> Vec<u8> {
     [&[0x30 | qos << 1, body.len() as u8][..], &body].concat()
 }
 
-/// PUBACK or PUBREC: the first byte and the packet identifier.
+/// Returns the first byte and the packet identifier of each PUBACK or PUBREC.
 fn confirmed(packets: &[Vec<u8>]) -> Vec<(u8, u8)> {
     packets.iter().map(|packet| (packet[0], packet[3])).collect()
 }

@@ -55,7 +55,7 @@ fn came((head, body): &(Vec<u8>, Vec<u8>)) -> Option<Came> {
     Some(Came { qos, duplicate, topic, id, properties: rest[1..].to_vec(), payload: body.clone() })
 }
 
-/// The messages for a client since the last call.
+/// Returns the messages for a client since the last call.
 fn messages(bench: &mut BrokerBench, client: BenchClient) -> Vec<Came> {
     bench.packets(client).iter().filter_map(came).collect()
 }

@@ -12,7 +12,7 @@ const WORKER: Comes = Comes::Token("worker");
 const MALLORY: Comes = Comes::Token("mallory");
 const NAMES: [&str; 3] = ["boss", "worker", "mallory"];
 
-/// The rules of three clients. `of_all` are further keys of the rules of the worker and of Mallory,
+/// Returns the rules of three clients. `of_all` are further keys of the rules of the worker and of Mallory,
 /// `of_mallory` are further keys of Mallory's rule.
 fn rules(of_all: &str, of_mallory: &str) -> String {
     format!(

@@ -18,7 +18,8 @@ const PATHS: [&str; 5] = ["live", "live", "stored", "web", "rest"];
 const PROGRAM: ClientId = ClientId(7);
 const BYTE: Duration = Duration::from_nanos(64);
 
-/// Three levels, one leaf ordered by deadline, weights that are not round numbers.
+/// Makes a hierarchy of three levels, with one leaf ordered by deadline, and weights that are not round
+/// numbers.
 fn hierarchy() -> Hierarchy {
     let leaf = |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
     let mut live = leaf("live", "1.5");
@@ -38,7 +39,7 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A broker with one program, and a path for each of [`PATHS`].
+/// Makes a broker with one program, and a path for each of [`PATHS`].
 fn connected() -> Broker {
     let link =
         LinkPace::new(Rate::new(8_000_000_000 / BYTE.as_nanos()).expect("a positive rate"), Duration::ZERO);
@@ -77,7 +78,7 @@ fn arrivals() -> impl Strategy<Value = Arrivals> {
     })
 }
 
-/// The reference: for each message, its time of departure and its number in order of arrival.
+/// Computes the reference: for each message, its time of departure and its number in order of arrival.
 fn of_the_scheduler(arrivals: &Arrivals) -> Vec<(Instant, u32)> {
     let hierarchy = hierarchy();
     let mut scheduler = Scheduler::new(hierarchy.clone());

@@ -15,7 +15,7 @@ use unisono_events_client::{ChannelWait, Client, Destination, Error, Greeting, N
 use unisono_events_wire::Frame;
 use unisono_fairqueue::{ClassSpec, Hierarchy, LinkPace, Rate};
 
-/// The link of the paths.
+/// Returns the link of the paths.
 fn link(bits_per_second: u64) -> LinkPace {
     LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), Limits::MAX_LATENESS)
 }
@@ -158,7 +158,7 @@ fn raw(path: &Path) -> rustix::fd::OwnedFd {
     socket
 }
 
-/// A frame preceded by its length, as in a stream.
+/// Returns a frame preceded by its length, as in a stream.
 fn framed(frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     frame.write(&mut bytes);
@@ -273,7 +273,7 @@ fn a_socket_left_by_a_killed_broker_is_replaced_and_one_in_use_is_not() {
     assert!(matches!(listening(&path, OWNER, broker()), Err(ServeError::NoSocket { .. })));
 }
 
-/// A broker of one class without connections.
+/// Makes a broker of one class without connections.
 fn server(path: &Path, mode: u32) -> Server {
     let tree = Hierarchy::new(ClassSpec::new("link")).expect("one class");
     listening(path, mode, Broker::new(tree, Limits::default()).with_paths(link(1_000_000)))

@@ -11,7 +11,8 @@ use unisono_linux::clock::{Duration, Instant};
 
 const CLASSES: [&str; 4] = ["live", "stored", "web", "rest"];
 
-/// Three levels, one leaf by deadline, weights that are no round numbers.
+/// Makes a hierarchy of three levels, with one leaf ordered by deadline, and weights that are no round
+/// numbers.
 fn hierarchy() -> Hierarchy {
     let leaf = |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
     let mut live = leaf("live", "1.5");
@@ -21,7 +22,7 @@ fn hierarchy() -> Hierarchy {
     Hierarchy::new(all).and_then(|all| all.with_default("rest")).expect("names are unique")
 }
 
-/// The link of the paths: one byte per nanosecond.
+/// Returns the link of the paths: one byte per nanosecond.
 fn link() -> LinkPace {
     LinkPace::new(Rate::new(8_000_000_000).expect("a positive rate"), Duration::ZERO)
 }
@@ -49,7 +50,7 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A broker with one program that has an open path in each class.
+/// Makes a broker with one program that has an open path in each class.
 fn connected(limits: Limits) -> Broker {
     let mut broker = Broker::new(hierarchy(), limits).with_paths(link());
     let client = ClientId(7);
@@ -256,8 +257,8 @@ fn a_destination_that_takes_nothing_holds_up_nobody_else() {
     assert!(broker.is_empty());
 }
 
-/// A broker with a path that holds a message, whose destination takes nothing, and whose program has gone at
-/// this time.
+/// Makes a broker with a path that holds a message, whose destination takes nothing, and whose program has
+/// gone at this time.
 fn abandoned(at: Instant) -> Broker {
     let mut broker = connected(Limits::default());
     let message = message(1, NO_DEADLINE, 1000);

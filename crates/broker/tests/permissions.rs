@@ -18,7 +18,7 @@ name = \"line1\"
 sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"
 ";
 
-/// The link of the paths.
+/// Returns the link of the paths.
 fn link(bits_per_second: u64) -> LinkPace {
     LinkPace::new(Rate::new(bits_per_second).expect("a positive rate"), Limits::MAX_LATENESS)
 }

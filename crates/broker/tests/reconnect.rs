@@ -32,7 +32,7 @@ fn lasting(at: &BrokerAddress) -> Client {
     ClientOptions::new().reconnecting(TIMEOUT).connect(at).expect("it listens")
 }
 
-/// The next event; notices are skipped.
+/// Returns the next event; notices are skipped.
 fn event(client: &mut Client) -> ReceivedEvent {
     loop {
         match client.receive(Some(TIMEOUT)).expect("it goes on") {

@@ -317,8 +317,7 @@ fn user_rule(rest: &str) -> String {
     format!("[[allow]]\nwho = [\"unix:{}\"]\n{rest}\n", unisono_linux::local_socket::own_user())
 }
 
-/// Runs a test with a server at a socket; what the test writes into the text are the rules at the next
-/// reload.
+/// Runs a test with a server at a socket; the text that the test sets has the rules for the next reload.
 fn served(test: impl FnOnce(&Path, &Mutex<String>) + Send + 'static) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let rules = Arc::new(Mutex::new(user_rule(ALL)));

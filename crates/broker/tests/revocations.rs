@@ -16,7 +16,7 @@ struct Site {
 }
 
 impl Site {
-    /// Has the broker read its files again; the error is the broker's reason.
+    /// Makes the broker read its files again. The error is the broker's reason.
     fn reload(&self) -> Result<(), String> {
         let mut operator = Client::connect_unix(&self.socket).expect("it listens");
         operator.reload().expect("an answer").refused.map_or(Ok(()), Err)

@@ -23,7 +23,7 @@ fn supplier(addresses: &Addresses, order: EventOrder) -> (Client, TopicHandle) {
     (supplier, topic)
 }
 
-/// A consumer and a supplier with a ring in use between them; the first event has come.
+/// Connects a consumer and a supplier, with a ring in use between them. The first event has come.
 fn pair(addresses: &Addresses, spec: &SubscriptionSpec, order: EventOrder) -> (Client, Client, TopicHandle) {
     let mut consumer = shared(addresses);
     consumer.subscribe(spec).expect("it fits");
@@ -32,7 +32,7 @@ fn pair(addresses: &Addresses, spec: &SubscriptionSpec, order: EventOrder) -> (C
     (consumer, supplier, topic)
 }
 
-/// A deadline far ahead, so that no event is late; 0: none.
+/// Returns a deadline far ahead, so that no event is late, or no deadline for 0.
 fn due(start: Instant, number: u64) -> Instant {
     match number {
         0 => Instant::from_nanos(u64::MAX),

@@ -13,7 +13,7 @@ const PLANT: Comes = Comes::Token("plant");
 const MALLORY: Comes = Comes::Token("mallory");
 const MOLL: Comes = Comes::Token("moll");
 
-/// All identities may use all topics.
+/// Makes a broker in which all identities may use all topics.
 fn bench(more: &str) -> BrokerBench {
     let mut rules = String::new();
     for name in NAMES {

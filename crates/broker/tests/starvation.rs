@@ -33,7 +33,7 @@ impl Bench {
         self.say(client, &Frame::Hello(Greeting { rings: true, ..Greeting::default() }));
     }
 
-    /// The steps of a frame, and the answer.
+    /// Sends a frame. Returns the number of steps that it took, and the answer.
     fn say(&mut self, client: ClientId, frame: &Frame<'_>) -> (usize, String) {
         let mut bytes = Vec::new();
         frame.write(&mut bytes);
@@ -65,7 +65,7 @@ impl Bench {
         self.say(client, &Frame::Publish { head, payload: b"x" }).0
     }
 
-    /// Steps of the longest call until all is delivered, and the number of calls.
+    /// Returns the number of steps of the longest call until all is delivered, and the number of calls.
     fn deliver(&mut self) -> (usize, usize) {
         let (mut longest, mut calls) = (0, 0);
         loop {
@@ -82,18 +82,18 @@ impl Bench {
     }
 }
 
-/// A consumer with a small queue.
+/// Makes a consumer with a small queue.
 fn small(topics: &str) -> SubscriptionSpec {
     SubscriptionSpec { queue_events: 4, queue_bytes: 4096, ..SubscriptionSpec::new(topics) }
 }
 
-/// A thousand equal patterns.
+/// Makes a subscription with a thousand equal patterns.
 fn equal(topics: &str) -> SubscriptionSpec {
     let interest = InterestSpec { topics: topics.to_owned(), ..InterestSpec::default() };
     SubscriptionSpec { interests: vec![interest; 1024], ..SubscriptionSpec::default() }
 }
 
-/// Four connections of one tenant with a thousand equal patterns each, as many as it may have.
+/// Connects four clients of one tenant with a thousand equal patterns each, as many as it may have.
 fn crowd(bench: &mut Bench, topics: &str) {
     for client in (EVIL..EVIL + 4).map(ClientId) {
         bench.connect(client, 7);
@@ -229,7 +229,7 @@ fn filters_of_consumers_that_resume_count_against_the_operations_of_their_tenant
     let (taken, refused): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.starts_with("Accepted"));
     assert!((1..8).contains(&taken.len()), "{said:?}");
     assert!(refused.iter().all(|said| said.contains("32768 operations in filters")), "{refused:?}");
-    // they come back
+    // the operations are returned when their subscriptions end
     for number in 0..taken.len() as u32 {
         bench.say(ClientId(EVIL), &Frame::Unsubscribe { number });
     }

@@ -34,7 +34,7 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A text of MQTT, after its length.
+/// Returns a text of MQTT after its length.
 fn text(text: &str) -> Vec<u8> {
     let length = u16::try_from(text.len()).expect("it is short").to_be_bytes();
     [&length[..], text.as_bytes()].concat()
@@ -83,7 +83,7 @@ impl Measured {
         heads.collect()
     }
 
-    /// The number of deliveries until none is left.
+    /// Returns the number of deliveries until none is left.
     fn deliveries(&mut self) -> usize {
         let mut count = 0;
         loop {

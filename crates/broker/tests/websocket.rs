@@ -68,7 +68,7 @@ impl Page {
         self.0.write_all(&frame).expect("it leaves");
     }
 
-    /// The next frame: its first byte and its payload.
+    /// Returns the next frame: its first byte and its payload.
     fn frame(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 2];
         self.0.read_exact(&mut head).expect("a frame");
@@ -90,7 +90,7 @@ impl Page {
         (head[0], payload)
     }
 
-    /// The bytes of binary messages, until there are as many.
+    /// Returns the bytes of binary messages, until there are as many.
     fn stream(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < length {
@@ -101,7 +101,7 @@ impl Page {
         bytes
     }
 
-    /// Whether the broker ends the connection, whatever else it still sends.
+    /// Returns whether the broker ends the connection, whatever else it still sends.
     fn ends(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {

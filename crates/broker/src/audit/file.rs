@@ -93,7 +93,7 @@ impl AuditFile {
         Ok(())
     }
 
-    /// A file whose every write fails.
+    /// Makes a file whose every write fails.
     #[cfg(test)]
     pub(crate) fn full() -> Self {
         let path = PathBuf::from("/dev/full");
@@ -106,7 +106,7 @@ impl AuditFile {
     }
 }
 
-/// The time of day `ago` before now, to the microsecond (RFC 3339).
+/// Returns the time of day `ago` before now, to the microsecond (RFC 3339).
 fn time_of_day(ago: Duration) -> String {
     let ago = jiff::SignedDuration::from_nanos(i64::try_from(ago.as_nanos()).unwrap_or(i64::MAX));
     let at = Timestamp::now().checked_sub(ago).unwrap_or_else(|_| Timestamp::now());

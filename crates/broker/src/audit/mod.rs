@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, HashMap};
 use unisono_events_wire::transport::TransportPeer;
 use unisono_linux::clock::{Duration, Instant};
 
-/// Maximum number of entries with a subject that one identity gets in a second. A program that starts seldom
-/// asks for more topics. Chosen, not measured.
+/// Maximum number of entries with a subject that one identity gets in a second. A program rarely asks for
+/// more topics when it starts. Chosen, not measured.
 const MAX_LINES_OF_CLIENT: usize = 32;
 /// Maximum number of entries of all clients in a second: some 200 KiB. Chosen, not measured.
 const MAX_LINES: usize = 1024;
@@ -67,7 +67,7 @@ pub enum AuditOutcome {
 pub struct AuditSubject {
     pub action: AuditAction,
     pub outcome: AuditOutcome,
-    /// The identity, as permissions write it. None: the client has not authenticated yet.
+    /// The identity, as permissions write it. `None`: the client has not authenticated yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
     /// The address of the network, or the user of this host.
@@ -83,7 +83,7 @@ pub struct AuditSubject {
 /// A line of the file, without its time of day.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AuditEntry {
-    /// By the monotonic clock.
+    /// The time on the monotonic clock.
     #[serde(skip)]
     pub at: Instant,
     #[serde(flatten)]
@@ -174,13 +174,13 @@ impl AuditTrail {
         self.ready.extend(counted.map(|entry| AuditEntry { at: now, ..entry }));
     }
 
-    /// Enters the counted entries when the broker ends.
+    /// Makes the entries of counted requests when the broker ends.
     pub(crate) fn finish(&mut self, now: Instant) {
         self.second = Instant::ZERO;
         self.advance(now);
     }
 
-    /// The entries since the last call.
+    /// Returns the entries since the last call.
     pub(crate) fn take(&mut self) -> Vec<AuditEntry> {
         std::mem::take(&mut self.ready)
     }
@@ -189,7 +189,7 @@ impl AuditTrail {
         self.clients.insert(client, AuditedClient { address, connected: false, reason: None });
     }
 
-    /// Enters a connection whose client the broker has accepted.
+    /// Adds an entry for a connection whose client the broker has accepted.
     pub(crate) fn connected(&mut self, client: ClientId, of: AuditedIdentity) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.connected = true;
@@ -221,21 +221,21 @@ impl AuditTrail {
         self.request = Some((client, action, what));
     }
 
-    /// Enters the last request as granted.
+    /// Adds an entry for the last request, as granted.
     pub(crate) fn done(&mut self, client: ClientId, of: AuditedIdentity) {
         if let Some((_, action, what)) = self.request.take_if(|(whose, ..)| *whose == client) {
             self.enter(client, of, (action, AuditOutcome::Done), Some(what), None);
         }
     }
 
-    /// Enters the last request as refused.
+    /// Adds an entry for the last request, as refused.
     pub(crate) fn refused(&mut self, client: ClientId, of: AuditedIdentity, why: &str) {
         if let Some((_, action, what)) = self.request.take_if(|(whose, ..)| *whose == client) {
             self.enter(client, of, (action, AuditOutcome::Refused), Some(what), Some(why));
         }
     }
 
-    /// Enters an action without a request of its own.
+    /// Adds an entry for an action without a request of its own.
     pub(crate) fn enter(
         &mut self,
         client: ClientId,
@@ -248,7 +248,7 @@ impl AuditTrail {
         self.enter_from(address, of, entry, what, why);
     }
 
-    /// Enters an action of a client that may be gone.
+    /// Adds an entry for an action of a client that may be gone.
     pub(crate) fn enter_from(
         &mut self,
         address: Option<TransportPeer>,

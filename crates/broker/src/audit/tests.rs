@@ -41,7 +41,7 @@ fn a_client_that_varies_its_subjects_makes_a_bounded_number_of_lines_and_all_are
     let entries = trail.take();
     assert!(entries.len() <= MAX_LINES_OF_CLIENT + 2, "{}", entries.len());
     assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 10_000);
-    // another client is told apart all the same
+    // entries of another client are still distinguished
     trail.enter(CLIENT, identity("unix:8"), REFUSED, Some("mine".to_owned()), None);
     assert_eq!(trail.take()[0].subject.what.as_deref(), Some("mine"));
 }
@@ -58,7 +58,7 @@ fn many_clients_make_a_bounded_number_of_lines_and_all_are_counted() {
     assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), 20_000);
 }
 
-/// Enters 5,000 refusals, each from another address.
+/// Adds entries for 5,000 refusals, each from another address.
 fn flood_from_many_addresses(trail: &mut AuditTrail, who: impl Fn(u32) -> Option<String>) {
     for number in 0..5000_u32 {
         let (client, address) = (ClientId(10 + number), std::net::Ipv4Addr::from(0x0a00_0000 + number));

@@ -58,7 +58,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The identity of a client, and when its credentials expire.
+    /// Returns the identity of a client, and when its credentials expire.
     fn identity(
         &self,
         now: Instant,
@@ -188,7 +188,7 @@ impl Broker {
         ))
     }
 
-    /// Whether a peer is root or the broker's own user, as the kernel reports.
+    /// Returns whether a peer is root or the broker's own user, as the kernel reports.
     pub(super) fn is_operator(&self, peer: TransportPeer) -> bool {
         matches!(peer, TransportPeer::User(user) if user == 0 || Some(user) == self.run.own_user)
     }
@@ -225,7 +225,7 @@ impl Broker {
         }
     }
 
-    /// Whether an MQTT client may publish one more event in this second.
+    /// Returns whether an MQTT client may publish one more event in this second.
     pub(super) fn has_budget(&mut self, now: Instant, client: ClientId) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         let over = connected.grant.rate.is_some_and(|rate| connected.budget.take(now, rate).is_err());

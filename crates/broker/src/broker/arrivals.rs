@@ -70,12 +70,13 @@ impl Broker {
         self.access.count(RefusalKind::Tls);
     }
 
-    /// Whether programs over TCP need a token or a certificate.
+    /// Returns whether programs over TCP need a token or a certificate.
     pub(crate) fn has_tokens(&self) -> bool {
         self.access.tokens.is_some()
     }
 
-    /// Bytes of the largest frame that a program may send. None: it has not greeted.
+    /// Returns the number of bytes of the largest frame that a program may send, or `None` if it has not sent
+    /// its greeting.
     pub(crate) fn largest_of(&self, client: ClientId) -> Option<usize> {
         let connected = self.clients.get(&client).filter(|client| client.greeted)?;
         Some(self.limits.largest_frame_for(connected.grant.size))

@@ -18,7 +18,7 @@ impl Broker {
         self
     }
 
-    /// The entries since the last call.
+    /// Returns the entries since the last call.
     pub fn audit_entries(&mut self) -> Vec<AuditEntry> {
         self.audit.as_mut().map(|trail| trail.take()).unwrap_or_default()
     }
@@ -60,14 +60,14 @@ impl Broker {
         }
     }
 
-    /// Enters a client's end, before the broker forgets the client.
+    /// Adds an entry for a client's end, before the broker forgets the client.
     pub(super) fn audit_gone(&mut self, client: ClientId) {
         if let Some((trail, of)) = self.audited(client) {
             trail.gone(client, of);
         }
     }
 
-    /// Records the request in a frame; [`audit_answer`](Self::audit_answer) enters the outcome.
+    /// Records the request in a frame; [`audit_answer`](Self::audit_answer) adds the entry with the outcome.
     pub(super) fn audit_request(&mut self, client: ClientId, frame: &Frame<'_>) {
         let Some(trail) = &mut self.audit else { return };
         match frame {
@@ -83,7 +83,7 @@ impl Broker {
         }
     }
 
-    /// Enters the outcome of a request, from the broker's answer.
+    /// Adds an entry with the outcome of a request, according to the broker's answer.
     pub(super) fn audit_answer(&mut self, client: ClientId, frame: &Frame<'_>) {
         if self.audit.is_none() {
             return;
@@ -104,7 +104,7 @@ impl Broker {
         }
     }
 
-    /// Enters the client's last request as granted, unless it was refused.
+    /// Adds an entry for the client's last request, as granted, unless the request was refused.
     pub(super) fn audit_granted(&mut self, client: ClientId) {
         if let Some((trail, of)) = self.audited(client) {
             trail.done(client, of);
@@ -126,7 +126,7 @@ impl Broker {
         }
     }
 
-    /// Enters a topic that an MQTT client begins to publish on, or its will that was refused.
+    /// Adds an entry for a topic on which an MQTT client begins to publish, or for its will that was refused.
     pub(super) fn audit_of_session(
         &mut self,
         session: MqttSessionId,
@@ -140,7 +140,7 @@ impl Broker {
         trail.enter_from(Some(peer), of, entry, Some(topic.to_owned()), why);
     }
 
-    /// Enters whether a filter of an MQTT client was accepted.
+    /// Adds an entry that says whether a filter of an MQTT client was accepted.
     pub(super) fn audit_filter(&mut self, client: ClientId, filter: &str, refused: Option<&str>) {
         let Some((trail, of)) = self.audited(client) else { return };
         let shared = filter.starts_with("$share/");
@@ -149,7 +149,7 @@ impl Broker {
         trail.enter(client, of, (action, outcome), Some(filter.to_owned()), refused);
     }
 
-    /// Enters that the broker's files were read again, or why they are not in force.
+    /// Adds an entry that says that the broker's files were read again, or why they are not in force.
     pub(super) fn audit_reload(&mut self, asker: ReloadAsker, (what, why): (&str, Option<&str>)) {
         let outcome = if why.is_some() { AuditOutcome::Refused } else { AuditOutcome::Done };
         let (entry, what) = ((AuditAction::Reload, outcome), Some(what.to_owned()));
@@ -168,7 +168,7 @@ impl Broker {
         }
     }
 
-    /// Enters introductions of suppliers to consumers.
+    /// Adds entries for introductions of suppliers to consumers.
     pub(super) fn audit_introductions(&mut self, tasks: &[Task]) {
         if self.audit.is_none() {
             return;
@@ -188,7 +188,7 @@ impl Broker {
     }
 }
 
-/// The action and the patterns of a subscription.
+/// Returns the action and the patterns of a subscription.
 fn subscription(spec: &SubscriptionSpec) -> (AuditAction, String) {
     let patterns: Vec<&str> = spec.interests.iter().map(|interest| interest.topics.as_str()).collect();
     let patterns = patterns.join(" ");

@@ -95,7 +95,7 @@ impl BestEffortDeliveries {
         (DeliveryRoute::First, 1)
     }
 
-    /// Whether deliveries to the consumer may be lost.
+    /// Returns whether deliveries to the consumer may be lost.
     pub(super) fn concerns(&self, consumer: ConsumerId) -> bool {
         self.consumers.contains_key(&consumer)
     }

@@ -1,4 +1,5 @@
-//! Connected programs: the facts about each, pauses while one takes nothing, and backpressure on suppliers.
+//! Connected programs: the facts about each, pauses of programs that accept no frames, and backpressure on
+//! suppliers.
 
 use super::{Broker, ClientProtocol, Outlet};
 use crate::task::{ClientId, Received};
@@ -41,8 +42,8 @@ impl Broker {
         true
     }
 
-    /// Whether a program that was [`Received::Ahead`] still is. If so, some delivery is due. The program's
-    /// lease is renewed meanwhile, because the server does not read the program's frames.
+    /// Returns whether a program that was [`Received::Ahead`] is still ahead. If it is, some delivery is due.
+    /// The program's lease is renewed meanwhile, because the server does not read the program's frames.
     pub fn is_ahead(&mut self, now: Instant, client: ClientId) -> bool {
         let Some(connected) = self.clients.get_mut(&client) else { return false };
         let Some((supplier, topic)) = connected.ahead else { return false };

@@ -134,7 +134,7 @@ impl LinkCounts {
         }
     }
 
-    /// Whether a supplier may get links to these readers in addition to all links counted so far.
+    /// Returns whether a supplier may get links to these readers in addition to all links counted so far.
     fn fit<'a>(&self, supplier: ClientId, readers: impl Iterator<Item = &'a DirectReader>) -> bool {
         let mut new = SortedMap::<ClientId, usize>::default();
         readers.for_each(|reader| *new.get_or_insert_with(reader.client, || 0) += 1);
@@ -149,7 +149,7 @@ impl LinkCounts {
 }
 
 impl DirectRings {
-    /// The topic of a link, and the program that reads from it.
+    /// Returns the topic of a link, and the program that reads from it.
     pub(super) fn parties(&self, link: u32) -> Option<(TopicId, ClientId)> {
         let (of, consumer) = self.find(link)?;
         Some((self.suppliers.get(&of)?.topic, self.readers.get(&consumer)?.client))
@@ -521,13 +521,13 @@ impl Broker {
         self.channel.count_direct(consumer, topic, counted);
     }
 
-    /// The number of links that suppliers use.
+    /// Returns the number of links that suppliers use.
     pub(super) fn direct_links(&self) -> u64 {
         let used = self.direct.suppliers.values().filter(|at| at.last.is_some());
         used.map(|at| at.links.len() as u64).sum()
     }
 
-    /// Whether any supplier uses a link.
+    /// Returns whether any supplier uses a link.
     pub fn has_direct_links(&self) -> bool {
         self.direct.suppliers.values().any(|at| at.last.is_some() && !at.links.is_empty())
     }
@@ -560,8 +560,8 @@ impl Broker {
 }
 
 impl ConnectedClient {
-    /// Whether rings may connect this program. A lease is renewed by frames, not by events in rings; a rate
-    /// or a size limited by permissions has to be checked by the broker.
+    /// Returns whether rings may connect this program. A lease is renewed by frames, not by events in rings;
+    /// a rate or a size limited by permissions has to be checked by the broker.
     fn has_rings(&self) -> bool {
         let free = self.lease.is_none() && self.grant.rate.is_none() && self.grant.size == usize::MAX;
         self.takes_descriptors && self.understands_rings && free

@@ -116,7 +116,8 @@ impl Broker {
         if let Some(supplier) = remote.as_ref().and_then(|name| self.remote_suppliers.join(name, topic)) {
             return Ok((supplier, topic));
         }
-        // several programs may stand for one supplier of another broker: the lease of none applies to it
+        // several programs may publish for one supplier of another broker, so no program's lease applies to
+        // it
         let lease = lease.filter(|_| remote.is_none());
         let supplier =
             self.channel.supplier_of(tenant, now, lease).map_err(|error| self.access.refuse(&error))?;

@@ -1,11 +1,12 @@
 //! Shares of the broker's memory: granted queues and credit, and the events that topics keep.
 //!
-//! A grant is the most that a consumer may come to hold, not its present use. It is booked when the consumer
-//! comes and released when it goes, or when the queue of its group ends, if that outlives its consumers. The
-//! channel counts the events that topics keep for late consumers, for two accounts: the account of the
-//! publisher's identity (which stays the same when the program connects again) and that of its user.
+//! A grant is the most memory that a consumer may come to hold, not its present use. It is charged when the
+//! consumer is added, and released when the consumer is removed, or when the queue of its group ends if that
+//! queue outlives its consumers. The channel counts the events that topics keep for late consumers, for two
+//! accounts: the account of the publisher's identity (which stays the same when the program connects again)
+//! and that of its user.
 //!
-//! Structures are booked as they are made (`structures.rs`), and buffers of connections as they grow
+//! Structures are charged as they are made (`structures.rs`), and buffers of connections as they grow
 //! (`buffers.rs` of `events-wire`).
 //!
 //! Cost: two additions for each grant, and a look-up for each event that is kept.
@@ -88,11 +89,11 @@ pub(super) struct MemoryLedger {
     /// Queues of groups without consumers, each with the latest time of its end.
     lingering: Vec<(Instant, TransportPeer, QueueGrant)>,
     accounts: HashMap<AccountHolder, KeepingAccount>,
-    /// The number given last.
+    /// The last number assigned to an account.
     last: u32,
     /// Bytes of kept events and names when they were last counted.
     kept: u64,
-    /// None: no connection charges its buffers.
+    /// `None`: no connection charges its buffers.
     all: Option<Arc<AllMemory>>,
 }
 
@@ -116,7 +117,7 @@ impl MemoryLedger {
         self.update_all_buffers();
     }
 
-    /// Books structures of this many bytes for a peer.
+    /// Charges a peer for structures of this many bytes.
     pub(super) fn hold(&mut self, peer: TransportPeer, bytes: u64) {
         self.held = self.held.saturating_add(bytes);
         let theirs = self.users.entry(peer).or_default();
@@ -143,7 +144,7 @@ impl MemoryLedger {
         }
     }
 
-    /// The account of a user's buffers.
+    /// Returns the account of a user's buffers.
     pub(super) fn buffers(&mut self, peer: TransportPeer, limits: &Limits) -> Arc<BufferAccount> {
         let all = self.all.get_or_insert_with(|| Arc::new(AllMemory::new(limits.memory)));
         let new = || Arc::new(BufferAccount::new(limits.memory_of_user, Arc::clone(all)));
@@ -154,12 +155,12 @@ impl MemoryLedger {
         buffers
     }
 
-    /// Bytes of the buffers of all connections.
+    /// Returns the number of bytes of the buffers of all connections.
     fn buffered(&self) -> u64 {
         self.all.as_ref().map_or(0, |all| all.buffers())
     }
 
-    /// Releases the queue of a consumer that goes; the queue of its group may linger.
+    /// Releases the queue of a consumer that is removed; the queue of its group may linger.
     pub(super) fn release_queue(&mut self, now: Instant, peer: TransportPeer, grant: QueueGrant) {
         match grant.linger {
             Duration::ZERO => {
@@ -213,12 +214,12 @@ pub(super) struct QueueGrant {
     pub(super) bytes: u64,
     /// Bytes of its names, patterns and filters.
     pub(super) held: u64,
-    /// The time that the queue outlives the consumer.
+    /// The time for which the queue outlives the consumer.
     linger: Duration,
 }
 
 impl QueueGrant {
-    /// Room for the consumer's queue, and as much again for unacknowledged events.
+    /// Makes the grant of a consumer: room for its queue, and as much again for unacknowledged events.
     pub(super) fn for_spec(spec: &SubscriptionSpec) -> Self {
         let entries = (spec.queue_events as u64).saturating_mul(unisono_events_wire::EVENT_COST.into());
         let queue = (spec.queue_bytes as u64).max(entries).max(MIN_GRANT);
@@ -233,12 +234,12 @@ impl QueueGrant {
 }
 
 impl ConnectedClient {
-    /// Bytes granted to the client's consumers.
+    /// Returns the number of bytes granted to the client's consumers.
     fn granted(&self) -> u64 {
         self.consumers.values().map(|(_, grant)| grant.bytes).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of all structures made for the client.
+    /// Returns the number of bytes of all structures made for the client.
     fn held_in_all(&self) -> u64 {
         self.consumers.values().map(|(_, grant)| grant.held).fold(self.held, u64::saturating_add)
     }
@@ -275,7 +276,7 @@ impl Broker {
         account.map_or(0, |account| self.channel.kept_of(holder.role(), *account) as u64)
     }
 
-    /// Bytes that topics keep for the client of this session.
+    /// Returns the number of bytes that topics keep for the client of this session.
     pub(super) fn kept_of_session(&self, session: MqttSessionId) -> u64 {
         self.mqtt.account(session).map_or(0, |(who, ..)| self.kept_of(&AccountHolder::client(&who)))
     }
@@ -328,7 +329,7 @@ impl Broker {
         Some(refused)
     }
 
-    /// Bytes of structures, and of the buffers of connections.
+    /// Returns the number of bytes of structures, and of the buffers of connections.
     pub(super) fn held(&self) -> u64 {
         self.ledger.held.saturating_add(self.ledger.buffered())
     }
@@ -337,7 +338,7 @@ impl Broker {
         self.ledger.granted
     }
 
-    /// The sum of all grants.
+    /// Returns the sum of all grants.
     fn granted_from_scratch(&self) -> u64 {
         let queues = self.clients.values().map(ConnectedClient::granted);
         let lingering = self.ledger.lingering.iter().map(|(.., grant)| grant.bytes);
@@ -345,14 +346,14 @@ impl Broker {
         queues.chain(lingering).fold(paths.saturating_add(self.mqtt.memory()), u64::saturating_add)
     }
 
-    /// The sum of all structures.
+    /// Returns the sum of all structures.
     fn held_from_scratch(&self) -> u64 {
         let clients = self.clients.values().map(ConnectedClient::held_in_all);
         let lingering = self.ledger.lingering.iter().map(|(.., grant)| grant.held);
         clients.chain(lingering).fold(self.mqtt.held(), u64::saturating_add)
     }
 
-    /// The account that a program's connection charges its buffers to.
+    /// Returns the account that a program's connection charges its buffers to.
     pub(crate) fn buffer_share(&mut self, client: ClientId) -> BufferShare {
         let Some(peer) = self.clients.get(&client).map(|client| client.peer) else {
             return BufferShare::default();
@@ -416,7 +417,7 @@ impl Broker {
         }
     }
 
-    /// The limits for keeping a program's events on a topic.
+    /// Returns the limits for keeping a program's events on a topic.
     pub(super) fn terms_of_program(&mut self, client: ClientId, topic: TopicId) -> KeepingTerms {
         match self.channel.keeps(topic) {
             true => self.terms_of_names(client),
@@ -424,7 +425,7 @@ impl Broker {
         }
     }
 
-    /// The limits for keeping the names of a program's topics.
+    /// Returns the limits for keeping the names of a program's topics.
     pub(super) fn terms_of_names(&mut self, client: ClientId) -> KeepingTerms {
         let Some(connected) = self.clients.get(&client) else { return KeepingTerms::default() };
         let theirs = connected.granted().saturating_add(connected.held_in_all());
@@ -432,7 +433,7 @@ impl Broker {
         self.terms((connected.who.clone(), left), connected.peer)
     }
 
-    /// The limits for keeping an MQTT client's events.
+    /// Returns the limits for keeping an MQTT client's events.
     pub(super) fn terms_of_session(&mut self, session: MqttSessionId) -> KeepingTerms {
         let Some((who, left, peer)) = self.mqtt.account(session) else { return KeepingTerms::default() };
         self.terms((who, left), peer)

@@ -149,7 +149,7 @@ struct Addressees {
 struct BrokerRun {
     /// The number that [`WelcomeTerms::run`](unisono_events_wire::WelcomeTerms::run) reports.
     number: u64,
-    /// The user of the broker's process. None: the broker is not served yet, and no places are kept.
+    /// The user of the broker's process. `None`: the broker is not served yet, and no places are kept.
     own_user: Option<u32>,
 }
 
@@ -168,32 +168,32 @@ pub struct Broker {
     limits: Limits,
     run: BrokerRun,
     channel: EventChannel<EventBody>,
-    // who is there
+    // the clients and their rights
     clients: NumberMap<ClientId, ConnectedClient>,
     tenants: TenantNumbers,
     access: AccessControl,
     names: GroupNames,
     replies: GrantedReplies,
-    // who gets what
+    // the receivers of deliveries
     addressees: Addressees,
     link: PathLink,
     mqtt: MqttSessions,
     direct: DirectRings,
     remote_suppliers: RemoteSuppliers,
     best_effort: BestEffortDeliveries,
-    /// None: the broker keeps no log.
+    /// `None`: the broker keeps no log.
     durable: Option<DurableEvents>,
-    // what it costs
+    // memory and counters
     ledger: MemoryLedger,
     counters: BrokerCounters,
-    /// None: no audit log is kept.
+    /// `None`: no audit log is kept.
     audit: Option<Box<AuditTrail>>,
     timers: BrokerTimers,
     tasks: TaskQueue,
 }
 
 impl Broker {
-    /// A broker whose deliveries share the capacity by the hierarchy of classes.
+    /// Makes a broker whose deliveries share the capacity by the hierarchy of classes.
     #[must_use]
     pub fn new(hierarchy: Hierarchy, mut limits: Limits) -> Self {
         // half of the credit must suffice for one event: the other half may not have been returned yet
@@ -245,20 +245,20 @@ impl Broker {
         self
     }
 
-    /// Starts a run of the broker. Programs tell runs apart by the number; the secret must stay in this
+    /// Starts a run of the broker. Programs distinguish runs by the number; the secret must stay in this
     /// process.
     pub(crate) fn begin(&mut self, run: u64, secret: u64) {
         self.run.number = run;
         self.replies = GrantedReplies::new(secret);
     }
 
-    /// The limits that the broker was given.
+    /// Returns the limits that the broker was given.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The next task for the server, in order; `None` once all are done.
+    /// Returns the next task for the server, in order, or `None` once all are done.
     pub fn task(&mut self) -> Option<Task> {
         self.update_links();
         self.write_sessions();
@@ -469,7 +469,7 @@ impl Broker {
         }
     }
 
-    /// Whether events wait for consumers of several classes.
+    /// Returns whether events wait for consumers of several classes.
     #[must_use]
     pub fn classes_compete(&self) -> bool {
         self.channel.classes_compete()

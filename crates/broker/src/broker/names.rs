@@ -125,7 +125,7 @@ impl GroupName {
                 others + new.len()
             ));
         }
-        // members of one rule are many, rules are few
+        // a group may have many members with one rule, but its members have few different rules
         let mut grants: Vec<&Arc<ClientGrant>> = Vec::new();
         for member in self.members.values() {
             if !grants.iter().any(|grant| Arc::ptr_eq(grant, &member.grant)) {
@@ -193,7 +193,7 @@ impl GroupNames {
         }
     }
 
-    /// Whether the group has this owner.
+    /// Returns whether the group has this owner.
     pub(super) fn is_of(&self, group: &str, owner: &NameOwner) -> bool {
         self.groups.get(group).is_some_and(|record| record.owner == *owner)
     }
@@ -216,7 +216,7 @@ fn check_group_name(group: &str, patterns: &[&str]) -> Result<(), String> {
     }
 }
 
-/// A kind of names of the log in words, and the separator before the owner's digest in a key.
+/// Returns a kind of names of the log in words, and the separator before the owner's digest in a key.
 fn kind_of_name(kind: OwnedKind) -> (&'static str, char) {
     match kind {
         OwnedKind::Writer => ("writer", '\0'),
@@ -224,20 +224,20 @@ fn kind_of_name(kind: OwnedKind) -> (&'static str, char) {
     }
 }
 
-/// The name that rules list for a group: `NAME` of `$share/NAME/FILTER`.
+/// Returns the name that rules list for a group: `NAME` of `$share/NAME/FILTER`.
 fn listed_name(group: &str) -> &str {
     group.strip_prefix(SHARE).and_then(split_share).map_or(group, |(name, _)| name)
 }
 
 impl Broker {
-    /// The client as a user of names.
+    /// Returns a client's owner and rule, for its use of names.
     pub(super) fn name_user(&self, client: ClientId) -> Result<NameUser, String> {
         let connected = self.clients.get(&client).ok_or("it is gone")?;
         Ok(NameUser { owner: connected.owner.clone(), grant: Arc::clone(&connected.grant) })
     }
 
-    /// Whether an owner's state may outlive its connection. Clients without credentials share one identity;
-    /// with permissions or tokens, one of them would find the state of another.
+    /// Returns whether an owner's state may outlive its connection. Clients without credentials share one
+    /// identity; with permissions or tokens, one of them would find the state of another.
     pub(super) fn may_leave_something(&self, owner: &NameOwner) -> bool {
         self.access.is_open() || *owner != NameOwner::Anonymous
     }
@@ -252,7 +252,7 @@ impl Broker {
         ))
     }
 
-    /// Whether a name is shared.
+    /// Checks whether a name is shared.
     ///
     /// # Errors
     /// It is shared by other clients.
@@ -366,7 +366,8 @@ impl Broker {
         self.refuse_name(checked)
     }
 
-    /// The key of a name in the log. An owner keeps a key that it has, also when the plain name becomes free.
+    /// Returns the key of a name in the log. An owner keeps a key that it has, also when the plain name
+    /// becomes free.
     fn key_in_log(&self, user: &NameUser, kind: OwnedKind, name: &str) -> Result<String, String> {
         let (shown, separator) = kind_of_name(kind);
         let own = format!("{name}{separator}{}", user.owner.digest());
@@ -419,7 +420,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Why a consumer may not stay in its group, by rules that were read since it joined.
+    /// Returns why a consumer may not stay in its group by rules that were read since it joined, or `None` if
+    /// it may.
     pub(super) fn group_breach(&self, consumer: ConsumerId, user: &NameUser) -> Option<String> {
         let key = self.names.members.get(&consumer)?;
         let owner = &user.owner;
@@ -440,7 +442,8 @@ impl Broker {
         Some(format!("its group has events of `{unseen}`, which {owner} may not subscribe to any more"))
     }
 
-    /// Why a client may not keep a name of the log, by rules that were read since it took the name.
+    /// Returns why a client may not keep a name of the log by rules that were read since it took the name, or
+    /// `None` if it may.
     pub(super) fn name_breach(&self, user: &NameUser, kind: OwnedKind, key: &str) -> Option<String> {
         let (shown, separator) = kind_of_name(kind);
         let (name, is_own) = match key.split_once(separator) {
@@ -456,7 +459,7 @@ impl Broker {
         }
     }
 
-    /// The session's client as a user of names.
+    /// Returns the owner and the rule of a session's client, for its use of names.
     pub(super) fn name_user_of_session(&self, session: MqttSessionId) -> Option<NameUser> {
         let (owner, grant) = self.mqtt.owner(session)?;
         Some(NameUser { owner: owner.clone(), grant: Arc::clone(grant) })

@@ -42,7 +42,8 @@ pub(super) struct ForwardingPath {
     pub(super) client: Option<ClientId>,
     /// The peer of the present or former program.
     pub(super) peer: TransportPeer,
-    /// When the program left the path, or when the destination last took bytes since.
+    /// The time when the program left the path, or, if it is later, the last time when the destination took
+    /// bytes.
     pub(super) alone_since: Instant,
     pub(super) number: u32,
     pub(super) class: ClassId,
@@ -66,14 +67,14 @@ pub(super) struct ForwardingPath {
 /// The link of the paths, and the paths.
 #[derive(Debug)]
 pub(super) struct PathLink {
-    /// None: there are no paths.
+    /// `None`: there are no paths.
     pub(super) pace: Option<LinkPace>,
     /// The traffic of the leaf classes, in the order of the policy.
     pub(super) accounts: Vec<(ClassId, Account)>,
     pub(super) paths: NumberMap<PathId, ForwardingPath>,
     last_path: u32,
     in_service: Option<PathInService>,
-    /// The transmission time of the message on the link. None: the link is free.
+    /// The transmission time of the message on the link. `None`: the link is free.
     pub(super) on_link: Option<Duration>,
 }
 
@@ -89,7 +90,7 @@ impl PathLink {
         }
     }
 
-    /// Goes over to other classes; a class that is still a leaf keeps its account.
+    /// Changes to other classes; a class that is still a leaf keeps its account.
     pub(super) fn change_classes(&mut self, before: &Hierarchy, change: &ClassChange) {
         let hierarchy = change.hierarchy();
         let mut former: HashMap<&str, Account> = std::mem::take(&mut self.accounts)
@@ -107,7 +108,7 @@ impl PathLink {
         }
     }
 
-    /// When the message on the link has left, if that is later than now.
+    /// Returns when the message on the link has left, if that is later than now.
     pub(super) fn busy_until(&self, now: Instant) -> Option<Instant> {
         self.pace.as_ref().map(LinkPace::free_at).filter(|free_at| now < *free_at)
     }
@@ -129,7 +130,7 @@ struct PathInService {
 }
 
 impl Broker {
-    /// Whether all events on paths have left.
+    /// Returns whether all events on paths have left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.link.paths.values().all(|path| path.outstanding == 0)
@@ -300,7 +301,7 @@ impl Broker {
         let number = path.number;
         match path.state {
             PathState::Open => {}
-            PathState::Broken => return Ok(()), // sent before it could know
+            PathState::Broken => return Ok(()), // sent before the program could know
             PathState::Opening => return Err(format!("an event on path {number} before it was opened")),
             PathState::Draining => return Err(format!("an event on path {number} after it was closed")),
         }
@@ -374,8 +375,8 @@ impl Broker {
         self.forget_if_empty(id);
     }
 
-    /// Returns credit in halves, so that a program that reads seldom has few answers waiting; returns all of
-    /// it when the program waits for that.
+    /// Returns credit in halves, so that few answers wait for a program that rarely reads; returns all of it
+    /// when the program waits for that.
     fn pay(&mut self, id: PathId) {
         let Some(path) = self.link.paths.get_mut(&id) else { return };
         let is_empty = path.flushing && path.outstanding == 0;

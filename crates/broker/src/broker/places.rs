@@ -1,10 +1,10 @@
 //! Limits on connections: of all clients, of one user and of one identity. Some places are reserved for the
 //! operator, and some for users that have few connections.
 //!
-//! Programs that take all places, by a fault or with intent, must not keep out the operator, who is to end
-//! them. So root, and the user that the broker runs as, find a place when all others are taken: their `events
-//! top` lists the programs with the other places. A limit of half for one user does not stop two of them, so
-//! the last eighth of all places is for users that have few.
+//! Programs that take all places, by a fault or with intent, must not keep out the operator, who has to be
+//! able to end them. So root, and the user that the broker runs as, find a place when all others are taken:
+//! with `unisono events top` they can list the programs that hold the other places. A limit of half for one
+//! user does not stop two of them, so the last eighth of all places is for users that have few.
 
 use super::Broker;
 use crate::permissions::{ClientGrant, ClientIdentity};
@@ -16,8 +16,9 @@ use unisono_linux::clock::Instant;
 const OPERATOR_PLACES: usize = 8;
 const ROOT: u32 = 0;
 
-/// Whether a party with `theirs` of `all` places may take one more. The last eighth is for parties with less
-/// than a 64th, so that two parties with half each leave some to eight others. Chosen, not measured.
+/// Returns whether a party with `theirs` of `all` places may take one more. The last eighth is for parties
+/// with less than a 64th, so that two parties with half each leave some to eight others. Chosen, not
+/// measured.
 pub(super) fn may_take_one_more(theirs: usize, taken: usize, all: usize) -> bool {
     theirs < (all / 64).max(1) || taken < all - all / 8
 }
@@ -29,7 +30,7 @@ impl Broker {
         self.run.own_user = Some(user);
     }
 
-    /// Places reserved for this peer.
+    /// Returns the number of places reserved for this peer.
     fn places_kept_for(&self, peer: TransportPeer) -> usize {
         match (peer, self.run.own_user) {
             (TransportPeer::User(ROOT), Some(_)) => 2 * OPERATOR_PLACES,
@@ -38,8 +39,8 @@ impl Broker {
         }
     }
 
-    /// Whether a peer that has just connected finds a place. A program that has been silent for a while may
-    /// have to leave for it.
+    /// Returns whether a peer that has just connected finds a place. A program that has been silent for a
+    /// while may have to leave for it.
     pub(super) fn find_place(&mut self, now: Instant, peer: TransportPeer) -> bool {
         let theirs = self.clients.values().filter(|client| client.peer == peer).count();
         let kept = self.places_kept_for(peer);
@@ -51,8 +52,9 @@ impl Broker {
         is_free || self.make_place(now, None)
     }
 
-    /// The most connections of an identity. The default of a rule is half of all places, like the limit of a
-    /// user: an identity may have many addresses. Operators have their reserved places in addition.
+    /// Returns the maximum number of connections of an identity. The default of a rule is half of all places,
+    /// like the limit of a user: an identity may have many addresses. Operators have their reserved places in
+    /// addition.
     pub(super) fn connections_of(&self, who: &ClientIdentity, grant: &ClientGrant) -> usize {
         let is_operator =
             matches!(who, ClientIdentity::Unix(user) if self.places_kept_for(TransportPeer::User(*user)) > 0);

@@ -34,7 +34,7 @@ use unisono_events_wire::{EndedConnection, ReloadReport};
 use unisono_fairqueue::{Hierarchy, Rate};
 use unisono_linux::clock::Instant;
 
-/// The settings that may change while a broker serves. None: they stay as they are.
+/// The settings that may change while a broker serves. `None`: they stay as they are.
 #[derive(Debug, Default)]
 pub struct BrokerSettings {
     /// The classes, and the rate of paths.
@@ -43,7 +43,7 @@ pub struct BrokerSettings {
     pub tokens: Option<Tokens>,
 }
 
-/// Settings that the broker can go over to now.
+/// Settings to which the broker can change now.
 #[derive(Debug)]
 pub struct CheckedSettings {
     classes: Option<(ClassChange, Rate)>,
@@ -51,7 +51,7 @@ pub struct CheckedSettings {
     tokens: Option<Tokens>,
 }
 
-/// What a reload has found beside the settings.
+/// The findings of a reload other than the settings.
 #[derive(Debug, Default)]
 pub struct ReloadedFiles {
     /// The kinds of files that were read.
@@ -60,11 +60,11 @@ pub struct ReloadedFiles {
     pub invalid: Vec<(ClientId, String)>,
 }
 
-/// The party that has the files read again.
+/// The party that requested that the files be read again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReloadAsker {
     Client(ClientId),
-    /// SIGHUP, and the user that sent it. None: the kernel, because a terminal was closed.
+    /// SIGHUP, and the user that sent it. `None`: the kernel, because a terminal was closed.
     Signal {
         user: Option<u32>,
     },
@@ -74,7 +74,7 @@ pub enum ReloadAsker {
 type Breach = (RefusalKind, String);
 
 impl Broker {
-    /// Whether the broker can go over to these settings.
+    /// Checks whether the broker can change to these settings.
     ///
     /// # Errors
     /// A class is in use that the new policy lacks, or a guarantee would not hold.
@@ -87,7 +87,8 @@ impl Broker {
         Ok(CheckedSettings { classes, permissions, tokens })
     }
 
-    /// Puts settings in force, and ends the connections of clients that may not do any more what they do.
+    /// Puts settings in force, and ends the connections of clients whose new rights do not allow what they
+    /// do.
     pub fn reload(
         &mut self,
         now: Instant,
@@ -132,7 +133,8 @@ impl Broker {
         report
     }
 
-    /// Records that a file is wrong, or that the settings cannot be put in force: what was read before holds.
+    /// Records that a file is wrong, or that the settings cannot be put in force: the former settings stay in
+    /// force.
     pub fn reload_refused(&mut self, asker: ReloadAsker, why: String) -> ReloadReport {
         let report = ReloadReport { refused: Some(why), ..ReloadReport::default() };
         self.counters.refused += 1;
@@ -163,7 +165,7 @@ impl Broker {
         }
     }
 
-    /// Tells the broker's operator.
+    /// Writes the result to the log of the broker's operator.
     fn note_reload(&mut self, asker: ReloadAsker, report: &ReloadReport) {
         let by = match asker {
             ReloadAsker::Client(client) => self.clients.get(&client).map(|client| client.who.to_string()),
@@ -196,7 +198,7 @@ impl Broker {
         self.end(now, client, &MqttFault::new(NOT_AUTHORIZED, why.as_str()));
     }
 
-    /// Gives each connection its new rule; adds the connections that may not go on.
+    /// Gives each connection its new rule. Adds the connections that have to end to `ends`.
     fn renew_clients(&mut self, now: Instant, ends: &mut BTreeMap<ClientId, Breach>) {
         let greeted = self.clients.iter().filter(|(_, client)| client.greeted);
         let mut greeted: Vec<ClientId> = greeted.map(|(id, _)| *id).collect();
@@ -224,7 +226,7 @@ impl Broker {
         }
     }
 
-    /// The rule of a connected client, and when its token expires.
+    /// Returns the rule of a connected client, and when its token expires.
     fn identified_again(
         &self,
         now: Instant,
@@ -325,7 +327,7 @@ impl Broker {
                 name.is_none_or(|name| grant.may_publish(name) || self.replies.may_publish(name))
             });
             if !is_offered {
-                // so that the right to publish is checked again at the next message to each topic
+                // with this, the right to publish is checked again at the next message to each topic
                 self.mqtt_withdraw(*id, false);
             }
             if let Some(breach) = refused {

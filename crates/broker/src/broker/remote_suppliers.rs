@@ -87,7 +87,7 @@ impl RemoteSuppliers {
         last
     }
 
-    /// Whether a supplier stands for one of another broker.
+    /// Returns whether a supplier stands for one of another broker.
     pub(super) fn is_remote(&self, supplier: SupplierId) -> bool {
         self.here.contains_key(&supplier)
     }

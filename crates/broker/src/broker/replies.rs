@@ -53,12 +53,12 @@ impl GrantedReplies {
         }
     }
 
-    /// Whether any program may publish on a topic because it is a reply topic.
+    /// Returns whether any program may publish on a topic because it is a reply topic.
     pub(super) fn may_publish(&self, topic: &str) -> bool {
         self.owners.contains_key(topic)
     }
 
-    /// Whether a pattern is this program's own reply topic.
+    /// Returns whether a pattern is this program's own reply topic.
     pub(super) fn may_subscribe(&self, client: ClientId, pattern: &str) -> bool {
         self.owners.get(pattern) == Some(&client)
     }

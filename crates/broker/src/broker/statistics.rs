@@ -25,28 +25,28 @@ impl StatisticsViewer<'_> {
 }
 
 impl Broker {
-    /// The statistics since the broker began, unrestricted.
+    /// Returns the statistics since the broker began, unrestricted.
     #[must_use]
     pub fn statistics(&self, now: Instant) -> Statistics {
         self.statistics_seen_by(now, None)
     }
 
-    /// Whether rules say what each client may do and see.
+    /// Returns whether rules say what each client may do and see.
     #[must_use]
     pub fn has_permissions(&self) -> bool {
         self.access.permissions.is_some()
     }
 
-    /// The view of a client. None: unrestricted. With permissions root and the broker's own user see all;
-    /// without them every client does.
+    /// Returns the view of a client, or `None` if it is unrestricted. With permissions root and the broker's
+    /// own user see all; without them every client does.
     fn viewer(&self, client: ClientId) -> Option<StatisticsViewer<'_>> {
         let connected = self.clients.get(&client)?;
         let sees_all = self.access.permissions.is_none() || self.is_operator(connected.peer);
         (!sees_all).then(|| StatisticsViewer { owner: &connected.owner, grant: &connected.grant })
     }
 
-    /// The statistics in a viewer's view: its own consumers, and names of topics that it may publish or
-    /// subscribe to.
+    /// Returns the statistics in a viewer's view: its own consumers, and names of topics that it may publish
+    /// or subscribe to.
     fn statistics_seen_by(&self, now: Instant, viewer: Option<StatisticsViewer<'_>>) -> Statistics {
         let hierarchy = self.channel.hierarchy();
         let waiting = |class| {
@@ -105,7 +105,7 @@ impl Broker {
         }
     }
 
-    /// Whether a resumable consumer is the viewer's, or shared with it.
+    /// Returns whether a resumable consumer is the viewer's, or shared with it.
     fn is_consumer_of(&self, name: &str, viewer: StatisticsViewer<'_>) -> bool {
         match self.access.lists(name) {
             true => viewer.grant.names.contains(name),
@@ -113,7 +113,8 @@ impl Broker {
         }
     }
 
-    /// Whether a consumer of an inbox is the viewer's; for a group without consumers, whether the group is.
+    /// Returns whether a consumer of an inbox is the viewer's; for a group without consumers, whether the
+    /// group is.
     fn is_account_of(&self, account: &InboxAccount<'_>, viewer: StatisticsViewer<'_>) -> bool {
         let owner = |consumer: &ConsumerId| match self.addressees.by_consumer.get(consumer)? {
             Addressee::Program { client, .. } => self.clients.get(client).map(|client| &client.owner),
@@ -136,7 +137,7 @@ impl Broker {
         self.topic_name(topic).map_or_else(|| OTHERS.to_owned(), |name| or_others(name))
     }
 
-    /// The name of a consumer's program, and whether it is paused.
+    /// Returns the name of a consumer's program, and whether it is paused.
     fn program(&self, consumer: ConsumerId) -> Option<(String, bool)> {
         match self.addressees.by_consumer.get(&consumer)? {
             Addressee::Program { client, .. } => {
@@ -178,9 +179,9 @@ impl Broker {
         }
     }
 
-    /// The client's view of the statistics, as a text that fits into a frame; with very many consumers only
-    /// the first ones. Returns also the steps that this took: one for each consumer, whether or not the
-    /// client sees it, and for each path, and one for 64 bytes of text.
+    /// Returns the client's view of the statistics as a text that fits into a frame; with very many
+    /// consumers, it has only the first ones. Also returns the number of steps that this took: one for each
+    /// consumer, whether or not the client sees it, and for each path, and one for 64 bytes of text.
     pub(super) fn statistics_as_json(&self, now: Instant, client: ClientId) -> (String, usize) {
         /// The longest text, in bytes: a frame may have 256 KiB beside its payload
         /// ([`Limits::largest_frame`]).

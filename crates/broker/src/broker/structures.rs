@@ -38,14 +38,14 @@ fn length(text: &str) -> u64 {
     text.len() as u64
 }
 
-/// The charge of a program's outlet, including the outlet's copies of the topic's name. The channel charges
-/// for its own copy of the name.
+/// Returns the charge of a program's outlet, including the outlet's copies of the topic's name. The channel
+/// charges for its own copy of the name.
 pub(super) fn outlet(spec: &Advertisement) -> u64 {
     let texts = [Some(&spec.topic), spec.event_type.as_ref(), spec.writer.as_ref()];
     texts.into_iter().flatten().fold(OUTLET, |sum, text| sum.saturating_add(3 * length(text)))
 }
 
-/// The charge of a subscription's names, patterns and filters.
+/// Returns the charge of a subscription's names, patterns and filters.
 pub(super) fn subscription(spec: &SubscriptionSpec) -> u64 {
     let resume = spec.resume.as_ref().map(|resume| &resume.name);
     let names = [Some(&spec.name), spec.group.as_ref(), resume, spec.class.as_ref()];
@@ -61,13 +61,13 @@ fn interest(interest: &InterestSpec) -> u64 {
     patterns.fold(event_type + filter, u64::saturating_add)
 }
 
-/// The charge of a pattern, or of the topic filter of an MQTT client.
+/// Returns the charge of a pattern, or of the topic filter of an MQTT client.
 pub(super) fn pattern(text: &str) -> u64 {
     let levels = text.bytes().filter(|byte| *byte == b'/').count() as u64 + 1;
     PATTERN + PATTERN_COPIES * length(text) + LEVEL * levels
 }
 
-/// The charge of a session and its client identifier.
+/// Returns the charge of a session and its client identifier.
 pub(super) fn session(name: &str) -> u64 {
     SESSION + 4 * length(name)
 }

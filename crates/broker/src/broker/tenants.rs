@@ -38,12 +38,12 @@ impl TenantKey {
 #[derive(Debug, Default)]
 pub(super) struct TenantNumbers {
     known: HashMap<TenantKey, TenantId>,
-    /// The last tenant number given.
+    /// The last tenant number assigned.
     last: u32,
 }
 
 impl TenantNumbers {
-    /// The number of a client's tenant; `is_used` tells whether another tenant still has any state.
+    /// Returns the number of a client's tenant. `is_used` returns whether a tenant still has any state.
     fn number(&mut self, key: TenantKey, is_used: impl Fn(TenantId) -> bool) -> TenantId {
         if let Some(tenant) = self.known.get(&key) {
             return *tenant;
@@ -59,12 +59,12 @@ impl TenantNumbers {
 }
 
 impl Broker {
-    /// The tenant number of a client with this identity and peer.
+    /// Returns the tenant number of a client with this identity and peer.
     pub(super) fn tenant_number(&mut self, who: &ClientIdentity, peer: TransportPeer) -> TenantId {
         self.tenant_of_key(TenantKey::new(who, peer))
     }
 
-    /// The tenant number of an identity whose peer is unknown.
+    /// Returns the tenant number of an identity whose peer is unknown.
     pub(super) fn tenant_of_owner(&mut self, who: &ClientIdentity) -> TenantId {
         self.tenant_of_key(match who {
             ClientIdentity::Unix(user) => TenantKey::From(TransportPeer::User(*user)),
@@ -94,8 +94,8 @@ impl Broker {
         self.clients.get(&client).map_or(TenantId::NONE, |connected| connected.tenant)
     }
 
-    /// Steps since the last call, beyond one for each frame; a step takes about as long as to publish an
-    /// event, or to deliver one.
+    /// Returns the number of steps since the last call, beyond one for each frame; a step takes about as long
+    /// as to publish an event, or to deliver one.
     #[inline]
     pub fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.counters.work) + self.channel.take_work()

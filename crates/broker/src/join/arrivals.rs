@@ -101,7 +101,7 @@ impl ArrivalQueue {
         JoinArrivals { hosts: waiting.hosts.drain(..).collect(), envelopes }
     }
 
-    /// Number of envelopes dropped since the beginning.
+    /// Returns the number of envelopes dropped since the beginning.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.waiting().dropped

@@ -96,7 +96,7 @@ impl<'a> JoinEnvelope<'a> {
         Ok(Self { origin: StreamOrigin { run, supplier, topic }, body })
     }
 
-    /// The encoded bytes. `None`: a name or a key is too long for an envelope.
+    /// Returns the encoded bytes, or `None` if a name or a key is too long for an envelope.
     #[must_use]
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let StreamOrigin { run, supplier, topic } = self.origin;

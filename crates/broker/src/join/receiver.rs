@@ -139,13 +139,13 @@ impl JoinReceiver {
         self.own_run = run;
     }
 
-    /// Whether this is the run of the broker of this host.
+    /// Returns whether this is the run of the broker of this host.
     #[must_use]
     pub fn is_own(&self, run: u64) -> bool {
         self.own_run == run
     }
 
-    /// Number of known suppliers of other hosts.
+    /// Returns the number of known suppliers of other hosts.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.streams.len()
@@ -295,7 +295,7 @@ mod tests {
         envelope(run, supplier, body)
     }
 
-    /// The stream and the number of the published event.
+    /// Returns the stream and the number of the published event.
     fn published(steps: &[JoinStep<'_>]) -> Option<(JoinStream, u64)> {
         steps.iter().find_map(|step| match step {
             JoinStep::Publish { stream, event, .. } => Some((*stream, event.sequence)),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     impl SlowReceiver {
-        /// Whether the event is published.
+        /// Returns whether the event is published.
         fn arrived(&mut self, turn: usize, supplier: u32, sequence: u64, most: usize) -> bool {
             if !self.streams.contains_key(&supplier) && self.streams.len() == most {
                 let oldest =

@@ -162,7 +162,7 @@ impl JoinSettings {
         Ok(Self { classes })
     }
 
-    /// Settings with one class, called `events`, with these patterns and endpoints.
+    /// Makes settings with one class, called `events`, with these patterns and endpoints.
     ///
     /// # Errors
     /// A pattern is not valid.
@@ -189,14 +189,14 @@ impl JoinSettings {
         Ok(Self { classes: vec![class] })
     }
 
-    /// The class of a topic's events. `None`: they do not travel.
+    /// Returns the class of a topic's events, or `None` if they do not travel.
     #[must_use]
     pub fn class_of(&self, topic: &str) -> Option<usize> {
         let has = |patterns: &[TopicPattern]| patterns.iter().any(|pattern| pattern.matches(topic));
         self.classes.iter().position(|class| has(&class.topics) && !has(&class.except))
     }
 
-    /// The subscription of a class's join.
+    /// Returns the subscription of a class's join.
     #[must_use]
     pub fn subscription(&self, class: usize) -> Option<SubscriptionSpec> {
         let (before, class) = (self.classes.get(..class)?, self.classes.get(class)?);

@@ -56,7 +56,7 @@ pub(super) struct LogSegment {
 #[derive(Debug, Default)]
 pub(super) struct LogChain {
     pub(super) segments: VecDeque<LogSegment>,
-    /// When the chain was given to its owner, by the log's count of chains given since it was opened.
+    /// When the chain was assigned to its owner, by the log's count of chains assigned since it was opened.
     given: u64,
 }
 
@@ -65,7 +65,7 @@ impl LogChain {
         self.segments.iter().map(|segment| segment.length).sum()
     }
 
-    /// When the newest event was published.
+    /// Returns when the newest event was published.
     pub(super) fn newest(&self) -> Option<WallTime> {
         self.segments.iter().map(|segment| segment.newest).max()
     }
@@ -74,7 +74,7 @@ impl LogChain {
         self.segments.front().map(|segment| segment.head.first)
     }
 
-    /// The position of the last event. 0: the chain has no segment.
+    /// Returns the position of the last event, or 0 if the chain has no segment.
     pub(super) fn last(&self) -> u64 {
         self.segments.back().map_or(0, |segment| segment.last)
     }
@@ -95,7 +95,8 @@ impl FoundSegment {
 }
 
 impl EventLog {
-    /// A chain for a new owner: the chain without events that has had no owner, or has had one for longest.
+    /// Returns a chain for a new owner: the chain without events that has had no owner, or has had one for
+    /// longest.
     fn free_chain(&self) -> Option<ChainNumber> {
         if self.chains_are_full {
             return None;
@@ -108,7 +109,7 @@ impl EventLog {
         empty.min_by_key(|number| (owned(number), given(number)))
     }
 
-    /// Whether the log takes events of an owner.
+    /// Checks whether the log takes events of an owner.
     ///
     /// # Errors
     /// All chains have events of other owners.
@@ -117,7 +118,8 @@ impl EventLog {
         may.then_some(()).ok_or(LogError::TooManyOwners { most: MAX_CHAINS })
     }
 
-    /// The chain of an owner's events. When all chains have an owner, a chain without events is reused.
+    /// Returns the chain of an owner's events. When all chains have an owner, a chain without events is
+    /// reused.
     ///
     /// # Errors
     /// All chains have events of other owners, or the disk's error.
@@ -145,7 +147,7 @@ impl EventLog {
         self.segment_bytes = self.bounds.segment().min(of_chain.max(super::MIN_SEGMENT));
     }
 
-    /// Opens the file of a segment. None: its head is damaged, and the file is left unchanged.
+    /// Opens the file of a segment. Returns `None`, and leaves the file unchanged, if its head is damaged.
     pub(super) fn find_segment(
         &mut self,
         path: PathBuf,
@@ -169,7 +171,7 @@ impl EventLog {
             return Ok(None);
         }
         if is_last {
-            // the file may hold this many events: their positions are never given again
+            // the file may hold this many events: their positions are never assigned again
             let most = size / RECORD_HEAD as u64 + 1;
             self.next = self.next.max(named.unwrap_or_default().saturating_add(most));
         }
@@ -238,7 +240,7 @@ impl EventLog {
     /// Removes segments until `bytes` more fit: each time the oldest segment of the largest chain. The newest
     /// `keep` segments of the written chain stay. With [`Spared::Newest`] the segment with the newest
     /// position of the log stays, too: if it went first and the broker then ended, a log opened again would
-    /// give positions twice. Returns whether the bytes fit.
+    /// assign positions twice. Returns whether the bytes fit.
     pub(super) fn make_room(
         &mut self,
         (written, keep): (ChainNumber, usize),

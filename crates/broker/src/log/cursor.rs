@@ -49,7 +49,7 @@ struct ChainReader {
 }
 
 impl LogCursor {
-    /// A cursor in front of the event at a position.
+    /// Makes a cursor in front of the event at a position.
     #[must_use]
     pub fn at(position: u64) -> Self {
         Self { position: position.max(1), readers: BTreeMap::new(), current: None }
@@ -60,13 +60,13 @@ impl LogCursor {
         self.position
     }
 
-    /// The chain of the last event that was read.
+    /// Returns the chain of the last event that was read.
     #[must_use]
     pub fn chain(&self) -> Option<ChainNumber> {
         self.current
     }
 
-    /// The body of the last event that was read.
+    /// Returns the body of the last event that was read.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         let reader = self.current.and_then(|chain| self.readers.get(&chain)?.reader.as_ref());
@@ -115,7 +115,7 @@ impl ChainReader {
 }
 
 impl EventLog {
-    /// Reads the next event. None: the reader has read all events.
+    /// Reads the next event. Returns `None` if the reader has read all events.
     ///
     /// # Errors
     /// The device's error.
@@ -142,7 +142,7 @@ impl EventLog {
         Ok(Some(LogEntry::Event { position: next }))
     }
 
-    /// The file of a named consumer.
+    /// Opens the file of a named consumer.
     ///
     /// # Errors
     /// The name is not valid, or the file cannot be used.
@@ -207,7 +207,8 @@ impl AcknowledgedFile {
         Ok(found)
     }
 
-    /// All events up to this position are acknowledged. None: the consumer has acknowledged no event.
+    /// Returns the position up to which all events are acknowledged, or `None` if the consumer has
+    /// acknowledged no event.
     #[must_use]
     pub fn position(&self) -> Option<u64> {
         self.position

@@ -11,8 +11,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes that a file may have beyond twice the bytes that count, so that few lines are not rewritten all the
-/// time: each rewrite waits for the disk. Chosen by this argument, not measured.
+/// The number of bytes by which a file may exceed twice the bytes of its valid lines, so that a file with few
+/// lines is not rewritten all the time: each rewrite waits for the disk. Chosen by this argument, not
+/// measured.
 const MAX_SLACK: u64 = 1 << 20;
 
 /// A file that is open for new lines.
@@ -26,7 +27,7 @@ pub(super) struct LineFile {
 }
 
 impl LineFile {
-    /// The content of a file; a missing file is empty.
+    /// Reads a file; a missing file is empty.
     pub(super) fn content(path: &Path) -> Result<Vec<u8>, LogError> {
         match fs::read(path) {
             Ok(bytes) => Ok(bytes),
@@ -64,7 +65,7 @@ impl LineFile {
         Ok(())
     }
 
-    /// Whether the file is to be rewritten, if the lines that count have this many bytes.
+    /// Returns whether the file is to be rewritten, if its valid lines have this many bytes.
     pub(super) fn is_overgrown(&self, counting: u64) -> bool {
         self.bytes > 2 * counting + MAX_SLACK
     }

@@ -13,8 +13,8 @@ use unisono_linux::clock::{Duration, Instant};
 pub(super) const CLOCK: &str = "clock";
 
 impl EventLog {
-    /// The lead of the log's time over the monotonic clock in this boot; `wall_ahead` is that of the time of
-    /// day.
+    /// Returns the lead of the log's time over the monotonic clock in this boot. `wall_ahead` is the lead of
+    /// the time of day.
     ///
     /// # Errors
     /// The file of the log's clock cannot be read or written.

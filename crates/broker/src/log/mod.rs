@@ -21,7 +21,7 @@
 //! whose newest event is too old is removed, too. Events that were acknowledged as durable become too old
 //! only if the operator has set an age. A reader whose next event was removed is told the missing range.
 //!
-//! **Damage.** A log opens up to its last whole event: a torn record behind it is cut off. Damaged bytes in
+//! **Damage.** When a log is opened, a torn record behind its last whole event is cut off. Damaged bytes in
 //! front of whole events stay in the file; [`EventLog::damage`] lists them, and readers continue behind them.
 //!
 //! Cost: one `pwrite` for each event. Opening a log reads all of it once. To read: `record.rs`, `segment.rs`,
@@ -87,19 +87,20 @@ pub struct LogBounds {
 }
 
 impl Default for LogBounds {
-    /// 256 MiB; events that were acknowledged as durable are never removed because of their age.
+    /// Returns the default bounds: 256 MiB; events that were acknowledged as durable are never removed
+    /// because of their age.
     fn default() -> Self {
         Self { bytes: 256 << 20, age: Duration::MAX }
     }
 }
 
 impl LogBounds {
-    /// The maximum age of a segment's newest event.
+    /// Returns the maximum age of a segment's newest event.
     fn age_of(self, acknowledged: bool) -> Duration {
         if acknowledged || self.age != Duration::MAX { self.age } else { UNACKNOWLEDGED_AGE }
     }
 
-    /// The bytes of a segment: an eighth of the log, because a whole segment is removed at a time.
+    /// Returns the bytes of a segment: an eighth of the log, because a whole segment is removed at a time.
     fn segment(self) -> u64 {
         (self.bytes / 8).clamp(MIN_SEGMENT, 16 << 20)
     }
@@ -209,7 +210,7 @@ pub struct EventLog {
     _lock: File,
     chains: BTreeMap<ChainNumber, LogChain>,
     owned_chains: HashMap<NameOwner, ChainNumber>,
-    /// The number of chains given to owners since the log was opened.
+    /// The number of chains assigned to owners since the log was opened.
     chains_given: u64,
     /// Whether no chain was free at the last search, and none has become free since.
     chains_are_full: bool,
@@ -226,9 +227,9 @@ pub struct EventLog {
     /// By topic and writer: the last event of each writer, while the log keeps an event of it.
     writers: HashMap<String, HashMap<String, LastOfWriter>>,
     owners: NameOwners,
-    /// None: [`kept_topics`](Self::kept_topics) has not been called.
+    /// `None`: [`kept_topics`](Self::kept_topics) has not been called.
     topics: Option<KeptTopics>,
-    /// None: [`saved_sessions`](Self::saved_sessions) has not been called.
+    /// `None`: [`saved_sessions`](Self::saved_sessions) has not been called.
     sessions: Option<SessionFiles>,
     /// The number of syncs that have begun.
     sync_jobs: u64,
@@ -316,13 +317,13 @@ impl EventLog {
         self.topics.as_mut().map_or(Ok(()), |topics| topics.declared(topic))
     }
 
-    /// Whether a declaration of a topic, of whatever owner, changes nothing.
+    /// Returns whether a declaration of a topic, of whatever owner, changes nothing.
     #[must_use]
     pub fn has_declared(&self, topic: &KeptTopic) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.has_declared(topic))
     }
 
-    /// The owner of the events of each chain that has one.
+    /// Returns the owner of the events of each chain that has one.
     #[must_use]
     pub fn chain_owners(&self) -> HashMap<ChainNumber, NameOwner> {
         self.owned_chains.iter().map(|(owner, chain)| (*chain, owner.clone())).collect()
@@ -354,7 +355,7 @@ impl EventLog {
         Ok(())
     }
 
-    /// The damaged ranges found when the log was opened.
+    /// Returns the damaged ranges found when the log was opened.
     #[must_use]
     pub fn damage(&self) -> &[LogDamage] {
         &self.damage
@@ -365,31 +366,31 @@ impl EventLog {
         self.counters
     }
 
-    /// Bytes of all segments.
+    /// Returns the number of bytes of all segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The position of the oldest event in the log.
+    /// Returns the position of the oldest event in the log.
     #[must_use]
     pub fn first(&self) -> u64 {
         self.chains.values().filter_map(LogChain::first).min().unwrap_or(self.next)
     }
 
-    /// The position that the next event gets.
+    /// Returns the position that the next event gets.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The position of the first event that is not synced.
+    /// Returns the position of the first event that is not synced.
     #[must_use]
     pub fn synced(&self) -> u64 {
         self.synced
     }
 
-    /// The last number of a writer on a topic. None: the log has no event of the writer.
+    /// Returns the last number of a writer on a topic, or `None` if the log has no event of the writer.
     #[must_use]
     pub fn last_of(&self, topic: &str, writer: &str) -> Option<u64> {
         Some(self.writers.get(topic)?.get(writer)?.sequence)
@@ -443,7 +444,7 @@ impl EventLog {
         written
     }
 
-    /// Whether the log still accepts events.
+    /// Checks whether the log still accepts events.
     ///
     /// # Errors
     /// A sync has failed: the disk may lack written events, and no later sync would report that.
@@ -539,8 +540,8 @@ impl EventLog {
         Ok(head.salt)
     }
 
-    /// Returns the files to sync for all events written so far. None: all are synced, or a sync has failed.
-    /// Report the end of the job by [`synced_by`](Self::synced_by).
+    /// Returns the files to sync for all events written so far, or `None` if all are synced or a sync has
+    /// failed. Report the end of the job with [`synced_by`](Self::synced_by).
     pub fn sync(&mut self) -> Option<SyncJob> {
         self.usable().ok()?;
         let files = std::mem::take(&mut self.unsynced);
@@ -551,7 +552,7 @@ impl EventLog {
         Some(SyncJob { files, before: self.next, number: self.sync_jobs })
     }
 
-    /// The number that the next sync has.
+    /// Returns the number that the next sync has.
     pub(crate) fn next_sync(&self) -> u64 {
         self.sync_jobs + 1
     }

@@ -42,7 +42,8 @@ struct OwnerLine {
 #[derive(Debug)]
 pub(super) struct NameOwners {
     path: PathBuf,
-    /// None: no line was written since the file was read. A process that only reads a log does not change it.
+    /// `None`: no line was written since the file was read. A process that only reads a log does not change
+    /// it.
     file: Option<LineFile>,
     known: BTreeMap<(OwnedKind, String), NameOwner>,
     /// The number of names of each kind and owner; a count of 0 has no entry.
@@ -75,7 +76,7 @@ impl NameOwners {
         Ok(())
     }
 
-    /// The chains of all owners.
+    /// Returns the chains of all owners.
     pub(super) fn chains(&self) -> HashMap<NameOwner, ChainNumber> {
         let chains = self.known.iter().filter(|((kind, _), _)| *kind == OwnedKind::Chain);
         chains
@@ -147,13 +148,13 @@ fn read(text: &[u8]) -> Result<BTreeMap<(OwnedKind, String), NameOwner>, (usize,
 }
 
 impl EventLog {
-    /// The owner of a name.
+    /// Returns the owner of a name.
     #[must_use]
     pub fn owner_of(&self, kind: OwnedKind, name: &str) -> Option<&NameOwner> {
         self.owners.known.get(&(kind, name.to_owned()))
     }
 
-    /// The number of names of a kind that an owner has.
+    /// Returns the number of names of a kind that an owner has.
     #[must_use]
     pub fn owned_by(&self, kind: OwnedKind, owner: &NameOwner) -> usize {
         self.owners.counts.get(&(kind, owner.clone())).copied().unwrap_or(0)
@@ -215,7 +216,7 @@ impl EventLog {
         written
     }
 
-    /// Whether a consumer of this name has a saved position.
+    /// Returns whether a consumer of this name has a saved position.
     #[must_use]
     pub fn has_consumer(&self, name: &str) -> bool {
         cursor::check_consumer_key(name).is_ok() && self.path.join(cursor::CONSUMERS).join(name).is_file()
@@ -240,7 +241,7 @@ impl EventLog {
         self.free_name(OwnedKind::Consumer, name)
     }
 
-    /// Whether the log keeps an event of this writer.
+    /// Returns whether the log keeps an event of this writer.
     #[must_use]
     pub fn has_writer(&self, name: &str) -> bool {
         self.writers.values().any(|writers| writers.contains_key(name))

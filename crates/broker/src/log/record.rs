@@ -193,13 +193,13 @@ impl RecordHead {
         (length <= MAX_BODY).then_some(Self { length, position, sum: word(20) })
     }
 
-    /// Whether these bytes are the body that belongs to this head.
+    /// Returns whether these bytes are the body that belongs to this head.
     pub(crate) fn fits(&self, salt: u64, body: &[u8]) -> bool {
         self.sum == checksum(salt, &[&self.position.to_le_bytes(), body])
     }
 }
 
-/// The CRC-32 of the salt and of these pieces.
+/// Returns the CRC-32 of the salt and of these pieces.
 pub(crate) fn checksum(salt: u64, pieces: &[&[u8]]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&salt.to_le_bytes());

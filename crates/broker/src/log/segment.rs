@@ -83,7 +83,7 @@ impl SegmentHead {
     }
 }
 
-/// A segment with these events, for tests of its readers.
+/// Makes a segment with these events, for tests of its readers.
 #[must_use]
 pub fn segment_in_memory(salt: u64, first: u64, events: &[LoggedEvent<'_>]) -> Vec<u8> {
     let mut bytes = SegmentHead { salt, first, chain: ChainNumber::default() }.to_bytes().to_vec();
@@ -159,13 +159,13 @@ impl<R: ReadAt> SegmentReader<R> {
         self.head
     }
 
-    /// The position that the next event should have.
+    /// Returns the position that the next event should have.
     #[must_use]
     pub fn expected(&self) -> u64 {
         self.expected
     }
 
-    /// The body of the last record.
+    /// Returns the body of the last record.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.chunk[self.body.clone()]
@@ -195,7 +195,7 @@ impl<R: ReadAt> SegmentReader<R> {
         }
     }
 
-    /// The record at an offset, if it is complete and its position has not been passed.
+    /// Returns the record at an offset, if it is complete and its position has not been passed.
     fn whole(&mut self, offset: u64, end: u64) -> io::Result<Option<RecordHead>> {
         if !self.load(offset, RECORD_HEAD, end)? {
             return Ok(None);

@@ -29,7 +29,7 @@ pub struct SessionHead {
     /// The identity that made the session, as permissions write it.
     pub identity: String,
     pub peer: SessionPeer,
-    /// The position from which on the log says which events wait.
+    /// From this position on, the events of the log determine which events wait.
     pub next: u64,
 }
 
@@ -112,8 +112,8 @@ pub enum SessionLine {
     Done {
         id: u16,
     },
-    /// A message of QoS 2 from the client. The line counts if `position` is 0, or if the log has got as far
-    /// as this position.
+    /// A message of QoS 2 from the client. The line counts if `position` is 0, or if the log has reached this
+    /// position.
     Arrived {
         id: u16,
         position: u64,
@@ -135,9 +135,9 @@ impl SessionLine {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SavedSession {
     pub head: SessionHead,
-    /// Seconds that the session outlives its connection.
+    /// The number of seconds for which the session outlives its connection.
     pub expiry: u32,
-    /// When the client went, in nanoseconds of the log's time. None: it was connected.
+    /// When the client disconnected, in nanoseconds of the log's time. `None`: it was connected.
     pub away: Option<u64>,
     pub subscriptions: BTreeMap<String, SavedSubscription>,
     /// Queues and positions of listed events.
@@ -168,7 +168,8 @@ impl SavedSession {
         }
     }
 
-    /// Parses a file; returns the session, and the bytes of its whole lines. None: the first line is missing.
+    /// Parses a file. Returns the session and the number of bytes of the file's whole lines, or `None` if the
+    /// first line is missing.
     ///
     /// # Errors
     /// The number of the first unreadable line, and what is wrong with it.
@@ -263,7 +264,8 @@ impl SavedSession {
         }
     }
 
-    /// Whether an event waits in a queue; `matches`: whether a subscription of the queue has asked for it.
+    /// Returns whether an event waits in a queue. `matches` returns whether a subscription of the queue asks
+    /// for the event.
     pub fn waits(&self, (queue, position): (u8, u64), matches: impl FnOnce() -> bool) -> bool {
         if position < self.head.next {
             return self.waiting.contains(&(queue, position));
@@ -272,7 +274,7 @@ impl SavedSession {
         position >= emptied && !self.finished.contains(&(queue, position)) && matches()
     }
 
-    /// The first position that the session needs of the log.
+    /// Returns the first position that the session needs of the log.
     #[must_use]
     pub fn first(&self) -> u64 {
         let flights =
@@ -281,7 +283,7 @@ impl SavedSession {
         flights.chain(waiting).chain([self.head.next]).min().unwrap_or(self.head.next)
     }
 
-    /// The messages in flight, in the order of sending.
+    /// Returns the messages in flight, in the order of sending.
     #[must_use]
     pub fn flights(&self) -> Vec<SavedFlight> {
         let mut flights: Vec<_> = self.flights.values().copied().collect();
@@ -289,7 +291,7 @@ impl SavedSession {
         flights.into_iter().map(|(_, flight)| flight).collect()
     }
 
-    /// The lines of a new file.
+    /// Returns the lines of a new file.
     #[must_use]
     pub fn lines(&self) -> Vec<u8> {
         let mut lines = Vec::new();

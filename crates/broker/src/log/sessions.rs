@@ -15,7 +15,7 @@
 //!
 //! Lines are appended. Once more than half of the bytes are in obsolete lines, the file is rewritten. A last
 //! line that a crash has cut off is ignored. Any other unreadable line means damage: the session is not
-//! restored, its file stays, and all other sessions are not concerned.
+//! restored, its file stays, and no other session is affected.
 //!
 //! Cost: an `open`, a `write` and a `close` for each turn of the server in which the session has changed,
 //! and a rewrite with its sync for each line that doubles the file.
@@ -33,11 +33,12 @@ use std::sync::{Arc, Weak};
 
 /// The folder of the sessions' files, inside that of the log.
 pub(super) const SESSIONS: &str = "sessions";
-/// Bytes that a file may have beyond twice the bytes that count, so that a session with few subscriptions is
-/// rewritten once in some thousand messages. Chosen by this argument, not measured.
+/// The number of bytes by which a file may exceed twice the bytes of its valid lines, so that the file of a
+/// session with few subscriptions is rewritten once in some thousand messages. Chosen by this argument, not
+/// measured.
 const MAX_SLACK: u64 = 256 << 10;
 
-/// The name of a session's file: a digest of its key, which may have bytes that no file name has.
+/// Returns the name of a session's file: a digest of its key, which may have bytes that no file name has.
 pub(crate) fn session_file(key: &str) -> String {
     Sha256::digest(key)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -49,7 +50,7 @@ struct SessionFile {
     counting: u64,
     /// Open as long as the file waits for a sync.
     file: Weak<File>,
-    /// Whether a sync has the folder with the file in it.
+    /// Whether the folder was added to a sync after the file was created in it.
     is_listed: bool,
 }
 
@@ -126,7 +127,7 @@ impl EventLog {
         Ok(found)
     }
 
-    /// Whether the log keeps sessions.
+    /// Returns whether the log keeps sessions.
     #[must_use]
     pub fn keeps_sessions(&self) -> bool {
         self.sessions.is_some()
@@ -193,7 +194,7 @@ impl EventLog {
         Ok(before)
     }
 
-    /// Takes back the lines behind the first `bytes` bytes of a session's file.
+    /// Removes the lines behind the first `bytes` bytes of a session's file.
     ///
     /// # Errors
     /// The disk's error; the lines stay.
@@ -206,7 +207,7 @@ impl EventLog {
         Ok(())
     }
 
-    /// Whether most of a session's file is obsolete, so that it is to be written anew.
+    /// Returns whether most of a session's file is obsolete, so that it is to be written anew.
     #[must_use]
     pub fn is_session_overgrown(&self, name: &str) -> bool {
         let known = self.sessions.as_ref().and_then(|sessions| sessions.files.get(name));

@@ -32,13 +32,13 @@ pub struct KeptTopic {
     pub history: KeptHistory,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// None: an older broker has written the line.
+    /// `None`: an older broker has written the line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<NameOwner>,
 }
 
 impl KeptTopic {
-    /// Bytes of memory that the log takes for the topic.
+    /// Returns the number of bytes of memory that the log takes for the topic.
     #[must_use]
     pub fn memory(&self) -> usize {
         /// The declaration in its map, with room for the allocator.
@@ -76,7 +76,7 @@ impl KnownTopics {
         self.bytes.values().sum()
     }
 
-    /// Whether a topic in place of its former declaration exceeds no bound.
+    /// Returns whether this declaration, in place of the topic's former one, exceeds no bound.
     fn has_room(&self, topic: &KeptTopic, bytes: u64) -> bool {
         let former = self.topics.get(&topic.topic);
         let freed = former.map_or(0, |(_, bytes)| *bytes);
@@ -130,7 +130,7 @@ impl KeptTopics {
         self.known.topics.values().map(|(topic, _)| topic)
     }
 
-    /// Whether a declaration, of whatever owner, changes nothing.
+    /// Returns whether a declaration, of whatever owner, changes nothing.
     pub(super) fn has_declared(&self, topic: &KeptTopic) -> bool {
         match self.known.topics.get(&topic.topic) {
             Some((known, _)) => {

@@ -8,7 +8,7 @@ use unisono_linux::clock::{Duration, Instant};
 pub struct WallTime(pub u64);
 
 impl WallTime {
-    /// The time of day at `moment`; `ahead` is the lead of the time of day over the monotonic clock.
+    /// Returns the time of day at `moment`; `ahead` is the lead of the time of day over the monotonic clock.
     #[must_use]
     pub fn at(moment: Instant, ahead: Duration) -> Self {
         Self((moment + ahead).as_nanos())

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A CONNECT of the client `c`, from its level on.
+    /// Parses a CONNECT of the client `c` that has these fields, from the protocol level on.
     fn request(level: u8, flags: u8, properties: &[u8], rest: &[u8]) -> Result<ConnectRequest, MqttFault> {
         let mut body = [b"\0\x04MQTT", &[level, flags, 0, 60][..]].concat();
         if level == 5 {

@@ -25,7 +25,7 @@ impl<'a> PacketFields<'a> {
         self.bytes().map(u16::from_be_bytes)
     }
 
-    /// A packet identifier (never 0).
+    /// Reads a packet identifier, which is never 0.
     pub(super) fn identifier(&mut self) -> Result<u16, MqttFault> {
         match self.number()? {
             0 => Err(MqttFault::malformed("the packet identifier 0")),
@@ -33,7 +33,7 @@ impl<'a> PacketFields<'a> {
         }
     }
 
-    /// Binary data: a two-byte length, then the bytes (MQTT 5.0, section 1.5.6).
+    /// Reads binary data: a two-byte length, then the bytes (MQTT 5.0, section 1.5.6).
     pub(super) fn binary(&mut self) -> Result<&'a [u8], MqttFault> {
         let length = self.number()?.into();
         let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(cut_off)?;
@@ -48,7 +48,7 @@ impl<'a> PacketFields<'a> {
         Ok(text)
     }
 
-    /// The properties of a packet. Each must be in `allowed`.
+    /// Reads the properties of a packet. Each must be in `allowed`.
     pub(super) fn properties(&mut self, allowed: &[PropertyId]) -> Result<Properties, MqttFault> {
         check_count(self.0)?;
         let (properties, length) = Properties::parse(self.0)?;
@@ -105,7 +105,7 @@ fn check_count(bytes: &[u8]) -> Result<(), MqttFault> {
     Ok(())
 }
 
-/// A variable byte integer, and the bytes after it.
+/// Reads a variable byte integer. Returns it, and the bytes after it.
 fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let end = bytes.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
     let (number, rest) = bytes.split_at(end);
@@ -113,7 +113,8 @@ fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((number, rest))
 }
 
-/// The bytes after the first property (MQTT 5.0, table 2-4). `None`: the bytes do not begin with a property.
+/// Returns the bytes after the first property (MQTT 5.0, table 2-4), or `None` if the bytes do not begin with
+/// a property.
 fn skip_property(bytes: &[u8]) -> Option<&[u8]> {
     let text = |bytes: &'_ [u8]| -> Option<usize> {
         let (length, _) = bytes.split_first_chunk()?;
@@ -139,7 +140,7 @@ fn cut_off() -> MqttFault {
     MqttFault::malformed("a packet that is cut off")
 }
 
-/// MQTT 5.0, section 1.5.4: a text has no NUL.
+/// Checks that a text has no NUL (MQTT 5.0, section 1.5.4).
 fn check_text(text: &str) -> Result<(), MqttFault> {
     match text.contains('\0') {
         true => Err(MqttFault::malformed("a text with a NUL character")),

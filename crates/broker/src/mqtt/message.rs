@@ -49,7 +49,7 @@ pub(crate) struct IncomingMessage<'a> {
     /// Empty if the packet has an alias instead.
     pub(crate) topic: &'a str,
     pub(crate) alias: Option<u16>,
-    /// None for QoS 0.
+    /// `None` for QoS 0.
     pub(crate) id: Option<u16>,
     pub(crate) retain: bool,
     /// The time left to the deadline.
@@ -65,9 +65,9 @@ pub(crate) struct MessageOrigin {
     pub(crate) qos: MqttQos,
     pub(crate) retain: bool,
     pub(crate) deadline: DeadlineUnit,
-    /// The key of the client's session. None: the event came from another program.
+    /// The key of the client's session. `None`: the event came from another program.
     pub(crate) publisher: Option<Arc<str>>,
-    /// The properties that other clients get unchanged, encoded. None: they are made from the fields.
+    /// The properties that other clients get unchanged, encoded. `None`: they are made from the fields.
     pub(crate) properties: Option<Arc<[u8]>>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> IncomingMessage<'a> {
         Ok(message)
     }
 
-    /// Takes the properties of a PUBLISH or of a will.
+    /// Adds the properties of a PUBLISH or of a will to the message.
     pub(crate) fn take(&mut self, properties: &Properties) -> Result<(), MqttFault> {
         let (mut forwarded, mut fields) = (Vec::new(), Vec::new());
         let sooner = |due: Option<Duration>, other: Duration| Some(due.map_or(other, |due| due.min(other)));
@@ -185,8 +185,8 @@ fn take_field(fields: &mut Vec<(Arc<str>, FieldValue)>, room: &mut usize, name: 
     }
 }
 
-/// Whether payloads of this content type are UTF-8: JSON always is (RFC 8259), other types are if their
-/// `charset` says so.
+/// Returns whether payloads of this content type are UTF-8: JSON always is (RFC 8259), other types are if
+/// their `charset` says so.
 fn is_utf_8(content_type: &str) -> bool {
     let mut parts = content_type.split(';').map(|part| part.trim().to_ascii_lowercase());
     let kind = parts.next().unwrap_or_default();
@@ -229,7 +229,7 @@ fn text_of(value: &FieldValue) -> String {
 pub(crate) struct OutgoingMessage<'a> {
     pub(crate) version: MqttVersion,
     pub(crate) topic: &'a str,
-    /// None for QoS 0.
+    /// `None` for QoS 0.
     pub(crate) id: Option<u16>,
     pub(crate) qos: MqttQos,
     pub(crate) retain: bool,
@@ -243,7 +243,7 @@ pub(crate) struct OutgoingMessage<'a> {
     pub(crate) payload: usize,
 }
 
-/// The bytes of a PUBLISH in front of its payload.
+/// Makes the bytes of a PUBLISH in front of its payload.
 pub(crate) fn publish_packet(message: &OutgoingMessage<'_>) -> Vec<u8> {
     let mut properties = Vec::new();
     if message.version == MqttVersion::V5 {

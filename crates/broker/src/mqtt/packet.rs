@@ -62,7 +62,7 @@ fn split(bytes: &[u8]) -> Result<(u8, &[u8]), MqttFault> {
     Ok((first, body))
 }
 
-/// The version that a CONNECT asks for, if this broker supports it.
+/// Returns the version that a CONNECT asks for, if this broker supports it.
 pub(crate) fn version_of_connect(bytes: &[u8]) -> Option<MqttVersion> {
     let (first, body) = split(bytes).ok()?;
     match body.strip_prefix(b"\0\x04MQTT")?.first()? {
@@ -125,7 +125,7 @@ const RELEASED_CODES: [u8; 2] = [0x00, 0x92];
 const DISCONNECT_CODES: [u8; 14] =
     [0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99];
 
-/// The reason code at the end of an answer; a missing code counts as 0.
+/// Reads the reason code at the end of an answer; a missing code counts as 0.
 fn reason(fields: &mut PacketFields<'_>, codes: &[u8]) -> Result<u8, MqttFault> {
     match fields.0 {
         [] => Ok(0),
@@ -138,7 +138,7 @@ fn reason(fields: &mut PacketFields<'_>, codes: &[u8]) -> Result<u8, MqttFault> 
     }
 }
 
-/// PUBACK, PUBREC, PUBREL and PUBCOMP: the packet identifier and the reason code.
+/// Reads a PUBACK, PUBREC, PUBREL or PUBCOMP: the packet identifier and the reason code.
 fn acknowledgement(
     mut fields: PacketFields<'_>,
     version: MqttVersion,
@@ -186,7 +186,7 @@ fn unsubscribe(mut fields: PacketFields<'_>, version: MqttVersion) -> Result<Mqt
     Ok(MqttPacket::Unsubscribe { id, filters })
 }
 
-/// DISCONNECT of MQTT 5.
+/// Reads a DISCONNECT of MQTT 5.
 fn disconnect(mut fields: PacketFields<'_>) -> Result<MqttPacket<'static>, MqttFault> {
     let with_will = reason(&mut fields, &DISCONNECT_CODES)? != 0;
     let mut expiry = None;
@@ -204,7 +204,7 @@ fn disconnect(mut fields: PacketFields<'_>) -> Result<MqttPacket<'static>, MqttF
 /// The prefix of a shared subscription's filter.
 pub(crate) const SHARE: &str = "$share/";
 
-/// The name of a group and the filter, from the part behind [`SHARE`].
+/// Returns the name of a group and the filter, from the part behind [`SHARE`].
 pub(crate) fn split_share(shared: &str) -> Option<(&str, &str)> {
     let (name, filter) = shared.split_once('/')?;
     (!name.is_empty() && !name.contains(['+', '#']) && !filter.is_empty()).then_some((name, filter))
@@ -250,7 +250,7 @@ mod tests {
         packet(bytes, Some(version)).err().map(|fault| fault.code)
     }
 
-    /// A packet of 5 or 3.1.1, with the length of its body.
+    /// Makes a packet of 5 or 3.1.1, with the length of its body.
     fn sent(first: u8, body: &[u8]) -> Vec<u8> {
         [&[first, body.len() as u8], body].concat()
     }

@@ -40,7 +40,7 @@ pub(crate) struct AnswerTerms {
 }
 
 impl AnswerTerms {
-    /// The terms of a client that has not given any, or whose CONNECT is not valid.
+    /// Makes the terms of a client that has not stated any, or whose CONNECT is not valid.
     pub(crate) fn new(version: MqttVersion) -> Self {
         Self { version, largest: usize::MAX, wants_reasons: true }
     }
@@ -73,8 +73,8 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A packet with properties and a reason in its middle. The reason is left out if the packet would be too
-/// large for the client.
+/// Makes a packet with properties and a reason in its middle. The reason is left out if the packet would be
+/// too large for the client.
 fn packet_with_reason(
     first: u8,
     (front, end): (&[u8], &[u8]),
@@ -139,9 +139,9 @@ pub(crate) fn connected(version: MqttVersion, terms: &Connected<'_>) -> Vec<u8> 
     packet(0x20, &body)
 }
 
-/// A CONNACK that refuses. `None`: the connection ends without a CONNACK. MQTT 3.1.1 requires that after a
-/// CONNECT that breaks the protocol (section 3.1.4); a client that accepts no packet so large gets none,
-/// either.
+/// Makes a CONNACK that refuses a connection. Returns `None` if the connection ends without a CONNACK: MQTT
+/// 3.1.1 requires that after a CONNECT that breaks the protocol (section 3.1.4); a client that accepts no
+/// packet so large gets none, either.
 ///
 /// A client of an unknown version gets the CONNACK of 3.1.1.
 pub(crate) fn connect_refused(terms: Option<AnswerTerms>, fault: &MqttFault) -> Option<Vec<u8>> {
@@ -161,7 +161,7 @@ pub(crate) fn connect_refused(terms: Option<AnswerTerms>, fault: &MqttFault) -> 
     }
 }
 
-/// PUBACK, PUBREC, PUBREL or PUBCOMP: `kind` is the packet's number.
+/// Makes a PUBACK, PUBREC, PUBREL or PUBCOMP; `kind` is the packet's number.
 pub(crate) fn published(
     terms: AnswerTerms,
     kind: u8,
@@ -179,7 +179,7 @@ pub(crate) fn published(
     packet(first, &body)
 }
 
-/// SUBACK: for each filter the granted QoS, or the reason of the refusal.
+/// Makes a SUBACK: for each filter the granted QoS, or the reason of the refusal.
 pub(crate) fn subscribed(terms: AnswerTerms, id: u16, codes: &[u8], reason: Option<&str>) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
     match terms.version {
@@ -207,7 +207,8 @@ pub(crate) fn ping_answer() -> Vec<u8> {
     vec![0xD0, 0]
 }
 
-/// The broker's DISCONNECT. `None` for 3.1.1, which has none, and if the client accepts no packet so large.
+/// Makes the broker's DISCONNECT. Returns `None` for MQTT 3.1.1, which has no such packet, and if the client
+/// accepts no packet so large.
 pub(crate) fn disconnect(terms: AnswerTerms, fault: &MqttFault) -> Option<Vec<u8>> {
     let whole = packet_with_reason(0xE0, (&[fault.code], &[]), &[], (Some(&fault.text), terms.largest));
     (terms.version == MqttVersion::V5 && whole.len() <= terms.largest).then_some(whole)
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
     use mqtt_protocol_core::mqtt::packet::{v3_1_1, v5_0};
 
-    /// The body behind the two bytes in front of a short packet.
+    /// Returns the body behind the two bytes in front of a short packet.
     fn body(bytes: &[u8]) -> &[u8] {
         assert_eq!(usize::from(bytes[1]), bytes.len() - 2);
         &bytes[2..]

@@ -21,7 +21,7 @@ pub(crate) enum MqttQos {
 }
 
 impl MqttQos {
-    /// The QoS in the two lowest bits.
+    /// Reads the QoS in the two lowest bits.
     pub(crate) fn from_bits(bits: u8) -> Result<Self, MqttFault> {
         match bits & 3 {
             0 => Ok(Self::AtMostOnce),

@@ -98,7 +98,7 @@ pub struct ClientGrant {
     pub(crate) size: usize,
     /// Bytes of all queues of the client.
     pub(crate) memory: u64,
-    /// None: the default for a rule without this field (half of the broker's connections).
+    /// `None`: the default for a rule without this field (half of the broker's connections).
     pub(crate) connections: Option<usize>,
     /// Sessions of MQTT, connected or away.
     pub(crate) sessions: Option<usize>,
@@ -135,7 +135,8 @@ impl ClientGrant {
         }
     }
 
-    /// A client that may do nothing any more: the rule for it was removed while it was away.
+    /// Makes the rights of a client that may do nothing any more: the rule for it was removed while it was
+    /// away.
     pub(crate) fn none() -> Self {
         Self {
             publish: Vec::new(),
@@ -153,13 +154,13 @@ impl ClientGrant {
         self.publish.iter().any(|pattern| pattern.matches(topic))
     }
 
-    /// Whether all topics of a pattern are allowed.
+    /// Returns whether all topics of a pattern are allowed.
     pub(crate) fn may_subscribe(&self, asked: &str) -> bool {
         self.subscribe.iter().any(|allowed| covers(&allowed.to_string(), asked))
     }
 }
 
-/// Whether every name that `asked` matches is matched by `allowed`.
+/// Returns whether every name that `asked` matches is matched by `allowed`.
 fn covers(allowed: &str, asked: &str) -> bool {
     // a pattern that begins with a wildcard matches no name that begins with `$`
     if asked.starts_with('$') && allowed.starts_with(['+', '#']) {
@@ -216,12 +217,12 @@ impl Permissions {
         }
     }
 
-    /// Whether a rule lists this name; the name is then for the clients of such rules alone.
+    /// Returns whether a rule lists this name; the name is then for the clients of such rules alone.
     fn lists(&self, name: &str) -> bool {
         self.rules.iter().any(|(_, grant)| grant.names.contains(name))
     }
 
-    /// Whether a rule names this client itself; `*` does not count.
+    /// Returns whether a rule names this client itself; `*` does not count.
     fn names(&self, who: &ClientIdentity) -> bool {
         let one = RuleSubject::One(who.clone());
         self.rules.iter().any(|(subjects, _)| subjects.contains(&one))
@@ -407,19 +408,19 @@ impl AccessControl {
         error.to_string()
     }
 
-    /// The counters by name.
+    /// Returns the counters by name.
     pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
         self.refusals.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect()
     }
 
-    /// Whether there are neither permissions nor tokens: then clients without credentials count as one
-    /// identity like any other.
+    /// Returns whether there are neither permissions nor tokens: then clients without credentials count as
+    /// one identity like any other.
     pub(crate) fn is_open(&self) -> bool {
         self.permissions.is_none() && self.tokens.is_none()
     }
 
-    /// The rights of a client that is connected already, by rules that were read since. None: no rule names
-    /// it.
+    /// Returns the rights that a connected client has by rules that were read since, or `None` if no rule
+    /// names it.
     pub(crate) fn grant_again(&self, who: &ClientIdentity) -> Option<Arc<ClientGrant>> {
         match &self.permissions {
             Some(permissions) => permissions.grant(who),
@@ -427,7 +428,7 @@ impl AccessControl {
         }
     }
 
-    /// Whether a rule lists this name.
+    /// Returns whether a rule lists this name.
     pub(crate) fn lists(&self, name: &str) -> bool {
         self.permissions.as_ref().is_some_and(|permissions| permissions.lists(name))
     }
@@ -461,7 +462,7 @@ pub(crate) struct RateBudget {
 }
 
 impl RateBudget {
-    /// Takes one event at `rate` events per second; the events of a whole second may come at once.
+    /// Charges one event at `rate` events per second; the events of a whole second may come at once.
     ///
     /// # Errors
     /// The time until the next event may come.
@@ -476,7 +477,7 @@ impl RateBudget {
         }
     }
 
-    /// Whether a whole second's events may come at once.
+    /// Returns whether a whole second's events may come at once.
     pub(crate) fn is_whole(&self, now: Instant) -> bool {
         self.paid <= now - Duration::SECOND
     }
@@ -487,7 +488,7 @@ impl RateBudget {
     }
 }
 
-/// The time that one event takes at `rate` events per second.
+/// Returns the time that one event takes at `rate` events per second.
 fn cost(rate: u64) -> Duration {
     Duration::SECOND / rate.max(1)
 }

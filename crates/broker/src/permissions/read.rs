@@ -65,7 +65,7 @@ impl Permissions {
     /// Reads the rules of a file; `user` finds the number of a user by its name.
     ///
     /// # Errors
-    /// Something in it is wrong.
+    /// The text is not a valid file of rules.
     pub fn parse(text: &str, user: &dyn Fn(&str) -> Option<u32>) -> Result<Self, PermissionsError> {
         let written: WrittenPermissions = read(text)?;
         let (mut rules, mut classes) = (Vec::new(), Vec::new());
@@ -170,7 +170,7 @@ impl Tokens {
     /// 1970.
     ///
     /// # Errors
-    /// Something in it is wrong.
+    /// The text is not a valid file of tokens.
     pub fn parse(text: &str, now: Instant, clock: i64) -> Result<Self, PermissionsError> {
         let written: WrittenTokens = read(text)?;
         let mut tokens = Self::default();

@@ -9,8 +9,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use unisono_events_wire::transport::{FrameTransport, Framing, PeerWatcher, TransportError, TransportPeer};
 use unisono_linux::clock;
 
-/// Connections accepted at one listener in a turn. A connection costs about 20 us; the others wait 1 ms at
-/// most. Chosen by this argument, not measured.
+/// Connections accepted at one listener in a turn. Accepting a connection takes about 20 us, so the other
+/// connections wait at most about 1 ms. Chosen by this argument, not measured.
 const MAX_ACCEPTED: usize = 64;
 impl Server {
     /// Accepts the connections that wait at a listener, at most [`MAX_ACCEPTED`].
@@ -45,7 +45,7 @@ impl Server {
         self.next_client = self.next_client.wrapping_add(1);
         let data = EventData::new_u64(CLIENT | u64::from(id.0));
         // a connection beyond the limit, or beyond the user's limit on watched descriptors, is closed here;
-        // the others are served on
+        // all others are served as before
         if epoll::add(&self.epoll, &*transport, data, EventFlags::IN).is_ok()
             && match framing {
                 Framing::Length => self.broker.connected(clock::now(), id, peer),

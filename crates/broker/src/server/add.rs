@@ -80,7 +80,8 @@ impl Server {
         self.add(Box::new(StreamListener::new(socket, largest)?))
     }
 
-    /// Reads the certificates that [`listen_tls`](Self::listen_tls) needs. Give tokens to the broker before.
+    /// Reads the certificates that [`listen_tls`](Self::listen_tls) needs. If the broker has tokens, they
+    /// must be added to it before this call.
     ///
     /// # Errors
     /// A file cannot be read, or its contents are not valid.
@@ -232,7 +233,7 @@ impl Server {
     /// Gives the listeners' sockets to a user, before this process becomes that user.
     ///
     /// # Errors
-    /// The kernel's refusal: only root may give.
+    /// The kernel refuses, because only root may change the owner.
     pub fn change_owner(&self, user: u32, group: u32) -> Result<(), ServeError> {
         self.listeners.iter().try_for_each(|listener| listener.change_owner(user, group))?;
         Ok(())

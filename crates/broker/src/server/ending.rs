@@ -1,9 +1,9 @@
 //! The end of a program's connection.
 //!
 //! Frames that came before the end count: a program that publishes and exits has published, even if its last
-//! events still wait, in the connection, for room in the inbox of a consumer that blocks its suppliers. So an
-//! ended connection is read to its end, in the program's turns, and only then is the program gone. No frame
-//! is sent to it meanwhile: its events stay in its inboxes.
+//! events still wait, in the connection, for room in the inbox of a consumer that blocks its suppliers. So
+//! all remaining frames of an ended connection are read, in the program's turns, and only then does the
+//! program count as gone. Meanwhile no frame is sent to the program: its events stay in its inboxes.
 //!
 //! Cost: an ended connection holds its place among the clients, and at most the bytes that its transport had
 //! taken; a full inbox that nobody reads holds both as long as it blocks other suppliers.
@@ -40,7 +40,7 @@ impl Server {
         self.drop_client(id);
     }
 
-    /// Reads a connection whose other end is gone to its end.
+    /// Reads all remaining frames of a connection whose other end is gone.
     pub(super) fn end_connection(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !client.end() {

@@ -143,7 +143,7 @@ pub(super) enum AcceptFailure {
 }
 
 impl AcceptFailure {
-    /// Reference: accept(2), "Error handling" and `EPERM`.
+    /// Returns the kind of an error of accept(2). Reference: accept(2), "Error handling" and `EPERM`.
     pub(super) fn from_error(error: &std::io::Error) -> Self {
         match Errno::from_io_error(error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Self::Shortage,

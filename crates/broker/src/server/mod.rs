@@ -60,7 +60,7 @@ const DISK: u64 = 8 << 32;
 /// the broker delay the others; fewer would need more calls of epoll per frame. Chosen by this argument, not
 /// measured.
 const TURN: usize = 64;
-/// The interval at which an idle broker checks whether it shall stop. A person does not notice 100 ms, and
+/// The interval at which an idle broker checks whether it has to stop. A person does not notice 100 ms, and
 /// ten wake-ups a second cost next to nothing. Chosen, not measured.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -101,20 +101,20 @@ pub struct Server {
     next_peer_check: Instant,
     /// Programs whose last event waits for room in an inbox.
     blocked: BTreeSet<ClientId>,
-    /// None: the broker keeps no log, or does not serve yet.
+    /// `None`: the broker keeps no log, or does not serve yet.
     disk: Option<DiskThread>,
     window: Arc<StatisticsWindow>,
     /// Gets each line for the log of the broker's operator.
     note: fn(&str),
-    /// None: the broker cannot listen with TLS.
+    /// `None`: the broker cannot listen with TLS.
     tls: Option<EncryptedService>,
-    /// None: no audit log is kept.
+    /// `None`: no audit log is kept.
     audit: Option<AuditSink>,
     settings: ServerSettings,
 }
 
 impl Server {
-    /// A broker that listens nowhere yet.
+    /// Makes a broker that listens nowhere yet.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -153,34 +153,35 @@ impl Server {
         self.note = note;
     }
 
-    /// The window in which other threads ask for the statistics of a serving broker.
+    /// Returns the window in which other threads ask for the statistics of a serving broker.
     #[must_use]
     pub fn window(&self) -> Arc<StatisticsWindow> {
         Arc::clone(&self.window)
     }
 
-    /// Whether rules say what each client may do and see.
+    /// Returns whether rules say what each client may do and see.
     #[must_use]
     pub fn has_permissions(&self) -> bool {
         self.broker.has_permissions()
     }
 
-    /// The names that this server has made in the file system.
+    /// Returns the names that this server has made in the file system.
     #[must_use]
     pub fn names(&self) -> &[PathBuf] {
         &self.names
     }
 
-    /// The broker's state machine.
+    /// Returns the broker's state machine.
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.broker
     }
 
-    /// Serves until `stop` says so; it is asked at least ten times a second, also within a long turn.
+    /// Serves until `stop` returns true. `stop` is called at least ten times a second, also within a long
+    /// turn.
     ///
     /// # Errors
-    /// The kernel's refusal to wait; programs and destinations never end it.
+    /// The kernel refuses to wait. Programs and destinations never cause an error here.
     pub fn serve(&mut self, stop: &dyn Fn() -> bool) -> Result<(), ServeError> {
         let mut ready = Vec::with_capacity(256);
         self.broker.run_by(own_user());
@@ -267,7 +268,7 @@ impl Server {
         }
     }
 
-    /// Whether the thread polls for the next frame instead of sleeping.
+    /// Returns whether the thread polls for the next frame instead of sleeping.
     fn polls(&self) -> bool {
         self.budget.is_left(|| events_pass(&self.broker), clock::now)
     }
@@ -280,7 +281,7 @@ impl Server {
         }
     }
 
-    /// The time to sleep; zero if a frame has come since.
+    /// Returns the time to sleep, or zero if a frame has come since.
     fn timeout(&mut self, due: Instant) -> Timespec {
         let sleeps = !self.polls() && self.unfinished.is_empty() && self.deferred.is_empty();
         let mut may = sleeps;
@@ -444,7 +445,7 @@ impl Server {
         Ok(ReceivePhase::Done)
     }
 
-    /// The deferred programs, the longest deferred first.
+    /// Returns the deferred programs, the longest deferred first.
     fn take_deferred(&mut self) -> VecDeque<ClientId> {
         let deferred = std::mem::take(&mut self.deferred);
         for id in &deferred {

@@ -25,7 +25,7 @@ pub(super) enum EventsPass {
 #[derive(Debug)]
 pub(super) struct FramePollBudget {
     alone: PollBudget,
-    /// The budget while rings are in use. `None`: the same as without rings, so that nobody need find out
+    /// The budget while rings are in use. `None`: the same as without rings, so it need not be determined
     /// whether there are rings.
     beside_rings: Option<PollBudget>,
 }
@@ -48,7 +48,7 @@ impl FramePollBudget {
         }
     }
 
-    /// Whether to poll once more. The clock is read only if necessary.
+    /// Returns whether to poll once more. The clock is read only if necessary.
     pub(super) fn is_left(&self, pass: impl FnOnce() -> EventsPass, now: impl Fn() -> Instant) -> bool {
         match &self.beside_rings {
             Some(beside_rings) if pass() == EventsPass::Rings => beside_rings.is_left(now),
@@ -63,7 +63,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// Number of polls within a second, if a poll takes 1 us and a frame comes every `frame_every_us`.
+    /// Returns the number of polls within a second, if a poll takes 1 us and a frame comes every
+    /// `frame_every_us`.
     fn polls(wait: ChannelWait, pass: EventsPass, frame_every_us: u64) -> u64 {
         let mut budget = FramePollBudget::new(wait);
         let (mut now_us, mut looks) = (0, 0);

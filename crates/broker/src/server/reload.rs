@@ -1,4 +1,5 @@
-//! Reading the broker's files again while it serves: certificates here, all else by the caller's reader.
+//! Reads the broker's files again while it serves: the certificates here, all other files with the caller's
+//! reader.
 //!
 //! ```text
 //!   SIGHUP  --ReloadBell--+
@@ -33,7 +34,7 @@ impl fmt::Debug for ServerSettings {
     }
 }
 
-/// Has a serving broker read its files again, from another thread or from the `stop` of
+/// Makes a serving broker read its files again. It may be rung from another thread, or from the `stop` of
 /// [`Server::serve`](crate::Server::serve).
 #[derive(Debug, Default)]
 pub struct ReloadBell {
@@ -52,12 +53,12 @@ impl ReloadBell {
 }
 
 impl Server {
-    /// Sets the reader of all files but the certificates.
+    /// Sets the reader of all files except the certificates.
     pub fn set_settings_reader(&mut self, reader: SettingsReader) {
         self.settings.reader = Some(reader);
     }
 
-    /// The bell that asks for a reload.
+    /// Returns the bell that asks for a reload.
     #[must_use]
     pub fn reload_bell(&self) -> Arc<ReloadBell> {
         Arc::clone(&self.settings.bell)
@@ -70,7 +71,7 @@ impl Server {
         }
     }
 
-    /// Reads the files again, and goes over to them all together.
+    /// Reads the files again, and puts all of them in force together.
     pub(super) fn reload(&mut self, asker: ReloadAsker) -> ReloadReport {
         let (settings, certificates, read) = match self.read_settings() {
             Ok(read) => read,
@@ -92,14 +93,14 @@ impl Server {
         }
         let invalid = self.invalid_certificates();
         let report = self.broker.reload(clock::now(), asker, settings, ReloadedFiles { read, invalid });
-        // the largest payload of a client's rule may be another one
+        // the size limit in a client's rule may have changed
         for (id, client) in &mut self.clients {
             client.limit_frames(&self.broker, *id);
         }
         report
     }
 
-    /// All settings, checked, and the kinds of files that they come from.
+    /// Reads and checks all settings. Returns them, and the kinds of files that they come from.
     fn read_settings(&self) -> Result<(CheckedSettings, Option<TlsCertificates>, Vec<String>), String> {
         let settings =
             self.settings.reader.as_ref().map_or_else(|| Ok(BrokerSettings::default()), |read| read())?;
@@ -121,7 +122,7 @@ impl Server {
         Ok((checked, certificates, read))
     }
 
-    /// The connections whose certificates are not valid any more.
+    /// Returns the connections whose certificates are not valid any more.
     fn invalid_certificates(&self) -> Vec<(ClientId, String)> {
         let Some(check) = self.tls.as_ref().and_then(|service| service.certificates.check.clone()) else {
             return Vec::new();

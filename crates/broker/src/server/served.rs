@@ -40,14 +40,14 @@ pub(super) struct ServedClient {
     orders: u32,
     /// Whether the program waits for the next turn of its tenant.
     pub(super) is_deferred: bool,
-    /// None: the connection goes on.
+    /// `None`: the connection goes on.
     ended: Option<ReadingOut>,
 }
 
 /// A connection whose other end is gone. Frames that had come are still read; no frame is sent.
 #[derive(Debug, Default)]
 struct ReadingOut {
-    /// Readings in a row that found no frame, and not the end either.
+    /// The number of consecutive readings that found neither a frame nor the end.
     empty_readings: u32,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum ClientReceived {
 }
 
 impl ServedClient {
-    /// A program that has just connected, with a greeting of at most `greeting` bytes.
+    /// Makes the state of a program that has just connected, with a greeting of at most `greeting` bytes.
     pub(super) fn new(mut transport: Box<dyn FrameTransport>, greeting: usize, share: BufferShare) -> Self {
         transport.limit_incoming(greeting);
         transport.charge_to(share.beside());
@@ -96,12 +96,12 @@ impl ServedClient {
         self.ended.replace(ReadingOut::default()).is_none()
     }
 
-    /// Whether the other end is gone.
+    /// Returns whether the other end is gone.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Whether an ended connection has no more frames, after a turn that has read all there were.
+    /// Returns whether an ended connection has no more frames, after a turn that has read all there were.
     pub(super) fn is_read_out(&mut self, turn: &ClientTurn) -> bool {
         self.ended.as_mut().is_some_and(|ended| {
             ended.empty_readings = if turn.has_received() { 0 } else { ended.empty_readings + 1 };
@@ -109,7 +109,7 @@ impl ServedClient {
         })
     }
 
-    /// Takes a frame for the program.
+    /// Sends a frame to the program, or keeps it if the transport has no room.
     ///
     /// # Errors
     /// The program is gone, or has not read its answers for too long.
@@ -138,7 +138,8 @@ impl ServedClient {
         Ok(())
     }
 
-    /// Takes an order about a ring for the program. The program learns at once that an order exists.
+    /// Sends an order about a ring to the program, or keeps it if the transport has no room. The program
+    /// learns at once that an order exists.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -180,7 +181,7 @@ impl ServedClient {
         }
     }
 
-    /// The events that epoll has to wait for.
+    /// Returns the events that epoll has to wait for.
     pub(super) fn interest(&self) -> EventFlags {
         let frames = if self.waiting.is_none() { EventFlags::IN } else { EventFlags::empty() };
         match self.transport.poll_for() {
@@ -190,18 +191,18 @@ impl ServedClient {
         }
     }
 
-    /// Whether the broker may sleep until the program's descriptor is ready.
+    /// Returns whether the broker may sleep until the program's descriptor is ready.
     pub(super) fn may_wait(&mut self) -> bool {
         let awaited = if self.waiting.is_none() { Awaited::FramesAndRoom } else { Awaited::Room };
         !matches!(self.transport.prepare_to_wait(awaited), Ok(MayWait::No))
     }
 
-    /// Whether frames wait here that the transport did not take.
+    /// Returns whether frames wait here that the transport did not take.
     pub(super) fn keeps_frames(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// Replaces the transport by the one that the connection turned out to need.
+    /// Replaces the transport by the one for the protocol that the other end has shown.
     pub(super) fn settle(&mut self, mut settled: Box<dyn FrameTransport>) {
         settled.limit_incoming(self.greeting);
         settled.charge_to(self.share.beside());

@@ -82,8 +82,8 @@ impl TurnSlices {
         std::mem::take(&mut self.work)
     }
 
-    /// Whether the turn may go on: the server has received from one tenant only, and that tenant has not used
-    /// its bytes.
+    /// Returns whether the turn may go on: the server has received from one tenant only, and that tenant has
+    /// not used its bytes.
     pub(super) fn may_renew(&self) -> bool {
         self.used.len() <= 1 && !self.bytes_are_used
     }
@@ -93,8 +93,8 @@ impl TurnSlices {
         self.used.clear();
     }
 
-    /// Whether the server may receive from a client of this tenant in this turn; otherwise the client waits
-    /// for the next one.
+    /// Returns whether the server may receive from a client of this tenant in this turn; otherwise the client
+    /// waits for the next one.
     pub(super) fn may_receive(&mut self, now: Instant, tenant: TenantId) -> bool {
         if let Some((before, since)) = self.current.replace((tenant, now)) {
             let used = self.used.entry(before).or_default();
@@ -148,7 +148,7 @@ impl DeliveryTurn {
         Self { began: None, delivered: 0, left: work + MORE_DELIVERIES }
     }
 
-    /// Whether one more delivery is allowed.
+    /// Checks whether one more delivery is allowed.
     pub(super) fn goes_on(&mut self, now: Instant) -> Result<(), DeliveryStop> {
         let took = now - *self.began.get_or_insert(now);
         let most = if self.delivered >= UNTIMED { MAX_DELIVERY_TIME } else { MAX_UNCOUNTED_DELIVERY_TIME };
@@ -185,18 +185,19 @@ impl ClientTurn {
         Self { frames, work: 0, bytes: 0, began: now, clock_at: CLOCK_EVERY - 1, now }
     }
 
-    /// Ends the turn: the client's transport has taken its bytes, perhaps of a part of a frame.
+    /// Ends the turn, because the client's transport has read its maximum of bytes, perhaps only a part of a
+    /// frame.
     pub(super) fn end_by_bytes(&mut self) {
         self.bytes = MAX_TURN_BYTES;
     }
 
-    /// Whether a frame was taken.
+    /// Returns whether a frame was taken.
     pub(super) fn has_received(&self) -> bool {
         self.work > 0
     }
 
-    /// Whether one more frame may be taken. Reads the clock every [`CLOCK_EVERY`] steps, and after each frame
-    /// that is more than a publication.
+    /// Returns whether one more frame may be taken. Reads the clock every [`CLOCK_EVERY`] steps, and after
+    /// each frame that is more than a publication.
     #[inline]
     pub(super) fn goes_on(&mut self, clock: impl Fn() -> Instant) -> bool {
         if self.frames == 0 || self.work >= MAX_TENANT_WORK || self.bytes >= MAX_TURN_BYTES {

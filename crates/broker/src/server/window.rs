@@ -18,7 +18,8 @@ struct WindowState {
 }
 
 impl StatisticsWindow {
-    /// The server's statistics. `None`: no answer within the timeout, because the server has ended.
+    /// Returns the server's statistics, or `None` if there is no answer within the timeout, because the
+    /// server has ended.
     pub fn ask(&self, timeout: Duration) -> Option<Statistics> {
         let mut state = self.lock();
         (state.wanted, state.latest) = (true, None);

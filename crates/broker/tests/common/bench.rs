@@ -74,7 +74,7 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
 }
 
-/// `NAME-secret` is the token of NAME.
+/// Makes tokens of these names; `NAME-secret` is the token of NAME.
 pub(crate) fn tokens(names: &[&str]) -> Tokens {
     let mut text = String::new();
     for name in names {
@@ -100,13 +100,13 @@ impl BrokerBench {
         }
     }
 
-    /// A broker without permissions and tokens.
+    /// Makes a broker without permissions and tokens.
     pub(crate) fn open() -> Self {
         let tree = Hierarchy::new(ClassSpec::new("all")).and_then(|tree| tree.with_default("rest"));
         Self::new(Broker::new(tree.expect("it is sound"), Limits::default()))
     }
 
-    /// A broker with these rules, and a token for each of these names.
+    /// Makes a broker with these rules, and a token for each of these names.
     pub(crate) fn with_rules(rules: &str, names: &[&str]) -> Self {
         let mut bench = Self::open();
         let permissions = Permissions::parse(rules, &|_| None).expect("it is sound");
@@ -246,7 +246,7 @@ impl BrokerBench {
         self.heard(client).answers.remove(&number).expect("an answer")
     }
 
-    /// Publishes; returns the outcome. None: there is no outcome, because the broker reads no more from the
+    /// Publishes. Returns the outcome, or `None` if there is none because the broker reads no more from the
     /// program for now.
     pub(crate) fn publish(
         &mut self,
@@ -261,7 +261,7 @@ impl BrokerBench {
         self.heard(client).published.pop()
     }
 
-    /// The events since the last call.
+    /// Returns the events since the last call.
     pub(crate) fn events(&mut self, client: BenchClient) -> Vec<BenchEvent> {
         std::mem::take(&mut self.heard(client).events)
     }
@@ -276,7 +276,7 @@ impl BrokerBench {
         }
     }
 
-    /// The statistics that the broker sends to a client.
+    /// Returns the statistics that the broker sends to a client.
     pub(crate) fn ask(&mut self, client: BenchClient) -> String {
         self.say(client, &Frame::Ask);
         self.heard(client).statistics.take().expect("an answer")
@@ -290,7 +290,7 @@ impl BrokerBench {
         self.heard(client).bye.take()
     }
 
-    /// The answer to RELOAD.
+    /// Returns the answer to RELOAD.
     pub(crate) fn reloaded(&mut self, client: BenchClient) -> Option<ReloadReport> {
         self.heard(client).reloaded.take()
     }
@@ -300,7 +300,7 @@ impl BrokerBench {
         self.work();
     }
 
-    /// Has the broker go over to these rules, and to tokens of these names.
+    /// Makes the broker change to these rules, and to tokens of these names.
     pub(crate) fn reload(&mut self, rules: &str, names: &[&str]) -> ReloadReport {
         let permissions = Some(Permissions::parse(rules, &|_| None).expect("it is sound"));
         self.reload_settings(BrokerSettings { permissions, tokens: Some(tokens(names)), policy: None })
@@ -383,7 +383,7 @@ impl BrokerBench {
         (client, code, found)
     }
 
-    /// The session expiry in the last CONNACK of MQTT 5, if it had one.
+    /// Returns the session expiry in the last CONNACK of MQTT 5, if it had one.
     pub(crate) fn expiry_told(&self) -> Option<u32> {
         // the session expiry follows the maximum packet size and the topic alias maximum
         let properties = &self.connack[5..];
@@ -391,13 +391,13 @@ impl BrokerBench {
         Some(u32::from_be_bytes(std::array::from_fn(|byte| properties[at + 1 + byte])))
     }
 
-    /// The payloads, as numbers, of one consumer's events since the last call; they stay in the list.
+    /// Returns the payloads, as numbers, of one consumer's events since the last call; they stay in the list.
     pub(crate) fn peek(&mut self, client: BenchClient, consumer: u32) -> Vec<u64> {
         let events = self.heard(client).events.iter().filter(|event| event.consumer == consumer);
         events.map(|event| u64::from_le_bytes(event.payload[..].try_into().expect("eight bytes"))).collect()
     }
 
-    /// Whether the connection still exists.
+    /// Returns whether the connection still exists.
     pub(crate) fn is_connected(&self, client: BenchClient) -> bool {
         !self.ended.contains(&client.0)
     }
@@ -429,12 +429,12 @@ impl BrokerBench {
         *answer.last().expect("a code")
     }
 
-    /// The packets since the last call, each as its head and its payload.
+    /// Returns the packets since the last call, each as its head and its payload.
     pub(crate) fn packets(&mut self, client: BenchClient) -> Vec<(Vec<u8>, Vec<u8>)> {
         std::mem::take(&mut self.heard(client).packets)
     }
 
-    /// The payloads of the messages since the last call.
+    /// Returns the payloads of the messages since the last call.
     pub(crate) fn messages(&mut self, client: BenchClient) -> Vec<Vec<u8>> {
         self.packets(client).into_iter().filter(|(head, _)| head[0] >> 4 == 3).map(|(_, body)| body).collect()
     }

@@ -39,8 +39,8 @@ publish = ["public/#"]
 subscribe = ["public/#"]
 "##;
 
-/// Whether an identity may see all topics of a pattern; of these few patterns it is enough to look at what
-/// they begin with.
+/// Returns whether an identity may see all topics of a pattern; of these few patterns it is enough to look at
+/// what they begin with.
 pub(crate) fn may_see(identity: usize, pattern: &str) -> bool {
     match (identity, pattern) {
         (0, _) => true,

@@ -51,7 +51,7 @@ pub(crate) fn with_broker(test: impl FnOnce(&Addresses) + Send + 'static) {
     with_this_broker(broker(), test);
 }
 
-/// As [`with_broker`], with a given broker.
+/// Does the same as [`with_broker`], with a given broker.
 pub(crate) fn with_this_broker(broker: Broker, test: impl FnOnce(&Addresses) + Send + 'static) {
     within_a_minute(move || {
         let directory = tempfile::tempdir().expect("a scratch directory");

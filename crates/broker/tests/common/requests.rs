@@ -226,7 +226,7 @@ fn small() -> SubscriptionSpec {
     SubscriptionSpec { queue_events: 1, queue_bytes: 1, ..SubscriptionSpec::default() }
 }
 
-/// A text of MQTT, after its length.
+/// Returns a text of MQTT after its length.
 fn text(text: &str) -> Vec<u8> {
     let length = u16::try_from(text.len()).expect("it is short").to_be_bytes();
     [&length[..], text.as_bytes()].concat()
@@ -237,7 +237,7 @@ impl<'a> Asker<'a> {
         Self { broker, now: Instant::from_nanos(1), clients: 0 }
     }
 
-    /// The bytes in the ledger.
+    /// Returns the bytes in the ledger.
     pub(crate) fn ledger(&self) -> u64 {
         let statistics = self.broker.statistics(self.now);
         statistics.granted_bytes + statistics.kept_bytes + statistics.named_bytes + statistics.held_bytes

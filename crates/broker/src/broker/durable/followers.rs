@@ -21,7 +21,7 @@ use unisono_linux::clock::{Duration, Instant};
 pub(super) struct LogFollower {
     /// The key of its name in the log.
     pub(super) name: String,
-    /// Whether the name is free when the program unsubscribes.
+    /// Whether the name is freed when the program unsubscribes.
     forget: bool,
     pub(super) interests: Vec<Interest>,
     /// The tenant that the interests count against.
@@ -90,8 +90,8 @@ impl LogFollower {
         self.lost = Some((self.lost.map_or(first, |(first, _)| first), last));
     }
 
-    /// Whether the follower may get another event. The last event may exceed the capacity in bytes, because
-    /// an event's size is known only once it was read.
+    /// Returns whether the follower may get another event. The last event may exceed the capacity in bytes,
+    /// because an event's size is known only once it was read.
     pub(super) fn has_room(&self) -> bool {
         let (events, bytes) = self.capacity;
         self.pending.len() < events && self.pending_bytes < bytes.max(1)
@@ -282,7 +282,7 @@ impl Broker {
         }
     }
 
-    /// The number by which a delivery is acknowledged: for a follower, its position in the log.
+    /// Returns the number by which a delivery is acknowledged: for a follower, its position in the log.
     pub(in crate::broker) fn delivered(&mut self, consumer: ConsumerId, position: u64, delivery: u64) -> u64 {
         let follower = self.durable.as_mut().and_then(|durable| durable.followers.get_mut(&consumer));
         let Some(follower) = follower else { return delivery };

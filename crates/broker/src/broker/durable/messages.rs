@@ -32,7 +32,7 @@ impl Broker {
         self
     }
 
-    /// Whether a client's next message of QoS 1 or 2 has to wait until earlier ones are synced.
+    /// Returns whether a client's next message of QoS 1 or 2 has to wait until earlier ones are synced.
     pub(in crate::broker) fn waits_for_disk(&mut self, session: MqttSessionId) -> bool {
         let behind = |durable: &DurableEvents| durable.unsynced.len() >= MAX_UNSYNCED;
         self.durable.as_ref().is_some_and(behind)

@@ -107,7 +107,7 @@ pub(super) struct DurableEvents {
     messages: Durability,
     offers: HashMap<SupplierId, KeptOffer>,
     unsynced: VecDeque<UnsyncedAnswer>,
-    /// Whether a sync is under way.
+    /// Whether a sync is in progress.
     syncing: bool,
     followers: HashMap<ConsumerId, LogFollower>,
     /// Followers that may have events to read and room for them.
@@ -169,12 +169,12 @@ fn origin_of(message: &LoggedMessage<'_>, retain: bool) -> MessageOrigin {
 }
 
 impl DurableEvents {
-    /// The name of a topic by its number, for numbers of the log.
+    /// Returns the name of a topic by its number, for numbers of the log.
     pub(super) fn name(&self, topic: TopicId) -> Option<&Arc<str>> {
         self.names.name(topic.0)
     }
 
-    /// The type of a topic by its number, for numbers of the log.
+    /// Returns the type of a topic by its number, for numbers of the log.
     pub(super) fn type_of(&self, topic: TopicId) -> Option<&Arc<str>> {
         self.names.event_type(topic.0)
     }
@@ -252,13 +252,13 @@ impl Broker {
         self
     }
 
-    /// The damage found when the log was opened.
+    /// Returns the damage found when the log was opened.
     #[must_use]
     pub fn log_damage(&self) -> &[LogDamage] {
         self.durable.as_ref().map_or(&[], |durable| durable.log.damage())
     }
 
-    /// Whether the broker keeps a log; if so, [`sync`](Self::sync) must be called.
+    /// Returns whether the broker keeps a log; if so, [`sync`](Self::sync) must be called.
     #[must_use]
     pub fn keeps_log(&self) -> bool {
         self.durable.is_some()
@@ -318,7 +318,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Has the log note the declaration of a topic, and charges its program.
+    /// Records the declaration of a topic in the log, and charges the program.
     fn note_topic(&mut self, client: ClientId, topic: TopicId, declared: KeptTopic) -> Result<(), String> {
         let keeping = self.terms_of_names(client);
         if self.durable.as_ref().is_none_or(|durable| durable.log.has_declared(&declared)) {
@@ -362,7 +362,7 @@ impl Broker {
         }
     }
 
-    /// Whether a supplier's events go to the log.
+    /// Returns whether a supplier's events go to the log.
     pub(super) fn is_kept(&self, supplier: SupplierId) -> bool {
         self.durable.as_ref().is_some_and(|durable| durable.offers.contains_key(&supplier))
     }
@@ -465,8 +465,8 @@ impl Broker {
         Ok(Received::Done)
     }
 
-    /// Returns the next sync for suppliers that wait, if there are any and no sync is under way. Report its
-    /// end by [`synced`](Self::synced).
+    /// Returns the next sync for suppliers that wait, if there are any and no sync is in progress. Report its
+    /// end with [`synced`](Self::synced).
     pub fn sync(&mut self) -> Option<SyncJob> {
         let durable = self.durable.as_mut()?;
         if durable.syncing || durable.unsynced.is_empty() {

@@ -10,12 +10,12 @@ impl Broker {
         self.durable.as_ref()?.log.owner_of(kind, name).cloned()
     }
 
-    /// The key in the log of a consumer that resumes.
+    /// Returns the key in the log of a consumer that resumes.
     pub(in crate::broker) fn resumed_name(&self, consumer: ConsumerId) -> Option<&str> {
         Some(&self.durable.as_ref()?.followers.get(&consumer)?.name)
     }
 
-    /// The patterns of a consumer that resumes.
+    /// Returns the patterns of a consumer that resumes.
     pub(in crate::broker) fn resumed_patterns(
         &self,
         consumer: ConsumerId,
@@ -24,13 +24,13 @@ impl Broker {
         follower.into_iter().flat_map(|follower| &follower.interests).map(|interest| &interest.pattern)
     }
 
-    /// The key in the log of a supplier's writer.
+    /// Returns the key in the log of a supplier's writer.
     pub(in crate::broker) fn writer_name(&self, supplier: SupplierId) -> Option<&str> {
         let writer = &self.durable.as_ref()?.offers.get(&supplier)?.writer;
         (!writer.is_empty()).then_some(writer)
     }
 
-    /// The number of names of a kind that an owner has.
+    /// Returns the number of names of a kind that an owner has.
     pub(in crate::broker) fn names_of(&self, kind: OwnedKind, owner: &NameOwner) -> usize {
         self.durable.as_ref().map_or(0, |durable| durable.log.owned_by(kind, owner))
     }

@@ -32,12 +32,12 @@ struct SessionRoute {
 }
 
 impl Broker {
-    /// Whether sessions outlive the broker.
+    /// Returns whether sessions outlive the broker.
     pub(in crate::broker) fn keeps_sessions(&self) -> bool {
         self.durable.as_ref().is_some_and(|durable| durable.log.keeps_sessions())
     }
 
-    /// The position of the next event of the log, and the log's time.
+    /// Returns the position of the next event of the log, and the log's time.
     pub(in crate::broker) fn log_place(&self, now: Instant) -> (u64, WallTime) {
         self.durable.as_ref().map_or((0, WallTime::default()), |durable| {
             (durable.log.next(), WallTime::at(now, durable.time_ahead))
@@ -245,7 +245,7 @@ impl Broker {
     }
 }
 
-/// The patterns of all sessions' subscriptions of QoS 1 and 2, without those of groups.
+/// Returns the patterns of all sessions' subscriptions of QoS 1 and 2, without those of groups.
 fn patterns(sessions: &[(MqttSessionId, SavedSession)]) -> Vec<(TopicPattern, SessionRoute)> {
     let all = sessions.iter().enumerate();
     let all =
@@ -258,7 +258,7 @@ fn patterns(sessions: &[(MqttSessionId, SavedSession)]) -> Vec<(TopicPattern, Se
     parsed.collect()
 }
 
-/// The queues that events of a topic go to, each once.
+/// Returns the queues that events of a topic go to, each once.
 fn routes_of(topic: &str, patterns: &[(TopicPattern, SessionRoute)]) -> Vec<SessionRoute> {
     let mut routes: Vec<SessionRoute> = Vec::new();
     for (_, SessionRoute { session, queue, from }) in patterns.iter().filter(|(of, _)| of.matches(topic)) {

@@ -58,7 +58,7 @@ impl Broker {
         }
     }
 
-    /// The message for the client; `None`: the delivery is dropped.
+    /// Returns the message for the client, or `None` if the delivery is dropped.
     fn mqtt_message(
         &self,
         now: Instant,

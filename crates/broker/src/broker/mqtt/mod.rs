@@ -8,8 +8,8 @@
 //!   saved.rs       what the log keeps of a session         record.rs: the same in memory
 //! ```
 //! A client is one supplier of the channel, and one consumer for each QoS of its subscriptions. Its session
-//! outlives the connection as long as the client asked for: meanwhile its consumers are paused, and its
-//! messages wait in their inboxes, bounded like those of any consumer.
+//! outlives the connection for the time that the client requested: meanwhile its consumers are paused, and
+//! its messages wait in their inboxes, bounded like those of any consumer.
 //!
 //! The key of a session is the client's identity and its client identifier. So two identities may use one
 //! client identifier, each with a session of its own, and neither blocks the identifier for the other.
@@ -52,7 +52,7 @@ pub(super) struct MqttSessions {
     sessions: HashMap<MqttSessionId, MqttSession>,
     /// By owner and client identifier ([`NameOwner::key_of`]).
     by_key: HashMap<Arc<str>, MqttSessionId>,
-    /// The last session number given.
+    /// The last session number assigned.
     last: u32,
     /// Sessions with messages to resend.
     resending: BTreeSet<MqttSessionId>,
@@ -65,12 +65,12 @@ pub(super) struct MqttSessions {
 }
 
 impl MqttSessions {
-    /// Bytes granted to the queues of all sessions.
+    /// Returns the number of bytes granted to the queues of all sessions.
     pub(super) fn memory(&self) -> u64 {
         self.sessions.values().map(MqttSession::granted).sum()
     }
 
-    /// Bytes of the structures of all sessions.
+    /// Returns the number of bytes of the structures of all sessions.
     pub(super) fn held(&self) -> u64 {
         self.sessions.values().map(|session| session.held).sum()
     }
@@ -87,7 +87,7 @@ impl MqttSessions {
         }
     }
 
-    /// The identity and peer of a session, and the bytes of its memory limit that its queues leave.
+    /// Returns the identity and peer of a session, and the bytes of its memory limit that its queues leave.
     pub(super) fn account(&self, id: MqttSessionId) -> Option<(ClientIdentity, u64, TransportPeer)> {
         let session = self.sessions.get(&id)?;
         let theirs = session.granted().saturating_add(session.held);
@@ -95,40 +95,40 @@ impl MqttSessions {
         Some((session.owner.clone(), left, session.peer))
     }
 
-    /// The identity, the client identifier and the peer of a session.
+    /// Returns the identity, the client identifier and the peer of a session.
     pub(super) fn whose(&self, id: MqttSessionId) -> Option<(&ClientIdentity, &str, TransportPeer)> {
         self.sessions.get(&id).map(|session| (&session.owner, &*session.name, session.peer))
     }
 
-    /// The owner of a session and its rule.
+    /// Returns the owner of a session and its rule.
     pub(super) fn owner(&self, id: MqttSessionId) -> Option<(&NameOwner, &Arc<ClientGrant>)> {
         self.sessions.get(&id).map(|session| (&session.name_owner, &session.grant))
     }
 
-    /// The connection of the session that an owner has with a client identifier.
+    /// Returns the connection of the session that an owner has with a client identifier.
     pub(super) fn client_of(&self, owner: &NameOwner, name: &str) -> Option<ClientId> {
         self.sessions.get(self.by_key.get(&owner.key_of(name))?)?.client
     }
 
-    /// All sessions, in the order of their making.
+    /// Returns all sessions, in the order of their making.
     pub(super) fn ids(&self) -> Vec<MqttSessionId> {
         let mut ids: Vec<_> = self.sessions.keys().copied().collect();
         ids.sort_unstable();
         ids
     }
 
-    /// The connection of a session, if it has one now.
+    /// Returns the connection of a session, if it has one now.
     pub(super) fn connection(&self, id: MqttSessionId) -> Option<ClientId> {
         self.sessions.get(&id)?.client
     }
 
-    /// The topics that a session's client publishes on.
+    /// Returns the topics that a session's client publishes on.
     pub(super) fn offered(&self, id: MqttSessionId) -> impl Iterator<Item = TopicId> {
         self.sessions.get(&id).into_iter().flat_map(|session| &session.offered).copied()
     }
 
-    /// The patterns of a session's subscriptions, each with the consumer that is its member of a group, if it
-    /// is shared.
+    /// Returns the patterns of a session's subscriptions, each with the consumer that is its member of a
+    /// group, if it is shared.
     pub(super) fn patterns(&self, id: MqttSessionId) -> impl Iterator<Item = (String, Option<ConsumerId>)> {
         let all = self.sessions.get(&id).into_iter().flat_map(|session| session.subscriptions.values());
         all.map(|subscription| (subscription.pattern.to_string(), subscription.shared))
@@ -141,7 +141,7 @@ impl MqttSessions {
         session.all_consumers().map(|(consumer, _)| consumer).collect()
     }
 
-    /// The number of a session's messages that wait for the disk before they are confirmed.
+    /// Returns the number of a session's messages that wait for the disk before they are confirmed.
     pub(super) fn unconfirmed(&mut self, id: MqttSessionId) -> Option<&mut usize> {
         self.sessions.get_mut(&id).map(|session| &mut session.unconfirmed)
     }
@@ -155,7 +155,7 @@ impl MqttSessions {
         }
     }
 
-    /// The client's identifier, and whether it takes no messages for now.
+    /// Returns the client's identifier, and whether it takes no messages for now.
     pub(super) fn standing(&self, id: MqttSessionId) -> Option<(&str, bool)> {
         self.sessions.get(&id).map(|session| (&*session.name, session.client.is_none() || session.stalled))
     }
@@ -366,7 +366,7 @@ impl Broker {
         Ok(())
     }
 
-    /// An unused identifier for a client that sent none.
+    /// Returns an unused identifier for a client that sent none.
     fn mqtt_free_name(&self, client: ClientId, owner: &NameOwner) -> String {
         let mut name = format!("unisono-{}", client.0);
         while self.mqtt.by_key.contains_key(&owner.key_of(&name)) {
@@ -375,8 +375,8 @@ impl Broker {
         name
     }
 
-    /// Whether a session has subscriptions that this rule does not allow: its client may have used another
-    /// login of the same identity before.
+    /// Returns whether a session has subscriptions that this rule does not allow: its client may have used
+    /// another login of the same identity before.
     fn holds_too_much(&self, id: MqttSessionId, grant: &Arc<ClientGrant>) -> bool {
         let Some(session) = self.mqtt.sessions.get(&id) else { return false };
         let mut patterns =
@@ -464,7 +464,7 @@ impl Broker {
         self.gone(now, client);
     }
 
-    /// Handles the end of a connection: the session continues as long as the client asked for.
+    /// Handles the end of a connection: the session continues for the time that the client requested.
     pub(super) fn mqtt_gone(&mut self, now: Instant, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         (session.client, session.stalled) = (None, false);

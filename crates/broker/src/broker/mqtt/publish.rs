@@ -95,7 +95,7 @@ impl Broker {
             Err(MqttRefusal::NotKept(text)) => {
                 self.counters.refused += 1;
                 self.audit_publish_refused(client, name, &text);
-                // in MQTT 3.1.1 each PUBACK and PUBREC confirms
+                // in MQTT 3.1.1, which has no reason codes, each PUBACK and PUBREC is a confirmation
                 if terms.version == MqttVersion::V311 && qos > MqttQos::AtMostOnce {
                     return Err(MqttFault::new(MqttReason::Refused as u8, text));
                 }
@@ -217,7 +217,7 @@ impl Broker {
         }
     }
 
-    /// Whether a tenant may publish one more will in this second.
+    /// Returns whether a tenant may publish one more will in this second.
     fn mqtt_has_will_budget(&mut self, now: Instant, id: MqttSessionId) -> bool {
         let Some((_, grant)) = self.mqtt.owner(id) else { return false };
         let Some(rate) = grant.rate else { return true };
@@ -326,7 +326,8 @@ impl Broker {
         if session.offered.len() >= self.limits.topics {
             self.mqtt_withdraw(id, false); // the client begins anew, as a supplier without topics
         }
-        // before the topic is looked up: to make room, the channel retires topics without suppliers
+        // this comes before the look-up of the topic, because the channel retires topics without suppliers to
+        // make room
         self.hold_for_session(id, structures::OFFERED).map_err(|text| refused(MqttReason::TooMuch, text))?;
         let (supplier, topic) = self
             .mqtt_supply(now, id, name)
@@ -350,7 +351,7 @@ impl Broker {
         }
     }
 
-    /// The topic of this name, which is made if it is missing, and the client's supplier.
+    /// Returns the topic of this name, which is made if it is missing, and the client's supplier.
     fn mqtt_supply(
         &mut self,
         now: Instant,

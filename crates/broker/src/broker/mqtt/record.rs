@@ -10,7 +10,7 @@ pub(super) struct SessionRecord {
     pub(super) file: String,
     /// Positions of logged events that wait, by the QoS of their queue.
     pub(super) waiting: [BTreeSet<u64>; 3],
-    /// When the client went, in nanoseconds of the log's time.
+    /// When the client disconnected, in nanoseconds of the log's time.
     pub(super) away: Option<u64>,
     /// Lines that are not written yet.
     pub(super) lines: Vec<u8>,

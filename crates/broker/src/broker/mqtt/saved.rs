@@ -6,10 +6,10 @@
 //! killed at any moment delivers no message of QoS 2 twice.
 //!
 //! Messages of MQTT clients of QoS 1 and 2 that a kept session waits for are in the log, whatever their topic
-//! (`durable/messages.rs`). A session has the positions of those that wait.
+//! (`durable/messages.rs`). A session stores the positions of the waiting ones.
 //!
-//! Cost: for each message that waits its position; a line for each message sent and each confirmation, and
-//! one write for all lines of a turn.
+//! Cost: for each waiting message, its position; a line for each message sent and each confirmation, and one
+//! write for all lines of a turn.
 
 use super::super::Broker;
 use super::record::SessionRecord;
@@ -29,13 +29,13 @@ use unisono_events_wire::transport::TransportPeer;
 use unisono_linux::clock::{Duration, Instant};
 
 impl MqttSession {
-    /// The QoS of a consumer's queue; 0: the queue of a group, or of QoS 0.
+    /// Returns the QoS of a consumer's queue, or 0 for the queue of a group or of QoS 0.
     fn queue_of(&self, consumer: ConsumerId) -> u8 {
         let queue = self.consumers.iter().position(|own| *own == Some(consumer));
         queue.and_then(|queue| u8::try_from(queue).ok()).unwrap_or(0)
     }
 
-    /// The session as its file describes it, if it is kept.
+    /// Returns the session as its file describes it, if it is kept.
     pub(super) fn saved(&self, next: u64) -> Option<SavedSession> {
         let record = self.record.as_ref()?;
         let peer = match self.peer {
@@ -106,12 +106,13 @@ fn saved_subscription(request: &FilterRequest, identifier: Option<u32>, from: u6
 }
 
 impl MqttSessions {
-    /// Whether kept sessions wait for messages.
+    /// Returns whether kept sessions wait for messages.
     pub(in crate::broker) fn has_waiters(&self) -> bool {
         !self.waiters.is_empty()
     }
 
-    /// The kept sessions that wait for an event, and their queues, by the subscriptions that match the event.
+    /// Returns the kept sessions that wait for an event, and their queues, by the subscriptions that match
+    /// the event.
     pub(in crate::broker) fn waiters_of(&self, found: &[SubscriptionId]) -> Vec<(MqttSessionId, u8)> {
         if self.waiters.is_empty() {
             return Vec::new();
@@ -127,7 +128,7 @@ impl MqttSessions {
             let Some(record) = &mut session.record else { continue };
             let waiting = &mut record.waiting[usize::from(queue)];
             waiting.insert(position);
-            // the queue holds at most as many events, so it has dropped its oldest one
+            // the queue holds at most this many events, so it has dropped its oldest one
             if waiting.len() > most {
                 waiting.pop_first();
             }
@@ -188,7 +189,7 @@ impl MqttSessions {
         self.note(id, &line);
     }
 
-    /// Has the events of a kept session's subscriptions of QoS 1 and 2 logged.
+    /// Makes the log record all events that match a kept session's subscriptions of QoS 1 and 2.
     fn add_waiters(&mut self, id: MqttSessionId) {
         let Some(session) = self.sessions.get(&id).filter(|session| session.record.is_some()) else { return };
         let own = session.subscriptions.values().filter(|own| own.shared.is_none());
@@ -196,7 +197,7 @@ impl MqttSessions {
         self.waiters.extend(own.map(|own| (own.subscription, (id, own.request.qos as u8))));
     }
 
-    /// The file of a kept session whose lines are all written.
+    /// Returns the file of a kept session whose lines are all written.
     pub(in crate::broker) fn written_file(&self, id: MqttSessionId) -> Option<String> {
         let record = self.sessions.get(&id)?.record.as_ref()?;
         (!record.is_stale && record.lines.is_empty()).then(|| record.file.clone())
@@ -211,12 +212,13 @@ impl MqttSessions {
         }
     }
 
-    /// A kept session with lines to write.
+    /// Returns a kept session with lines to write.
     pub(in crate::broker) fn take_unwritten(&mut self) -> Option<MqttSessionId> {
         self.unwritten.pop_first()
     }
 
-    /// The file of a kept session, its new lines, and the whole session if the file has to be written anew.
+    /// Returns the file of a kept session, its new lines, and the whole session if the file has to be written
+    /// anew.
     pub(in crate::broker) fn take_lines(
         &mut self,
         id: MqttSessionId,
@@ -237,7 +239,7 @@ impl MqttSessions {
         record.is_none_or(|record| !std::mem::replace(&mut record.is_stale, !complete))
     }
 
-    /// The consumer of a session's queue.
+    /// Returns the consumer of a session's queue.
     pub(in crate::broker) fn queue(&self, id: MqttSessionId, queue: u8) -> Option<ConsumerId> {
         *self.sessions.get(&id)?.consumers.get(usize::from(queue))?
     }
@@ -272,7 +274,7 @@ impl MqttSessions {
 }
 
 impl Broker {
-    /// Has the log keep a session that outlives its connection, or forget one that does not.
+    /// Makes the log keep a session that outlives its connection, or forget one that does not.
     pub(super) fn mqtt_keep(&mut self, id: MqttSessionId) {
         if !self.keeps_sessions() {
             return;
@@ -295,7 +297,7 @@ impl Broker {
         }
     }
 
-    /// Has the log forget a session.
+    /// Makes the log forget a session.
     pub(super) fn mqtt_forget(&mut self, id: MqttSessionId) {
         let Some(session) = self.mqtt.sessions.get_mut(&id) else { return };
         let Some(record) = session.record.take() else { return };
@@ -319,7 +321,7 @@ impl Broker {
     /// Restores a session as its file describes it, without its messages.
     ///
     /// # Errors
-    /// It has ended; the reason, unless it has expired.
+    /// The session has ended. The error has the reason, unless the session has expired.
     pub(in crate::broker) fn mqtt_session_again(
         &mut self,
         (now, at, next): (Instant, WallTime, u64),

@@ -35,11 +35,11 @@ pub(super) struct MqttSession {
     pub(super) grant: Arc<ClientGrant>,
     /// The protocol terms for answers to the client.
     pub(super) terms: AnswerTerms,
-    /// The session's connection. None: it has none for now.
+    /// The session's connection. `None`: it has none for now.
     pub(super) client: Option<ClientId>,
     /// Whether the connection takes no packets for now.
     pub(super) stalled: bool,
-    /// Seconds that the session outlives its connection.
+    /// The number of seconds for which the session outlives its connection.
     pub(super) expiry: u32,
     /// When the session ends unless it has a connection by then.
     pub(super) ends: Instant,
@@ -82,7 +82,7 @@ pub(super) struct MqttSession {
     pub(super) in_flight: BTreeMap<u16, InFlight>,
     /// Messages of `in_flight` not yet sent on this connection, because the client takes no more at once.
     pub(super) unsent: VecDeque<u16>,
-    /// What the log keeps of the session. None: it does not outlive the broker.
+    /// What the log keeps of the session. `None`: it does not outlive the broker.
     pub(super) record: Option<Box<SessionRecord>>,
     /// The last packet identifier that was used.
     last_id: u16,
@@ -140,8 +140,8 @@ pub(super) enum SentIdentifiers {
     Matching { subscribed: MqttQos, is_own: bool },
 }
 
-/// Bytes granted to a queue: waiting messages, and as much again of messages that the client has not
-/// confirmed.
+/// Returns the number of bytes granted to a queue: waiting messages, and as much again of messages that the
+/// client has not confirmed.
 pub(super) fn queue_grant(queue: usize, acknowledges: bool) -> u64 {
     let queue = queue as u64;
     if acknowledges { 2 * queue } else { queue }
@@ -192,30 +192,30 @@ impl MqttSession {
         }
     }
 
-    /// All consumers of the session; the flag tells whether the consumer waits for acknowledgements.
+    /// Returns all consumers of the session; the flag is true if the consumer waits for acknowledgements.
     pub(super) fn all_consumers(&self) -> impl Iterator<Item = (ConsumerId, bool)> {
         let own = self.consumers.iter().enumerate();
         let own = own.filter_map(|(qos, consumer)| Some(((*consumer)?, qos > 0)));
         own.chain(self.subscriptions.values().filter_map(|subscription| Some((subscription.shared?, true))))
     }
 
-    /// Maximum number of messages in each of its queues: as many as fit into the queue's bytes if each costs
-    /// only [`EVENT_COST`].
+    /// Returns the maximum number of messages in each of its queues: as many as fit into the queue's bytes if
+    /// each costs only [`EVENT_COST`].
     pub(super) fn queue_events(&self) -> usize {
         (self.queue / EVENT_COST as usize).max(1)
     }
 
-    /// Bytes granted to all queues of the session.
+    /// Returns the number of bytes granted to all queues of the session.
     pub(super) fn granted(&self) -> u64 {
         self.all_consumers().map(|(_, acknowledges)| queue_grant(self.queue, acknowledges)).sum()
     }
 
-    /// Whether as many messages of QoS 1 and 2 are in flight as the client accepts.
+    /// Returns whether as many messages of QoS 1 and 2 are in flight as the client accepts.
     pub(super) fn is_full(&self) -> bool {
         self.in_flight.len() >= self.receive_maximum
     }
 
-    /// A packet identifier that is not in use; `None`: all are in use.
+    /// Returns a packet identifier that is not in use, or `None` if all are in use.
     pub(super) fn free_id(&mut self) -> Option<u16> {
         for _ in 0..u16::MAX {
             self.last_id = self.last_id.checked_add(1).unwrap_or(1);
@@ -231,7 +231,7 @@ impl MqttSession {
         self.in_flight.insert(id, InFlight { order: self.sent, acknowledgement, step });
     }
 
-    /// All messages in flight, in the order of sending.
+    /// Returns all messages in flight, in the order of sending.
     pub(super) fn in_order(&self) -> Vec<(u16, &InFlight)> {
         let mut all: Vec<_> = self.in_flight.iter().map(|(id, flight)| (*id, flight)).collect();
         all.sort_unstable_by_key(|(_, flight)| flight.order);
@@ -243,7 +243,7 @@ impl MqttSession {
         self.unsent = self.in_order().into_iter().map(|(id, _)| id).collect();
     }
 
-    /// The next unsent message, if the client takes it now.
+    /// Returns the next unsent message, if the client takes it now.
     pub(super) fn next_unsent(&mut self) -> Option<(u16, InFlightStep)> {
         let outstanding = self.in_flight.len() - self.unsent.len();
         let flight = self.in_flight.get(self.unsent.front()?)?;
@@ -261,7 +261,7 @@ impl MqttSession {
         Some(flight)
     }
 
-    /// The subscriptions of one QoS, without those of groups, that a message of this topic matches.
+    /// Returns the subscriptions of one QoS, without those of groups, that a message of this topic matches.
     pub(super) fn matching<'a, 'b>(
         &'a self,
         topic: &'b str,
@@ -272,7 +272,7 @@ impl MqttSession {
         own.filter(|own| own.pattern.matches(topic))
     }
 
-    /// The identifiers of a message's subscriptions.
+    /// Returns the identifiers of a message's subscriptions.
     fn identifiers(&self, message: &SentMessage) -> Vec<u32> {
         match message.identifiers {
             SentIdentifiers::Of(identifier) => identifier.into_iter().collect(),
@@ -285,7 +285,7 @@ impl MqttSession {
         }
     }
 
-    /// The bytes of a message in front of the payload, with the remaining time as of now.
+    /// Returns the bytes of a message in front of the payload, with the remaining time as of now.
     pub(super) fn packet(&self, now: Instant, message: &SentMessage, id: Option<u16>) -> Vec<u8> {
         message.packet(now, (self.terms.version, id), &self.identifiers(message))
     }

@@ -192,7 +192,7 @@ impl Broker {
             self.access.count(RefusalKind::Memory);
             return Err((MqttReason::TooMuch, refused));
         }
-        // messages in flight belong to the session: they are resent when the client comes back, not before
+        // messages in flight belong to the session: they are resent when the client reconnects, not before
         let redelivery = Redelivery {
             after: Duration::MAX,
             attempts: u32::MAX,
