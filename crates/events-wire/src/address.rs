@@ -102,8 +102,8 @@ impl fmt::Display for TlsAddress {
 /// The socket of the host's broker, as in the systemd unit `unisono-events.socket`.
 pub const HOST_SOCKET: &str = "/run/unisono/events";
 
-/// The default socket of this user's broker: `$XDG_RUNTIME_DIR/unisono-events`, or `/tmp/unisono-UID/events`
-/// if the variable is not set.
+/// Returns the default socket of this user's broker: `$XDG_RUNTIME_DIR/unisono-events`, or
+/// `/tmp/unisono-UID/events` if the variable is not set.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
