@@ -125,9 +125,9 @@ pub struct Offer {
     /// The type name of the offered events, compared with the topic's.
     pub event_type: Option<std::sync::Arc<str>>,
     pub reliability: Reliability,
-    /// The deadline after publication for an event without a deadline of its own. None: no deadline.
+    /// The deadline after publication for an event without a deadline of its own. `None`: no deadline.
     pub deadline: Option<Duration>,
-    /// The maximum rate of the supplier. None: no limit.
+    /// The maximum rate of the supplier. `None`: no limit.
     pub rate: Option<SupplyRate>,
     /// The strength decides the owner of a topic with exclusive ownership: the strongest supplier owns it; of
     /// equally strong suppliers, the one with the earliest offer.

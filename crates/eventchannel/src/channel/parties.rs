@@ -33,8 +33,8 @@ pub struct ConsumerSpec {
     /// groups of the same name; people do not see it.
     pub group: Option<Arc<str>>,
     pub inbox: InboxSpec,
-    /// The time without a sign of life after which the consumer counts as dead and is disconnected. None: no
-    /// limit.
+    /// The time without a sign of life after which the consumer counts as dead and is disconnected. `None`:
+    /// no limit.
     pub lease: Option<Duration>,
     /// The tenant whose limits the consumer counts against.
     pub tenant: TenantId,
