@@ -45,7 +45,7 @@ impl Version {
         }
     }
 
-    /// The offset of the TCP header.
+    /// Returns the offset of the TCP header.
     fn transport(self) -> usize {
         ETHERNET + self.header()
     }
