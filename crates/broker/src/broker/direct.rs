@@ -32,8 +32,8 @@ use unisono_events_wire::{DirectCounts, RingOrder, RingReport};
 /// the sockets and pages of the links.
 const MAX_LINKS: usize = 16;
 
-/// Maximum number of links that suppliers were told of and do not use yet. The broker keeps a socket for
-/// each, and a process usually has 1024 descriptors: half of them stay for programs.
+/// Maximum number of links that were announced to suppliers and are not in use yet. The broker keeps a socket
+/// for each, and a process usually has 1024 descriptors: half of them stay for programs.
 const MAX_IDLE: usize = 512;
 /// Maximum number of idle links of one supplying program, which holds the other end of each. Eight programs
 /// with as many fill [`MAX_IDLE`].
@@ -86,7 +86,7 @@ struct IntroducedLink {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum DirectState {
     Brokered,
-    /// The supplier was told of links, and may use them from then on.
+    /// Links were announced to the supplier, which may use them from then on.
     Introduced,
     Recalled,
     /// Recalled because a link could not be made; the broker does not try again.
@@ -538,8 +538,8 @@ impl Broker {
         self.give_up(link);
     }
 
-    /// Ends a consumer's use of a ring after `taken` events. The consumer is told of the rest when the
-    /// supplier reports its number of events.
+    /// Ends a consumer's use of a ring after `taken` events. The consumer gets the notice of the other events
+    /// as lost when the supplier reports its number of events.
     fn cut_off(&mut self, link: u32, taken: u64) {
         if let Some((of, consumer)) = self.direct.find(link)
             && let Some(at) = self.direct.suppliers.get_mut(&of)

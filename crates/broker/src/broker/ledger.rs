@@ -453,7 +453,8 @@ impl Broker {
         KeepingTerms { client: (client, bytes(left)), user: (user, bytes(of_user)), all: bytes(all) }
     }
 
-    /// Returns the tenant and the limits for what the log has kept of an owner since an earlier run.
+    /// Returns the tenant and the limits that apply to data that the log has kept for an owner since an
+    /// earlier run.
     pub(super) fn terms_of_owner(&mut self, owner: Option<&NameOwner>) -> (TenantId, KeepingTerms) {
         let who = owner.map_or(ClientIdentity::Anonymous, NameOwner::identity);
         let user = match &who {

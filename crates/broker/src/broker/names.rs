@@ -49,8 +49,8 @@ const MAX_PATTERNS_OF_GROUP: usize = 1024;
 /// Bytes of a writer's name. A record of the log has 16 bits for the length; a readable name is far shorter.
 /// Chosen, not measured.
 const MAX_WRITER_BYTES: usize = 1024;
-/// The longest linger of a group that no rule lists: the default age of the log's events. Its queue is memory
-/// that nobody may come back for. Chosen by this argument, not measured.
+/// The longest linger of a group that no rule lists: the default age of the log's events. Its queue takes
+/// memory even if no consumer ever returns. Chosen by this argument, not measured.
 const MAX_LINGER: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The owner and the rule of a client that uses a name.

@@ -147,7 +147,8 @@ impl EventLog {
         self.segment_bytes = self.bounds.segment().min(of_chain.max(super::MIN_SEGMENT));
     }
 
-    /// Opens the file of a segment. Returns `None`, and leaves the file unchanged, if its head is damaged.
+    /// Opens the file of a segment. Returns `None` if its head is not valid: a last file whose creation was
+    /// cut off is removed, and any other file is left unchanged and reported as damage.
     pub(super) fn find_segment(
         &mut self,
         path: PathBuf,

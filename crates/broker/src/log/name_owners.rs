@@ -6,9 +6,9 @@
 //!   {"kind":"consumer","name":"billing"}                             the name is free again
 //! ```
 //! The last line of a name counts. A last line that a crash has cut off is ignored. Any other unreadable line
-//! is an error when the log is opened: to skip it would give the name to the next identity that asks. Before
-//! the first line of a run, and once most of its lines are replaced, the file is rewritten with one line for
-//! each name (`line_file.rs`). The next sync of the log syncs new lines, too.
+//! is an error when the log is opened: skipping it would assign the name to the next identity that asks for
+//! it. Before the first line of a run, and once most of its lines are replaced, the file is rewritten with
+//! one line for each name (`line_file.rs`). The next sync of the log syncs new lines, too.
 //!
 //! Cost: a line for each name that is made or freed; nothing for events.
 

@@ -288,7 +288,7 @@ mod tests {
         let fault = MqttFault::new(0x82, "a reason that is too long for it");
         assert_eq!(disconnect(small, &fault).expect("it fits"), [0xE0, 2, 0x82, 0]);
         assert_eq!(connect_refused(Some(small), &fault).expect("it fits"), [0x20, 3, 0, 0x82, 0]);
-        // MQTT 5.0, section 3.1.2.11.7: these two have a reason all the same
+        // MQTT 5.0, section 3.1.2.11.7: these two packets have a reason nevertheless
         assert!(disconnect(curt, &fault).expect("it fits").len() > 20);
         let tiny = AnswerTerms { largest: 3, ..small };
         assert_eq!((disconnect(tiny, &fault), connect_refused(Some(tiny), &fault)), (None, None));

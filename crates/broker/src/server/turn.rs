@@ -116,7 +116,7 @@ impl TurnSlices {
         self.work += work;
     }
 
-    /// Counts what a client of a tenant has used.
+    /// Charges a tenant for the steps and bytes that a client has used in its turn.
     pub(super) fn spend_turn(&mut self, tenant: TenantId, turn: &ClientTurn) {
         self.spend(tenant, turn.work);
         let used = self.used.entry(tenant).or_default();

@@ -37,7 +37,7 @@ pub(super) struct LogFollower {
     pub(super) pending_bytes: usize,
     /// For each pending event, the channel's number of its last delivery.
     pub(super) deliveries: HashMap<u64, u64>,
-    /// The range of lost positions that the follower has not been told of. The notice waits for the
+    /// The range of lost positions that have not been reported to the follower. The notice waits for the
     /// follower's next event, or until the follower has read the log to its end. Otherwise a log with a gap
     /// after each event of other topics would cause a notice for each gap.
     lost: Option<(u64, u64)>,
