@@ -41,7 +41,7 @@ impl Backing {
     }
 }
 
-/// What a request does to the file.
+/// The effect of a request on the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum DiskAction {
     Read,

@@ -11,8 +11,8 @@
 //! Each leaf of the policy is an export of the same name; a client's class is the export that it chooses. The
 //! socket's mode says who may connect, and `users` of `[disk.CLASS]` who may choose a class.
 //!
-//! Reads and writes go through the page cache. A read that hits it costs no time of the disk, but is charged
-//! all the same; a write is acknowledged when it is in memory. Flushes and durable writes (FUA) are
+//! Reads and writes go through the page cache. A read that hits the cache takes no time of the disk, but is
+//! charged nevertheless; a write is acknowledged when it is in memory. Flushes and durable writes (FUA) are
 //! acknowledged when fdatasync(2) has returned, so a crash of the host loses nothing that they cover.
 //!
 //! Cost: two threads for each connection, two copies of the data, and a lock of the scheduler for each 256

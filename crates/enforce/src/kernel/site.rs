@@ -11,8 +11,8 @@ use unisono_linux::netlink::NetlinkSocket;
 use unisono_linux::netlink::link::{self, Index, NetworkDevice};
 
 /// The first number of our own devices. The kernel numbers devices up from 1, and a number that is requested
-/// has to be free. No host makes a thousand million devices, so numbers from here on are free for ours, and
-/// the number of a device's IFB follows from the device's number.
+/// has to be free. No host makes a billion devices, so numbers from here on are free for ours, and the number
+/// of a device's IFB follows from the device's number.
 pub(super) const FIRST_NUMBER: u32 = 1 << 30;
 
 /// Returns the number of the IFB for a device's incoming packets.
@@ -42,7 +42,8 @@ impl HostDevice {
     }
 }
 
-/// One direction of a device, and what a backend collects for it while it checks and applies a policy.
+/// One direction of a device, and the data that a backend collects for it while it checks and applies a
+/// policy.
 pub(crate) struct KernelSite {
     pub(super) side: LinkSide,
     pub(super) interrupted: Box<dyn FnMut() -> Option<String> + Send>,
