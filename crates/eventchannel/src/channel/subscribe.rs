@@ -146,7 +146,7 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(())
     }
 
-    /// Releases what [`take_interests`](Self::take_interests) counted.
+    /// Releases the resources that [`take_interests`](Self::take_interests) counted.
     pub fn release_interests(&mut self, tenant: TenantId, interests: &[Interest]) {
         resources(interests).into_iter().for_each(|(what, less)| self.tenants.release(tenant, what, less));
     }
