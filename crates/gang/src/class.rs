@@ -1,8 +1,8 @@
 //! Moves threads into another scheduling class and back.
 //!
 //! The mechanisms `real-time` and `sched-ext` put the threads of gangs into another scheduling class. A
-//! scheduler that is killed leaves its gangs' threads in that class; `put_back` returns them when its journal
-//! is undone.
+//! scheduler that is killed leaves its gangs' threads in that class; `put_back` returns the threads to the
+//! fair class when the scheduler's journal is undone.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
@@ -15,9 +15,9 @@ use unisono_linux::cgroup::ControlGroup;
 use unisono_linux::pinned::PinnedThread;
 use unisono_linux::scheduling::SchedulingPolicy;
 
-/// Puts all threads of some groups back into the fair class; returns how many. A thread that a parent in
-/// another class has just started inherits its class and may enter the group a little later. So the groups
-/// are read again until a few readings in a row find no thread in another class.
+/// Puts all threads of some groups back into the fair class; returns how many. A thread that was just created
+/// by a parent in another class inherits that class, and may appear in the group a little later. So the
+/// groups are read again until a few readings in a row find no thread in another class.
 pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
     let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
     for _ in 0..MAX_SCANS {

@@ -17,8 +17,8 @@
 
 use unisono_linux::clock::Duration;
 
-/// A remainder of less than this part (1/8) of a turn is skipped: the clock was set back a little since the
-/// turn was planned, and the time would be spent on two switches.
+/// A remainder of less than this part (1/8) of a turn is skipped. Such a remainder appears if the clock was
+/// set back a little after the turn was planned, and two switches would use most of it.
 const MIN_PART: u64 = 8;
 
 /// A slot's turn.

@@ -61,7 +61,7 @@ pub(crate) struct JoiningGang {
 pub enum TurnsBy {
     /// The gang that has waited longest has the next turn.
     Waiting,
-    /// The time of day chooses; it is the same on all hosts.
+    /// The time of day, which is the same on all hosts, determines the next turn.
     Clock,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct SchedulerOutcome {
     pub(crate) rested: BTreeMap<GangId, Duration>,
     /// The scheduling class of this thread.
     pub(crate) class: &'static str,
-    /// Why cores are not held during switches, if the caller asked for it.
+    /// Why cores are not held during switches, although the caller asked for that.
     pub(crate) unheld: Option<String>,
     /// Why the thread stopped scheduling early.
     pub(crate) failure: Option<String>,

@@ -1,7 +1,8 @@
 //! The threads of a gang: how many cores they can use at once, and a core for each.
 //!
 //! This module reads the threads and sets their affinities; `width.rs` and `placement.rs` decide. Cost: a
-//! file for each thread (about 10 us), so threads of gangs with more than four a core are only counted.
+//! file for each thread (about 10 us), so in gangs with more than four threads per core, the threads are only
+//! counted.
 
 use super::placement::{Spread, Thread};
 use super::width::Width;
@@ -55,8 +56,8 @@ impl GangThreads {
         self.width.update(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
     }
 
-    /// The running time and the sleeps of the threads in these groups that want to run. Nothing if there are
-    /// too many threads.
+    /// Returns the running time and the sleeps of the threads in these groups that want to run; all values
+    /// are zero if there are too many threads.
     pub(crate) fn slept(&self, groups: &[ControlGroup]) -> ThreadSleeps {
         let threads = threads_in(groups);
         let mut all = ThreadSleeps::default();

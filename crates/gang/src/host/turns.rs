@@ -1,4 +1,4 @@
-//! The loop of turns: applies each turn on time, prepares the next one, and follows notices in between.
+//! The loop of turns: applies each turn on time, prepares the next one, and handles notices in between.
 //!
 //! ```text
 //!   prepare -> begin_turn: apply, lend cores, record the switch -> wait_for_end: notices, stop early -> ...
@@ -22,9 +22,9 @@ use unisono_linux::timer::Woken;
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(60);
 /// Maximum number of switches whose lateness is recorded: 8 MiB, half a day of turns of 20 ms.
 const MAX_SAMPLES: usize = 1 << 20;
-/// Time from a switch to the scheduler's next activity: meanwhile its own core has to run the new gang. It
-/// ends after the next tick, so that the hardware timer need not be set to an earlier time than the tick,
-/// which takes 8 us in a virtual machine.
+/// Time from a switch to the scheduler's next activity: meanwhile its own core has to run the new gang. The
+/// delay ends after the next tick: if it ended earlier, the hardware timer would have to be set anew, which
+/// takes 8 us in a virtual machine.
 const SETTLE_DELAY: Duration = Duration::from_micros(4200);
 /// [`SETTLE_DELAY`] if cores are lent. Until then the cores are idle, so the delay is just long enough for a
 /// switch to be over (24 to 32 us with 2 threads a gang, 76 to 165 with 64; gang run, slices of 20 ms).
@@ -148,7 +148,7 @@ impl GangScheduler {
         Ok(turn)
     }
 
-    /// Waits until the turn ends, and follows the notices meanwhile.
+    /// Waits until the turn ends, and handles notices meanwhile.
     fn wait_for_end(
         &mut self,
         turn: &Turn,

@@ -6,8 +6,9 @@
 //! and the last core. The *leak* is the time in which a core ran a thread of a waiting gang; it includes the
 //! switch. All times count from the planned moment, so a late wake-up of the scheduler is part of the switch.
 //!
-//! A gang that leaves a core idle for the whole turn gives no switch time. Threads that start and exit within
-//! the turn count for no gang. If the kernel refuses to record, no turn is measured, and the summary says so.
+//! If a gang leaves a core idle for the whole turn, the time of its switch cannot be measured. Threads that
+//! start and exit within the turn count for no gang. If the kernel refuses to record, no turn is measured,
+//! and the summary says so.
 //!
 //! The same records show how many cores a gang could have used: the time in which its threads ran or were
 //! preempted. Time that other programs took from a gang does not count as idle. Without records, cores are
@@ -183,9 +184,9 @@ pub(crate) struct SwitchRecord {
 /// The effect of a switch on the threads of the incoming gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchEffect {
-    /// It woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has not run
-    /// since then waits for a processor. (A thread in uninterruptible sleep is not woken, but counts as
-    /// waiting, too.)
+    /// The switch woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has
+    /// not run since then waits for a processor. (A thread in uninterruptible sleep is not woken, but counts
+    /// as waiting, too.)
     Woken,
     /// Sleeping threads stayed asleep.
     AsItWas,
@@ -395,7 +396,7 @@ mod tests {
         let busy = vec![change(2_000_010, 5, 20)];
         let taken = vec![change(2_000_010, 5, 21), change(4_000_000, 21, 77), change(9_000_000, 77, 21)];
         assert!((wanted(&[busy.clone(), taken]) - 2.0).abs() < 1e-9);
-        // nor does time that the gang leaves to other programs while its own thread sleeps
+        // but time in which the gang's own thread sleeps is idle, even if another program uses it
         let sleeps = vec![change(2_000_010, 5, 21), asleep(5_000_000, 21, 77), change(9_000_000, 77, 21)];
         assert!((wanted(&[busy.clone(), sleeps]) - 1.5).abs() < 1e-9);
         assert!((wanted(&[busy, vec![asleep(2_000_010, 5, 0)]]) - 1.0).abs() < 1e-9);

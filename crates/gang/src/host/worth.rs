@@ -24,8 +24,9 @@ const WAKE_FROM: f64 = 0.8;
 /// A gang's threads wait for a processor if at least one waited for this part of the time.
 const MIN_PRESSURE: f64 = 0.25;
 /// A gang that uses less than this part of its cores does not want them, whatever its pressure: each thaw
-/// wakes even threads that only sleep, and they wait for a moment to sleep again (measured: 0.36 of their
-/// turns on a machine whose cores were busy). A gang that computes gets more than this beside twenty others.
+/// wakes even threads that only sleep, and each of them waits for a processor before it can go back to sleep
+/// (measured: 0.36 of their turns on a machine whose cores were busy). A gang that computes gets more than
+/// this beside twenty others.
 const MIN_WANTED: f64 = 0.05;
 /// Minimum allowed time between two samples: several turns.
 const MIN_OBSERVATION: Duration = Duration::from_millis(200);
@@ -164,8 +165,8 @@ pub enum WatchedVerdict {
     Rest,
 }
 
-/// The same decision as [`TurnsWorth`], from the processor time that a gang wanted in its own watched turns.
-/// Here a gang also rests if its threads fall asleep after each short run.
+/// Makes the same decision as [`TurnsWorth`], from the processor time that a gang wanted in its own watched
+/// turns. By this decision a gang also rests if its threads fall asleep after each short run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WatchedWorth {
     /// Number of consecutive watched turns with little use of the cores.

@@ -5,8 +5,8 @@
 //! both were killed. So undoing is idempotent, and it only touches state that is still as the scheduler left
 //! it. A thread whose affinity has changed since was moved by its program, and is left alone.
 //!
-//! A scheduler that runs for long undoes a part of it while it runs ([`GangJournal::undo`]), and writes the
-//! file anew when most of its lines are about threads that have ended ([`GangJournal::compact`]).
+//! A scheduler that runs for long undoes parts of its journal while it runs ([`GangJournal::undo`]), and
+//! writes the file anew when most of its lines are about threads that have ended ([`GangJournal::compact`]).
 //!
 //! Where: `/run/unisono/gang` for root, else `$XDG_RUNTIME_DIR/unisono/gang`, else `/tmp/unisono-UID/gang`. A
 //! journal names its scheduler by process number and start time, because numbers are reused.
@@ -127,7 +127,7 @@ impl GangJournal {
     }
 
     /// Undoes these entries and forgets them; if an entry cannot be undone, all of them stay. A group that is
-    /// not empty is left.
+    /// not empty is not removed.
     pub fn undo(&mut self, chosen: impl Fn(&UndoEntry) -> bool) -> Result<Restored> {
         let is_chosen = |entry: &UndoEntry| !matches!(entry, UndoEntry::Scheduler(_)) && chosen(entry);
         let (_, name) = place_of(&self.path);

@@ -70,7 +70,7 @@ enum TakesTurns {
 /// becomes 1.6.
 const EWMA_WEIGHT: f64 = 0.4;
 /// Fewer idle cores than this are not lent. A gang on idle cores is not stopped by a switch but by the next
-/// tick, so lending the remains of interruptions would cost both gangs more than it gives.
+/// tick, so lending the short idle times that interruptions cause would cost both gangs more than it gains.
 const WORTH_LENDING: f64 = 0.5;
 
 /// The gangs that run from one moment to another.

@@ -260,8 +260,8 @@ impl Moving {
     }
 
     /// Whether a process that was listed as a gang's, and is pinned now, is still the listed process: its
-    /// parent is in the gang, it is in the group of the others, and its owner is an owner of the target.
-    /// Fails if the process belongs to the gang, but to another user by now.
+    /// parent is in the gang, it is in the same group as the gang's other processes, and its owner is an
+    /// owner of the target. Fails if the process belongs to the gang, but to another user by now.
     fn may_come(&self, member: &PinnedProcess, hierarchy: &CgroupHierarchy) -> Result<bool> {
         let (Ok(stat), Ok(owner)) = (member.stat(), member.owner()) else { return Ok(false) };
         let group = hierarchy.group_of(member.thread());
@@ -412,7 +412,8 @@ pub fn threads_in(groups: &[ControlGroup]) -> BTreeSet<i32> {
     groups.iter().flat_map(|group| group.threads().unwrap_or_default()).map(|thread| thread.0).collect()
 }
 
-/// Whether no more processes can appear. A group that existed before may be empty for a while.
+/// Whether no more processes can appear in this home. A group that existed before the gang may be empty for a
+/// while.
 pub fn is_over(home: &GangHome) -> bool {
     match home {
         GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),

@@ -115,7 +115,7 @@ pub(super) struct GangDaemon {
 }
 
 impl GangDaemon {
-    /// Starts the scheduler's thread; there are no gangs so far. Their turns are written into `trace`.
+    /// Starts the scheduler's thread, still without gangs. The turns of later gangs are written into `trace`.
     pub(super) fn start(terms: Terms, journal: GangJournal, trace: Option<File>) -> Result<GangDaemon> {
         let all = hierarchies()?;
         let hierarchy = adopt::freezing(&all)?.clone();
@@ -272,7 +272,7 @@ impl GangDaemon {
         self.journal.keep_beside(&self.terms.saved, &text)
     }
 
-    /// Starts to tend a gang that takes turns.
+    /// Adds a gang that takes turns to the gangs that the main loop scans and judges.
     pub(super) fn tend_to(&mut self, id: GangId, home: GangHome, leader: Option<PinnedProcess>) {
         let meter = home.group().meter().ok().filter(|meter| meter.used_ns().is_ok());
         let groups = groups_below(home.group());

@@ -51,7 +51,7 @@ pub struct RulesFile {
 /// Identifies a version of a file: device, inode number, length, time of the last change.
 type RulesStamp = (u64, u64, u64, (i64, i64));
 
-/// Whether the file is read although it has not changed.
+/// Whether to read the file even if it has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadAgain {
     IfChanged,

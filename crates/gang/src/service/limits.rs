@@ -2,7 +2,8 @@
 //! stop its threads one by one (see `turn_quota.rs`).
 //!
 //! Gangs below the same quota get equal parts of it. A quota may change while the gangs run, so it is read
-//! again periodically. Cost: two or three small files for each group around a gang's process.
+//! again periodically. Cost: reads of two or three small files for each group that contains a gang's process,
+//! ancestors included.
 
 use crate::gang::GangId;
 use crate::turn_quota::TurnQuota;

@@ -11,7 +11,7 @@ use unisono_linux::clock::Duration;
 
 /// The longest line of a client in bytes: a path of 4096 characters that are all escaped does not fit.
 pub const MAX_LINE: usize = 8192;
-/// The longest name of a gang, in letters: a column of a table.
+/// The longest name of a gang, in characters: the width of a column in a table.
 const MAX_NAME: usize = 48;
 /// The shortest and the longest slice, the same as of `gang run`.
 const SLICES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));

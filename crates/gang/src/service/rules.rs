@@ -12,7 +12,8 @@
 //! user = "alice"
 //! name = "lammps"                            # the name of the gangs
 //! ```
-//! A process comes with all its descendants. The first rule that matches a process or a group decides.
+//! A gang made of a process contains all its descendants. The first rule that matches a process or a group
+//! decides.
 //!
 //! Pure: the caller reads the file and finds processes and groups. An error names line and column, and the
 //! text to write instead. Cost: each process of the machine is compared with each rule.

@@ -168,7 +168,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // somebody else has removed it
+        let _ = fs::remove_file(&self.path); // fails if another process has removed the file
     }
 }
 
@@ -236,7 +236,7 @@ impl Peers {
                 } else if matches!(signal, Signal::Interrupt | Signal::Terminate | Signal::Quit) {
                     return Ok(());
                 }
-                // a suspended daemon would leave gangs frozen
+                // all other signals are ignored: a daemon suspended by one would leave gangs frozen
             }
             self.accept(listener);
             let gate = &mut self.gate;

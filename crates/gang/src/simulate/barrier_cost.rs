@@ -46,7 +46,7 @@ impl WaitCosts {
             (tree(cores), tree(near_cores))
         };
         let transfers = u64::from(near) + FAR_FACTOR * u64::from(all - near);
-        // two threads of one core still execute the barrier
+        // threads that share one core still execute the barrier
         self.barrier * transfers.max(1)
     }
 }

@@ -24,8 +24,8 @@ pub struct SimulatedMachine {
 /// The costs of waiting and switching, charged to a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitCosts {
-    /// A barrier of two threads on two cores that share a cache, both of which run: one transfer of a cache
-    /// line. At least 1 ns. [`barrier_of`](Self::barrier_of) says what more threads cost.
+    /// A barrier of two running threads on two cores that share a cache: one transfer of a cache line. At
+    /// least 1 ns. [`barrier_of`](Self::barrier_of) computes the cost of a barrier of more threads.
     pub barrier: Duration,
     /// Blocking and waking, all parts together: a third each for the thread that blocks, the thread that
     /// wakes it, and the thread that was woken.

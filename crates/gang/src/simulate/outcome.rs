@@ -10,7 +10,7 @@ pub struct ProgramResult {
     pub name: String,
     pub threads: usize,
     pub arrived_s: f64,
-    /// When it had done its work, in seconds. `None`: it ran to the end of the simulation.
+    /// When the program completed its work, in seconds. `None`: it ran to the end of the simulation.
     pub finished_s: Option<f64>,
     /// Run time relative to a run alone on the machine.
     pub stretch: Option<f64>,

@@ -1,8 +1,8 @@
 //! Chooses the core of a thread: at a wake-up, when a core is idle, and at periodic balances.
 //!
-//! These rules preserve the state that ruins plain Linux: the threads of a program share one core. If they
-//! start so, and every core has such a program, no core is idle and all loads are equal. No rule moves a
-//! thread then.
+//! These rules preserve the state in which programs run worst under plain Linux: all threads of a program
+//! share one core. If every core has such a program from the start, no core is idle and all loads are equal,
+//! so no rule moves a thread.
 //!
 //! Left out: scheduling domains above the last-level cache (all cores balance with one another), decayed load
 //! averages (the present loads are used), and wake_wide.
@@ -182,7 +182,8 @@ impl CoreSimulation<'_> {
         let movable = |t: &usize| {
             let thread = &self.threads[*t];
             let (first, count) = thread.allowed;
-            // cache_nice_tries of both kernels is 1: after two failures, a warm cache holds no thread
+            // cache_nice_tries of both kernels is 1: after two failed balances, a thread is moved even if its
+            // cache is warm
             let hot = !is_idle && failed < 2 && self.now - thread.ran_until < self.tunables.migration_cost;
             let program = &self.programs[thread.program];
             (first..first + count).contains(&c)

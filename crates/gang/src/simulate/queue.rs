@@ -93,7 +93,7 @@ impl CoreSimulation<'_> {
                 let zero = self.zero_lag(c);
                 let all = self.cores[c].load;
                 let lag = if why == Joining::New { 0 } else { self.threads[t].lag };
-                // place_entity: joining moves the mean, so that the lag is inflated beforehand
+                // place_entity: joining moves the mean, so the lag is inflated beforehand
                 let lag = if all > 0 {
                     (i128::from(lag) * i128::from(all + weight) / i128::from(all)) as i64
                 } else {

@@ -31,15 +31,16 @@ const FLAGS: u64 = 1 << 1 | 1 << 3;
 /// The longest watchdog timeout that the kernel accepts.
 pub(super) const MAX_KERNEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A thread of a waiting gang runs once it has waited for a tenth of the watchdog timeout, at most 3 s: if
-/// it holds a lock of the kernel, it holds it no longer than that. A gang that waits for a shorter time is
-/// not disturbed.
+/// A thread of a waiting gang runs once it has waited for a tenth of the watchdog timeout, at most 3 s: so if
+/// the thread holds a lock of the kernel, other threads wait no longer than that for the lock. A gang that
+/// waits for a shorter time is not disturbed.
 const HEARTBEATS_PER_TIMEOUT: u32 = 10;
 
 /// Maximum number of gangs of one scheduler.
 pub(super) const MAX_GANGS: usize = 256;
 const MAX_PROCESSORS: u32 = 4096;
-/// Bytes of `struct turn`: two counts (gangs that run, gangs that are lent), those gangs, every standing.
+/// Bytes of `struct turn`: two counts (gangs that run, gangs that are lent cores), those gangs, every
+/// standing.
 const TURN: usize = 8 + 8 * MAX_GANGS;
 /// Bytes of `struct state`: four words, a reason, and a message.
 const STATE: usize = 16 + 2 * MESSAGE;
