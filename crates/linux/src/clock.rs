@@ -121,7 +121,8 @@ fn calibrate() -> Calibration {
     monotonic
 }
 
-/// The pair (monotonic, counter) with the shortest interruption among several readings.
+/// Reads the monotonic clock and the counter several times; returns the pair whose two readings were closest
+/// together.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn bracketed_pair() -> (Instant, u64) {
     let sample = || {

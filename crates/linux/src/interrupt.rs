@@ -10,9 +10,9 @@ use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
-/// 0: no SIGHUP has come. Otherwise [`HangUp`] as a number.
+/// 0: no SIGHUP has arrived. Otherwise [`HangUp`] as a number.
 static HUNG_UP: AtomicU64 = AtomicU64::new(0);
-/// Bits of `HUNG_UP`: a SIGHUP has come; if `BY_USER` is set too, the lower half is the user that sent it.
+/// Bits of `HUNG_UP`: a SIGHUP has arrived; if `BY_USER` is set too, the lower half is the user that sent it.
 const CAME: u64 = 1 << 62;
 const BY_USER: u64 = 1 << 63;
 
@@ -79,19 +79,20 @@ fn set(signals: &[libc::c_int], handler: libc::sighandler_t, flags: libc::c_int)
 }
 
 /// Restores the default actions of SIGINT, SIGQUIT, SIGTERM and SIGHUP, also for programs started from here.
-/// A process that a shell started in the background, or under nohup(1), inherits some of them ignored.
+/// A process that a shell started in the background, or under nohup(1), inherits the action "ignore" for some
+/// of these signals.
 pub fn usual() -> io::Result<()> {
     set(&[libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP], libc::SIG_DFL, 0)
 }
 
-/// A SIGHUP that has come.
+/// A SIGHUP that has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HangUp {
     /// The user whose process sent it. `None`: the kernel sent it, because a terminal was closed.
     pub sender: Option<u32>,
 }
 
-/// Returns the last SIGHUP that has come since the previous call, after [`catch_for_server`].
+/// Returns the last SIGHUP that has arrived since the previous call, after [`catch_for_server`].
 pub fn hung_up() -> Option<HangUp> {
     // SYNC(hangup) acquire: only the sender is passed, in the word itself
     let came = HUNG_UP.swap(0, Ordering::Acquire);

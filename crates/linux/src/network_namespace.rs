@@ -132,7 +132,8 @@ impl AsFd for NetworkNamespace {
     }
 }
 
-/// Removes a name. The namespace goes with it unless a thread or a descriptor keeps it.
+/// Removes a name. The kernel then removes the namespace, too, unless a thread or a descriptor keeps it
+/// alive.
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name)?;
     match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {

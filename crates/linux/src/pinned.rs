@@ -55,7 +55,7 @@ impl PinnedProcess {
     /// Pins the process that has this number now. Fails with `ESRCH` if there is none.
     pub fn now(number: impl Into<u32>) -> io::Result<Self> {
         let number = number.into();
-        // opened first, then examined: the number cannot change hands in between
+        // opened first, then examined: no other process can get the number in between
         let held = PidFd::open(number)?;
         let started = start_time(number).ok_or(Errno::SRCH)?;
         let pinned = Self { held, number, started };
@@ -137,7 +137,7 @@ impl PinnedProcess {
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// The words with which it was started, unless the program has overwritten them.
+    /// The arguments with which it was started, unless the program has overwritten them.
     pub fn command_line(&self) -> io::Result<Vec<OsString>> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/cmdline")))?;
         let words = bytes.strip_suffix(&[0]).unwrap_or(&bytes).split(|byte| *byte == 0);

@@ -81,10 +81,10 @@ impl PrivateDirectory {
         Ok(Self { path })
     }
 
-    /// The directory `topic` for data that can be made again: in `$XDG_CACHE_HOME/unisono`,
-    /// `~/.cache/unisono`, or `unisono-cache-UID` in the directory for temporary files. It is the first that
-    /// can be made, is private, and has a path that `suits` accepts. The error lists each directory that was
-    /// tried, with the reason.
+    /// Opens or makes the directory `topic` for data that can be made again: in `$XDG_CACHE_HOME/unisono`
+    /// (without this variable, in `~/.cache/unisono`), or else in `unisono-cache-UID` in the directory for
+    /// temporary files. Chooses the first of the two that can be made, is private, and has a path that
+    /// `suits` accepts. The error lists each directory that was tried, with the reason.
     pub fn cache(topic: &str, suits: impl Fn(&Path) -> Result<(), String>) -> io::Result<Self> {
         let from = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let of_user = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")));

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// `PIDFD_SIGNAL_PROCESS_GROUP` of linux/pidfd.h.
 const TO_THE_GROUP: u32 = 1 << 2;
 
-/// A process group, held by the process that it was made for.
+/// A process group, identified by its leader, which is pinned.
 #[derive(Clone, Debug)]
 pub struct ProcessGroup {
     leader: Arc<PinnedProcess>,

@@ -163,7 +163,7 @@ mod tests {
         assert!(unsafe { held.write(source.as_ptr() as usize, &[1]) }.is_err());
         let late = read(MemoryOf::Pinned(&pinned), source.as_ptr() as usize, &mut target);
         assert_eq!(late.map_err(|error| error.raw_os_error()), Err(Some(libc::ESRCH)));
-        // this process has the memory, but it started at another time than is asked for
+        // this process has the memory, but it did not start at the given time
         let other = MemoryOf::Identified { number: std::process::id(), started: 0 };
         // SAFETY: it is refused, and the target is an array of this function's.
         let written = unsafe { write(other, target.as_mut_ptr() as usize, &[7]) };

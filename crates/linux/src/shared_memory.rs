@@ -71,8 +71,8 @@ impl SharedMemory {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// The mapping, and the descriptor. Once all processes have mapped the region, the descriptor is no
-    /// longer needed: a program may have more regions than descriptors.
+    /// Returns the mapping and the descriptor. Once all processes have mapped the region, the descriptor is
+    /// no longer needed: a program may have more regions than descriptors.
     pub fn into_parts(self) -> (Mapping, OwnedFd) {
         (self.mapping, self.file.into())
     }

@@ -42,8 +42,8 @@ pub fn bound_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
 }
 
 /// Sets the room for received but unread bytes of a socket (`SO_RCVBUF`), at most `net.core.rmem_max`. The
-/// kernel also counts its own structures, and doubles the number for them. It no longer adapts the room of a
-/// TCP connection to the speed of the program.
+/// kernel also counts its own structures, and doubles the number for them. From then on it does not adapt the
+/// room of a TCP connection to the speed of the program.
 pub fn bound_unread(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(socket, bytes)?)
 }

@@ -79,9 +79,9 @@ fn info(socket: &impl AsFd) -> io::Result<Info> {
     unsafe { get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, [0; LENGTH]) }.map(Info)
 }
 
-/// Lets the kernel end an idle connection whose peer's kernel has not answered for about `within`: it probes
-/// after two fifths of that time, and three times more; never more often than once a second. Fails if the
-/// socket is not one of TCP.
+/// Lets the kernel end an idle connection whose peer's kernel has not answered for about `within`: it sends
+/// the first of three probes after two fifths of that time, and the other two a fifth apart, but never more
+/// than one a second. Fails if the socket is not a TCP socket.
 pub fn keep_alive(socket: impl AsFd, within: Duration) -> io::Result<()> {
     let fifth = (within / 5).max(Duration::from_secs(1));
     sockopt::set_tcp_keepidle(&socket, (2 * fifth).min(within.max(fifth)))?;

@@ -57,7 +57,8 @@ pub struct Author {
 }
 
 impl Author {
-    /// The author that has this number now. An ended process gets the start 0 and does not live.
+    /// The author that has this number now. If no process has the number, the author has the start 0, and
+    /// [`lives`](Self::lives) returns false.
     pub fn for_process(process: u32) -> Self {
         Self { process, started: start_time(process).unwrap_or(0) }
     }

@@ -5,9 +5,10 @@
 //!   a classifier with a packet of the socket    bpf_sk_storage_get
 //!   [`StorageScan`]                             the words of all sockets that have some
 //! ```
-//! A map of this kind has no keys of its own: its entries hang at the sockets, and an entry goes when its
-//! socket goes, after its last packet. So a scan tells which sockets still exist, and no descriptor has to be
-//! kept for it. A scan needs a program that the kernel calls for each entry (`bpf_iter`).
+//! A map of this kind has no keys of its own: each entry belongs to a socket, and the kernel frees it with
+//! the socket, after the socket's last packet. So a scan shows which sockets still exist, and this process
+//! need not keep their descriptors open. A scan needs a program that the kernel calls for each entry
+//! (`bpf_iter`).
 //!
 //! Cost: a system call to set or read; about 100 ns for each socket of a scan. Reference:
 //! Documentation/bpf/map_sk_storage.rst, Documentation/bpf/bpf_iterators.rst.
@@ -177,8 +178,8 @@ impl StorageScan {
         Ok(Self(program))
     }
 
-    /// Runs the scan once; the words of all sockets if it reads, and nothing if it clears. Sockets of all
-    /// network namespaces are included.
+    /// Runs the scan once. Returns the words of all sockets if the scan reads, and nothing if it clears.
+    /// Sockets of all network namespaces are included.
     pub fn run(&self, storage: &SocketStorage) -> io::Result<Vec<SocketWords>> {
         let map = storage.0.as_raw_fd();
         let mut attributes = Attributes::new()

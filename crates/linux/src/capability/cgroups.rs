@@ -143,7 +143,7 @@ fn writable(
     )
 }
 
-/// The reason why the mounts cannot be known, if they cannot.
+/// Returns the reason why the mounts are unknown; `None` if they can be read.
 fn hidden(host: &ProbedHost) -> Option<&'static str> {
     host.read("proc/self/mounts").is_none().then_some("/proc/self/mounts cannot be read")
 }

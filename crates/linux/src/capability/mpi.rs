@@ -24,7 +24,8 @@ fn bridge(name: &str) -> Option<Option<&'static str>> {
 }
 
 /// The directories that the dynamic linker searches by default, and the `lib` directories beside those on
-/// `PATH`: an MPI in a directory of its own (a virtual environment, /opt) has its `mpiexec` there.
+/// `PATH`: if an MPI is installed in a directory of its own (a virtual environment, /opt), the directory of
+/// its `mpiexec` is on `PATH`.
 fn directories() -> Vec<PathBuf> {
     let paths =
         |name: &str| env::var_os(name).map(|value| env::split_paths(&value).collect()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Messages: nested attributes in requests, acknowledgments in answers.
 //!
-//! Every received length is checked against the received bytes: the kernel is trusted to mean well, the
-//! parser is not trusted to be right. Reference: netlink(7), include/uapi/linux/netlink.h.
+//! Every received length is checked against the received bytes: the kernel is trusted, but an error of this
+//! parser must not read beyond them. Reference: netlink(7), include/uapi/linux/netlink.h.
 
 const HEADER: usize = 16;
 const REQUEST: u16 = 0x1;

@@ -60,7 +60,7 @@ pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused
     Ok(queue.and_then(|queue| number(queue.get(8..12)?)).unwrap_or_default())
 }
 
-/// Makes a discipline, new or again, in place of the present one if there is one.
+/// Makes a discipline, in place of the present one if there is one; also makes a removed discipline again.
 pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
     let what = format!("add the queueing discipline {} to device {}", qdisc.kind, device.0);
     let fixed = head(device, qdisc.handle, qdisc.parent, 0);
