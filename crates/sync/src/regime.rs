@@ -41,8 +41,8 @@ const APART: u32 = 2;
 /// every second or so; a thread that stays takes every second slice (4 to 20 ms).
 const TOGETHER: u32 = 50;
 
-/// A decision is due after this many sleeps, however few waits have passed. They took half a millisecond
-/// (28 to 60 us each), so the clock reading of a decision does not count.
+/// A decision is due after this many sleeps, however few waits have passed. So many sleeps take at least half
+/// a millisecond (28 to 60 us each), so the clock reading of a decision is negligible.
 const MANY_SLEEPS: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
