@@ -2,8 +2,8 @@
 //!
 //! Only the slow path calls the guard: after every few dozen polls, after every yield, and before every
 //! sleep. In the process form a sleeper wakes ten times a second to check whether a process was killed. In
-//! the thread form it sleeps undisturbed, because a killed thread takes the whole process along. Cost: each
-//! call loads one cached line; every sixteenth call reads the clock, and every call does if there is a
+//! the thread form it sleeps undisturbed, because a signal that kills a thread ends the whole process. Cost:
+//! each call loads one cached line; every sixteenth call reads the clock, and every call does if there is a
 //! deadline; ten times a second a call checks that the other processes are alive.
 
 use crate::control::Control;
