@@ -30,7 +30,7 @@ pub enum LimitedBy {
     Quota(Quota),
     /// This program's part of the processors, which are divided among several programs.
     Partition,
-    /// So many ranks of an MPI program share the processors of this host.
+    /// This many ranks of an MPI program share the processors of this host.
     Ranks(usize),
 }
 

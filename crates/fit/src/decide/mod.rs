@@ -18,8 +18,9 @@
 //!
 //! Beside threads of other programs no setting is best in every situation. `decide` then chooses the setting
 //! of least regret: over all measured situations, its worst slowdown against the best setting is the smallest
-//! (docs/decisions/0018). For an OpenMP team this is binding. OpenBLAS cannot be told to let its threads
-//! sleep at once, and spinning threads stop the program for seconds, so OpenBLAS gets fewer threads.
+//! (docs/decisions/0018). For an OpenMP team, this setting is to bind each thread to a processor. OpenBLAS
+//! cannot be told to let its threads sleep at once, and spinning threads stop the program for seconds, so
+//! OpenBLAS gets fewer threads.
 //!
 //! A variable that the user set is never changed. A variable that would override the user's is not set.
 
