@@ -228,8 +228,8 @@ impl<'a> Deployment<'a> {
         done.map(|()| ran)
     }
 
-    /// Waits for `expected` reports that `take` accepts. If a report cannot come, or if a cable that a job in
-    /// `standing` needs is pulled, orders all nodes to stop.
+    /// Waits for `expected` reports that `take` accepts. If a report cannot arrive any more, or if a cable
+    /// that a job in `standing` needs is pulled, orders all nodes to stop.
     fn collect_reports(
         &mut self,
         mut expected: usize,

@@ -1,8 +1,9 @@
 //! A node: a process in a namespace of its own. It carries out orders: it sets up registers and runs
 //! barriers.
 //!
-//! Between orders a node still answers messages, because others may have been lost: the root node of a tree
-//! answers repeated arrivals, and a rank of a dissemination barrier sends its messages again on request.
+//! Between orders a node still answers messages, because its earlier messages may have been lost: the root
+//! node of a tree answers repeated arrivals, and a rank of a dissemination barrier sends its messages again
+//! on request.
 
 mod registers;
 mod retransmit;
