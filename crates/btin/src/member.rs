@@ -103,7 +103,7 @@ impl GroupMember {
         self.try_release(out)
     }
 
-    /// Takes a frame of its group. Returns the result if the frame releases this member.
+    /// Handles a received frame of its group. Returns the result if the frame releases this member.
     pub fn take(&mut self, frame: BarrierFrame, out: &mut Vec<BarrierFrame>) -> Option<u8> {
         match (self.part, frame.message.kind) {
             (MemberRole::Member, MessageKind::Distribution)

@@ -68,7 +68,7 @@ impl Draft {
         *self.unknown.entry(format!("{what} {name}")).or_default() += 1;
     }
 
-    /// Takes an attribute of a vertex. Returns whether the attribute is known, or an error if its value is
+    /// Applies an attribute to a vertex. Returns whether the attribute is known, or an error if its value is
     /// invalid.
     pub(super) fn attribute(&mut self, vertex: usize, key: &str, value: &str) -> Result<bool, String> {
         if self.stated.store(vertex, key, value) {

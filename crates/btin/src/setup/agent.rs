@@ -73,7 +73,7 @@ impl SetupAgent {
         open.map(request).collect()
     }
 
-    /// Takes an answer. Answers to earlier requests are ignored.
+    /// Records an answer. Answers to earlier requests are ignored.
     pub fn take(&mut self, reply: &SetupReply) {
         if (reply.group, reply.life, reply.to) != (self.group, self.life, self.node) {
             return;
