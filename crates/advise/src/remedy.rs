@@ -51,8 +51,8 @@ impl FitPlan {
         Self { set: settings.map(|set| set.name.to_owned()).collect() }
     }
 
-    /// Unless OpenBLAS is among the runtimes found, removes the variable that `fit` sets only in case a
-    /// program loads OpenBLAS.
+    /// Removes the variable that `fit` sets in case a program loads OpenBLAS, unless OpenBLAS is among the
+    /// runtimes found.
     #[must_use]
     pub fn for_runtimes(mut self, found: &BTreeSet<String>) -> Self {
         if !found.iter().any(|name| name.starts_with("libopenblas")) {
