@@ -28,7 +28,7 @@ pub struct Comparison {
     /// Number of pairs whose ratio favors the other side by more than [`TIE_TOLERANCE`].
     pub losses: usize,
     pub ties: usize,
-    /// Pairs without a ratio: the run compared with delivered zero, or a value is not finite.
+    /// Pairs without a ratio: the value of the other side is zero, or a value is not finite.
     pub undefined: usize,
     /// P-value of the two-sided sign test: the probability of counts at least as lopsided if neither variant
     /// is better.

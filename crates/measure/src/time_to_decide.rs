@@ -1,9 +1,9 @@
 //! How much longer a study must measure until an undecided comparison is decided.
 //!
 //! The idea: the interval of a median shrinks with the square root of the number of pairs. A comparison is
-//! decided when its interval leaves one, or when the interval is narrow around one; the nearer of the two
-//! counts. The time for one pair is the time that the pairs so far took, disturbed runs included, so a
-//! machine that spoils half of the runs needs twice the time.
+//! decided when its interval no longer contains one, or when the interval is narrow around one; the case that
+//! needs fewer pairs counts. The time for one pair is the time that the pairs so far took, disturbed runs
+//! included, so a machine that spoils half of the runs needs twice the time.
 //!
 //! Cost: a few multiplications. When not to use: an interval of three pairs is itself uncertain by half, and
 //! so is the time.
