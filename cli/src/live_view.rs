@@ -121,7 +121,7 @@ impl KeyInput {
         let mut single = before.clone();
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         // The read must not block: Ctrl-C discards earlier keys, including a key that poll has just
-        // announced, and a blocking read would then wait although the signal has already come.
+        // announced, and a blocking read would then wait although the signal has already arrived.
         single.special_codes[SpecialCodeIndex::VMIN] = 0;
         single.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(stdin(), OptionalActions::Now, &single).ok()?;
@@ -155,9 +155,9 @@ fn wait_for_event(keys: Option<&KeyInput>, until: Instant) -> ViewEvent {
         if left.is_zero() {
             return ViewEvent::Due;
         }
-        // both waits below return when a signal comes
+        // both waits below return when a signal arrives
         if keys.is_none() {
-            // unlike std::thread::sleep, poll returns when a signal comes
+            // unlike std::thread::sleep, poll returns when a signal arrives
             if poll::readable([], Some(left)).is_err() {
                 return ViewEvent::End;
             }

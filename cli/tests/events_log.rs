@@ -217,7 +217,7 @@ fn who_reconnects_goes_on_when_the_broker_was_killed_and_nothing_is_missing_or_i
         match line["payload"].as_str() {
             Some(payload) => {
                 let number: u64 = payload.parse().expect("a number");
-                // the delivery is at least once, so an event may come twice
+                // delivery is at least once, so an event may arrive twice
                 if !came.contains(&number) {
                     came.push(number);
                 }
