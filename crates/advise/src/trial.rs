@@ -271,7 +271,7 @@ struct TrialProcess {
 
 impl TrialProcess {
     fn signal(&self, signal: Signal) {
-        let _ = self.group.send_signal(signal); // fails only if every process of the group belongs to another user now
+        let _ = self.group.send_signal(signal); // fails only if every process belongs to another user now
     }
 }
 
