@@ -46,8 +46,8 @@ const QUIET_SCANS: u32 = 3;
 const MAX_SCANS: u32 = 50;
 const SCAN_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The threads of a group, as pinned handles. The kernel may reuse a number between the listing and the
-/// pinning, so the group is listed again, and only threads in both lists count.
+/// Returns the threads of a group, as pinned handles. The kernel may reuse a number between the listing and
+/// the pinning, so the group is listed again, and only threads in both lists count.
 pub(crate) fn pinned_in(group: &ControlGroup) -> Result<Vec<PinnedThread>> {
     let mut pinned: Vec<PinnedThread> =
         group.threads()?.into_iter().filter_map(|number| PinnedThread::now(number).ok()).collect();

@@ -29,8 +29,8 @@ pub(crate) struct ClockTurn {
     pub(crate) remaining: Duration,
 }
 
-/// The slot that has the turn when the shared clock shows `clock`, a time since the clock's origin. `lengths`
-/// are the lengths of the slots, in the order of the round. `None`: no slot has a positive length.
+/// Returns the slot that has the turn when the shared clock shows `clock`, a time since the clock's origin.
+/// `lengths` are the lengths of the slots, in the order of the round. `None`: no slot has a positive length.
 pub(crate) fn turn_at(clock: Duration, lengths: &[Duration]) -> Option<ClockTurn> {
     let round: Duration = lengths.iter().copied().sum();
     let mut place = Duration::from_nanos(clock.as_nanos().checked_rem(round.as_nanos())?);

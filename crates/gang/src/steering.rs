@@ -39,17 +39,17 @@ impl Steering {
         Steering { share, weight: Self::lower_bound(share) }
     }
 
-    /// The weight that gives this share against one default task.
+    /// Returns the weight that gives this share against one default task.
     fn even(share: f64) -> f64 {
         share / (1.0 - share).max(0.001)
     }
 
-    /// The lower bound: below the even weight for any share.
+    /// Returns the lower bound: below the even weight for any share.
     fn lower_bound(share: f64) -> f64 {
         Self::MIN_WEIGHT.min(Self::even(share) / 3.0)
     }
 
-    /// The weight in default tasks per core.
+    /// Returns the weight in default tasks per core.
     pub(crate) fn weight(self) -> f64 {
         self.weight
     }

@@ -43,12 +43,12 @@ impl Lead {
     const DECREMENT: Duration = Duration::from_nanos(500);
     const RANGE: (Duration, Duration) = (Duration::from_micros(5), Duration::from_micros(80));
 
-    /// The initial value, without measurements.
+    /// Makes the initial value, without measurements.
     pub(crate) fn new() -> Lead {
         Lead(Duration::from_micros(25))
     }
 
-    /// The time at which to wake up in order to be on time at `moment`.
+    /// Returns the time at which to wake up in order to be on time at `moment`.
     pub(crate) fn before(self, moment: Instant) -> Instant {
         moment - self.0
     }

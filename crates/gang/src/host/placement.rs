@@ -52,7 +52,7 @@ pub struct Spread {
 const SCANS_BEFORE_PLACEMENT: u32 = 5;
 
 impl Spread {
-    /// The placement of a gang whose threads start with the affinity `all_cpus`.
+    /// Makes the placement of a gang whose threads start with the affinity `all_cpus`.
     pub fn new(all_cpus: CpuSet) -> Spread {
         Spread { home: all_cpus.clone(), all_cpus, known: BTreeMap::new(), scans: BTreeMap::new() }
     }

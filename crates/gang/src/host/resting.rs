@@ -63,7 +63,7 @@ impl Resting {
         self.unsure.contains(&gang)
     }
 
-    /// Number of watched turns whose gang was awake.
+    /// Returns the number of watched turns whose gang was awake.
     pub(crate) fn awake(&self) -> u64 {
         self.awake
     }

@@ -198,7 +198,8 @@ impl GangScheduler {
         }
     }
 
-    /// The effect of a switch on threads of the incoming gang; only turns of incoming gangs are recorded.
+    /// Returns the effect of a switch on threads of the incoming gang; only turns of incoming gangs are
+    /// recorded.
     fn arrival(&self) -> SwitchEffect {
         let version = self.controls.values().next().map(ControlGroup::version);
         if self.mechanism.kind() == MechanismKind::Freeze && version == Some(CgroupVersion::V2) {

@@ -90,7 +90,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// The first gang that failed, and its exit code.
+    /// Returns the first gang that failed, and its exit code.
     pub fn first_failure(&self) -> Option<(GangId, i32)> {
         let failed = self.gangs.iter().position(|gang| gang.exit_code != 0)?;
         Some((GangId(failed), self.gangs[failed].exit_code))

@@ -45,7 +45,7 @@ impl GangThreads {
         MAX_PER_CORE * self.all_cpus.len()
     }
 
-    /// The number of cores that the threads in these groups can use at once, if it changed.
+    /// Returns the number of cores that the threads in these groups can use at once, if it changed.
     pub(crate) fn measure(&mut self, groups: &[ControlGroup]) -> Option<usize> {
         let threads = threads_in(groups);
         if threads.len() > self.max_threads() {

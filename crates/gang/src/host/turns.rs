@@ -251,7 +251,7 @@ impl GangScheduler {
         Some(ReadyTurn { turn, standings, incoming, unsure })
     }
 
-    /// The standing of each gang in a turn, or while no gang takes turns.
+    /// Returns the standing of each gang in a turn, or while no gang takes turns.
     pub(super) fn standings(&self, turn: Option<&Turn>) -> Vec<(GangId, Standing)> {
         let standing = |gang: &GangId| {
             let runs = turn.is_some_and(|turn| turn.run.iter().any(|place| place.gang == *gang));
@@ -293,12 +293,14 @@ impl ReadyTurn {
     }
 }
 
-/// The lateness of a wake-up beyond which the machine counts as suspended, and the grid of turns starts anew.
+/// Returns the lateness of a wake-up beyond which the machine counts as suspended, and the grid of turns
+/// starts anew.
 fn slept_through(turn: &Turn) -> Duration {
     turn.until - turn.from
 }
 
-/// The time at which the machine has settled after a switch, at most a quarter of the turn after its start.
+/// Returns the time at which the machine has settled after a switch, at most a quarter of the turn after its
+/// start.
 fn settled(turn: &Turn) -> Instant {
     let settled = if turn.backfill.is_empty() { SETTLE_DELAY } else { LENDING_DELAY };
     turn.from + settled.min((turn.until - turn.from) / 4)

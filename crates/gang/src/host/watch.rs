@@ -73,7 +73,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// The reason if no switch time was measured.
+    /// Returns the reason if no switch time was measured.
     pub(crate) fn not_measured(&self) -> Option<String> {
         if !self.switch_us.is_empty() {
             return None;
@@ -135,7 +135,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// A watcher of these processors; the error is a text with the kernel's reason.
+    /// Makes a watcher of these processors; the error is a text with the kernel's reason.
     pub(crate) fn new(cpus: &[usize]) -> Result<Watcher, String> {
         let recorders: std::io::Result<Vec<Recorder>> = cpus.iter().map(|cpu| Recorder::new(*cpu)).collect();
         recorders.map(|recorders| Watcher { recorders }).map_err(|error| {
@@ -240,9 +240,9 @@ impl WatchedTurn<'_> {
         Some(SwitchRecord { started, leaked })
     }
 
-    /// The use of the turn by `gang`, on at most `cores` cores at once. The gang wants a core for each thread
-    /// that runs, was preempted, or has not yet run since the switch woke it. A thread that wakes later and
-    /// has to wait is seen only when it runs.
+    /// Returns the use of the turn by `gang`, on at most `cores` cores at once. The gang wants a core for
+    /// each thread that runs, was preempted, or has not yet run since the switch woke it. A thread that wakes
+    /// later and has to wait is seen only when it runs.
     pub(crate) fn used(
         &self,
         records: &[Vec<SwitchChange>],
@@ -366,8 +366,8 @@ mod tests {
         );
     }
 
-    /// Number of cores, of two, that the running gang wanted between 3 and 11 ms, if the switch wakes no
-    /// thread.
+    /// Returns the number of cores, of two, that the running gang wanted between 3 and 11 ms, if the switch
+    /// wakes no thread.
     fn wanted(records: &[Vec<SwitchChange>]) -> f64 {
         wanted_after(SwitchEffect::AsItWas, records)
     }

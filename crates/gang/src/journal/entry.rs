@@ -88,8 +88,8 @@ pub(super) fn inode_of(path: &Path) -> std::io::Result<u64> {
     Ok(fs::symlink_metadata(path)?.ino())
 }
 
-/// The start time of a process or thread, in the kernel's ticks since boot: with the number it identifies the
-/// process or thread for good.
+/// Returns the start time of a process or thread, in the kernel's ticks since boot: with the number it
+/// identifies the process or thread for good.
 pub fn start_time(thread: Tid) -> Option<u64> {
     pidfd::start_time(u32::try_from(thread.0).ok()?)
 }

@@ -77,7 +77,7 @@ impl Freeze {
         Ok(freeze)
     }
 
-    /// A freezer without gangs.
+    /// Makes a freezer without gangs.
     pub fn empty() -> Freeze {
         Freeze { gangs: BTreeMap::new() }
     }

@@ -85,7 +85,7 @@ pub enum Idle {
 pub trait Mechanism: Send {
     fn kind(&self) -> MechanismKind;
 
-    /// The processor time that waiting gangs still get.
+    /// Returns the processor time that waiting gangs still get.
     fn promise(&self) -> Promise;
 
     /// Enforces the standings of the named gangs; gangs that are not named have ended. If the host refuses,
@@ -177,7 +177,7 @@ pub struct MechanismRequest {
     pub unprivileged: bool,
 }
 
-/// The mechanism to use when the user asked for none, and the reason.
+/// Returns the mechanism to use when the user asked for none, and the reason.
 pub fn recommended(request: MechanismRequest) -> (MechanismKind, &'static str) {
     if request.unprivileged {
         return (

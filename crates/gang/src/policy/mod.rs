@@ -122,7 +122,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// A rotation without gangs; `slice` is the length of a turn of weight 1.
+    /// Makes a rotation without gangs; `slice` is the length of a turn of weight 1.
     pub fn new(cores: usize, slice: Duration, backfill: Backfill) -> Self {
         let (cores, slice) = (cores.max(1), slice.max(Duration::from_nanos(1)));
         Self {

@@ -39,8 +39,8 @@ use unisono_linux::usage;
 /// Maximum number of different warnings remembered as reported; beyond that the first may be reported again.
 const MAX_WARNINGS: usize = 100;
 
-/// The name of the state file beside the journals, from which a daemon at the same socket takes the gangs
-/// over after a kill.
+/// Returns the name of the state file beside the journals, from which a daemon at the same socket takes the
+/// gangs over after a kill.
 pub(super) fn saved_name(socket: &Path) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let socket: String = socket.to_string_lossy().chars().map(letter).collect();
@@ -305,7 +305,7 @@ impl GangDaemon {
         self.managed.values().filter_map(|gang| gang.leader.as_ref())
     }
 
-    /// The time of the next scan or judgement of the gangs; `None`: there are no gangs.
+    /// Returns the time of the next scan or judgement of the gangs; `None`: there are no gangs.
     pub(super) fn next_scan(&self) -> Option<Instant> {
         (!self.managed.is_empty()).then_some(self.scan_times.next())
     }
@@ -366,7 +366,7 @@ impl GangDaemon {
 pub(super) struct RuledGangs<'a>(&'a mut GangDaemon);
 
 impl RuledGangs<'_> {
-    /// The hierarchies whose groups can be gangs.
+    /// Returns the hierarchies whose groups can be gangs.
     pub(super) fn hierarchies(&self) -> impl Iterator<Item = &CgroupHierarchy> {
         std::iter::once(&self.0.hierarchy).chain(&self.0.freezer)
     }
@@ -417,7 +417,7 @@ impl RuledGangs<'_> {
     }
 }
 
-/// The processor time of all threads of this process except the calling one.
+/// Returns the processor time of all threads of this process except the calling one.
 pub(super) fn switching_time() -> Duration {
     usage::of_this_process().cpu.saturating_sub(usage::of_this_thread().cpu).into()
 }

@@ -90,7 +90,7 @@ impl GangDaemon {
         self.jobs.push(user, answer_to, JobStage::Releases { id, released, until });
     }
 
-    /// The time of the next work; `None`: there is no work.
+    /// Returns the time of the next work; `None`: there is no work.
     pub(super) fn next_work(&self) -> Option<Instant> {
         let next = if self.jobs.waits { clock::now() + CHECK_INTERVAL } else { Instant::ZERO };
         (!self.jobs.is_empty()).then_some(next)
@@ -101,7 +101,7 @@ impl GangDaemon {
         std::mem::take(&mut self.jobs.replies)
     }
 
-    /// The outcomes of rules' requests.
+    /// Returns the outcomes of rules' requests.
     pub(super) fn rule_outcomes(&mut self) -> Vec<RuleOutcome> {
         std::mem::take(&mut self.jobs.ruled)
     }

@@ -92,7 +92,7 @@ impl RuleKeeper {
         Ok((keeper, missing))
     }
 
-    /// The initial slice from the rules, if any.
+    /// Returns the initial slice from the rules, if any.
     pub(super) fn slice(&self) -> Option<Duration> {
         self.rules.slice
     }
@@ -211,7 +211,7 @@ impl RuleKeeper {
         }
     }
 
-    /// The targets on this host that rules name, each with the index of its rule.
+    /// Returns the targets on this host that rules name, each with the index of its rule.
     fn found(&self, gangs: &RuledGangs<'_>) -> BTreeMap<GangTarget, usize> {
         let mut found = BTreeMap::new();
         for (place, rule) in self.rules.rules.iter().enumerate() {
@@ -258,7 +258,7 @@ fn is_there(target: &GangTarget) -> bool {
     }
 }
 
-/// The directories below `root` whose names match the patterns, level by level.
+/// Returns the directories below `root` whose names match the patterns, level by level.
 fn groups_like(root: &Path, path: &[NamePattern]) -> Vec<PathBuf> {
     let mut level = vec![root.to_owned()];
     for pattern in path {
@@ -271,7 +271,7 @@ fn groups_like(root: &Path, path: &[NamePattern]) -> Vec<PathBuf> {
     level
 }
 
-/// The processes that a rule names, without their descendants.
+/// Returns the processes that a rule names, without their descendants.
 fn processes(rules: &GangRules) -> Vec<(GangTarget, usize)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

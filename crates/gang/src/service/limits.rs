@@ -20,7 +20,7 @@ pub(super) struct GangQuota {
 }
 
 impl GangQuota {
-    /// The smallest quota that applies to a process, if there is one.
+    /// Returns the smallest quota that applies to a process, if there is one.
     pub(super) fn for_process(process: Tid) -> Option<GangQuota> {
         let found = quota::limits_of(process).ok()?.quota?;
         Some(GangQuota { quota: TurnQuota::from(&found), group: found.group })

@@ -32,12 +32,12 @@ impl OwnTime {
         OwnTime { since: now, used, factor: 1, share: 0.0 }
     }
 
-    /// The factor by which turns are longer than requested.
+    /// Returns the factor by which turns are longer than requested.
     pub(super) fn factor(&self) -> u32 {
         self.factor
     }
 
-    /// The part of the cores' time that switching took lately.
+    /// Returns the part of the cores' time that switching took lately.
     pub(super) fn share(&self) -> f64 {
         self.share
     }

@@ -48,7 +48,7 @@ impl GangSleeps {
     }
 }
 
-/// The slice for gangs with these known intervals. `None`: the present slice stays.
+/// Returns the slice for gangs with these known intervals. `None`: the present slice stays.
 pub(crate) fn slice(now: Duration, intervals: impl Iterator<Item = Duration>) -> Option<Duration> {
     let wanted = intervals.max().map_or(MIN_SLICE, |longest| longest * MEETINGS);
     let wanted = wanted.clamp(MIN_SLICE, MAX_SLICE);

@@ -128,7 +128,7 @@ impl GangRules {
         self.rules.iter().any(|rule| matches!(rule.fits, RuleFits::Programs { .. }))
     }
 
-    /// The index of the first rule for a process with this executable and this user.
+    /// Returns the index of the first rule for a process with this executable and this user.
     pub fn of_process(&self, executable: &str, owner: u32) -> Option<usize> {
         self.rules.iter().position(|rule| match &rule.fits {
             RuleFits::Groups(_) => false,
@@ -212,7 +212,7 @@ fn wrong(text: &str, at: usize, what: String) -> GangRulesError {
     GangRulesError { at: Position::at_offset(text, at), what }
 }
 
-/// The TOML parser's message, with a guess at a misspelt key.
+/// Returns the TOML parser's message, with a guess at a misspelt key.
 fn with_hint(message: &str) -> String {
     let key = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
     match key.and_then(|key| nearest(key, KEYS)) {

@@ -163,7 +163,7 @@ impl ServiceState {
         Ok(id)
     }
 
-    /// The gang of this name, if this user may remove it. The caller releases it and calls
+    /// Returns the gang of this name, if this user may remove it. The caller releases it and calls
     /// [`ServiceState::end`].
     pub fn removable(&self, user: u32, name: &GangName) -> Result<GangId, GangRefusal> {
         let missing = || {
@@ -225,8 +225,8 @@ impl ServiceState {
     }
 }
 
-/// The owner of a gang of this target: the owner of its processes; root if there are several; the group's
-/// owner if there is no process.
+/// Returns the owner of a gang of this target: the owner of its processes; root if there are several; the
+/// group's owner if there is no process.
 fn owner_of(found: &FoundTarget) -> u32 {
     let mut owners = found.owners.iter();
     match (owners.next(), owners.next()) {

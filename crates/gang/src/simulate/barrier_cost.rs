@@ -33,7 +33,7 @@ fn doublings(n: usize) -> u32 {
 }
 
 impl WaitCosts {
-    /// The cost of a barrier of threads on this many cores, which all run.
+    /// Returns the cost of a barrier of threads on this many cores, which all run.
     pub fn barrier_of(&self, cores: usize, cache_cores: usize) -> Duration {
         let near_cores = cores.min(cache_cores.max(1));
         // up the tree, four children hand over to a node

@@ -139,7 +139,7 @@ pub enum Sharing {
 }
 
 impl SimulatedProgram {
-    /// A program BARRIER of the paper's figure 1: it spins for 50 us, then blocks.
+    /// Makes a program BARRIER of the paper's figure 1: it spins for 50 us, then blocks.
     pub fn barriers(name: &str, threads: usize, interval: Duration, variance: Duration) -> Self {
         Self {
             name: name.into(),
@@ -160,7 +160,7 @@ impl SimulatedProgram {
         }
     }
 
-    /// A program whose threads compute and never wait.
+    /// Makes a program whose threads compute and never wait.
     pub fn computing(name: &str, threads: usize) -> Self {
         Self {
             interval: None,

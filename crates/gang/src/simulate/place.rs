@@ -146,8 +146,8 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// The load that a busy core may take from the busiest one: no more than brings either to the average of
-    /// all cores (calculate_imbalance, for a core that becomes overloaded).
+    /// Returns the load that a busy core may take from the busiest one: no more than brings either to the
+    /// average of all cores (calculate_imbalance, for a core that becomes overloaded).
     fn imbalance(&self, own: i64, busiest: i64) -> i64 {
         let average = self.cores.iter().map(|core| core.load).sum::<i64>() / self.cores.len() as i64;
         (busiest - average).min(average - own)

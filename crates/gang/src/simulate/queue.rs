@@ -30,7 +30,7 @@ impl ThreadState {
 }
 
 impl CoreSimulation<'_> {
-    /// The running thread and the waiting threads.
+    /// Returns the running thread and the waiting threads.
     fn members(core: &CoreState) -> impl Iterator<Item = usize> + '_ {
         core.current.into_iter().chain(core.queue.iter().copied())
     }

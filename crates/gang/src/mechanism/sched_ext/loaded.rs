@@ -75,9 +75,9 @@ pub(super) struct LoadedScheduler {
     _operations: Operations,
 }
 
-/// The kernel's types. Fails unless the kernel supports BPF schedulers and reserves a part of each processor
-/// for their threads. Without the reserve, a busy loop of another program would keep a gang's thread from
-/// running until the kernel's watchdog acts.
+/// Returns the kernel's types. Fails unless the kernel supports BPF schedulers and reserves a part of each
+/// processor for their threads. Without the reserve, a busy loop of another program would keep a gang's
+/// thread from running until the kernel's watchdog acts.
 fn supported() -> Result<KernelTypes, ProgramError> {
     let types = KernelTypes::of_this_kernel()?;
     let reserve = types.structure("rq").and_then(|queue| types.member(queue, &["ext_server"]));
@@ -94,7 +94,7 @@ fn supported() -> Result<KernelTypes, ProgramError> {
     Ok(types)
 }
 
-/// A tenth of the watchdog timeout in ticks: a thread that has waited this long goes first.
+/// Returns a tenth of the watchdog timeout in ticks: a thread that has waited this long goes first.
 fn breath_ticks(timeout: Duration) -> u32 {
     let breath = timeout / u64::from(HEARTBEATS_PER_TIMEOUT);
     (breath.as_nanos() / clock::kernel_tick().as_nanos().max(1)).max(1) as u32
@@ -224,7 +224,7 @@ fn refused(error: &io::Error) -> ProgramError {
     ProgramError::Host(format!("cannot {what}: {error}; dmesg says why; or use --mechanism freeze"))
 }
 
-/// The bytes of `struct turn` in the program.
+/// Returns the bytes of `struct turn` in the program.
 fn turn_of(standings: &[KernelStanding]) -> Vec<u8> {
     let with = |wanted| {
         let gangs = standings.iter().enumerate();

@@ -55,7 +55,7 @@ impl From<ProgramError> for Error {
 /// all of 75 threads have had a slice. The scheduler gives up before a thread has waited for 18 s.
 const MAX_PER_PROCESSOR: usize = 75;
 
-/// Maximum number of threads of each of `gangs` gangs.
+/// Returns the maximum number of threads of each of `gangs` gangs.
 pub fn max_threads(gangs: usize, processors: usize) -> u32 {
     (MAX_PER_PROCESSOR * processors / gangs.max(1)).max(1) as u32
 }
@@ -121,7 +121,8 @@ impl SchedExt {
         })
     }
 
-    /// Number of times that the kernel has let a thread run outside its gang's turn, to avoid starvation.
+    /// Returns the number of times that the kernel has let a thread run outside its gang's turn, to avoid
+    /// starvation.
     pub fn exceptions(&self) -> Result<KernelExceptions> {
         Ok(self.scheduler.exceptions()?)
     }
