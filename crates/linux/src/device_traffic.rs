@@ -14,7 +14,7 @@ pub struct DeviceTraffic {
 }
 
 impl DeviceTraffic {
-    /// The counters of all devices.
+    /// Reads the counters of all devices.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -22,7 +22,7 @@ fn parse(file: &[u8]) -> Option<ElfFile64<'_, Endianness>> {
     ElfFile64::parse(file).ok()
 }
 
-/// The shared libraries that a program needs, in order; none if the file is no executable.
+/// Returns the shared libraries that a program needs, in order; none if the file is no executable.
 pub fn needed(file: &[u8]) -> Vec<String> {
     parse(file).and_then(|elf| names_needed(&elf, file)).unwrap_or_default()
 }

@@ -100,7 +100,7 @@ pub fn hung_up() -> Option<HangUp> {
     (came != 0).then_some(HangUp { sender: user.filter(|_| came & BY_USER != 0) })
 }
 
-/// The name of the caught signal, if any.
+/// Returns the name of the caught signal, if any.
 pub fn caught() -> Option<&'static str> {
     // SYNC(interrupt) acquire: only the number itself is passed
     match CAUGHT.load(Ordering::Acquire) {

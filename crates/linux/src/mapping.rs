@@ -61,12 +61,12 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// The requested size in bytes.
+    /// Returns the requested size in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The address of the first byte, page-aligned. Valid as long as `self`.
+    /// Returns the address of the first byte, page-aligned. Valid as long as `self`.
     pub const fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -40,7 +40,7 @@ impl PidFd {
         Ok(readable_of(&[self.0.as_fd()], timeout)?.first() == Some(&true))
     }
 
-    /// The positions of the processes that have ended, by one system call that does not wait.
+    /// Returns the positions of the processes that have ended, by one system call that does not wait.
     pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
         let all: Vec<BorrowedFd<'_>> = all.into_iter().map(AsFd::as_fd).collect();
         let ended = readable_of(&all, Some(Duration::ZERO))?;
@@ -54,7 +54,7 @@ impl AsFd for PidFd {
     }
 }
 
-/// The start time of a process, in clock ticks since boot; `None` if the process does not exist.
+/// Returns the start time of a process, in clock ticks since boot; `None` if the process does not exist.
 pub fn start_time(process: u32) -> Option<u64> {
     ProcessStat::read(process).map(|stat| stat.started)
 }

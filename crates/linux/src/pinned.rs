@@ -121,30 +121,30 @@ impl PinnedProcess {
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
     }
 
-    /// The user whose rights it has.
+    /// Returns the user whose rights it has.
     pub fn owner(&self) -> io::Result<u32> {
         self.read(|number| Ok(fs::metadata(format!("/proc/{number}"))?.uid()))
     }
 
-    /// The file that it executes.
+    /// Returns the file that it executes.
     pub fn executable(&self) -> io::Result<PathBuf> {
         self.read(|number| fs::read_link(format!("/proc/{number}/exe")))
     }
 
-    /// The name that the kernel shows, cut at 15 bytes, possibly within a multi-byte character.
+    /// Returns the name that the kernel shows, cut at 15 bytes, possibly within a multi-byte character.
     pub fn name(&self) -> io::Result<String> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/comm")))?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// The arguments with which it was started, unless the program has overwritten them.
+    /// Returns the arguments with which it was started, unless the program has overwritten them.
     pub fn command_line(&self) -> io::Result<Vec<OsString>> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/cmdline")))?;
         let words = bytes.strip_suffix(&[0]).unwrap_or(&bytes).split(|byte| *byte == 0);
         Ok(words.map(|word| OsString::from_vec(word.to_vec())).collect())
     }
 
-    /// The process's current /proc/PID/stat.
+    /// Reads the process's current /proc/PID/stat.
     pub fn stat(&self) -> io::Result<ProcessStat> {
         self.read(|number| ProcessStat::read(number).ok_or_else(|| Errno::SRCH.into()))
     }
@@ -179,7 +179,7 @@ impl PinnedProcess {
         self.held.has_ended(timeout)
     }
 
-    /// The positions of the processes that have ended, by one system call that does not wait.
+    /// Returns the positions of the processes that have ended, by one system call that does not wait.
     pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
         PidFd::ended(all.into_iter().map(|pinned| &pinned.held))
     }
@@ -250,7 +250,7 @@ impl PinnedThread {
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
     }
 
-    /// The processors that it may use.
+    /// Returns the processors that it may use.
     pub fn allowed(&self) -> io::Result<CpuSet> {
         self.read(affinity::allowed)
     }
@@ -264,7 +264,7 @@ impl PinnedThread {
         )
     }
 
-    /// The class that it is in.
+    /// Returns the class that it is in.
     pub fn class(&self) -> io::Result<SchedulingPolicy> {
         self.read(scheduling::get)
     }

@@ -22,12 +22,14 @@ use std::path::{Path, PathBuf};
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// The directory in /tmp for this user's files, where there is no `$XDG_RUNTIME_DIR`. It need not exist.
+/// Returns the directory in /tmp for this user's files, where there is no `$XDG_RUNTIME_DIR`. It need not
+/// exist.
 pub fn temporary_directory() -> PathBuf {
     format!("/tmp/unisono-{}", own_user()).into()
 }
 
-/// The directory for this user's files that matter until the next start of the host. It need not exist.
+/// Returns the directory for this user's files that matter until the next start of the host. It need not
+/// exist.
 pub fn runtime_directory() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
         Some(directory) => Path::new(&directory).join("unisono"),
@@ -103,7 +105,7 @@ impl PrivateDirectory {
         )))
     }
 
-    /// The directory `name` in this directory; it is made if it is missing.
+    /// Opens the directory `name` in this directory; it is made if it is missing.
     pub fn inside(&self, name: &str) -> io::Result<Self> {
         Self::open(&self.path.join(name))
     }

@@ -143,9 +143,9 @@ pub fn asks_to_end(signal: Signal) -> bool {
     signal != Signal::Hangup || session() != getpid().as_raw_nonzero().get()
 }
 
-/// The number of this process's session; 0 where its leader is outside the namespace of process identifiers,
-/// as in a container that `docker exec` or `unshare --pid` entered. It calls libc, because rustix's `Pid`
-/// cannot be 0.
+/// Returns the number of this process's session; 0 where its leader is outside the namespace of process
+/// identifiers, as in a container that `docker exec` or `unshare --pid` entered. It calls libc, because
+/// rustix's `Pid` cannot be 0.
 fn session() -> i32 {
     // SAFETY: getsid takes no pointer.
     unsafe { libc::getsid(0) }

@@ -20,7 +20,7 @@ pub struct ListedProcess {
     pub started: u64,
 }
 
-/// The processes that there are now.
+/// Returns the processes that there are now.
 pub fn all() -> Vec<ListedProcess> {
     numbers().into_iter().filter_map(listed).collect()
 }
@@ -31,7 +31,7 @@ pub fn numbers() -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The processes for which `is_first` returns true, and all their descendants.
+/// Returns the processes for which `is_first` returns true, and all their descendants.
 pub fn with_descendants(is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
     descendants_in(&all(), is_first)
 }

@@ -72,8 +72,8 @@ pub fn unlock(file: &File, bytes: Range<u64>) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// The ranges within `bytes` that other descriptions have locked, in no order. The file may be open only for
-/// reading.
+/// Returns the ranges within `bytes` that other descriptions have locked, in no order. The file may be open
+/// only for reading.
 pub fn locked(file: &File, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let (mut found, mut rest) = (Vec::new(), vec![bytes]);
     while let Some(part) = rest.pop() {

@@ -34,8 +34,8 @@ fn parse(text: &str) -> io::Result<RunTime> {
     }
 }
 
-/// The number of times that a thread went to sleep, including times when it was stopped. Cost: a read of
-/// about 20 us.
+/// Returns the number of times that a thread went to sleep, including times when it was stopped. Cost: a read
+/// of about 20 us.
 pub fn sleeps(thread: Tid) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{thread}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));

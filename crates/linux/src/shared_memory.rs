@@ -28,8 +28,8 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// A new, zeroed region of at least `bytes`, rounded up to whole pages. Fails with `InvalidInput` for
-    /// zero bytes.
+    /// Creates a new, zeroed region of at least `bytes`, rounded up to whole pages. Fails with `InvalidInput`
+    /// for zero bytes.
     pub fn create(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::empty())
     }
@@ -66,7 +66,7 @@ impl SharedMemory {
         Self::map_sealed(File::from(descriptor))
     }
 
-    /// The path by which processes of the same user open this region while this process lives.
+    /// Returns the path by which processes of the same user open this region while this process lives.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
@@ -87,12 +87,12 @@ impl SharedMemory {
         false
     }
 
-    /// The address of its first byte, page-aligned. Valid as long as `self`.
+    /// Returns the address of its first byte, page-aligned. Valid as long as `self`.
     pub const fn start(&self) -> NonNull<u8> {
         self.mapping.start()
     }
 
-    /// The region as words that any process may change at any time.
+    /// Returns the region as words that any process may change at any time.
     pub fn words(&self) -> &[AtomicU32] {
         let words = self.mapping.bytes() / size_of::<AtomicU32>();
         // SAFETY: the mapping is page-aligned, readable and writable for `bytes` bytes until drop, its size
@@ -137,7 +137,7 @@ impl ReadOnlyMapping {
         Mapping::read_only(file.as_fd(), length(&file)?).map(Self)
     }
 
-    /// The region as words that its creator may change at any time. A store to them ends the process
+    /// Returns the region as words that its creator may change at any time. A store to them ends the process
     /// (SIGSEGV).
     pub fn words(&self) -> &[AtomicU32] {
         let words = self.0.bytes() / size_of::<AtomicU32>();

@@ -90,8 +90,8 @@ struct PerfEventAttributes {
 }
 
 impl Recorder {
-    /// A recorder of this processor, not yet started. Fails with `EACCES` or `EPERM` without `CAP_PERFMON`,
-    /// and with `ENOENT` or `ENOSYS` on a kernel without perf events.
+    /// Makes a recorder of this processor, not yet started. Fails with `EACCES` or `EPERM` without
+    /// `CAP_PERFMON`, and with `ENOENT` or `ENOSYS` on a kernel without perf events.
     pub fn new(cpu: usize) -> io::Result<Recorder> {
         const SOFTWARE: u32 = 1;
         const DUMMY: u64 = 9;

@@ -61,15 +61,15 @@ pub struct Silence {
     pub last_received: Duration,
 }
 
-/// The number of segments with data that arrived on a connection, including segments out of order and
+/// Returns the number of segments with data that arrived on a connection, including segments out of order and
 /// duplicates: the traffic that the path carried, whether or not it could be delivered yet. The number wraps
 /// around. Fails with `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
 pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
     Ok(info(&socket)?.word(Field::DataSegmentsIn))
 }
 
-/// The smoothed round-trip time to the peer's kernel; right after connecting, the round-trip time of the
-/// handshake. Fails as [`segments_received`] does.
+/// Returns the smoothed round-trip time to the peer's kernel; right after connecting, the round-trip time of
+/// the handshake. Fails as [`segments_received`] does.
 pub fn round_trip(socket: impl AsFd) -> io::Result<Duration> {
     Ok(Duration::from_micros(info(&socket)?.word(Field::RoundTrip).into()))
 }

@@ -116,12 +116,12 @@ impl Topology {
         Cpu { number, package: package.unwrap_or(0), siblings }
     }
 
-    /// The numbers of all processors.
+    /// Returns the numbers of all processors.
     pub fn numbers(&self) -> CpuSet {
         self.cpus.iter().map(|cpu| cpu.number).collect()
     }
 
-    /// The hardware threads of each core, ascending by first thread.
+    /// Returns the hardware threads of each core, ascending by first thread.
     pub fn cores(&self) -> Vec<CpuSet> {
         let online = self.numbers();
         let mut cores: Vec<CpuSet> = Vec::new();
@@ -133,7 +133,7 @@ impl Topology {
         cores
     }
 
-    /// The part of the machine that consists of `allowed` processors.
+    /// Returns the part of the machine that consists of `allowed` processors.
     #[must_use]
     pub fn within(&self, allowed: &CpuSet) -> Self {
         let cut = |cpus: &CpuSet| cpus.intersection(allowed);
@@ -214,7 +214,7 @@ fn nodes(directory: &Path, online: &CpuSet) -> Vec<MemoryNode> {
     numbered(directory, "node").into_iter().filter_map(node).collect()
 }
 
-/// The numbers N of a directory's entries `PREFIXn`, ascending.
+/// Returns the numbers N of a directory's entries `PREFIXn`, ascending.
 fn numbered(directory: &Path, prefix: &str) -> BTreeSet<usize> {
     let Ok(entries) = fs::read_dir(directory) else { return BTreeSet::new() };
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok();

@@ -57,8 +57,8 @@ pub struct Author {
 }
 
 impl Author {
-    /// The author that has this number now. If no process has the number, the author has the start 0, and
-    /// [`lives`](Self::lives) returns false.
+    /// Returns the author that has this number now. If no process has the number, the author has the start 0,
+    /// and [`lives`](Self::lives) returns false.
     pub fn for_process(process: u32) -> Self {
         Self { process, started: start_time(process).unwrap_or(0) }
     }
@@ -112,7 +112,7 @@ pub struct PreparedFile {
 }
 
 impl UndoDirectory {
-    /// The directory at an absolute path; it need not exist yet.
+    /// Refers to the directory at an absolute path; it need not exist yet.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
@@ -121,7 +121,8 @@ impl UndoDirectory {
         &self.path
     }
 
-    /// The directory, if it exists. Fails with `PermissionDenied` if other users could have written into it.
+    /// Returns the directory, if it exists. Fails with `PermissionDenied` if other users could have written
+    /// into it.
     fn existing(&self) -> io::Result<Option<PrivateDirectory>> {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -130,7 +131,7 @@ impl UndoDirectory {
         }
     }
 
-    /// The names of its files that end with `suffix`, sorted; none if the directory does not exist.
+    /// Returns the names of its files that end with `suffix`, sorted; none if the directory does not exist.
     pub fn files(&self, suffix: &str) -> io::Result<Vec<String>> {
         let Some(directory) = self.existing()? else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(directory.path()) {
@@ -143,8 +144,8 @@ impl UndoDirectory {
         Ok(names)
     }
 
-    /// The text of a file; `None` if it does not exist. Fails with `PermissionDenied` if other users could
-    /// have written the file, or if it is a link or not a regular file.
+    /// Reads the text of a file; `None` if it does not exist. Fails with `PermissionDenied` if other users
+    /// could have written the file, or if it is a link or not a regular file.
     pub fn read(&self, name: &str) -> io::Result<Option<String>> {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);

@@ -116,8 +116,8 @@ impl KernelTypes {
         Some(found)
     }
 
-    /// The meaning of a symbol for this kernel: `offset_of__STRUCT__MEMBER__MEMBER` is the offset of a
-    /// member; every other name is a function.
+    /// Returns the meaning of a symbol for this kernel: `offset_of__STRUCT__MEMBER__MEMBER` is the offset of
+    /// a member; every other name is a function.
     pub fn symbol(&self, name: &str) -> Option<SymbolValue> {
         let Some(place) = name.strip_prefix("offset_of__") else {
             return self.function(name).map(SymbolValue::Function);

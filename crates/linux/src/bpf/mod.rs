@@ -159,12 +159,13 @@ impl Array {
         }
     }
 
-    /// The kernel's number of the map. Needs Linux 4.13.
+    /// Returns the kernel's number of the map. Needs Linux 4.13.
     pub fn id(&self) -> io::Result<u32> {
         Ok(self.information()?[1])
     }
 
-    /// The head of `struct bpf_map_info`: type, number, size of a key, size of a value, elements, flags.
+    /// Reads the head of `struct bpf_map_info`: type, number, size of a key, size of a value, elements,
+    /// flags.
     fn information(&self) -> io::Result<[u32; 6]> {
         let mut words = [0_u32; 6];
         let mut attributes = Attributes::new()
@@ -324,7 +325,7 @@ fn at_device(command: i32, program: BorrowedFd<'_>, device: Index) -> io::Result
     unsafe { bpf(command, &mut attributes) }.map(|_| ())
 }
 
-/// The last lines of the verifier's log, which give the reason.
+/// Returns the last lines of the verifier's log, which give the reason.
 fn last_lines(log: &[u8]) -> Option<String> {
     let length = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let text = String::from_utf8_lossy(&log[..length]);

@@ -26,8 +26,8 @@ pub enum SymbolValue {
     Function(u32),
 }
 
-/// The instructions of a section, with the values of symbols filled in. Fails if the bytes are no such
-/// object, or contain a symbol without a value.
+/// Returns the instructions of a section, with the values of symbols filled in. Fails if the bytes are no
+/// such object, or contain a symbol without a value.
 pub fn link(
     object: &[u8],
     section: &str,

@@ -74,12 +74,12 @@ impl SocketStorage {
         }
     }
 
-    /// The kernel's number of the map.
+    /// Returns the kernel's number of the map.
     pub fn id(&self) -> io::Result<u32> {
         Ok(self.information()?[1])
     }
 
-    /// The head of `struct bpf_map_info`: type, number, size of a key, size of a value.
+    /// Reads the head of `struct bpf_map_info`: type, number, size of a key, size of a value.
     fn information(&self) -> io::Result<[u32; 4]> {
         let mut words = [0_u32; 4];
         let mut attributes = Attributes::new()
@@ -103,7 +103,7 @@ impl SocketStorage {
         Ok(())
     }
 
-    /// The words at a socket, if it has some. Fails with `ENOTSOCK` if the descriptor is no socket.
+    /// Reads the words at a socket, if it has some. Fails with `ENOTSOCK` if the descriptor is no socket.
     pub fn read(&self, socket: BorrowedFd<'_>) -> io::Result<Option<SocketWords>> {
         let (key, mut words) = (socket.as_raw_fd(), SocketWords::default());
         let mut attributes = Attributes::new()
@@ -130,8 +130,8 @@ impl AsFd for SocketStorage {
 pub struct StorageScan(OwnedFd);
 
 impl StorageScan {
-    /// A scan that reads. Fails with `ENOTSUP` if the kernel cannot scan: it is older than 5.9, or does not
-    /// describe its types.
+    /// Loads a scan that reads. Fails with `ENOTSUP` if the kernel cannot scan: it is older than 5.9, or does
+    /// not describe its types.
     pub fn reading() -> io::Result<Self> {
         const WORDS: BpfRegister = BpfRegister(6);
         let mut code = Assembler::default();
@@ -143,8 +143,8 @@ impl StorageScan {
         Self::load(code)
     }
 
-    /// A scan that clears all words of the sockets whose word `at` has none of the `kept` values. Fails as
-    /// [`reading`](Self::reading) does.
+    /// Loads a scan that clears all words of the sockets whose word `at` has none of the `kept` values. Fails
+    /// as [`reading`](Self::reading) does.
     ///
     /// # Panics
     /// If there is no word `at`.

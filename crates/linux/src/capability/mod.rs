@@ -121,12 +121,12 @@ impl ProbedHost {
         self.root.join(below_root.trim_start_matches('/'))
     }
 
-    /// The text of a file without surrounding white space; `None` if it cannot be read.
+    /// Reads the text of a file without surrounding white space; `None` if it cannot be read.
     fn read(&self, path: &str) -> Option<String> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_owned())
     }
 
-    /// The text of a kernel's file, or `None` if this kernel lacks the file.
+    /// Reads the text of a kernel's file, or `None` if this kernel lacks the file.
     ///
     /// # Errors
     /// Returns a reason if it is unknown whether the kernel has the file: the file cannot be read, or

@@ -12,7 +12,7 @@ pub(super) enum MpiTools {
 }
 
 impl MpiTools {
-    /// The names of its compiler and launcher, in search order; Debian adds suffixes.
+    /// Returns the names of its compiler and launcher, in search order; Debian adds suffixes.
     fn programs(self) -> [(&'static str, &'static str); 2] {
         match self {
             MpiTools::Mpich => [("mpicc.mpich", "mpiexec.mpich"), ("mpicc", "mpiexec")],
@@ -31,7 +31,7 @@ impl MpiTools {
         }
     }
 
-    /// The version in the output of `mpiexec --version`, if the output is this implementation's.
+    /// Returns the version in the output of `mpiexec --version`, if the output is this implementation's.
     fn version(self, printed: &str) -> Option<String> {
         let line = |wanted: &str| printed.lines().find(|line| line.contains(wanted));
         match self {

@@ -70,8 +70,8 @@ pub(super) fn slice_extension(_: &ProbedHost) -> TrialFinding {
     longer_slices(errno_of(result.into()), area_in_use())
 }
 
-/// The finding from the kernel's result (0: supported) and the number of rseq area bytes that the C library
-/// uses.
+/// Returns the finding from the kernel's result (0: supported) and the number of rseq area bytes that the C
+/// library uses.
 fn longer_slices(errno: i32, in_use: u32) -> TrialFinding {
     let kernel = match errno {
         0 | libc::ENXIO => None,

@@ -62,7 +62,7 @@ pub struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// The group at a path that was recorded earlier; the path is not checked.
+    /// Refers to the group at a path that was recorded earlier; the path is not checked.
     pub fn at(dir: PathBuf, version: CgroupVersion) -> Self {
         Self { dir, version }
     }
@@ -128,19 +128,19 @@ impl ControlGroup {
         self.mover(self)?.add(process)
     }
 
-    /// The processes in this group itself (not in groups below it).
+    /// Returns the processes in this group itself (not in groups below it).
     pub fn processes(&self) -> Result<Vec<Tid>, Error> {
         Ok(numbers(&self.read("cgroup.procs")?))
     }
 
-    /// The threads in this group itself; one read, even for many processes.
+    /// Returns the threads in this group itself; one read, even for many processes.
     pub fn threads(&self) -> Result<Vec<Tid>, Error> {
         let file = if self.version == CgroupVersion::V2 { "cgroup.threads" } else { "tasks" };
         Ok(numbers(&self.read(file)?))
     }
 
-    /// The processor time in nanoseconds that the group has used. Fails if the hierarchy does not count
-    /// processor time.
+    /// Returns the processor time in nanoseconds that the group has used. Fails if the hierarchy does not
+    /// count processor time.
     pub fn used_ns(&self) -> Result<u64, Error> {
         self.meter()?.used_ns()
     }
@@ -196,7 +196,7 @@ impl ControlGroup {
     }
 }
 
-/// The prefix and 64 random bits: no other user can have made a group of this name before.
+/// Returns the prefix and 64 random bits: no other user can have made a group of this name before.
 pub fn unguessable(prefix: &str) -> io::Result<String> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, GetRandomFlags::empty())?;

@@ -57,7 +57,7 @@ pub struct ProcessMover {
 }
 
 impl ControlGroup {
-    /// The user to whom the group was handed, who may move processes into it: the owner of its
+    /// Returns the user to whom the group was handed, who may move processes into it: the owner of its
     /// `cgroup.procs`.
     pub fn owner(&self) -> Result<u32, Error> {
         let path = self.path().join(PROCS);

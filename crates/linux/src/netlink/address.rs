@@ -37,7 +37,7 @@ impl DeviceAddress {
     }
 }
 
-/// The addresses of all devices of the socket's namespace.
+/// Reads the addresses of all devices of the socket's namespace.
 pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<DeviceAddress>, Refused> {
     let fixed = [libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, 0];
     let request = NetlinkRequest::new("list the addresses".to_owned(), READ_ADDRESSES, TABLE, &fixed);

@@ -71,7 +71,7 @@ impl fmt::Display for ForeignFilter {
     }
 }
 
-/// The filters of a hook.
+/// Reads the filters of a hook.
 fn entries(socket: &mut NetlinkSocket, device: Index, hook: TrafficHook) -> Result<Vec<Entry>, Refused> {
     let what = format!("list the filters of device {}", device.0);
     let request = NetlinkRequest::new(what, READ_FILTERS, TABLE, &head(device, 0, hook.parent(), 0));
@@ -88,7 +88,7 @@ fn preference(entry: &Entry) -> Preference {
     Preference(entry.word(16) >> 16)
 }
 
-/// The filters of other programs at a hook, each once, in the order in which they run.
+/// Returns the filters of other programs at a hook, each once, in the order in which they run.
 pub fn foreign(
     socket: &mut NetlinkSocket,
     device: Index,
@@ -120,7 +120,7 @@ pub fn foreign(
     Ok(found)
 }
 
-/// The preference of our filter at a hook: the one that it has, or else one behind all other filters.
+/// Returns the preference of our filter at a hook: the one that it has, or else one behind all other filters.
 pub fn our_preference(
     socket: &mut NetlinkSocket,
     device: Index,

@@ -120,7 +120,7 @@ pub fn remove_class(device: Index, number: u32) -> NetlinkRequest {
     NetlinkRequest::new(what, DELETE_CLASS, 0, &head(device, number, 0, 0))
 }
 
-/// The counters of a device's classes.
+/// Reads the counters of a device's classes.
 pub fn statistics(socket: &mut NetlinkSocket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
     let what = format!("list the classes of device {}", device.0);
     let entries =

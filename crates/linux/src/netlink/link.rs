@@ -191,7 +191,7 @@ pub fn all(socket: &mut NetlinkSocket) -> Result<Vec<NetworkDevice>, Refused> {
     Ok(entries.iter().filter_map(link).collect())
 }
 
-/// The number of packets that a device should have sent but dropped.
+/// Reads the number of packets that a device should have sent but dropped.
 pub fn dropped(socket: &mut NetlinkSocket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 23;
     /// `tx_dropped` in `struct rtnl_link_stats64`.

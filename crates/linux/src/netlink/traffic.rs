@@ -43,7 +43,7 @@ pub fn at_ingress(device: Index, program: BorrowedFd<'_>, name: &str) -> Netlink
     deciding(what, CREATE_NEW, &head(device, 0, CLSACT_INGRESS, FIRST_OF_ALL), program, name)
 }
 
-/// A filter whose program's result is the action for the frame.
+/// Makes a filter whose program's result is the action for the frame.
 pub(super) fn deciding(
     what: String,
     flags: u16,

@@ -83,7 +83,7 @@ impl<T: Copy> Producer<T> {
         XdpRing::map(socket, page, layout, size).map(Self)
     }
 
-    /// The number of free entries; reads the kernel's position only if fewer than `wanted` are known.
+    /// Returns the number of free entries; reads the kernel's position only if fewer than `wanted` are known.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let ring = &mut self.0;
         let size = ring.mask + 1;
