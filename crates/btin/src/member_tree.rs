@@ -76,7 +76,7 @@ mod tests {
         (MemberTree::new(network, group, &planned), planned)
     }
 
-    /// The switches from a switch up to the root of the planned tree.
+    /// Returns the switches from a switch up to the root of the planned tree.
     fn way_up(network: &SwitchNetwork, planned: &TreePlan, from: SwitchId) -> Vec<SwitchId> {
         let mut way = vec![from];
         while let Some(&switch) = way.last().filter(|switch| **switch != planned.tree.root_switch) {
