@@ -35,8 +35,8 @@ const POOL: &str = "import multiprocessing,time\n\
     if __name__=='__main__':\n  s=time.perf_counter()\n  with multiprocessing.Pool() as pool:\n    \
     pool.map(work,[60000]*24)\n  print(time.perf_counter()-s)";
 
-/// The programs that this host can run. A program that it cannot run is named on standard error with the
-/// reason.
+/// Returns the programs that this host can run. A program that it cannot run is named on standard error with
+/// the reason.
 pub(crate) fn prepare(directory: &Path, python: &Path) -> Vec<Program> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let text = directory.join("text");

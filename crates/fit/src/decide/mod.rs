@@ -184,7 +184,8 @@ impl Decision<'_> {
         }
     }
 
-    /// The reason why waiting threads should sleep at once. `None` if there is a processor for each thread.
+    /// Returns the reason why waiting threads should sleep at once. `None` if there is a processor for each
+    /// thread.
     fn oversubscription(&self, threads: usize) -> Option<String> {
         let others = self.observed.others.unwrap_or(0);
         let processors = self.observed.effective.processors;

@@ -41,7 +41,7 @@ fn set(observed: &HostState, program: &ProgramTraits, user: &[(&str, &str)]) -> 
     all.map(|setting| format!("{}={}", setting.name, setting.value)).collect()
 }
 
-/// The settings without the numbers of threads that every program gets.
+/// Returns the settings without the numbers of threads that every program gets.
 fn set_beside_the_table(observed: &HostState, program: &ProgramTraits, user: &[(&str, &str)]) -> Vec<String> {
     let in_table =
         |one: &String| RUNTIME_VARIABLES.iter().any(|variable| one.split('=').next() == Some(variable.name));
