@@ -54,12 +54,12 @@ impl BackgroundLoad {
         Some(Self { pattern, share, steal: steal as f64 / all as f64 })
     }
 
-    /// The share that others take without disturbing a run.
+    /// Returns the share that others take without disturbing a run.
     pub fn steady_share(self) -> f64 {
         if self.pattern == LoadPattern::Steady { self.share } else { 0.0 }
     }
 
-    /// The load in words, for a machine with this number of processors; `None` for a quiet machine.
+    /// Returns the load in words, for a machine with this number of processors; `None` for a quiet machine.
     pub fn in_words(self, processors: u32) -> Option<String> {
         let taken = format!("{:.1} of {processors} processors", self.share * f64::from(processors));
         match self.pattern {

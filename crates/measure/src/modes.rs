@@ -59,8 +59,8 @@ impl fmt::Display for TwoModes {
     }
 }
 
-/// The two modes of the values, if there are two; values that are not finite are left out. Values of zero (a
-/// starved program) form a mode of their own beside other values.
+/// Returns the two modes of the values, if there are two; values that are not finite are left out. Values of
+/// zero (a starved program) form a mode of their own beside other values.
 pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     let sorted = quantile::sorted(values);
     if sorted.len() < 3 || sorted[0] < 0.0 {

@@ -49,9 +49,9 @@ pub enum Finding {
 }
 
 impl Comparison {
-    /// The conclusion at the comparison's level; `better` says whether ratios above or below one are good.
-    /// Differences below [`TIE_TOLERANCE`] are *the same*. An interval that contains one and is wider than
-    /// ten per cent is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
+    /// Returns the conclusion at the comparison's level; `better` says whether ratios above or below one are
+    /// good. Differences below [`TIE_TOLERANCE`] are *the same*. An interval that contains one and is wider
+    /// than ten per cent is undecided, and so are fewer than [`MIN_PAIRS`] pairs.
     pub fn finding(&self, better: Better) -> Finding {
         let Estimate { low, high, .. } = self.ratio;
         let above = low > 1.0 + TIE_TOLERANCE;

@@ -374,7 +374,7 @@ impl Figure {
         Self { curve: Some(Box::new(Curve { x: x.to_owned(), points })), ..self }
     }
 
-    /// A figure whose value is the distribution's median; keeps the distribution.
+    /// Makes a figure whose value is the distribution's median; keeps the distribution.
     pub fn from_distribution(name: impl Into<String>, unit: &str, distribution: Distribution) -> Self {
         Self { distribution: Some(distribution), ..Self::new(name, distribution.median, unit) }
     }

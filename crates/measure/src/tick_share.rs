@@ -49,7 +49,7 @@ impl Sum for TickShare {
     }
 }
 
-/// The probability of at least `taken` of `all` ticks, each taken with probability `rate`.
+/// Returns the probability of at least `taken` of `all` ticks, each taken with probability `rate`.
 pub(crate) fn tail(taken: u64, all: u64, rate: f64) -> f64 {
     if rate >= 1.0 {
         return 1.0;
