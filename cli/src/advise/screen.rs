@@ -36,7 +36,7 @@ impl AdviceAnswer<'_> {
         text.trim_end().to_owned()
     }
 
-    /// The action and the six facts, without the ways.
+    /// Returns the action and the six facts, without the ways.
     pub(super) fn facts_text(&self) -> String {
         let mut text = format!("{}\n\n", fold(&action(self.trials, self.advice), COLUMNS));
         for (name, value) in self.facts() {
@@ -262,7 +262,7 @@ mod tests {
     use unisono_fit::effective;
     use unisono_linux::quota;
 
-    /// A trial of `rounds` rounds in which plain Linux takes twice as long as the remedies in `faster`.
+    /// Makes a trial of `rounds` rounds in which plain Linux takes twice as long as the remedies in `faster`.
     fn trials(faster: &[TriedRemedy], rounds: usize) -> TrialRuns {
         let mut all = TrialRuns::default();
         for (round, remedy) in (0..rounds).flat_map(|round| TriedRemedy::ALL.map(|remedy| (round, remedy))) {
