@@ -28,9 +28,9 @@ use unisono_linux::quota;
 pub struct GangGroups {
     /// The group that freezes the gang, lists its threads and counts their time.
     pub control: ControlGroup,
-    /// The group with its weight, if this process can use the `cpu` controller.
+    /// The group with the gang's weight, if this process can use the `cpu` controller.
     pub cpu: Option<ControlGroup>,
-    /// The group that bounds its number of threads, if this process can use the `pids` controller.
+    /// The group that bounds the gang's number of threads, if this process can use the `pids` controller.
     pub pids: Option<ControlGroup>,
 }
 

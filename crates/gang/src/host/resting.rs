@@ -22,7 +22,7 @@ use unisono_linux::clock::{Duration, Instant};
 /// The treatment of a gang that blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockedGangs {
-    /// It rests: it runs outside the turns, until it wants its cores again.
+    /// The gang rests: it runs outside the turns, until it wants its cores again.
     Rest,
     #[default]
     TakeTurns,

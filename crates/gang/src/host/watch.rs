@@ -304,7 +304,8 @@ mod tests {
         }
     }
 
-    /// Gang 0 waits with threads 10 and 11, gang 1 runs with 20 and 21.
+    /// Evaluates records of a turn in which gang 0 waits with threads 10 and 11, and gang 1 runs with threads
+    /// 20 and 21.
     fn read(cores: &[usize], records: &[Vec<SwitchChange>]) -> Option<SwitchRecord> {
         let gang = |id, threads: [i32; 2]| (GangId(id), threads.map(Tid).into_iter().collect());
         let members = Members([gang(0, [10, 11]), gang(1, [20, 21])].into_iter().collect());

@@ -47,9 +47,10 @@ const SCANS_TO_WAKE: u32 = 2;
 pub struct GangTimes {
     /// Time for which the gang was allowed to run: its turns, or the whole time while it rests.
     pub might: Duration,
-    /// Processor time that it used.
+    /// Processor time that the gang used.
     pub used: Duration,
-    /// Time for which at least one of its threads waited for a processor while the gang was allowed to run.
+    /// Time for which at least one of the gang's threads waited for a processor while the gang was allowed to
+    /// run.
     pub pressed: Duration,
 }
 
@@ -146,9 +147,9 @@ impl TurnsWorth {
 /// A gang's use of one watched turn of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchedUse {
-    /// Total time for which its threads wanted processors.
+    /// Total time for which the gang's threads wanted processors.
     pub wanted: Duration,
-    /// Number of times that its threads went to sleep.
+    /// Number of times that the gang's threads went to sleep.
     pub sleeps: u64,
     /// The length of the observed interval.
     pub time: Duration,

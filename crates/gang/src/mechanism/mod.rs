@@ -75,9 +75,9 @@ pub struct Promise {
 /// Whether a waiting gang uses cores that are idle otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// It is stopped there too.
+    /// The gang is stopped on these cores, too.
     Left,
-    /// It runs there.
+    /// The gang runs on these cores.
     Used,
 }
 

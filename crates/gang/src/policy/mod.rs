@@ -41,16 +41,16 @@ struct Member {
     owner: GangOwner,
     weight: GangWeight,
     width: usize,
-    /// Cores that it kept busy in its own turns: an average, with weight [`EWMA_WEIGHT`] for the last
-    /// observation. All cores before the first observation.
+    /// Number of cores that the gang kept busy in its own turns: an average, with weight [`EWMA_WEIGHT`] for
+    /// the last observation. All cores before the first observation.
     busy: f64,
     /// Whether the last observation was far from the average.
     unsure: bool,
-    /// Number of its last turn, backfill not counted; 0: none yet.
+    /// Number of the gang's last turn, backfill not counted; 0: none yet.
     served: u64,
     turns: TakesTurns,
     quota: Option<TurnQuota>,
-    /// The earliest moment at which its quota allows its next turn.
+    /// The earliest moment at which the gang's quota allows its next turn.
     ready: Instant,
     /// The sort key of the gang where several hosts have to agree; gangs of equal names are ordered by
     /// number.
@@ -281,8 +281,8 @@ impl Rotation {
         }
     }
 
-    /// Whether the last observation of this gang was far from the average, so that one more could change the
-    /// number of cores that it lends.
+    /// Whether the last observation of this gang was far from the average, so that one more observation could
+    /// change the number of cores that the gang lends.
     pub fn is_unsure(&self, id: GangId) -> bool {
         self.member(id).is_some_and(|member| member.unsure)
     }

@@ -52,7 +52,7 @@ pub(super) fn saved_name(socket: &Path) -> String {
 pub(super) enum SlicePace {
     /// The slice follows the intervals of the gangs.
     Follows,
-    /// The user has set it.
+    /// The user has set the slice.
     Fixed,
 }
 
@@ -73,8 +73,8 @@ pub(super) struct ManagedGang {
     /// The target process; `None`: the target is a group, or the process has ended.
     pub(super) leader: Option<PinnedProcess>,
     pub(super) threads: GangThreads,
-    /// Whether its processes may use all of the daemon's cores. If not, the daemon leaves their affinities
-    /// alone.
+    /// Whether the gang's processes may use all of the daemon's cores. If not, the daemon leaves their
+    /// affinities alone.
     pub(super) everywhere: bool,
     pub(super) count: usize,
     pub(super) width: usize,
@@ -84,7 +84,7 @@ pub(super) struct ManagedGang {
     pub(super) slept: GangSleeps,
     pub(super) interval: Option<Duration>,
     pub(super) quota: Option<GangQuota>,
-    /// The quota that its turns enforce.
+    /// The quota that the gang's turns enforce.
     pub(super) keeps_to: Option<TurnQuota>,
 }
 

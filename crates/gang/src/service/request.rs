@@ -231,28 +231,28 @@ pub struct ServiceView {
 pub struct GangView {
     pub name: GangName,
     pub target: GangTarget,
-    /// The user who added it.
+    /// The user who added the gang.
     pub user: u32,
     pub weight: u32,
     pub state: GangState,
-    /// Number of cores that its threads can use at once.
+    /// Number of cores that the gang's threads can use at once.
     pub width: usize,
     pub threads: usize,
-    /// Number of its turns.
+    /// Number of the gang's turns.
     pub turns: u64,
-    /// Total length of its turns.
+    /// Total length of the gang's turns.
     pub had_s: f64,
-    /// Processor time since it was added; `None` if its cgroup hierarchy does not count it.
+    /// Processor time since the gang was added; `None` if its cgroup hierarchy does not count processor time.
     pub cpu_s: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GangState {
-    /// It has the turn, or no other gang takes turns.
+    /// The gang has the turn, or no other gang takes turns.
     Running,
     Waiting,
-    /// It takes no turns, because it blocks: it runs at any time.
+    /// The gang takes no turns, because it blocks: it runs at any time.
     Resting,
 }
 

@@ -174,15 +174,15 @@ impl Drop for SocketFile {
 
 struct ServiceClient {
     id: ReplyTicket,
-    /// Whether its request is being carried out.
+    /// Whether a request of the client is being carried out.
     waits: bool,
     stream: UnixStream,
     user: u32,
     lines: LineBuffer,
     unread: Vec<u8>,
-    /// The time of its last activity.
+    /// The time of the client's last activity.
     last_active: Instant,
-    /// It is not read before this time, because its user floods.
+    /// No more requests of the client are read before this time, because its user sends too many.
     later: Instant,
 }
 

@@ -46,7 +46,7 @@ pub struct FoundTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedGang {
     pub name: GangName,
-    /// The user who added it.
+    /// The user who added the gang.
     pub user: u32,
     /// The owner of the processes; root if they belong to several users.
     #[serde(default)]

@@ -183,7 +183,7 @@ impl Mechanism for SchedExt {
     fn remove(&mut self, gang: GangId) {
         let Some(group) = self.groups.get(gang.0).filter(|_| self.removed.insert(gang)) else { return };
         self.standings[gang.0] = KernelStanding::Runs;
-        // the journal undoes it if one of these calls fails
+        // if one of these calls fails, the journal has the change and undoes it later
         let _ = self.scheduler.write(&self.standings);
         let _ = self.scheduler.switch();
         // an empty group has no threads to restore
