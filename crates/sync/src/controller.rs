@@ -350,7 +350,8 @@ mod tests {
                 now += Duration::from_nanos(elapsed);
                 let step = controller.observe(now, episodes, gave_up);
                 prop_assert!(step.observe_after >= 1 && step.observe_after <= 1 << 16);
-                // After it gave up while awake, the group is never told to stay awake.
+                // After a waiter gave up while the group was awake, the controller never tells the group to
+                // stay awake.
                 prop_assert!(!(gave_up && mode == ControllerMode::Awake && step.mode == ControllerMode::Awake));
                 mode = step.mode;
             }
