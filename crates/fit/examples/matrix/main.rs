@@ -152,7 +152,7 @@ impl Drop for Loops {
     }
 }
 
-/// The seconds of a run; `None` if it failed.
+/// Runs a program and returns the seconds that it took; `None` if the run failed.
 fn measure(
     program: &Program,
     variant: (&str, Environment),

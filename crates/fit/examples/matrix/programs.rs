@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 pub(crate) enum Timing {
     /// The seconds that the program prints.
     Printed,
-    /// From its start to its end.
+    /// The time from the start of the program to its end.
     ByTheClock,
 }
 
@@ -87,7 +87,7 @@ fn lines(count: u64) -> String {
     (0..count).map(|n| format!("{:x}\n", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
 }
 
-/// Eight C files and a Makefile that compiles them.
+/// Writes eight C files and a Makefile that compiles them.
 fn write_modules(directory: &Path) -> Result<(), String> {
     let write = || -> std::io::Result<()> {
         fs::create_dir_all(directory)?;

@@ -127,28 +127,31 @@ impl Decision<'_> {
         counts.count(&self.observed.limits) > self.processors()
     }
 
-    /// Threads of an OpenMP team: the number that the user asked for, or one for each processor.
+    /// Returns the number of threads of an OpenMP team: the number that the user asked for, or one for each
+    /// processor.
     fn team_size(&self) -> usize {
         let asked = (self.user)("OMP_NUM_THREADS");
         let first = asked.as_deref().and_then(|list| list.split(',').next()?.trim().parse().ok());
         first.filter(|threads| *threads > 0).unwrap_or(self.processors())
     }
 
-    /// Processors that threads of other programs leave free (at least one), and the number of those threads.
-    /// `None` if there are processors for all.
+    /// Returns the number of processors that threads of other programs leave free (at least one), and the
+    /// number of those threads. `None` if there are processors for all.
     fn free_processors(&self) -> Option<(usize, usize)> {
         let others = self.observed.others.filter(|others| *others > 0)?;
         let left = self.allowed().saturating_sub(others).max(1);
         (left < self.processors()).then_some((left, others))
     }
 
-    /// The library that reads a variable, as the beginning of the reason: the program links it, or it may
-    /// load the library later, itself or in a program that it starts.
+    /// Returns the beginning of the reason for a variable: the library that reads it, with `if loaded` unless
+    /// the program links the library. A program may load a library later, itself or in a program that it
+    /// starts.
     fn reader(&self, library: &str, stems: &[&str]) -> String {
         if self.program.links(stems) { format!("{library} ") } else { format!("{library}, if loaded, ") }
     }
 
-    /// OpenBLAS reads its number of threads from either variable.
+    /// Limits the threads of OpenBLAS to the free processors, unless the user set either of the two variables
+    /// from which OpenBLAS reads their number.
     fn limit_blas_threads(&mut self) {
         let names = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"];
         let Some((left, others)) = self.free_processors().filter(|_| !self.any_set(&names)) else { return };
@@ -244,8 +247,8 @@ impl Decision<'_> {
         self.set("OMP_PLACES", "threads", &why);
     }
 
-    /// A Go program that counts right gets no number, because it follows changes of its quota. Any other
-    /// program gets one, for the Go programs that it may start.
+    /// Sets the number of threads of Go programs. A Go program that counts right gets no number, because it
+    /// follows changes of its quota. Any other program gets one, for the Go programs that it may start.
     fn set_go_threads(&mut self) {
         if self.go_counts_right() || !self.miscounts(CountedProcessors::Affinity) {
             return;
@@ -278,8 +281,8 @@ impl Decision<'_> {
         counted == self.processors()
     }
 
-    /// Java prints the variables that it reads on standard error, so it gets an option, and only where the
-    /// program is Java itself.
+    /// Sets the number of processors for Java, by an option and only if the program is Java itself: Java
+    /// would print a variable that it reads on standard error.
     fn set_java_threads(&mut self) {
         let Some(java) = self.program.java else { return };
         let quota = self.observed.limits.quota.as_ref();

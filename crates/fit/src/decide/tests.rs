@@ -19,7 +19,7 @@ fn quota(processors: u64, of: GroupRelation) -> Quota {
     }
 }
 
-/// Eight processors; this program may use `allowed` of them.
+/// Makes a host with eight processors, of which the program may use `allowed`.
 fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> HostState {
     let affinity: CpuSet = (0..allowed).collect();
     let limits = ProcessorLimits { affinity, quota, online: 8, ..ProcessorLimits::default() };
