@@ -51,7 +51,7 @@ pub struct NetworkOptions {
 }
 
 impl Default for NetworkOptions {
-    /// The default options describe the smaller of the paper's two systems.
+    /// Returns the options of the smaller of the paper's two systems.
     fn default() -> Self {
         Self {
             switches: 75,

@@ -68,7 +68,7 @@ pub(super) struct Walk<K> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Open,
-    /// It is adjacent to the front, and the next level visits it.
+    /// The switch is adjacent to the front, and the next level visits it.
     Listed,
     Full,
 }

@@ -9,10 +9,10 @@ pub(super) struct Vertex {
     /// The file's description of the vertex, such as InfiniBand's node description; may be empty.
     pub(super) label: String,
     pub(super) kind: VertexKind,
-    /// The number of its ports, if the file gives it.
+    /// The number of the vertex's ports, if the file gives it.
     pub(super) ports: Option<u16>,
     pub(super) member: bool,
-    /// The byte of the text at which it begins.
+    /// The byte of the text at which the vertex begins.
     pub(super) at: usize,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Plug {
 pub(super) struct DraftCable {
     pub(super) a: Plug,
     pub(super) b: Plug,
-    /// The byte of the text at which it begins.
+    /// The byte of the text at which the cable begins.
     pub(super) at: usize,
 }
 

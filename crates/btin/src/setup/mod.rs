@@ -60,7 +60,8 @@ pub struct SetupRequest {
 pub enum RegisterOrder {
     Set {
         register: Register,
-        /// The node at the switch that keeps it if no register is free. `None`: the switch has no nodes.
+        /// The node at the switch whose memory keeps the register if the switch has none free. `None`: the
+        /// switch has no nodes.
         keeper: Option<NodeId>,
     },
     Release,
@@ -79,11 +80,11 @@ pub struct SetupReply {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetupAnswer {
-    /// It is in a register of the switch.
+    /// The group's register is in the switch.
     InSwitch,
-    /// It is in the memory of this node.
+    /// The group's register is in the memory of this node.
     InMemory(NodeId),
-    /// No register is free, and there is no node to keep it.
+    /// No register of the switch is free, and there is no node whose memory could keep one.
     Refused,
     Released,
 }
