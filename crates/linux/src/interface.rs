@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interface {
-    /// Its number in the calling thread's namespace.
+    /// The device's number in the calling thread's namespace.
     pub index: Index,
-    /// Its hardware address, if it is an Ethernet device other than the loopback device.
+    /// The hardware address, if the device is an Ethernet device other than the loopback device.
     pub ethernet: Option<[u8; 6]>,
-    /// The longest packet that it carries in a frame, in bytes.
+    /// The longest packet that the device carries in a frame, in bytes.
     pub mtu: u32,
 }
 

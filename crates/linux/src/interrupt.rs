@@ -88,7 +88,7 @@ pub fn usual() -> io::Result<()> {
 /// A SIGHUP that has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HangUp {
-    /// The user whose process sent it. `None`: the kernel sent it, because a terminal was closed.
+    /// The user whose process sent the signal. `None`: the kernel sent it, because a terminal was closed.
     pub sender: Option<u32>,
 }
 

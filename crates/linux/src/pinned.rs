@@ -104,12 +104,12 @@ impl PinnedProcess {
         self.started
     }
 
-    /// Returns its first thread.
+    /// Returns the first thread of the process.
     pub fn thread(&self) -> Tid {
         Tid(self.number.cast_signed())
     }
 
-    /// Whether it has not ended, so that its number is still its own.
+    /// Whether the process has not ended, so that its number is still its own.
     pub fn lives(&self) -> bool {
         !self.held.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }
@@ -121,23 +121,24 @@ impl PinnedProcess {
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
     }
 
-    /// Returns the user whose rights it has.
+    /// Returns the user whose rights the process has.
     pub fn owner(&self) -> io::Result<u32> {
         self.read(|number| Ok(fs::metadata(format!("/proc/{number}"))?.uid()))
     }
 
-    /// Returns the file that it executes.
+    /// Returns the file that the process executes.
     pub fn executable(&self) -> io::Result<PathBuf> {
         self.read(|number| fs::read_link(format!("/proc/{number}/exe")))
     }
 
-    /// Returns the name that the kernel shows, cut at 15 bytes, possibly within a multi-byte character.
+    /// Returns the process's name as the kernel shows it, cut at 15 bytes, possibly within a multi-byte
+    /// character.
     pub fn name(&self) -> io::Result<String> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/comm")))?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// Returns the arguments with which it was started, unless the program has overwritten them.
+    /// Returns the arguments with which the process was started, unless the program has overwritten them.
     pub fn command_line(&self) -> io::Result<Vec<OsString>> {
         let bytes = self.read(|number| fs::read(format!("/proc/{number}/cmdline")))?;
         let words = bytes.strip_suffix(&[0]).unwrap_or(&bytes).split(|byte| *byte == 0);
@@ -174,7 +175,7 @@ impl PinnedProcess {
         self.held.send(signal)
     }
 
-    /// Whether it has ended. Waits for the end for at most `timeout` (`None`: as long as it takes).
+    /// Whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
     pub fn has_ended(&self, timeout: Option<Duration>) -> io::Result<bool> {
         self.held.has_ended(timeout)
     }
@@ -233,7 +234,7 @@ impl PinnedThread {
         self.started
     }
 
-    /// Whether it has not ended, so that its number is still its own.
+    /// Whether the thread has not ended, so that its number is still its own.
     pub fn lives(&self) -> bool {
         match &self.held {
             Some(held) => {
@@ -250,13 +251,13 @@ impl PinnedThread {
         if self.lives() { found } else { Err(Errno::SRCH.into()) }
     }
 
-    /// Returns the processors that it may use.
+    /// Returns the processors that the thread may use.
     pub fn allowed(&self) -> io::Result<CpuSet> {
         self.read(affinity::allowed)
     }
 
-    /// Restricts it to these processors. Fails as sched_setaffinity(2) does, and with `ESRCH` if it has
-    /// ended.
+    /// Restricts the thread to these processors. Fails as sched_setaffinity(2) does, and with `ESRCH` if the
+    /// thread has ended.
     pub fn restrict(&self, cpus: &CpuSet) -> io::Result<()> {
         self.write(
             |number| affinity::restrict(number, cpus),
@@ -264,12 +265,13 @@ impl PinnedThread {
         )
     }
 
-    /// Returns the class that it is in.
+    /// Returns the class that the thread is in.
     pub fn class(&self) -> io::Result<SchedulingPolicy> {
         self.read(scheduling::get)
     }
 
-    /// Puts it into a class. Fails as sched_setattr(2) does, and with `ESRCH` if it has ended.
+    /// Puts the thread into a class. Fails as sched_setattr(2) does, and with `ESRCH` if the thread has
+    /// ended.
     pub fn set_class(&self, policy: SchedulingPolicy) -> io::Result<()> {
         self.write(|number| scheduling::set(number, policy, Children::Inherit), restore_class)
     }
@@ -301,13 +303,13 @@ impl PinnedThread {
         Ok(missing)
     }
 
-    /// Puts it back into the default class, with the nice value that it had before. Fails as
+    /// Puts the thread back into the default class, with the nice value that it had before. Fails as
     /// [`PinnedThread::set_class`] does.
     pub fn set_fair(&self) -> io::Result<()> {
         self.write(scheduling::set_fair, restore_class)
     }
 
-    /// Puts it into the class of the scheduler that is loaded into the kernel (sched_ext). Fails as
+    /// Puts the thread into the class of the scheduler that is loaded into the kernel (sched_ext). Fails as
     /// [`PinnedThread::set_class`] does, and with `EINVAL` if the kernel has no sched_ext.
     pub fn set_extensible(&self) -> io::Result<()> {
         self.write(scheduling::set_extensible, restore_class)

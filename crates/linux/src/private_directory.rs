@@ -110,7 +110,7 @@ impl PrivateDirectory {
         Self::open(&self.path.join(name))
     }
 
-    /// Returns its absolute path without links.
+    /// Returns the directory's absolute path without links.
     pub fn path(&self) -> &Path {
         &self.path
     }

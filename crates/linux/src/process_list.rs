@@ -16,7 +16,7 @@ pub struct ListedProcess {
     pub parent: i32,
     /// The number of the process that leads, or led, its group.
     pub group: i32,
-    /// When it started, in clock ticks since boot.
+    /// When the process started, in clock ticks since boot.
     pub started: u64,
 }
 

@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorLimits {
-    /// The processors that it may run on; the kernel has removed processors outside of the cpuset.
+    /// The processors that the process may run on; the kernel has removed processors outside of the cpuset.
     pub affinity: CpuSet,
-    /// The processors of its cpuset, if it is in one.
+    /// The processors of the process's cpuset, if it is in one.
     pub cpuset: Option<CpuSet>,
-    /// The smallest quota of its group and of the groups above, if there is one.
+    /// The smallest quota of the process's group and of the groups above, if there is one.
     pub quota: Option<Quota>,
     /// The number of online processors of the machine, whether this process may use them or not.
     pub online: usize,
@@ -41,7 +41,7 @@ pub struct Quota {
     /// The group with this quota.
     pub group: PathBuf,
     pub of: GroupRelation,
-    /// The version of its hierarchy: old language runtimes read only version 1.
+    /// The version of the group's hierarchy: old language runtimes read only version 1.
     pub version: CgroupVersion,
 }
 
@@ -50,7 +50,7 @@ pub struct Quota {
 pub enum GroupRelation {
     /// The group that the process is in.
     Own,
-    /// A group above it. Some runtimes (Go 1.25, Java before 24) read only their own group.
+    /// A group above the process's own. Some runtimes (Go 1.25, Java before 24) read only their own group.
     Ancestor,
 }
 

@@ -17,7 +17,7 @@ pub struct RunTime {
     pub ran_ns: u64,
     /// Nanoseconds runnable but waiting for a processor.
     pub waited_ns: u64,
-    /// The number of times that it was put on a processor.
+    /// The number of times that the thread was put on a processor.
     pub times: u64,
 }
 

@@ -69,7 +69,7 @@ impl Urgency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
     Inherit,
-    /// They start as `Other { nice: 0 }`; required to fork from [`SchedulingPolicy::Deadline`].
+    /// Children start as `Other { nice: 0 }`; required to fork from [`SchedulingPolicy::Deadline`].
     Reset,
 }
 

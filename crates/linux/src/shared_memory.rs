@@ -77,7 +77,7 @@ impl SharedMemory {
         (self.mapping, self.file.into())
     }
 
-    /// Returns its size in bytes, whole pages.
+    /// Returns the region's size in bytes, a multiple of the page size.
     pub const fn len(&self) -> usize {
         self.mapping.bytes()
     }
@@ -87,7 +87,7 @@ impl SharedMemory {
         false
     }
 
-    /// Returns the address of its first byte, page-aligned. Valid as long as `self`.
+    /// Returns the address of the region's first byte, page-aligned. Valid as long as `self`.
     pub const fn start(&self) -> NonNull<u8> {
         self.mapping.start()
     }

@@ -36,9 +36,9 @@ const PREEMPTED: u64 = 1 << 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchReason {
-    /// It sleeps, or has ended.
+    /// The thread sleeps, or has ended.
     Asleep,
-    /// It was still runnable.
+    /// The thread was still runnable.
     Preempted,
     /// The kernel recorded only the start of the next thread.
     Unknown,
@@ -47,11 +47,11 @@ pub enum SwitchReason {
 /// At `time`, `from` stopped running on the processor and `to` started; thread 0 is the idle loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchChange {
-    /// On the monotonic clock.
+    /// The time of the switch, on the monotonic clock.
     pub time: Instant,
     /// The thread that ran until then.
     pub from: Tid,
-    /// The reason why it stopped running.
+    /// The reason why that thread stopped running.
     pub reason: SwitchReason,
     /// The thread that runs from then on.
     pub to: Tid,

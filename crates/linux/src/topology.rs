@@ -35,7 +35,7 @@ pub struct Topology {
 pub struct Cpu {
     pub number: usize,
     pub package: usize,
-    /// All hardware threads of its core, itself included.
+    /// All hardware threads of the processor's core, itself included.
     pub siblings: CpuSet,
 }
 
@@ -45,7 +45,7 @@ pub struct Cache {
     pub level: u8,
     pub kind: CacheKind,
     pub bytes: u64,
-    /// The processors that share it.
+    /// The processors that share the cache.
     pub shared_by: CpuSet,
 }
 
@@ -59,7 +59,7 @@ pub enum CacheKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryNode {
     pub number: usize,
-    /// The processors next to its memory.
+    /// The processors next to the node's memory.
     pub cpus: CpuSet,
 }
 

@@ -67,7 +67,7 @@ impl Author {
         Self::for_process(std::process::id())
     }
 
-    /// Whether it is still running. If not, its records have to be undone.
+    /// Whether the process is still running. If not, the changes in its records have to be undone.
     pub fn lives(self) -> bool {
         runs(self.process, self.started)
     }
@@ -77,12 +77,12 @@ impl Author {
         PinnedProcess::identified(self.process, self.started).ok()
     }
 
-    /// Waits for its end; returns whether it ended in time.
+    /// Waits for the end of the process; returns whether it ended in time.
     pub fn has_ended(self, timeout: Duration) -> bool {
         self.hold().is_none_or(|held| held.has_ended(Some(timeout)).unwrap_or(false))
     }
 
-    /// Kills it and waits for its end; returns whether it ended in time.
+    /// Kills the process and waits for its end; returns whether it ended in time.
     pub fn kill(self, timeout: Duration) -> bool {
         let Some(held) = self.hold() else { return true };
         let _ = held.send(Signal::Kill); // it may have ended
@@ -131,7 +131,8 @@ impl UndoDirectory {
         }
     }
 
-    /// Returns the names of its files that end with `suffix`, sorted; none if the directory does not exist.
+    /// Returns the names of the directory's files that end with `suffix`, sorted; none if the directory does
+    /// not exist.
     pub fn files(&self, suffix: &str) -> io::Result<Vec<String>> {
         let Some(directory) = self.existing()? else { return Ok(Vec::new()) };
         let entries = match fs::read_dir(directory.path()) {

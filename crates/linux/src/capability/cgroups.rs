@@ -154,7 +154,7 @@ enum KnownGroups {
     Unreadable,
     Absent,
     Disabled,
-    /// The number of its hierarchy; 0 is the v2 hierarchy, or none.
+    /// The number of the controller's hierarchy; 0 is the v2 hierarchy, or none.
     Hierarchy(u32),
 }
 

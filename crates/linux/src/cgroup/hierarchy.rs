@@ -21,7 +21,7 @@ pub struct CgroupHierarchy {
     /// namespace.
     pub base: PathBuf,
     pub version: CgroupVersion,
-    /// Its controllers: `cpu`, `freezer`, `pids`, ...
+    /// The hierarchy's controllers: `cpu`, `freezer`, `pids`, ...
     pub controllers: Vec<String>,
 }
 

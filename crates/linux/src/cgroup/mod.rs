@@ -51,7 +51,7 @@ fn wrong(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frozen {
     No,
-    /// They stop at the next return to user space, and new tasks do not start.
+    /// The tasks stop at their next return to user space, and new tasks do not start.
     Yes,
 }
 
@@ -145,8 +145,8 @@ impl ControlGroup {
         self.meter()?.used_ns()
     }
 
-    /// A file of this group that holds a number, opened once for many reads. Fails if the hierarchy has no
-    /// such file (no such controller).
+    /// Opens a file of this group that holds a number, for many reads. Fails if the hierarchy has no such
+    /// file (no such controller).
     pub fn number_file(&self, file: &str) -> Result<NumberFile, Error> {
         let path = self.dir.join(file);
         match File::open(&path) {
@@ -155,7 +155,7 @@ impl ControlGroup {
         }
     }
 
-    /// The file behind [`ControlGroup::used_ns`], opened once for many reads. Fails if the hierarchy does not
+    /// Opens the file that [`ControlGroup::used_ns`] reads, for many reads. Fails if the hierarchy does not
     /// count processor time.
     pub fn meter(&self) -> Result<GroupMeter, Error> {
         Ok(match self.version {
@@ -171,8 +171,7 @@ impl ControlGroup {
         self.write(file, &value)
     }
 
-    /// The weight file of this group, opened once for many writes. Fails if the hierarchy has no `cpu`
-    /// controller.
+    /// Opens the weight file of this group, for many writes. Fails if the hierarchy has no `cpu` controller.
     pub fn weight_file(&self) -> Result<WeightFile, Error> {
         let path = self.dir.join(weight_words(self.version, 1.0).0);
         match OpenOptions::new().write(true).open(&path) {
@@ -181,8 +180,8 @@ impl ControlGroup {
         }
     }
 
-    /// The file that freezes and thaws this group, opened once for many writes. Fails if the hierarchy is
-    /// neither of version 2 nor has the `freezer` controller.
+    /// Opens the file that freezes and thaws this group, for many writes. Fails if the hierarchy is neither
+    /// of version 2 nor has the `freezer` controller.
     pub fn freeze_file(&self) -> Result<FreezeFile, Error> {
         let (file, words) = match self.version {
             CgroupVersion::V2 => ("cgroup.freeze", ["0", "1"]),

@@ -56,9 +56,9 @@ impl Preference {
 pub struct ForeignFilter {
     pub preference: Preference,
     pub kind: String,
-    /// The name of its BPF program, if it has one.
+    /// The name of the filter's BPF program, if it has one.
     pub program: Option<String>,
-    /// The number of its BPF program in the kernel, if the program itself decides about packets.
+    /// The number of the filter's BPF program in the kernel, if the program itself decides about packets.
     pub deciding_program: Option<u32>,
 }
 

@@ -24,9 +24,10 @@ pub const ROOT: u32 = 0xffff_ffff;
 /// A queueing discipline as the kernel describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Qdisc {
-    /// Its number: the part before the colon, in the upper half. 0 if the kernel made it itself.
+    /// The discipline's number: the part before the colon, in the upper half. 0 if the kernel itself made the
+    /// discipline.
     pub handle: u32,
-    /// Its parent: [`ROOT`], or a class.
+    /// The discipline's parent: [`ROOT`], or a class.
     pub parent: u32,
     /// `pfifo`, `htb`, ...
     pub kind: String,

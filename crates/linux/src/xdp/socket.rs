@@ -19,7 +19,7 @@ const RING: u32 = 4096;
 /// The transfer of frames between the device and the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XdpMode {
-    /// The kernel copies them; every device supports that.
+    /// The kernel copies the frames; every device supports that.
     #[default]
     Copy,
     /// The device reads and writes the memory itself; few drivers support that.
