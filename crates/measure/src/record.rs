@@ -298,7 +298,7 @@ pub enum Outcome {
     Skipped,
     /// The run started and failed; `reason` says how. No figures.
     Failed,
-    /// Stopped by the user while it ran. No figures.
+    /// The user stopped the run. No figures.
     Interrupted,
     /// Planned, but the study's time was over before the run began; `reason` says so. No figures.
     Cut,
