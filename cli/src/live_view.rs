@@ -115,7 +115,8 @@ struct KeyInput {
 }
 
 impl KeyInput {
-    /// `None` if standard input is no terminal, or if this process is not in the terminal's foreground.
+    /// Changes the terminal's settings. Returns `None` if standard input is no terminal, or if this process
+    /// is not in the terminal's foreground.
     fn start() -> Option<Self> {
         let before = tcgetattr(stdin()).ok().filter(|_| terminal::is_foreground(stdin()))?;
         let mut single = before.clone();

@@ -32,7 +32,8 @@ impl Serving {
         self.restart_with(&[]);
     }
 
-    /// As [`Self::restart`], with options. Returns the broker's MQTT address, if it has one.
+    /// Restarts the broker as [`Self::restart`] does, with options. Returns the broker's MQTT address, if it
+    /// has one.
     fn restart_with(&mut self, options: &[&str]) -> Option<String> {
         self.kill();
         let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
