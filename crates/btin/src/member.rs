@@ -17,7 +17,7 @@ pub enum MemberRole {
     /// Sends a reduction and waits for the distribution. This is the role of every member but the root node;
     /// it is the root node's role, too, if the root switch turns messages around.
     Member,
-    /// Takes the last reduction and sends the distribution.
+    /// Receives the last reduction and sends the distribution.
     Root,
 }
 
@@ -62,7 +62,8 @@ impl GroupMember {
         }
     }
 
-    /// Sets the first episode. Registers that are set up again start with the same episode.
+    /// Sets the first episode. It has to be the first episode of the group's registers
+    /// ([`Switch::starting_at`](crate::Switch::starting_at)).
     #[must_use]
     pub fn beginning_with(self, episode: u16) -> Self {
         Self { episode, ..self }

@@ -35,9 +35,9 @@ use unisono_text::counted;
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct NetworkOptions {
-    /// Switches (the paper's q).
+    /// The number of switches (the paper's q).
     pub switches: u32,
-    /// Ports of each switch (k).
+    /// The number of ports of each switch (k).
     pub ports: u16,
     /// The number of nodes (p).
     pub nodes: u32,

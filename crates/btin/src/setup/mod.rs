@@ -20,8 +20,8 @@
 //! requested once. A root without members (beyond the paper) has no member switch above it: the
 //! representative of the lowest member switch asks for the root and the switches without members below it.
 //!
-//! This module is the protocol without a network: a [`SetupAgent`] makes requests and takes the answers, and
-//! a [`Bank`] holds the registers of one switch. Messages may be lost, repeated and reordered. An agent
+//! This module is the protocol without a network: a [`SetupAgent`] makes requests and handles the answers,
+//! and a [`Bank`] stores the registers of one switch. Messages may be lost, repeated and reordered. An agent
 //! repeats a request until it has an answer, and a repeated request changes nothing. Successive groups of the
 //! same id are numbered (the *life* of a group), so that a late request cannot set up a released register
 //! again.
