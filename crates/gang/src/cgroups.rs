@@ -152,8 +152,8 @@ fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut GangJournal) -> Result<S
     Ok(ServedHierarchy { parent })
 }
 
-/// Whether a group of this hierarchy gives this process a quota. Gangs outside that group could use the time
-/// of all processors, more than the quota permits.
+/// Returns whether a group of this hierarchy gives this process a quota. Gangs outside that group could use
+/// the time of all processors, more than the quota permits.
 fn limits_time(hierarchy: &CgroupHierarchy) -> Result<bool> {
     let limits = quota::limits()
         .map_err(|error| Error::Host(format!("cannot read where this process may run: {error}")))?;

@@ -154,7 +154,7 @@ impl MainLoop<'_> {
         Ok(())
     }
 
-    /// Whether to scan the threads of a gang now.
+    /// Returns whether to scan the threads of a gang now.
     fn is_due(&self, gang: GangId, program: &mut GangProgram, changed: &mut Instant) -> bool {
         let Some(cgroups) = self.cgroups else { return false };
         let scan = &mut program.scan;

@@ -87,8 +87,8 @@ impl Samples {
     }
 }
 
-/// Whether turn number `turn`, which lasts `length`, is watched. `awake`: number of watched turns whose gang
-/// was awake. The stride is odd, so that two gangs are watched alternately.
+/// Returns whether turn number `turn`, which lasts `length`, is watched. `awake`: number of watched turns
+/// whose gang was awake. The stride is odd, so that two gangs are watched alternately.
 pub(crate) fn is_watched(turn: u64, awake: u64, length: Duration, gangs: usize) -> bool {
     let often = if turn < STEADY_AFTER_TURNS * gangs as u64 { 1 } else { 3 };
     let stride = (WATCH_INTERVAL.as_nanos() / length.as_nanos().max(1)).max(17).saturating_mul(often) | 1;
@@ -96,7 +96,8 @@ pub(crate) fn is_watched(turn: u64, awake: u64, length: Duration, gangs: usize) 
     length >= RECORD_MARGIN * 4 && (begins || turn.is_multiple_of(stride))
 }
 
-/// Whether a turn of this length may be watched out of order, if the last watched turn began at `last`.
+/// Returns whether a turn of this length may be watched out of order, if the last watched turn began at
+/// `last`.
 pub(crate) fn may_watch_again(last: Instant, from: Instant, length: Duration) -> bool {
     length >= RECORD_MARGIN * 4 && from - last >= UNSURE_WATCH_INTERVAL
 }

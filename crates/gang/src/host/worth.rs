@@ -136,8 +136,8 @@ const SLEEPS_TO_REST: u64 = 100;
 const ASLEEP: f64 = 0.02;
 
 impl TurnsWorth {
-    /// Whether the present rest has lasted long enough. `now` is [`GangTimes::might`], which advances with
-    /// the clock while a gang rests.
+    /// Returns whether the present rest has lasted long enough. `now` is [`GangTimes::might`], which advances
+    /// with the clock while a gang rests.
     fn has_rested_enough(&mut self, now: Duration) -> bool {
         let rest = (MIN_REST * (1 << self.rested.min(10))).min(MAX_REST);
         now - *self.since.get_or_insert(now) >= rest

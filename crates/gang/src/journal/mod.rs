@@ -227,7 +227,7 @@ pub fn forget_beside(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the scheduler that wrote these entries is alive.
+/// Returns whether the scheduler that wrote these entries is alive.
 pub fn is_alive(entries: &[UndoEntry]) -> bool {
     entries.iter().any(|entry| matches!(entry, UndoEntry::Scheduler(scheduler) if scheduler.lives()))
 }

@@ -253,7 +253,8 @@ impl Rotation {
         self.member(id).is_some_and(|member| member.turns == TakesTurns::Rests)
     }
 
-    /// Whether gangs have to wait, for each other or for their quota. If not, the present turn need not end.
+    /// Returns whether gangs have to wait, for each other or for their quota. If not, the present turn need
+    /// not end.
     pub fn is_contended(&self) -> bool {
         self.slots() > 1 || self.turn_takers().any(|member| member.quota.is_some())
     }
@@ -281,8 +282,8 @@ impl Rotation {
         }
     }
 
-    /// Whether the last observation of this gang was far from the average, so that one more observation could
-    /// change the number of cores that the gang lends.
+    /// Returns whether the last observation of this gang was far from the average, so that one more
+    /// observation could change the number of cores that the gang lends.
     pub fn is_unsure(&self, id: GangId) -> bool {
         self.member(id).is_some_and(|member| member.unsure)
     }

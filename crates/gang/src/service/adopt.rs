@@ -259,8 +259,8 @@ impl Moving {
         Ok(())
     }
 
-    /// Whether a process that was listed as a gang's, and is pinned now, is still the listed process: its
-    /// parent is in the gang, it is in the same group as the gang's other processes, and its owner is an
+    /// Returns whether a process that was listed as a gang's, and is pinned now, is still the listed process:
+    /// its parent is in the gang, it is in the same group as the gang's other processes, and its owner is an
     /// owner of the target. Fails if the process belongs to the gang, but to another user by now.
     fn may_come(&self, member: &PinnedProcess, hierarchy: &CgroupHierarchy) -> Result<bool> {
         let (Ok(stat), Ok(owner)) = (member.stat(), member.owner()) else { return Ok(false) };
@@ -400,7 +400,7 @@ fn groups_in(group: &ControlGroup) -> Vec<ControlGroup> {
     directories.map(|entry| ControlGroup::at(entry.path(), group.version())).collect()
 }
 
-/// Whether a journal's entry concerns this home.
+/// Returns whether a journal's entry concerns this home.
 pub fn is_about(entry: &UndoEntry, home: &GangHome) -> bool {
     match entry {
         UndoEntry::Group { path, .. } | UndoEntry::Borrowed { path, .. } => path == home.group().path(),
@@ -412,8 +412,8 @@ pub fn threads_in(groups: &[ControlGroup]) -> BTreeSet<i32> {
     groups.iter().flat_map(|group| group.threads().unwrap_or_default()).map(|thread| thread.0).collect()
 }
 
-/// Whether no more processes can appear in this home. A group that existed before the gang may be empty for a
-/// while.
+/// Returns whether no more processes can appear in this home. A group that existed before the gang may be
+/// empty for a while.
 pub fn is_over(home: &GangHome) -> bool {
     match home {
         GangHome::Made(group) => threads_in(&groups_below(group)).is_empty(),

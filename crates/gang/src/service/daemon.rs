@@ -395,7 +395,7 @@ impl RuledGangs<'_> {
         self.0.rule_outcomes()
     }
 
-    /// Whether the target is being made a gang.
+    /// Returns whether the target is being made a gang.
     pub(super) fn is_begun(&self, target: &GangTarget) -> bool {
         self.0.jobs.has_rule(target)
     }

@@ -55,7 +55,7 @@ pub struct Floodgate {
 }
 
 impl Floodgate {
-    /// Whether a request of this user may be carried out now; if so, it takes a token.
+    /// Returns whether a request of this user may be carried out now; if so, it takes a token.
     pub fn admits(&mut self, user: u32, now: Instant) -> bool {
         let (hand, since) = self.users.entry(user).or_insert((AT_ONCE, now));
         let more = refills(*since, now);

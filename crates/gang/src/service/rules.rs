@@ -123,7 +123,7 @@ impl GangRules {
         Ok(GangRules { slice: slice.transpose()?, rules: rules.collect::<Result<_, _>>()? })
     }
 
-    /// Whether processes have to be scanned.
+    /// Returns whether processes have to be scanned.
     pub fn name_programs(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.fits, RuleFits::Programs { .. }))
     }

@@ -194,7 +194,7 @@ impl ServiceState {
         Ok(id)
     }
 
-    /// Whether this user may change settings that apply to all gangs.
+    /// Returns whether this user may change settings that apply to all gangs.
     pub fn may_set_slice(user: u32) -> Result<(), GangRefusal> {
         if user == ROOT {
             return Ok(());
@@ -244,7 +244,7 @@ fn may_weigh(user: u32, weight: GangWeight) -> Result<(), GangRefusal> {
     Err(GangRefusal::new(GangRefusalKind::NotAllowed, text))
 }
 
-/// Whether some process could be in both an existing gang and the requested target.
+/// Returns whether some process could be in both an existing gang and the requested target.
 fn overlap(there: &ServedGang, target: &GangTarget, found: &FoundTarget) -> bool {
     let inside = |inner: &Path, outer: &Path| inner.starts_with(outer);
     match (&there.target, target) {

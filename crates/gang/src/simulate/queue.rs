@@ -175,9 +175,9 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// Whether RUN_TO_PARITY protects a thread: a chosen thread runs until its deadline even if other threads
-    /// wake up, as long as it has not run ahead of its share. A thread that wakes with time in hand makes it
-    /// ineligible.
+    /// Returns whether RUN_TO_PARITY protects a thread: a chosen thread runs until its deadline even if other
+    /// threads wake up, as long as it has not run ahead of its share. A thread that wakes with time in hand
+    /// makes it ineligible.
     fn is_protected(&self, t: usize) -> bool {
         let thread = &self.threads[t];
         thread.virtual_time < thread.protected_until
@@ -190,7 +190,7 @@ impl CoreSimulation<'_> {
         thread.protected_until = thread.deadline;
     }
 
-    /// Whether the running thread gives way, at a tick or at the end of a thread's action.
+    /// Returns whether the running thread gives way, at a tick or at the end of a thread's action.
     pub(super) fn must_yield(&mut self, c: usize) -> bool {
         let Some(t) = self.cores[c].current else { return false };
         let tunables = self.tunables;
@@ -226,7 +226,7 @@ impl CoreSimulation<'_> {
         }
     }
 
-    /// Whether `woken`, just put into the queue of `c`, preempts the thread that runs there.
+    /// Returns whether `woken`, just put into the queue of `c`, preempts the thread that runs there.
     pub(super) fn preempts(&self, c: usize, woken: usize) -> bool {
         let Some(t) = self.cores[c].current else { return true };
         let (woken_state, running) = (&self.threads[woken], &self.threads[t]);

@@ -39,7 +39,7 @@ impl GangTurns {
         }
     }
 
-    /// Whether programs wait for turns at all.
+    /// Returns whether programs wait for turns at all.
     pub(super) fn decides(&self) -> bool {
         self.is_batch || self.rotation.is_some()
     }
