@@ -26,7 +26,7 @@ static READ_AT_START: extern "C" fn() = {
     read_at_start
 };
 
-/// Whether this process was started with an ignored SIGPIPE.
+/// Returns whether this process was started with an ignored SIGPIPE.
 pub fn was_ignored() -> bool {
     IGNORED_AT_START.load(Ordering::Relaxed) // written once, before `main`
 }

@@ -35,7 +35,7 @@ impl PidFd {
         Ok(pidfd_send_signal(&self.0, signal.named())?)
     }
 
-    /// Whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
+    /// Returns whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
     pub fn has_ended(&self, timeout: Option<Duration>) -> io::Result<bool> {
         Ok(readable_of(&[self.0.as_fd()], timeout)?.first() == Some(&true))
     }
@@ -59,8 +59,8 @@ pub fn start_time(process: u32) -> Option<u64> {
     ProcessStat::read(process).map(|stat| stat.started)
 }
 
-/// Whether the process with this number and start time is still running. An ended process stays in the
-/// process list until its parent waits for it, which in a container may never happen.
+/// Returns whether the process with this number and start time is still running. An ended process stays in
+/// the process list until its parent waits for it, which in a container may never happen.
 pub fn runs(process: u32, started: u64) -> bool {
     // open first, then check: after that the number cannot pass to another process unnoticed
     let held = PidFd::open(process);

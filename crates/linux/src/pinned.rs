@@ -109,7 +109,7 @@ impl PinnedProcess {
         Tid(self.number.cast_signed())
     }
 
-    /// Whether the process has not ended, so that its number is still its own.
+    /// Returns whether the process has not ended, so that its number is still its own.
     pub fn lives(&self) -> bool {
         !self.held.has_ended(Some(Duration::ZERO)).unwrap_or(true)
     }
@@ -175,7 +175,7 @@ impl PinnedProcess {
         self.held.send(signal)
     }
 
-    /// Whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
+    /// Returns whether the process has ended. Waits for its end for at most `timeout` (`None`: no limit).
     pub fn has_ended(&self, timeout: Option<Duration>) -> io::Result<bool> {
         self.held.has_ended(timeout)
     }
@@ -234,7 +234,7 @@ impl PinnedThread {
         self.started
     }
 
-    /// Whether the thread has not ended, so that its number is still its own.
+    /// Returns whether the thread has not ended, so that its number is still its own.
     pub fn lives(&self) -> bool {
         match &self.held {
             Some(held) => {

@@ -24,7 +24,7 @@ pub fn readable<const N: usize>(
     Ok(polls.map(|poll| !poll.revents().is_empty()))
 }
 
-/// Whether the reading end of a pipe, socket or terminal is closed; false for a file.
+/// Returns whether the reading end of a pipe, socket or terminal is closed; false for a file.
 pub fn has_lost_reader(fd: impl AsFd) -> bool {
     let mut polls = [PollFd::new(&fd, PollFlags::OUT)];
     wait(&mut polls, Some(Duration::ZERO)).is_ok()

@@ -115,7 +115,7 @@ impl PrivateDirectory {
         &self.path
     }
 
-    /// Whether `name` is a regular file of this user without write permission for other users.
+    /// Returns whether `name` is a regular file of this user without write permission for other users.
     pub fn has(&self, name: &str) -> bool {
         is_own_file(&self.path.join(name))
     }
@@ -131,8 +131,8 @@ impl PrivateDirectory {
     }
 }
 
-/// Whether a path, not followed if it is a link, is a regular file of this user without write permission for
-/// other users.
+/// Returns whether a path, not followed if it is a link, is a regular file of this user without write
+/// permission for other users.
 pub fn is_own_file(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_file() && belongs_to_this_user(path, &found).is_ok())
@@ -151,7 +151,7 @@ fn belongs_to_this_user(path: &Path, found: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether only the system and this user can replace entries of a directory above a private one.
+/// Returns whether only the system and this user can replace entries of a directory above a private one.
 fn leads_safely(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     // in a user namespace without a mapping for root, the system's files appear to belong to another number

@@ -63,12 +63,13 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// Whether no other process has the leader's number: a group keeps the number while it has processes.
+    /// Returns whether no other process has the leader's number: a group keeps the number while it has
+    /// processes.
     fn has_its_number(&self) -> bool {
         start_time(self.leader.number()).is_none_or(|now| now == self.leader.started())
     }
 
-    /// Whether a process of the group is left (one that ended and was not waited for counts).
+    /// Returns whether a process of the group is left (one that ended and was not waited for counts).
     pub fn is_alive(&self) -> bool {
         self.has_its_number() && test_kill_process_group(self.number) != Err(Errno::SRCH)
     }

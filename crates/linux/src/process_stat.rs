@@ -62,14 +62,14 @@ impl ProcessStat {
         })
     }
 
-    /// Whether the process has ended. An ended process stays in the process list until its parent waits for
-    /// it, which in a container may never happen.
+    /// Returns whether the process has ended. An ended process stays in the process list until its parent
+    /// waits for it, which in a container may never happen.
     pub fn has_ended(self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// Whether the process does not exist, or has ended without being waited for.
+/// Returns whether the process does not exist, or has ended without being waited for.
 pub fn is_gone(number: impl Display) -> bool {
     ProcessStat::read(number).is_none_or(ProcessStat::has_ended)
 }

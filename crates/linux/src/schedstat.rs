@@ -1,4 +1,4 @@
-//! How long a thread ran and how long it waited to run: `/proc/PID/task/TID/schedstat`.
+//! Reads how long a thread ran and how long it waited to run: `/proc/PID/task/TID/schedstat`.
 //!
 //! Cost: about 2 us per thread (open, read, close). The numbers of a thread that is running at this moment
 //! are as old as the last tick (up to 4 ms), unless [`refresh`] was called for its process first.
@@ -43,7 +43,7 @@ pub fn sleeps(thread: Tid) -> io::Result<u64> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "status without voluntary_ctxt_switches"))
 }
 
-/// Whether a thread runs or waits for a processor; false if it has ended. Cost: a read of about 2 us.
+/// Returns whether a thread runs or waits for a processor; false if it has ended. Cost: a read of about 2 us.
 pub fn is_runnable(thread: Tid) -> bool {
     ProcessStat::read(thread).is_some_and(|stat| stat.state == 'R')
 }

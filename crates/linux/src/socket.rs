@@ -48,7 +48,8 @@ pub fn bound_unread(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(socket, bytes)?)
 }
 
-/// Whether a socket sends packets of IPv4 or IPv6. Fails with `ENOTSOCK` if the descriptor is no socket.
+/// Returns whether a socket sends packets of IPv4 or IPv6. Fails with `ENOTSOCK` if the descriptor is no
+/// socket.
 pub fn is_internet(socket: &impl AsFd) -> io::Result<bool> {
     Ok(matches!(sockopt::socket_domain(socket)?, AddressFamily::INET | AddressFamily::INET6))
 }

@@ -67,7 +67,7 @@ impl Author {
         Self::for_process(std::process::id())
     }
 
-    /// Whether the process is still running. If not, the changes in its records have to be undone.
+    /// Returns whether the process is still running. If not, the changes in its records have to be undone.
     pub fn lives(self) -> bool {
         runs(self.process, self.started)
     }
@@ -297,7 +297,7 @@ fn open_directory(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
 }
 
-/// Whether a path still leads to the file that was opened through it.
+/// Returns whether a path still leads to the file that was opened through it.
 fn is_same(held: &File, path: &Path) -> bool {
     let number = |found: fs::Metadata| (found.dev(), found.ino());
     let (held, there) = (held.metadata().map(number), fs::symlink_metadata(path).map(number));

@@ -224,7 +224,7 @@ pub struct NotLoaded {
 }
 
 impl NotLoaded {
-    /// Whether the verifier refused the program. Other causes are this user's rights or the kernel's
+    /// Returns whether the verifier refused the program. Other causes are this user's rights or the kernel's
     /// configuration.
     pub fn is_refused_by_verifier(&self) -> bool {
         self.log.is_some()

@@ -105,8 +105,8 @@ impl CgroupHierarchy {
         })
     }
 
-    /// Whether the mount shows this group: a container may see only its own groups, and a process may be
-    /// outside of the cgroup namespace (`/../..`).
+    /// Returns whether the mount shows this group: a container may see only its own groups, and a process may
+    /// be outside of the cgroup namespace (`/../..`).
     pub(crate) fn shows(&self, path: &Path) -> bool {
         self.below_base(path).is_some()
     }

@@ -37,7 +37,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// Whether the group was removed in the meantime: an open file of it returns `ENODEV`, its path `ENOENT`.
+    /// Returns whether the group was removed in the meantime: an open file of it returns `ENODEV`, its path
+    /// `ENOENT`.
     pub fn is_gone(&self) -> bool {
         self.source.kind() == ErrorKind::NotFound || self.source.raw_os_error() == Some(libc::ENODEV)
     }
@@ -110,7 +111,7 @@ impl ControlGroup {
         fs::read_to_string(&path).map_err(wrong("read", &path))
     }
 
-    /// Whether the group has this file, which depends on the controller and the kernel version.
+    /// Returns whether the group has this file, which depends on the controller and the kernel version.
     pub fn has(&self, file: &str) -> bool {
         self.dir.join(file).exists()
     }

@@ -30,7 +30,7 @@ pub struct DeviceAddress {
 }
 
 impl DeviceAddress {
-    /// Whether this address's network contains `other`.
+    /// Returns whether this address's network contains `other`.
     pub fn is_in_network(self, other: Ipv4Addr) -> bool {
         let host_bits = 32_u32.saturating_sub(self.prefix.into());
         (u64::from(self.address.to_bits()) >> host_bits) == (u64::from(other.to_bits()) >> host_bits)

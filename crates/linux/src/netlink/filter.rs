@@ -146,7 +146,7 @@ pub fn remove_ours(socket: &mut NetlinkSocket, device: Index, hook: TrafficHook)
     Ok(true)
 }
 
-/// Whether a hook has filters of any program.
+/// Returns whether a hook has filters of any program.
 pub(super) fn is_used(socket: &mut NetlinkSocket, device: Index, hook: TrafficHook) -> Result<bool, Refused> {
     Ok(!entries(socket, device, hook)?.is_empty())
 }
