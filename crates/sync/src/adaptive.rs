@@ -46,7 +46,7 @@ impl WaitHints<'_> {
         self.regime.advice(self.crowded)
     }
 
-    /// Whether the awaited members may be running right now.
+    /// Returns whether the awaited members may be running right now.
     fn awaited_may_run(&self) -> bool {
         self.last_cpus.map_or(!self.crowded, |last_cpus| last_cpus.awaited_may_run(self.crowded))
     }

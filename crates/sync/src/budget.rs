@@ -135,7 +135,7 @@ impl PollBudget {
         }
     }
 
-    /// Whether to poll once more. Reads the clock only for a lasting budget.
+    /// Returns whether to poll once more. Reads the clock only for a lasting budget.
     #[inline]
     pub fn is_left(&self, now: impl FnOnce() -> Instant) -> bool {
         match self {

@@ -116,7 +116,8 @@ pub struct Flag<'a> {
 /// A bit in a counter: a member sleeps, or is about to.
 const SLEEPING: u32 = 1 << 31;
 
-/// Whether a growing word that wraps has reached `target`, which means that it is at most 2^31 - 1 beyond it.
+/// Returns whether a growing word that wraps has reached `target`, which means that it is at most 2^31 - 1
+/// beyond it.
 #[inline]
 const fn reached(word: u32, target: u32) -> bool {
     word.wrapping_sub(target).cast_signed() >= 0
@@ -148,7 +149,7 @@ impl<'a> Flag<'a> {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread sleeps here, or is about to. The answer is a hint from a relaxed load.
+    /// Returns whether a thread sleeps here, or is about to. The answer is a hint from a relaxed load.
     #[inline]
     pub fn has_sleepers(self) -> bool {
         self.sleepers.count.load(Ordering::Relaxed) != 0
@@ -199,7 +200,7 @@ impl<'a> Flag<'a> {
         counter & !SLEEPING
     }
 
-    /// Whether a counter's value has the bit of a sleeper.
+    /// Returns whether a counter's value has the bit of a sleeper.
     #[inline]
     pub const fn says_sleeping(counter: u32) -> bool {
         counter & SLEEPING != 0

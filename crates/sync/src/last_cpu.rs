@@ -71,8 +71,8 @@ pub struct LastCpuQuery<'a> {
 }
 
 impl LastCpuQuery<'_> {
-    /// Whether no awaited member was last seen on this processor. In a crowded group, a member whose note has
-    /// this episode has arrived and is not awaited any more.
+    /// Returns whether no awaited member was last seen on this processor. In a crowded group, a member whose
+    /// note has this episode has arrived and is not awaited any more.
     pub(crate) fn awaited_may_run(&self, crowded: bool) -> bool {
         if cfg!(loom) || self.members > SMALL_GROUP {
             return cfg!(loom) || !crowded;

@@ -60,8 +60,8 @@ impl StrangerWatch {
         Self { source, ..Self::default() }
     }
 
-    /// Whether foreign threads took processors since the last decision. `shares` returns whether members
-    /// share processors.
+    /// Returns whether foreign threads took processors since the last decision. `shares` returns whether
+    /// members share processors.
     pub(crate) fn were_here(&mut self, moment: Instant, shares: impl FnOnce() -> bool) -> bool {
         let last = self.last.replace(moment);
         self.decisions = self.decisions.wrapping_add(1);

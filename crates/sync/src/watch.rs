@@ -1,4 +1,4 @@
-//! How the caller of a wait stops it.
+//! The means by which the caller of a wait stops the wait.
 //!
 //! A policy knows how to wait. Only its caller knows about deadlines and dead members. So the policy calls
 //! [`Watch::check`] after every few dozen polls, after every yield and before every sleep, and stops if the
