@@ -157,7 +157,7 @@ pub struct BarrierWaitResult {
 }
 
 impl BarrierWaitResult {
-    /// Whether this thread leads its episode: exactly one thread of each episode does.
+    /// Returns whether this thread leads its episode: exactly one thread of each episode does.
     pub fn is_leader(&self) -> bool {
         self.leads
     }

@@ -1,4 +1,4 @@
-//! How a group changes its members between two episodes.
+//! Changes the members of a group between two episodes.
 //!
 //! All members must agree on the members of each episode, and this must cost nothing while nothing changes.
 //! So a change at the end of episode e is announced before an arrival in e: a leaver announces it before its

@@ -53,7 +53,7 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// Whether this participant leads: exactly one participant of an episode does, as in
+    /// Returns whether this participant leads: exactly one participant of an episode does, as in
     /// `std::sync::BarrierWaitResult`.
     pub fn is_leader(self) -> bool {
         self.role == Leadership::Leader
