@@ -75,7 +75,7 @@ enum OrderDone {
     Stopped,
 }
 
-/// Serves as the node until the orders end. The calling thread must be in the node's namespace.
+/// Runs the node until the stream of orders ends. The calling thread must be in the node's namespace.
 pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
     // with the batch policy a woken node does not preempt the node that woke it, which is about to wait
     // itself

@@ -1,6 +1,6 @@
-//! The dissemination barrier: in round r, every rank sends a message to the rank 2^r further and waits for
-//! the message of the rank 2^r before. After ceil(log2 n) rounds every rank has received, directly or
-//! indirectly, the arrivals of all others, without a root.
+//! The dissemination barrier: in round r, every rank sends a message to the rank whose number is 2^r higher
+//! (modulo n), and waits for the message of the rank whose number is 2^r lower. After ceil(log2 n) rounds
+//! every rank has received, directly or indirectly, the arrivals of all others, without a root.
 //!
 //! A rank that has been released may already send messages of the next episode. These messages arrive at most
 //! one episode early, because no rank passes a barrier that this rank has not reached. After a timeout, a

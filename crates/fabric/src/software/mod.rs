@@ -27,7 +27,8 @@ pub enum SoftwareAlgorithm {
     Central,
     /// Each rank sends to its parent; each parent has at most this many children.
     Tree(u16),
-    /// In round r, each rank sends to the rank 2^r further. There are no answers.
+    /// In round r, each rank sends to the rank whose number is 2^r higher, modulo the number of ranks. There
+    /// are no answers.
     Dissemination,
 }
 
