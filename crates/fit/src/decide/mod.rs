@@ -105,8 +105,8 @@ impl Decision<'_> {
         self.observed.limits.affinity.len()
     }
 
-    /// Whether other programs or ranks were started with this one. The host's limits then do not hold for
-    /// this program alone.
+    /// Returns whether other programs or ranks were started with this one. The host's limits then do not hold
+    /// for this program alone.
     fn is_partition(&self) -> bool {
         matches!(self.there.limited_by, LimitedBy::Partition | LimitedBy::Ranks(_))
     }
@@ -122,7 +122,7 @@ impl Decision<'_> {
         names.iter().any(|name| (self.user)(name).is_some())
     }
 
-    /// Whether a runtime that counts in this way would start too many threads.
+    /// Returns whether a runtime that counts in this way would start too many threads.
     fn miscounts(&self, counts: CountedProcessors) -> bool {
         counts.count(&self.observed.limits) > self.processors()
     }
@@ -219,7 +219,7 @@ impl Decision<'_> {
         self.set("KMP_BLOCKTIME", 0, &why);
     }
 
-    /// Whether each thread gets a processor of its own.
+    /// Returns whether each thread gets a processor of its own.
     fn is_bound(&self) -> bool {
         let team_size = self.team_size();
         let whole = team_size == self.allowed() && team_size == self.processors() && team_size > 1;
@@ -270,7 +270,7 @@ impl Decision<'_> {
         self.observed.limits.quota.as_ref().is_some_and(|quota| quota.of == GroupRelation::Own)
     }
 
-    /// Whether the program is a Go program that starts as many threads as there are processors.
+    /// Returns whether the program is a Go program that starts as many threads as there are processors.
     fn go_counts_right(&self) -> bool {
         let Some(go) = self.program.go.filter(|go| go.reads_quota && !self.is_partition()) else {
             return false;
