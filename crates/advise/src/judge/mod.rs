@@ -266,8 +266,8 @@ fn judge_by(cost: CostRule, trials: &TrialRuns, circumstances: &Circumstances) -
     }
 }
 
-/// Whether threads were seen to wait for other threads: asleep, or awake, so that a remedy did the same work
-/// with less processor time. Programs of one thread each have no thread to wait for.
+/// Returns whether threads were seen to wait for other threads: asleep, or awake, so that a remedy did the
+/// same work with less processor time. Programs of one thread each have no thread to wait for.
 fn threads_wait(trials: &TrialRuns, remedy: TriedRemedy, circumstances: &Circumstances) -> bool {
     let threads = threads_at_a_time(trials);
     let used = |remedy| median(&CostRule::ProcessorTime.costs(trials, remedy));
