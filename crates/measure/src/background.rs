@@ -2,7 +2,8 @@
 //!
 //! The idea: a shared machine is never quiet, and steady load is a property of the machine, not a
 //! disturbance. The study watches the machine for a few seconds while it does nothing itself, in windows.
-//! Load that differs little between the windows is steady; answers then hold for this machine with this load.
+//! Load that differs little between the windows is steady; the study's answers then hold for this machine
+//! with this load.
 //!
 //! Cost: none here; `unisono-study` reads the ticks.
 
@@ -21,9 +22,9 @@ const TICK_ERROR: f64 = 0.05;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadPattern {
-    /// Others took at most [`DISTURBANCE_LIMIT`].
+    /// Other programs took at most [`DISTURBANCE_LIMIT`].
     Quiet,
-    /// Others took about the same in each window.
+    /// Other programs took about the same share in each window.
     Steady,
     Unsteady,
 }

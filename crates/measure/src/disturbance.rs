@@ -1,12 +1,12 @@
-//! Whether a run is data although other programs or the hypervisor took processors during it.
+//! Decides whether a run counts as data, although other programs or the hypervisor took processors during it.
 //!
 //! The idea: the kernel counts processor time in ticks of 10 ms, and a single tick is 7 to 100 % of a run
-//! that lasts some milliseconds. So ticks disturb a run only if chance gives as many ticks in less than one
-//! run of a hundred (`SIGNIFICANCE`) at the greatest rate that is harmless (exact binomial test). A harmless
-//! rate exceeds the normal rate by at most [`DISTURBANCE_LIMIT`]; the normal rate is the steady load before
-//! the study ([`BackgroundLoad`]), and the steal of the study so far. The samples of a run that is too short
-//! for a share can show that it was not disturbed: if they hardly scatter, the ticks fell outside the
-//! measured part.
+//! that lasts some milliseconds. So the ticks that were taken count as a disturbance only if, at the greatest
+//! harmless rate, chance would give as many in less than one run of a hundred (`SIGNIFICANCE`; exact binomial
+//! test). A harmless rate exceeds the normal rate by at most [`DISTURBANCE_LIMIT`]; the normal rate is the
+//! steady load before the study ([`BackgroundLoad`]), and the steal of the study so far. The samples of a run
+//! that is too short for a share can show that it was not disturbed: if they hardly scatter, the ticks fell
+//! outside the measured part.
 //!
 //! Cost: one multiplication for each tick taken. When not to use: ticks that come in bursts are not
 //! independent, so the test is stricter with bursts than its level says.
@@ -15,7 +15,7 @@ use crate::background::BackgroundLoad;
 use crate::record::Figure;
 use crate::tick_share::{DISTURBANCE_LIMIT, TickShare};
 
-/// In a run of fewer ticks, one tick is more than [`DISTURBANCE_LIMIT`].
+/// In a run of fewer ticks than this, a single tick is a greater share than [`DISTURBANCE_LIMIT`].
 const MIN_SHARE_TICKS: u64 = 50;
 
 /// The weight of the prior of the normal rate of steal: the rate starts as if this many ticks (a few seconds)
@@ -47,7 +47,7 @@ impl NormalLoad {
         self.steal += steal;
     }
 
-    /// Whether other programs took more during a run than is normal.
+    /// Returns whether other programs took more during a run than is normal.
     pub fn is_foreign(&self, foreign: TickShare) -> bool {
         foreign.exceeds(self.steady_share() + DISTURBANCE_LIMIT)
     }
@@ -91,7 +91,7 @@ impl NormalLoad {
     }
 }
 
-/// Whether the run's own samples are many and close together.
+/// Returns whether the run's own samples are many and close together.
 fn hardly_scatters(figures: &[Figure]) -> bool {
     let mut sampled = figures.iter().filter_map(|figure| figure.distribution).peekable();
     sampled.peek().is_some()

@@ -16,7 +16,7 @@ pub const TIE_TOLERANCE: f64 = 0.005;
 /// Fewer pairs than this give no verdict: two pairs agree by chance every second time.
 pub const MIN_PAIRS: usize = 3;
 
-/// The greatest width of an interval that contains one and means *no difference*.
+/// The greatest width at which an interval that contains one means *no difference*.
 pub(crate) const SAME_WIDTH: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -87,7 +87,7 @@ impl Selector {
         Self { variants: vec![variant.to_owned()], against: None, ..self.clone() }
     }
 
-    /// Whether a comparison at parameter values answers this selector: the same sides and figure, all
+    /// Returns whether a comparison at parameter values answers this selector: the same sides and figure, all
     /// conditions, and no split by another parameter.
     pub fn is_answered_by(&self, verdict: &Verdict, place: &BTreeMap<String, Value>) -> bool {
         self.variants.contains(&verdict.variant)
@@ -123,7 +123,7 @@ pub fn conditions(place: &BTreeMap<String, Value>) -> BTreeMap<String, Condition
     place.iter().map(|(name, value)| (name.clone(), Condition::Is(value.clone()))).collect()
 }
 
-/// Whether two values of a parameter are the same; `2` and `2.0` are.
+/// Returns whether two values of a parameter are the same; `2` and `2.0` are.
 pub(crate) fn same_value(a: &Value, b: &Value) -> bool {
     a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a == b)
 }

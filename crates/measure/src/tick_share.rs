@@ -26,8 +26,8 @@ impl TickShare {
         (self.all > 0).then(|| self.taken as f64 / self.all as f64)
     }
 
-    /// Whether so many ticks were taken that a rate of at most `rate` does not explain them: at that rate,
-    /// chance gives as many with a probability below `SIGNIFICANCE`.
+    /// Returns whether more ticks were taken than a rate of at most `rate` explains: at that rate, the
+    /// probability of at least so many ticks is below `SIGNIFICANCE`.
     pub fn exceeds(self, rate: f64) -> bool {
         self.taken > 0 && tail(self.taken.min(self.all), self.all, rate) < SIGNIFICANCE
     }

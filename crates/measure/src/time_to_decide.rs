@@ -1,4 +1,4 @@
-//! How much longer a study must measure until an undecided comparison is decided.
+//! Computes how much longer a study must measure until an undecided comparison is decided.
 //!
 //! The idea: the interval of a median shrinks with the square root of the number of pairs. A comparison is
 //! decided when its interval no longer contains one, or when the interval is narrow around one; the case that

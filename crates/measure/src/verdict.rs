@@ -38,7 +38,7 @@ impl RunLine {
         figure.curve.as_ref().filter(|curve| curve.x == x).map(|curve| curve.points.as_slice())
     }
 
-    /// Whether the run's parameters have all these values.
+    /// Returns whether the run's parameters have all these values.
     pub fn has_parameters(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
         only.iter()
             .all(|(name, wanted)| self.parameters.get(name).is_some_and(|value| same_value(value, wanted)))
@@ -331,8 +331,8 @@ const VALUE_TOLERANCE: f64 = 0.1;
 /// Lower bound of the tolerance: effects of 1.5 % and 1.7 % count as equal.
 const MIN_TOLERANCE: f64 = 0.02;
 
-/// Whether the ratio found meets the expected one, in the sense of [`ExpectedKind`]. `None` if no ratio is
-/// expected.
+/// Returns whether the ratio found meets the expected one, in the sense of [`ExpectedKind`]. `None` if no
+/// ratio is expected.
 pub fn meets_expectation(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     let expected = verdict.expected?;
     Some(match (verdict.expected_kind, verdict.better) {
@@ -342,8 +342,8 @@ pub fn meets_expectation(verdict: &Verdict, c: &Comparison) -> Option<bool> {
     })
 }
 
-/// Whether a ratio equals the expected one: its interval contains it, or they differ by at most a tenth of
-/// the effect.
+/// Returns whether a ratio equals the expected one: its interval contains it, or they differ by at most a
+/// tenth of the effect.
 pub fn is_as_expected(ratio: &Estimate, expected: f64) -> bool {
     // effects are compared as factors: 2 and 1/2 are equally far from no effect
     let (effect, off) = (expected.ln().abs(), (ratio.value / expected).ln().abs());
@@ -357,8 +357,8 @@ pub fn at_least_one(c: &Comparison) -> Comparison {
     Comparison { ratio: if is_less { c.ratio.inverse() } else { c.ratio }, ..*c }
 }
 
-/// Like [`at_least_one`], but leaves a comparison without difference as it is: an interval around one is then
-/// easiest to read.
+/// Does the same as [`at_least_one`], but returns a comparison without difference unchanged: an interval
+/// around one is then easiest to read.
 pub fn for_display(c: &Comparison, finding: Finding) -> Comparison {
     if finding == Finding::Same { *c } else { at_least_one(c) }
 }
