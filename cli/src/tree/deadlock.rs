@@ -65,7 +65,7 @@ impl DeadlockFlags {
 }
 
 impl Proof<'_> {
-    /// Whether messages can wait in a cycle.
+    /// Returns whether messages can wait in a cycle.
     pub(super) fn has_cycle(&self) -> bool {
         self.cases.iter().any(|case| case.cycle.is_some())
     }
