@@ -1,4 +1,4 @@
-//! On which processors the members of a group last ran.
+//! Records on which processors the members of a group last ran.
 //!
 //! Each member notes the processor on which it arrives, in a word that all members read. Suppose a waiter
 //! awaits a member that was last seen on the waiter's own processor. That member cannot run while the waiter

@@ -46,7 +46,7 @@ pub enum WatchVerdict {
     Stop,
 }
 
-/// Waits for ever: never stops a wait.
+/// A watch that never stops a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
@@ -60,7 +60,7 @@ impl Watch for Unwatched {
     }
 }
 
-/// Limits each sleep to a moment, and never stops a wait.
+/// A watch that limits each sleep to a moment, and never stops a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Until(pub Option<Instant>);
 
