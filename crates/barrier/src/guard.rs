@@ -24,7 +24,8 @@ pub(crate) enum Stopped {
 
 pub(crate) struct Guard<'a> {
     control: &'a Control,
-    /// `None` for a joiner: it cannot join once any member is gone, from whatever episode on.
+    /// `None` for a joiner, which cannot join once any member is gone, whatever episode the member is gone
+    /// from.
     episode: Option<u32>,
     deadline: Option<Instant>,
     /// Without a deadline, few calls read the clock: it costs 20 times as much as the cached attention line.

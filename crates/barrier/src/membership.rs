@@ -132,7 +132,8 @@ fn turn(control: &Control, episode: u32) -> usize {
     remaining
 }
 
-/// Announces that `id` leaves after `episode`. Called before its arrival in that episode.
+/// Announces that member `id` leaves after `episode`. The member calls this before its arrival in that
+/// episode.
 pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
     let member = control.member(id);
     member.set_last_episode(episode);

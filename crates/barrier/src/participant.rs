@@ -311,7 +311,7 @@ impl Participant {
         Ok(Episode { number: self.episode, role })
     }
 
-    /// Checks for members that are gone, and lets rank 0 admit joiners. Called before an arrival.
+    /// Checks for members that are gone, and lets rank 0 admit joiners. It is called before an arrival.
     #[cold]
     fn attend(&mut self, attention: u32, episode: u32) -> Result<(), Error> {
         let control = &self.group.control;
