@@ -11,9 +11,9 @@
 //! all other programs. If this process's own group or one of its ancestors has a quota, the parent is inside
 //! that group instead, so that the quota also limits the gangs.
 //!
-//! If all controllers are in version 2, these are the same directories. Programs join before their first
-//! instruction, so all their threads and children are inside. The journal lists each group before this module
-//! makes it.
+//! If all controllers are in version 2, these groups of a gang are the same directory. Programs join before
+//! their first instruction, so all their threads and children are inside. The journal lists each group before
+//! this module makes it.
 
 use crate::error::{Error, GangHint, Result};
 use crate::gang::GangId;

@@ -28,7 +28,7 @@ use unisono_linux::real_time_budget;
 use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 use unisono_linux::timer::{Sleeper, Woken};
 
-/// Above gangs in real-time classes and below interrupt threads (50).
+/// The real-time priority of holders: above gangs in real-time classes, and below interrupt threads (50).
 const URGENCY: u8 = 49;
 /// The longest time that a core is held: many times the 10 to 70 us of a switch, and too short to be noticed.
 const MAX_HOLD: Duration = Duration::from_millis(1);
@@ -68,7 +68,8 @@ pub(crate) fn spin_until(moment: Instant) {
     }
 }
 
-/// Pins this thread to a core and gives it a higher priority than the gangs' threads on that core.
+/// Pins this thread to a core and gives it a higher priority than the gangs' threads on that core. Returns
+/// whether the kernel permitted both.
 pub(crate) fn take(cpu: usize) -> bool {
     affinity::restrict_own(&CpuSet::single(cpu)).is_ok()
         && scheduling::set_own(SchedulingPolicy::Fifo(Urgency::new(URGENCY)), Children::Reset).is_ok()

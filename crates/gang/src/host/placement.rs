@@ -48,7 +48,7 @@ pub struct Spread {
 }
 
 /// A process with one thread is left alone for this many scans, because it may be about to start its threads:
-/// after an early move all of them would begin on the core of the first. Chosen, not measured.
+/// after an early move, all of them would begin on the core of the first thread. Chosen, not measured.
 const SCANS_BEFORE_PLACEMENT: u32 = 5;
 
 impl Spread {

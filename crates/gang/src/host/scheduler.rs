@@ -22,11 +22,12 @@ use unisono_linux::timer::{Sleeper, Woken};
 
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// A new gang, which runs without turns so far. Answered when it takes turns, or when the mechanism
-    /// refuses it.
+    /// A new gang, which runs without turns so far. The answer is sent when the gang takes turns, or when the
+    /// mechanism refuses it.
     Joins(JoiningGang, Sender<Result<()>>),
     Left(GangId),
-    /// Stops scheduling a gang whose processes live on. Answered when they run and will not be stopped again.
+    /// Stops scheduling a gang whose processes live on. The answer is sent when the processes run and will
+    /// not be stopped again.
     Released(GangId, Sender<()>),
     Weight(GangId, GangWeight),
     Slice(Duration),

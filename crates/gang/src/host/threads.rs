@@ -102,7 +102,8 @@ impl GangThreads {
         if held.is_empty() {
             return Ok(());
         }
-        // listed again after pinning: a number may have been another thread's before
+        // the threads are listed again after they were pinned, because a number may have belonged to another
+        // thread before
         let there: BTreeSet<Tid> = threads_in(groups).into_iter().collect();
         for (thread, to) in held.iter().filter(|(thread, _)| there.contains(&thread.number())) {
             journal.write(&UndoEntry::affinity(thread, &self.all_cpus, to))?;

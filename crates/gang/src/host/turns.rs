@@ -206,7 +206,7 @@ impl GangScheduler {
         }
     }
 
-    /// Prepares another next turn after a change; returns the end of the present turn.
+    /// Replaces the prepared next turn after a change; returns the end of the present turn.
     fn follow(
         &mut self,
         changed: NoticeEffect,

@@ -158,7 +158,7 @@ pub struct WatchedUse {
 /// The verdict on one watched turn of a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchedVerdict {
-    /// None: the gang was asleep.
+    /// No verdict: the gang was asleep.
     Asleep,
     Computes,
     /// After one more turn like this one the gang should rest.
@@ -201,7 +201,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Samples a second apart of a gang of two cores that uses, and waits for, these parts of them.
+    /// Evaluates samples, a second apart, of a gang of two cores. Each element of `parts` is the part of the
+    /// cores that the gang uses, and the part that it waits for.
     fn evaluate_samples(worth: &mut TurnsWorth, parts: &[(f64, f64)]) -> Vec<Option<TurnsVerdict>> {
         let mut times = GangTimes::default();
         let mut evaluate = |used: f64, pressed: f64| {

@@ -126,8 +126,8 @@ impl GangJournal {
         self.undo(|entry| chosen.contains(entry))
     }
 
-    /// Undoes these entries and forgets them; if an entry cannot be undone, all of them stay. A group that is
-    /// not empty is not removed.
+    /// Undoes the entries that `chosen` selects, and removes them from the journal; if one of them cannot be
+    /// undone, all of them stay. A group that is not empty is not removed.
     pub fn undo(&mut self, chosen: impl Fn(&UndoEntry) -> bool) -> Result<Restored> {
         let is_chosen = |entry: &UndoEntry| !matches!(entry, UndoEntry::Scheduler(_)) && chosen(entry);
         let (_, name) = place_of(&self.path);

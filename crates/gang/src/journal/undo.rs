@@ -181,7 +181,8 @@ fn move_all(group: &ControlGroup, home: &ControlGroup, moved: &mut usize) -> Res
 fn move_some(group: &ControlGroup, listed: &[Tid], mover: &ProcessMover) -> Result<usize> {
     let held: Vec<PinnedProcess> =
         listed.iter().filter_map(|number| PinnedProcess::now(*number).ok()).collect();
-    // listed again after pinning: a number may have been another process's before
+    // the processes are listed again after they were pinned, because a number may have belonged to another
+    // process before
     let there: BTreeSet<Tid> = group.processes()?.into_iter().collect();
     let mut moved = 0;
     for process in held.iter().filter(|process| there.contains(&process.thread())) {

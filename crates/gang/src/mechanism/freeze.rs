@@ -32,7 +32,7 @@ use unisono_linux::clock::Duration;
 enum CpuRank {
     First,
     Last,
-    /// Last, and preempted by any waking sibling.
+    /// The gang runs last, and any waking sibling preempts it.
     Idle,
 }
 

@@ -120,8 +120,8 @@ pub trait Mechanism: Send {
         )))
     }
 
-    /// Lets a gang go: it runs, and standings that name it are refused from now on. An unknown gang is no
-    /// error.
+    /// Stops controlling a gang: the gang runs freely, and standings that name it are refused from now on. An
+    /// unknown gang is no error.
     fn remove(&mut self, gang: GangId);
 
     /// Lets the backfilled gangs run where the gangs whose turn it is leave cores idle. Called shortly after

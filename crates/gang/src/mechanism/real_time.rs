@@ -37,7 +37,7 @@ pub struct RealTime {
 }
 
 const LOWEST: u8 = 1;
-/// Below interrupt threads (50) and the scheduler.
+/// The highest priority of a gang: below interrupt threads (50) and the scheduler's thread.
 const HIGHEST: u8 = 40;
 
 impl RealTime {

@@ -225,7 +225,7 @@ impl Rotation {
         self.slice = slice.max(Duration::from_nanos(1));
     }
 
-    /// Takes a gang out of the turns until [`wake`](Self::wake); meanwhile it may always run. Returns whether
+    /// Removes a gang from the turns until [`wake`](Self::wake); meanwhile it may always run. Returns whether
     /// it took turns before.
     pub fn begin_rest(&mut self, id: GangId) -> bool {
         self.take_part(id, TakesTurns::Rests)
@@ -384,8 +384,8 @@ impl Rotation {
         places.iter().filter(may).cloned().collect()
     }
 
-    /// Takes back the last, unused turn; its gangs keep their places in the queue. This allows
-    /// the caller to plan a turn ahead of its time.
+    /// Undoes the last turn, which was not used; its gangs keep their places in the queue. This allows the
+    /// caller to plan a turn ahead of its time.
     pub fn undo_turn(&mut self) {
         let Some(Last { until, served, charged }) = self.last.take() else { return };
         self.until = until;

@@ -242,8 +242,8 @@ fn stamp_of(path: &Path) -> Option<RulesStamp> {
     Some((file.dev(), file.ino(), file.len(), (file.mtime(), file.mtime_nsec())))
 }
 
-/// Returns whether the last change is at least `SETTLED` ago. A time in the future is wrong, and counts at
-/// once.
+/// Returns whether the last change is at least `SETTLED` ago. A time in the future is invalid, and counts as
+/// settled.
 fn has_settled((seconds, nanos): (i64, i64)) -> bool {
     let changed =
         UNIX_EPOCH + StdDuration::new(seconds.try_into().unwrap_or(0), nanos.try_into().unwrap_or(0));

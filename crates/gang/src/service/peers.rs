@@ -7,7 +7,7 @@ use super::request::MAX_LINE;
 use std::collections::BTreeMap;
 use unisono_linux::clock::{Duration, Instant};
 
-/// Connections of all users, and of one user other than root.
+/// The maximum numbers of connections: of all users together, and of one user other than root.
 pub const MAX_PEERS: usize = 64;
 pub const MAX_OF_USER: usize = 8;
 /// The number of requests that a user may send at once.

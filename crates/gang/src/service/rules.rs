@@ -281,7 +281,8 @@ mod tests {
         assert_eq!(error.at.line, 2 * MAX_RULES + 1);
     }
 
-    /// The slow model: a star matches no character and ends, or takes one character and stays.
+    /// Matches a name by the slow model: a star matches no character and ends, or matches one character and
+    /// stays.
     fn slowly(pattern: &[char], name: &[char]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

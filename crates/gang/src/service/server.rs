@@ -35,7 +35,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Time to wait before the next read from a flooding client, and before the next write to a client that does
 /// not read.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
-/// A client that sends nothing, or does not take an answer, for this long is disconnected.
+/// A client that sends nothing, or does not read its answers, for this long is disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes of unread answers of a client: a list of some hundred gangs takes a tenth of it.
 const MAX_UNREAD: usize = 1 << 20;

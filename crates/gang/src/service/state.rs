@@ -194,7 +194,7 @@ impl ServiceState {
         Ok(id)
     }
 
-    /// Returns whether this user may change settings that apply to all gangs.
+    /// Checks that this user may change settings that apply to all gangs.
     pub fn may_set_slice(user: u32) -> Result<(), GangRefusal> {
         if user == ROOT {
             return Ok(());

@@ -8,10 +8,10 @@
 //! | up to 16 | dissemination | ceil(log2 n) rounds |
 //! | more | MCS tree | ceil(log4 n) up, ceil(log2 n) down |
 //!
-//! Threads on one core hand nothing over between caches, so only cores count. Among cores with `cache_cores`
-//! to a cache, transfers inside a cache are *near* and the others *far*. In the tree, the first ranks are
-//! near one another. In dissemination, the steps that are shorter than the number of cores of a cache add up
-//! to less than that number, so a chain of them leaves a cache at most once.
+//! Threads on one core transfer no line between caches, so only the number of cores counts. Among cores with
+//! `cache_cores` to a cache, transfers inside a cache are *near* and the others *far*. In the tree, the first
+//! ranks are near one another. In dissemination, the steps that are shorter than the number of cores of a
+//! cache add up to less than that number, so a chain of them leaves a cache at most once.
 //!
 //! Measured: a near transfer, as the barrier of two threads on the host of the example study. Not measured:
 //! more than two cores, and the factor of far transfers.

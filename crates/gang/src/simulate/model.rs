@@ -91,7 +91,7 @@ pub struct SimulatedProgram {
     pub jobs: Option<JobArrivals>,
     /// The weight of the program as a gang.
     pub weight: GangWeight,
-    /// -20 to 19.
+    /// The nice value of the threads, -20 to 19.
     pub nice: i8,
     /// Fixed priority (SCHED_FIFO), 1 to 99: it runs before all threads with a lower priority.
     pub priority: Option<u8>,

@@ -176,8 +176,8 @@ impl CoreSimulation<'_> {
     }
 
     /// Returns whether RUN_TO_PARITY protects a thread: a chosen thread runs until its deadline even if other
-    /// threads wake up, as long as it has not run ahead of its share. A thread that wakes with time in hand
-    /// makes it ineligible.
+    /// threads wake up, as long as it has not run ahead of its share. A thread that wakes with a positive lag
+    /// makes the protected thread ineligible.
     fn is_protected(&self, t: usize) -> bool {
         let thread = &self.threads[t];
         thread.virtual_time < thread.protected_until

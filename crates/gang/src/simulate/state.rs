@@ -35,7 +35,7 @@ pub(super) struct ThreadState {
     /// First core, and number, of the cores that the thread may use.
     pub(super) allowed: (usize, usize),
     pub(super) weight: i64,
-    /// 0: the fair class.
+    /// The fixed priority (SCHED_FIFO), or 0 for the fair class.
     pub(super) priority: u8,
     /// The thread's gang uses cores that another gang's turn leaves idle; the thread gives way to all others.
     pub(super) is_filler: bool,

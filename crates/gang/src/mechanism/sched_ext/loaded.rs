@@ -59,9 +59,9 @@ pub(super) enum KernelStanding {
 /// Number of times that the BPF program has let a thread run before its gang's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelExceptions {
-    /// The thread had waited long.
+    /// Times when the thread had waited for long.
     pub breaths: u32,
-    /// Other threads would have waited for this one: it was stopped inside the kernel.
+    /// Times when other threads would have waited for this one, because it was stopped inside the kernel.
     pub went_on: u32,
 }
 

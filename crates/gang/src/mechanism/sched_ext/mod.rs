@@ -79,8 +79,9 @@ impl SchedExt {
         SchedExt::with_timeout(cgroups, journal, MAX_KERNEL_TIMEOUT)
     }
 
-    /// Like [`SchedExt::new`], with a timeout for tests: the kernel ends the scheduler if a runnable thread
-    /// waits longer. A gang that waits so long therefore runs for a moment, one thread after the other.
+    /// Does the same as [`SchedExt::new`], with a timeout for tests: the kernel ends the scheduler if a
+    /// runnable thread waits longer. A gang that waits so long therefore runs for a moment, one thread after
+    /// the other.
     pub fn with_timeout(
         cgroups: &GangCgroups,
         journal: &mut GangJournal,
