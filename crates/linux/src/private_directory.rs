@@ -151,7 +151,7 @@ fn belongs_to_this_user(path: &Path, found: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether only the system and this user can replace entries of a directory above a private one.
+/// Checks that only the system and this user can replace entries of a directory above a private one.
 fn leads_safely(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     // in a user namespace without a mapping for root, the system's files appear to belong to another number
