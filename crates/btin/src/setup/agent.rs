@@ -144,7 +144,7 @@ fn has_members(network: &SwitchNetwork, group: &BarrierGroup, switch: SwitchId) 
     representative(network, group, switch).is_some()
 }
 
-/// Returns the switches without members below a switch, down to the next switches with members.
+/// Appends to `found` the switches without members below a switch, down to the next switches with members.
 fn below(
     network: &SwitchNetwork,
     group: &BarrierGroup,
