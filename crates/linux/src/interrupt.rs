@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
-/// 0: no SIGHUP has arrived. Otherwise [`HangUp`] as a number.
+/// The last SIGHUP: 0 if none has arrived, otherwise a [`HangUp`], encoded as a number.
 static HUNG_UP: AtomicU64 = AtomicU64::new(0);
 /// Bits of `HUNG_UP`: a SIGHUP has arrived; if `BY_USER` is set too, the lower half is the user that sent it.
 const CAME: u64 = 1 << 62;
@@ -41,8 +41,8 @@ pub fn catch() -> io::Result<()> {
     handle(&[libc::SIGHUP], note, libc::SA_RESETHAND)
 }
 
-/// Like [`catch`], for a server: a SIGHUP does not end it but is reported by [`hung_up`]. By convention
-/// SIGHUP asks a server to read its files again; the kernel also sends it when a terminal closes.
+/// Does the same as [`catch`], but for a server: a SIGHUP does not end the server; [`hung_up`] reports it. By
+/// convention SIGHUP asks a server to read its files again; the kernel also sends it when a terminal closes.
 pub fn catch_for_server() -> io::Result<()> {
     handle(&[libc::SIGINT, libc::SIGTERM], note, libc::SA_RESETHAND)?;
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = note_hangup;

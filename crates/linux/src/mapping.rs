@@ -30,8 +30,8 @@ impl Mapping {
         Self::map(file, offset, bytes, ProtFlags::READ | ProtFlags::WRITE, more)
     }
 
-    /// Like [`shared`](Self::shared), for reading data that other processes write. A store ends this process
-    /// (SIGSEGV).
+    /// Maps a file as [`shared`](Self::shared) does, but only for reading data that other processes write. A
+    /// store ends this process (SIGSEGV).
     pub(crate) fn read_only(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         Self::map(file, 0, bytes, ProtFlags::READ, MapFlags::empty())
     }

@@ -36,7 +36,7 @@ pub fn with_descendants(is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i
     descendants_in(&all(), is_first)
 }
 
-/// Like [`with_descendants`], in a list that was read before.
+/// Does the same as [`with_descendants`], in a list that was read before.
 pub fn descendants_in(all: &[ListedProcess], is_first: impl Fn(&ListedProcess) -> bool) -> BTreeSet<i32> {
     let mut next: Vec<i32> = all.iter().filter(|one| is_first(one)).map(|one| one.number).collect();
     let mut found: BTreeSet<i32> = next.iter().copied().collect();

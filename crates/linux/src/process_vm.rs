@@ -19,8 +19,8 @@ use std::os::unix::fs::FileExt;
 pub struct HeldMemory(File);
 
 impl HeldMemory {
-    /// Holds on to the memory of a process. Fails with `EACCES` or `EPERM` where that is forbidden, with
-    /// `ESRCH` if the process has ended, and with `ENOENT` without /proc.
+    /// Opens the memory of a process. Fails with `EACCES` or `EPERM` where that is forbidden, with `ESRCH` if
+    /// the process has ended, and with `ENOENT` without /proc.
     pub fn open(process: &PinnedProcess) -> io::Result<Self> {
         let open = |number| OpenOptions::new().read(true).write(true).open(format!("/proc/{number}/mem"));
         process.read(open).map(Self)
@@ -66,7 +66,8 @@ impl MemoryOf<'_> {
         }
     }
 
-    /// Fails with `ESRCH` if the process has ended, because another process may have its number.
+    /// Checks that the process lives. Fails with `ESRCH` if it has ended, because another process may have
+    /// its number.
     fn check(self) -> io::Result<()> {
         let lives = match self {
             MemoryOf::Own => true,

@@ -11,8 +11,8 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(is_program)
 }
 
-/// Returns a Python that has `module`: the first on `PATH`, or the distribution's. Only the latter has the
-/// modules from the distribution's packages, and another Python may come before it on `PATH`.
+/// Returns a Python that has `module`: the first on `PATH`, or the distribution's. Only the distribution's
+/// Python has the modules from the distribution's packages, and another Python may come before it on `PATH`.
 #[must_use]
 pub fn python_with(module: &str) -> Option<&'static str> {
     ["python3", "/usr/bin/python3"].into_iter().find(|python| {

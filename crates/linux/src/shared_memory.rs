@@ -34,8 +34,8 @@ impl SharedMemory {
         Self::create_sealed(bytes, SealFlags::empty())
     }
 
-    /// Like [`create`](Self::create), for a region that only this process writes, and only through this
-    /// mapping: a process that gets the descriptor can only read. Needs Linux 5.1.
+    /// Does the same as [`create`](Self::create), for a region that only this process writes, and only
+    /// through this mapping: a process that gets the descriptor can only read. Needs Linux 5.1.
     pub fn create_published(bytes: usize) -> io::Result<Self> {
         Self::create_sealed(bytes, SealFlags::FUTURE_WRITE)
     }
@@ -146,7 +146,7 @@ impl ReadOnlyMapping {
         unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU32>(), words) }
     }
 
-    /// Like [`words`](Self::words), as bytes.
+    /// Returns the region as [`words`](Self::words) does, but as bytes.
     pub fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.0.start().as_ptr().cast::<AtomicU8>(), self.0.bytes()) }

@@ -183,7 +183,7 @@ fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
     let mut half = None;
     let mut rest = words;
     // a record: header (kind in 32 bits, flags in 16, length in bytes in 16), the other process and thread,
-    // the own ones, time
+    // the own process and thread, time
     while let [header, others @ ..] = rest {
         let (kind, flags, words) = (header & 0xffff_ffff, header >> 32 & 0xffff, (header >> 51) as usize);
         match (kind, others) {

@@ -41,7 +41,7 @@ pub struct Cpu {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is nearest to the core.
+    /// The level of the cache; level 1 is nearest to the core.
     pub level: u8,
     pub kind: CacheKind,
     pub bytes: u64,

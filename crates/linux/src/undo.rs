@@ -235,7 +235,8 @@ impl UndoDirectory {
         }
     }
 
-    /// Removes the directory if it is empty, and then its parent if that is empty too and has a name of ours.
+    /// Removes the directory if it is empty, and then its parent if that is empty too and has one of
+    /// Unisono's names.
     pub fn remove_if_empty(&self) {
         let is_ours = |above: &&Path| {
             let name = above.file_name().map(OsStr::as_bytes);

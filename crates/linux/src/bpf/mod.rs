@@ -91,6 +91,8 @@ impl Attributes {
     }
 }
 
+/// Makes the system call bpf(2).
+///
 /// # Safety
 /// The pointers in the attributes must be valid for the command's reads and writes.
 unsafe fn bpf(command: i32, attributes: &mut Attributes) -> io::Result<i32> {
@@ -251,7 +253,7 @@ impl ClassifierProgram {
         self.test_with(frame, 0, 0)
     }
 
-    /// Like [`test`](Self::test), for a frame of a socket with this `SO_PRIORITY` and `SO_MARK`.
+    /// Does the same as [`test`](Self::test), for a frame of a socket with this `SO_PRIORITY` and `SO_MARK`.
     pub fn test_with(&self, frame: &[u8], priority: u32, mark: u32) -> io::Result<u32> {
         // struct __sk_buff: the caller may set its priority and mark
         let mut context = [0_u8; CONTEXT];

@@ -43,7 +43,7 @@ const VALUE: i16 = 24;
 pub struct SocketStorage(OwnedFd);
 
 impl SocketStorage {
-    /// Fails with `EPERM` without `CAP_BPF`, and with `EINVAL` before Linux 5.2.
+    /// Makes a map without entries. Fails with `EPERM` without `CAP_BPF`, and with `EINVAL` before Linux 5.2.
     pub fn new(name: &str) -> io::Result<Self> {
         // an integer of four bytes with the name `int`, and an array of them
         let array = [0, 3 << 24, 0, 1, 1, size_of::<SocketWords>() as u32 / 4];

@@ -52,7 +52,7 @@ pub struct ProcessMover {
     procs: File,
     /// The user whose rights are used for each move; `None`: this process's own rights.
     user: Option<Uid>,
-    /// Whether `cgroup.procs` was given to that user only for the lifetime of this value.
+    /// Whether that user owns `cgroup.procs` only for the lifetime of this value.
     lent: bool,
 }
 

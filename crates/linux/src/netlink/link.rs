@@ -127,7 +127,7 @@ pub enum LinkState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
     Present,
-    /// The device cannot, or the device is gone.
+    /// The device cannot carry frames, or is gone.
     Absent,
 }
 

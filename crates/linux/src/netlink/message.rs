@@ -5,15 +5,15 @@
 
 const HEADER: usize = 16;
 const REQUEST: u16 = 0x1;
-/// In a request's flags: answer with the whole table.
+/// The flags of a request for a whole table.
 pub(super) const TABLE: u16 = 0x300;
 const ACKNOWLEDGE: u16 = 0x4;
 const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// In an entry's flags: the table changed while it was read.
+/// The flag of an entry whose table changed while it was read.
 const INTERRUPTED: u16 = 0x10;
-/// In an acknowledgment's flags: the original message was not repeated, attributes follow.
+/// The flag of an acknowledgment that does not repeat the original message; attributes follow.
 const CAPPED: u16 = 0x100;
 const HAS_ATTRIBUTES: u16 = 0x200;
 const EXPLANATION: u16 = 1;
@@ -98,7 +98,7 @@ impl NetlinkRequest {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelAnswer {
     pub sequence: u32,
-    /// 0 for success.
+    /// The error number, or 0 for success.
     pub errno: i32,
     /// The kernel's text about the error, if it sent one.
     pub explanation: Option<String>,

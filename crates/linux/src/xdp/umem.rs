@@ -89,7 +89,7 @@ impl Umem {
         unsafe { self.memory.start().as_ptr().add(chunk.number as usize * self.chunk) }
     }
 
-    /// Returns the address of a chunk that is given to the kernel.
+    /// Returns the address of a chunk that is passed to the kernel.
     pub(super) fn address_of(&self, chunk: Chunk) -> u64 {
         assert_eq!(chunk.of, self.id, "a chunk belongs to the memory that it is of");
         u64::from(chunk.number) * self.chunk as u64
