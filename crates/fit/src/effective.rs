@@ -55,7 +55,7 @@ impl fmt::Display for LimitedBy {
 /// The number of processors that a process has, and the limit that allows no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
-    /// At least 1.
+    /// The number of processors, at least 1.
     pub processors: usize,
     pub limited_by: LimitedBy,
 }

@@ -49,7 +49,7 @@ const MIN_REPETITIONS: usize = 7;
 struct Situation {
     name: &'static str,
     loops: usize,
-    /// Whether a second copy of the program runs beside it, restarted whenever it ends.
+    /// Whether a second copy of the program, restarted whenever it ends, runs beside the measured one.
     twin: bool,
     group: Option<ControlGroup>,
     cpus: CpuSet,

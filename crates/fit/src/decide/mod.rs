@@ -2,9 +2,9 @@
 //! the program's file, and the variables that the user set.
 //!
 //! Three kinds of settings:
-//! - *The number of threads.* Set for every known runtime that would count wrongly, because a variable binds
-//!   only the runtime that reads it. Most runtimes count the processors of the affinity, so only a quota or
-//!   the other ranks of an MPI program deceive them; some count the whole machine.
+//! - *The number of threads.* It is set for every known runtime that would count wrongly, because a variable
+//!   binds only the runtime that reads it. Most runtimes count the processors of the affinity, so only a
+//!   quota or the other ranks of an MPI program deceive them; some count the whole machine.
 //! - *The processors of the threads.* Threads are bound, one to each processor, only if the program is a pure
 //!   OpenMP program and its team has as many threads as allowed processors. Otherwise binding does harm. With
 //!   fewer threads than processors, two such programs would both use the first processors. Processes and
@@ -39,7 +39,8 @@ pub struct HostState {
     pub effective: Effective,
     /// Threads of other programs that want the same processors now. `None` if unknown.
     pub others: Option<usize>,
-    /// The ranks of an MPI program that share the processors with this one, if it is or starts a rank.
+    /// The ranks of an MPI program that share the processors with this program, if it is a rank or starts
+    /// ranks.
     pub ranks: Option<LocalRanks>,
 }
 
